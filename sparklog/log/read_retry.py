@@ -102,10 +102,15 @@ def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None)
 def check_incarnation(view: View, incarnation: int) -> None:
     """Raise LogReplacedError if a log dir was replaced since `view.renew` gave `incarnation`."""
     if view.renew() != incarnation:
-        raise LogReplacedError(
-            f"{view.home} was replaced while it was read: what was read before and what is there "
-            "now may be two histories; start over"
-        )
+        raise replaced(view.home)
+
+
+def replaced(home: str) -> LogReplacedError:
+    """Return the error for a log that is another one than it was when its reader began."""
+    return LogReplacedError(
+        f"{home} was replaced while it was read: what was read before and what is there "
+        "now may be two histories; start over"
+    )
 
 
 def final_error(

@@ -33,9 +33,11 @@ from typing import Any, Final, TypeAlias
 
 from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
+from sparklog.fs import LOCAL, FileSystem
 from sparklog.jvm.plans import PLAN_VERSION
 from sparklog.log.aborted_transactions import AbortedTxn, TransactionIndexes
 from sparklog.log.offset_lookup import Lookup
+from sparklog.log.read_retry import replaced
 from sparklog.source.input_partitions import FirstTask, PlannedRange
 from sparklog.source.options import SourceOptions
 from sparklog.storage.local_files import LocalFiles
@@ -63,22 +65,39 @@ def values(view: View, tasks: Iterable[Task], options: SourceOptions) -> list[An
     return [look.value(task) for task in tasks]
 
 
-def task_of(value: Any) -> Task:
+def task_of(value: Any, fs: FileSystem = LOCAL) -> Task:
     """Return what Python reads of a partition's value: all of its task, or what the JVM left.
 
-    None, for which Spark hands in where there is nothing to read at all, is an empty task.
+    None, which Spark hands in where there is nothing to read at all, is an empty task.
+    Raises: LogReplacedError: the JVM has read of another log than the one that is there now.
     """
     if not (isinstance(value, tuple) and value and isinstance(value[0], bytes)):
         return value or ()
-    plan, raw, *resumed = value
+    raw_plan, raw, *resumed = value
     task: Task = pickle.loads(raw)  # noqa: S301 - ours, out of what Spark has unpickled
     if not resumed:
         return task
     piece, at = resumed
-    pieces = pieces_of(task)
-    planned = json.loads(plan)["pieces"]
-    behind = takewhile(lambda each: "python" in planned[each], range(piece + 1, len(pieces)))
+    plan, pieces = json.loads(raw_plan), pieces_of(task)
+    if piece or at > pieces[0].start:
+        _check_standing(plan["standing"], fs)
+    kinds = plan["pieces"]
+    behind = takewhile(lambda each: "python" in kinds[each], range(piece + 1, len(pieces)))
     return (_part(pieces[piece], at, pieces[piece].end), *(pieces[each] for each in behind))
+
+
+def _check_standing(standing: list[tuple[str, int, int]], fs: FileSystem) -> None:
+    """Raise LogReplacedError if the log isn't the planned one, of which records were given out.
+
+    Hosts that share a file system agree on inodes, not on devices.
+    """
+    for path, _, inode in standing:
+        try:
+            is_same = fs.identity(path)[1] == inode
+        except FileNotFoundError:
+            is_same = False
+        if not is_same:
+            raise replaced(path)
 
 
 def pieces_of(task: Task) -> Pieces:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from sparklog.jvm.plans import PLAN_VERSION
 from sparklog.source.batch import BatchReader
-from sparklog.source.jvm_plan import PLAN_VERSION, pieces_of, task_of
+from sparklog.source.jvm_plan import pieces_of, task_of
 from sparklog.source.options import parse
 from sparklog.source.schema import COLUMNS
 from tests.jvm.probe import Probe, pack

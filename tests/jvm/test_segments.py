@@ -1,8 +1,10 @@
 """Segments as rows: the JVM gives what Python gives, and leaves to Python what it should."""
 
 import json
+import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from hypothesis import strategies as st
 
 import sparklog
 from sparklog.clock import ManualClock
+from sparklog.format.batch import seal
+from sparklog.format.columns import HEADERS_TYPE
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
 from sparklog.log import read_retry
@@ -21,8 +25,10 @@ from sparklog.logdir.home import commits_of
 from sparklog.storage.staging import Framing
 from sparklog.testing.strategies import NOW_MS, tables
 from tests import depth
-from tests.jvm.probe import Probe
+from tests.format.test_legacy import message
+from tests.jvm.probe import Probe, ProbeError, pack
 from tests.jvm.segments import ALL, Read, check_same
+from tests.log.test_timeline import commit
 from tests.logdir.cleaning.logs import CompactedLog
 from tests.logdir.partitions import T0
 from tests.oracle.random_logs import DELETE_RETENTION_MS, Writer, config, opened
@@ -180,3 +186,256 @@ class TestDamage:
                 rewrite(index, content)
             for first in range(bases[1] + 1, bases[2], 3):
                 assert check_same(Read(path, **bounds(first, bases[3])), probe) == []
+
+
+def newer_topic(path: Path) -> None:
+    """Make topic t again; its files get the same names."""
+    with sparklog.open(path, "rw") as log:
+        log.delete_topic("t")
+        log.create_topic("t")
+        log.append("t", pa.table({"value": ["new"] * 100}))
+
+
+def swapped(path: Path) -> None:
+    """An earlier state of the log takes its place, as a copy of a backup would."""
+    os.rename(path, f"{path}.old")
+    shutil.copytree(f"{path}.old", path)
+
+
+def remade_lock(path: Path) -> None:
+    content = (path / "sparklog.lock").read_bytes()
+    held = open(path / "sparklog.lock")  # noqa: SIM115 - so that its inode is not given again
+    os.unlink(path / "sparklog.lock")
+    (path / "sparklog.lock").write_bytes(content)
+    held.close()
+
+
+def remade_directory(path: Path) -> None:
+    os.rename(path / "t-0", path / "t-0.away")
+    shutil.copytree(path / "t-0.away", path / "t-0")
+    shutil.rmtree(path / "t-0.away")
+
+
+def other_id(path: Path) -> None:
+    (path / "t-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {'B' * 22}")
+
+
+def no_id(path: Path) -> None:
+    (path / "t-0" / "partition.metadata").unlink()
+
+
+def all_gone(path: Path) -> None:
+    shutil.rmtree(path)
+
+
+def partition_gone(path: Path) -> None:
+    shutil.rmtree(path / "t-0")
+
+
+def third_segment_gone(path: Path) -> None:
+    segment(path, 40).unlink()
+
+
+def earlier_records_deleted(path: Path) -> None:
+    with sparklog.open(path, "rw") as log:
+        log.delete_records("t", {0: 65})
+    for base in (0, 20, 40):
+        segment(path, base).unlink()
+
+
+CHANGES: list[Callable[[Path], None]] = [
+    newer_topic, swapped, remade_lock, remade_directory, other_id, no_id, all_gone,
+    partition_gone, third_segment_gone, earlier_records_deleted,
+]  # fmt: skip
+
+
+class TestChanges:
+    """What happens to a log between planning and reading, and while it is read."""
+
+    @pytest.mark.parametrize("fails", [True, False])
+    @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+    def test_before_it_is_read(
+        self, probe: Probe, path: Path, change: Callable[[Path], None], fails: bool
+    ) -> None:
+        filled(path)
+        read = Read(path, failOnDataLoss=str(fails).lower())
+        change(path)
+        handovers = check_same(read, probe)
+        at = 40 if change is third_segment_gone else 0
+        assert handovers == ([] if change is remade_directory else [(0, at)])
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            (newer_topic, "t-0 was deleted and made again"),
+            (swapped, "log.lock was replaced while it was read"),
+            (remade_lock, "log.lock was replaced while it was read"),
+            (remade_directory, ""),
+            (other_id, "t-0 was deleted and made again"),
+            (no_id, "t-0 was deleted"),
+            (all_gone, "log.lock was replaced while it was read"),
+            (partition_gone, "t-0"),
+            (third_segment_gone, "offset"),
+            (earlier_records_deleted, "offsets [40, 65)"),
+        ],
+    )
+    def test_while_it_is_read(
+        self, probe: Probe, path: Path, change: Callable[[Path], None], said: str
+    ) -> None:
+        """Of what was read already all is given out, from there on Python judges."""
+        filled(path)
+        read = Read(path)
+        rows, error, handovers = read.in_jvm(probe, (25, lambda: change(path)))
+        assert handovers == [(0, 40)]
+        offsets = [row[ALL.index("offset")] for row in rows]
+        if said:
+            assert said in str(error)
+            assert offsets == list(range(40))
+        else:
+            assert error is None
+            assert offsets == list(range(80))
+
+    def test_it_grows_and_rolls(self, probe: Probe, path: Path) -> None:
+        made = CompactedLog(path, cleanup_policy="delete")
+        made.write(*(batch(n) for n in range(0, 20, 5)))
+
+        def grow() -> None:
+            made.write(batch(20), roll=True)
+            made.write(batch(25))
+
+        for reading in range(2):
+            read = Read(path)
+            end = len(read.in_python()[0])
+            rows, error, handovers = read.in_jvm(probe, (3, grow))
+            assert (error, handovers) == (None, [])
+            assert [row[ALL.index("offset")] for row in rows] == list(range(end))
+            grow()
+            assert check_same(read, probe) == [], reading
+        made.log.close()
+
+    def test_it_is_compacted(self, probe: Probe, path: Path) -> None:
+        """Segments are swapped for others: what is open is read on, what is gone is Python's."""
+        made = CompactedLog(path)
+        for base in range(0, 60, 5):
+            made.write(batch(base), roll=True)
+        read = Read(path)
+        assert len(read.in_jvm(probe)[0]) == 60
+        rows, error, handovers = read.in_jvm(probe, (12, made.clean))
+        assert error is None
+        found = [row[ALL.index("offset")] for row in rows]
+        assert found == sorted(set(found))
+        assert {*range(15), 59} <= set(found)
+        assert len(handovers) == 1
+        check_same(read, probe)
+        assert check_same(Read(path), probe) == []
+        for _ in range(2):  # the last that is left lies before many segments of nothing
+            first, last = 16, 55
+            assert check_same(Read(path, **bounds(first, last)), probe) == []
+            made.write(batch(0), roll=True)
+            made.clean()
+        made.log.close()
+
+    def test_compaction_left_nothing_up_to_the_end_unless_it_is_at_work(
+        self, probe: Probe, path: Path
+    ) -> None:
+        made = CompactedLog(path, internal_segment_bytes=250)  # the first by itself
+        made.segment(("x", "1"), ("a", "1"), ("b", "1"))
+        made.segment(("a", "2"))
+        made.segment(("b", "2"), ("c", "2"))
+        made.clean()
+        assert (made.bases()[:2], made.offsets()) == ([0, 3], [0, 3, 4, 5])
+        read = Read(path, **bounds(0, 3))
+        assert check_same(read, probe) == []
+
+        def swap() -> None:
+            file = segment(path, 0)
+            os.rename(file, f"{file}.kept")
+            shutil.copy(f"{file}.kept", file)
+
+        assert read.in_jvm(probe, (1, swap))[2] == [(0, 1)]
+        assert read.in_jvm(probe, (1, lambda: segment(path, 2).touch()))[2] == [(0, 1)]
+        made.log.close()
+
+
+class TestKinds:
+    """What the JVM reads none of, and what is large, or empty, or left out."""
+
+    @pytest.mark.parametrize("magic", [0, 1])
+    def test_older_formats_are_pythons(self, probe: Probe, path: Path, magic: int) -> None:
+        filled(path, segments=2)
+        file = segment(path, 20)
+        older = b"".join(message(n, b"k", b"v%d" % n, magic=magic, time=T0) for n in range(20, 30))
+        size = file.stat().st_size
+        rewrite(file, older + file.read_bytes()[size // 2 :])
+        assert check_same(Read(path), probe) == [(0, 20)]
+        assert check_same(Read(path, **bounds(31, 40)), probe) == [(0, 31)]
+
+    @pytest.mark.parametrize("size", [70_000, 3 << 20, 33 << 20])
+    @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+    def test_large_records(self, probe: Probe, path: Path, size: int, codec: Codec) -> None:
+        made = CompactedLog(path, cleanup_policy="delete", internal_segment_bytes=1 << 30)
+        value = random.Random(size).randbytes(1 << 16) * (size >> 16)
+        rows = pa.table({"value": [value, b""]})
+        large = encode(rows, codec=codec, timestamp_ms_default=T0, max_message_bytes=1 << 30).data
+        for data in (batch(0), bytes(large), batch(0), bytes(large)):
+            made.write(data)
+        made.log.close()
+        is_pythons = size > 32 << 20
+        assert check_same(Read(path), probe) == ([(0, 5)] if is_pythons else [])
+        assert check_same(Read(path, ["offset"]), probe) == ([(0, 5)] if is_pythons else [])
+        if not is_pythons:
+            assert check_same(Read(path, **bounds(6, 8)), probe) == []
+
+    def test_header_keys_of_any_bytes(self, probe: Probe, path: Path) -> None:
+        made = CompactedLog(path, cleanup_policy="delete")
+        rng = random.Random(5)
+        for text in ("abc", "\u00e9\u20ac", "\U0001f600 \ud7ff", ""):
+            for _ in range(8):
+                raw = bytearray(text.encode() * 3)
+                headers = [[{"key": "K" * len(raw), "value": None}, {"key": "", "value": b"x"}]]
+                rows = pa.table({"value": ["v"], "headers": pa.array(headers, HEADERS_TYPE)})
+                data = bytearray(encode(rows, codec=Codec.NONE, timestamp_ms_default=T0).data)
+                for _ in range(rng.randrange(3) if raw else 0):
+                    raw[rng.randrange(len(raw))] = rng.randrange(256)
+                at = bytes(data).find(b"K" * len(raw), 61)
+                data[at : at + len(raw)] = raw
+                seal(data)
+                made.write(bytes(data))
+        made.log.close()
+        assert check_same(Read(path, includeHeaders="true"), probe) == []
+
+    def test_spans_that_are_left_out(self, probe: Probe, path: Path) -> None:
+        with sparklog.open(path, "rw") as log:
+            log.create_topic("t", 2, config={"index.interval.bytes": "100"})
+            rng, batch = random.Random(3), 0
+            for n in range(40):
+                commit(log, batch, f"run {n}", count=rng.choice([1, 3, 50, 5000]))
+                if batch > 3 and rng.random() < 0.2:
+                    batch -= rng.randint(1, 3)
+                    log.reset("q", batch)
+                batch += 1
+        read = Read(path, ["offset", "partition"], timeline="current")
+        (piece,) = json.loads(read.partitions[0].value[0])["pieces"]
+        assert len({end - first > 4096 for first, end in piece["without"]}) == 2
+        assert check_same(read, probe) == []
+        for most in (900, 6000):
+            split = Read(path, ["offset"], timeline="current", maxRecordsPerPartition=most)
+            assert check_same(split, probe) == []
+
+    def test_an_interrupt_ends_it(self, probe: Probe, path: Path) -> None:
+        """Nobody goes on in Python then, and no file stays open."""
+        filled(path)
+        read = Read(path)
+        for taken in (0, 3, 20, 41):
+            read.open(probe)
+            assert len(read.take(probe, taken)) == taken
+            answer = probe.call("interrupt")
+            assert answer[-4:] == bytes(4)
+            name = answer[2:-4].decode()
+            assert name in ("ClosedByInterruptException", "InterruptedIOException")
+            assert str(path) not in probe.call("close").decode()
+        assert check_same(read, probe) == []
+
+    def test_a_plan_of_another_version(self, probe: Probe) -> None:
+        with pytest.raises(ProbeError, match="two versions of sparklog"):
+            probe.call("open", pack([b'{"version": 2}', b"key"]))

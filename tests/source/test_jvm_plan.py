@@ -16,10 +16,11 @@ from sparklog import Log
 from sparklog.common import TopicPartition
 from sparklog.format.names import log_name
 from sparklog.fs import LOCAL
+from sparklog.jvm.plans import PLAN_VERSION
 from sparklog.logdir import segment_listing
 from sparklog.logdir.view import LogDirView
 from sparklog.source.batch import BatchReader
-from sparklog.source.jvm_plan import PLAN_VERSION, pieces_of, task_of
+from sparklog.source.jvm_plan import pieces_of, task_of
 from sparklog.source.options import parse
 from sparklog.source.schema import full_schema
 from tests import paths
@@ -59,12 +60,19 @@ def test_a_plan_says_all_that_a_reader_needs(log: Log) -> None:
     assert (piece.start, piece.end) == (0, 10)
 
 
-@pytest.mark.parametrize("options", [{}, {"jvm": "false"}, {"sparklog.jvm.plan": "0,99"}])
+@pytest.mark.parametrize("options", [{}, {"jvm": "false"}])
 def test_who_did_not_ask_gets_no_plan(log: Log, options: dict[str, str]) -> None:
     given = {"path": log.path, "subscribe": "t"} | (ASKED if "jvm" in options else {}) | options
     reader = BatchReader(parse(given, streaming=False), full_schema(headers=False))
     (planned,) = reader.partitions()
     assert planned.value == pieces_of(planned.value)
+    assert len(rows_of(reader, [planned])) == 10
+
+
+def test_who_reads_other_plans_gets_one_that_says_so(log: Log) -> None:
+    reader = batch(log.path, **{"sparklog.jvm.plan": "0,99"})
+    (planned,) = reader.partitions()
+    assert plan_of(planned) == {"version": PLAN_VERSION}
     assert len(rows_of(reader, [planned])) == 10
 
 
@@ -79,13 +87,31 @@ def test_python_goes_on_where_the_jvm_left(log: Log, at: int) -> None:
     assert [n for n, _ in rows_of(whole, [rest])] == list(range(at, 10))
 
 
+def test_two_histories_are_not_mixed(log: Log, path: str) -> None:
+    """What the JVM has read, and what Python would, are of two logs."""
+    reader = batch(path)
+    (first,) = reader.partitions()
+    plan, task = first.value
+    values = [(plan, task, 0, 0), (plan, task, 0, 1)]
+    for found, value in zip((10, 9), values, strict=True):
+        assert len(rows_of(reader, [InputPartition(value)])) == found
+    os.rename(path, f"{path}.away")
+    shutil.copytree(f"{path}.away", path)
+    assert len(rows_of(reader, [InputPartition(values[0])])) == 10  # none was given out yet
+    with pytest.raises(sparklog.LogReplacedError, match="start over"):
+        rows_of(reader, [InputPartition(values[1])])
+    shutil.rmtree(path)
+    with pytest.raises(sparklog.LogReplacedError, match="start over"):
+        rows_of(reader, [InputPartition(values[1])])
+
+
 def test_python_goes_on_up_to_the_next_piece_of_the_jvms(log: Log) -> None:
     reader = batch(log.path)
     (piece,) = pieces_of(task_of(reader.partitions()[0].value))
     part = type(piece)
     pieces = tuple(part("t", 0, n, n + 2, piece.topic_id) for n in range(0, 10, 2))
     kinds = [{}, {"python": ""}, {"python": ""}, {}, {"python": ""}]
-    plan = json.dumps({"pieces": kinds}).encode()
+    plan = json.dumps({"standing": [], "pieces": kinds}).encode()
 
     def read(piece: int, at: int) -> list[int]:
         value = InputPartition((plan, pickle.dumps(pieces), piece, at))

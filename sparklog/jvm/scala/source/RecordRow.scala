@@ -6,7 +6,7 @@ import org.apache.spark.sql.catalyst.util.{ArrayData, GenericArrayData, MapData}
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types._
 
-import sparklog.format.RecordCursor
+import sparklog.format.{RecordCursor, Utf8}
 
 /**
  * The record at hand as a row: nothing of it is copied before somebody asks for it. Spark puts a
@@ -87,12 +87,12 @@ private[source] final class RecordRow(columns: Array[Int], cursor: RecordCursor)
     kept
   }
 
-  /** As Kafka's Utils.utf8: bytes that are no UTF-8 become U+FFFD. */
   private def headerKey: UTF8String = {
-    val key = UTF8String.fromBytes(bytes(cursor.headerKeyAt, cursor.headerKeyBytes))
-    if (key.isValid) key
-    else UTF8String.fromString(
-      new String(cursor.buffer, cursor.headerKeyAt, cursor.headerKeyBytes, "UTF-8"))
+    val at = cursor.headerKeyAt
+    val count = cursor.headerKeyBytes
+    val isText = Utf8.isWellFormed(cursor.buffer, at, count)
+    UTF8String.fromBytes(
+      if (isText) bytes(at, count) else Utf8.mended(cursor.buffer, at, count))
   }
 
   override def get(ordinal: Int, dataType: DataType): AnyRef = columns(ordinal) match {
