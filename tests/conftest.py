@@ -2,7 +2,9 @@
 
 import gc
 import logging
+import os
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -36,13 +38,22 @@ SPREAD = (
     "tests/spark/test_applications.py", "tests/crash/test_every_cut.py",
     "tests/crash/test_tiering_seeds.py", "tests/crash/test_seeds.py",
 )  # fmt: skip
+_MEMORY = "/dev/shm"
+_MEMORY_MIN_BYTES = 4 << 30  # some hundred MB are used; a container often has 64 MB there
 ONE_SESSION = "tests/spark/"  # a Spark session and its warm JVM for all that isn't spread
 
 
 def pytest_configure() -> None:
-    """Ctrl-C works as in a shell where the suite runs in the background, whose jobs ignore it."""
+    """Ctrl-C works as in a shell where the suite runs in the background, whose jobs ignore it.
+
+    The small suite's files lie in memory, where a sync costs nothing: what a disk adds to that, its
+    file system's own ways, is for the other depths.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if depth.IN_MEMORY and os.access(_MEMORY, os.W_OK):
+        if shutil.disk_usage(_MEMORY).free > _MEMORY_MIN_BYTES:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)  # pytest's word for it
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -30,6 +30,8 @@ def by_depth(*, small: T, ci: T, all: T) -> T:
     return {"small": small, "ci": ci, "all": all}[DEPTH]
 
 
+# Whether the tests' files lie in memory, on a tmpfs, where there is room.
+IN_MEMORY: Final = by_depth(small=True, ci=False, all=False)
 # Random histories of a log on a disk that crashes: about 1 s each.
 CRASH_SEEDS: Final = by_depth(small=40, ci=1000, all=10_000)
 CRASH_SEEDS_A_TEST: Final = by_depth(small=10, ci=25, all=250)
