@@ -51,9 +51,14 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if depth.IN_MEMORY and os.access(_MEMORY, os.W_OK):
-        if shutil.disk_usage(_MEMORY).free > _MEMORY_MIN_BYTES:
-            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)  # pytest's word for it
+    if depth.IN_MEMORY and _has_room(_MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)  # pytest's word for it
+
+
+def _has_room(directory: str) -> bool:
+    return (
+        os.access(directory, os.W_OK) and shutil.disk_usage(directory).free > _MEMORY_MIN_BYTES
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

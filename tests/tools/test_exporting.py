@@ -232,7 +232,7 @@ def test_an_export_to_kafka_that_is_stopped_says_so(
 
     class Target:
         def __init__(self, *_: Any) -> None: ...
-        def check(self, partitions: int, source: str, *, create: bool) -> str | None:
+        def check(self, partitions: int, source: str, *, retention_ms: str | None) -> str | None:
             return "import/c/t/id"
 
         def close(self) -> None: ...

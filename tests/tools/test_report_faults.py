@@ -11,15 +11,18 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
+from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.batch import encode_one
 from sparklog.format.names import log_name
 from sparklog.fs import LOCAL
+from sparklog.log.due_segments import Tier
 from sparklog.logdir.home import commits_of
 from sparklog.service import Severity
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import DAY_MS, LogReport
 from sparklog.tools.report.page import render
+from sparklog.tools.report.segments import Memory, list_partition
 from tests.service.logs import T0, fill, flip, logs, make, patch, table
 from tests.tools.page_text import checked
 
@@ -268,6 +271,19 @@ def test_a_ledger_that_is_damaged(tmp_path: Path) -> None:
     found = report(tmp_path / "log")
     assert "commit ledger" in [where for where, _ in damage(found)]
     assert len(list(found.partitions)) == 3
+
+
+def test_a_segment_that_was_closed_after_the_look_at_the_end(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw", clock=ManualClock(T0)) as log:
+        log.create_topic("t", config={"internal.segment.bytes": 300})
+        fill(log, "t", 0, 4)
+        key = TopicPartition("t", 0)
+        whole = list_partition(LOCAL, log.view, key, Tier(), memory=Memory())
+        closed = whole.segments[0]
+        span = (0, closed.end - 2)
+        seen = list_partition(LOCAL, log.view, key, Tier(), span, memory=Memory())
+    assert len(whole.segments) > 1
+    assert [s.end for s in seen.segments] == [seen.end] == [closed.end - 2]
 
 
 def test_a_log_that_is_written_meanwhile(tmp_path: Path) -> None:

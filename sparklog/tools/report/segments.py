@@ -156,7 +156,9 @@ def _read(
 def _segment(
     segments: PartitionSegments, info: SegmentMetadata, read: _Read, copied: Tier, end: int
 ) -> SegmentReport:
-    stop = max(info.base, end) if info.end is None else info.end
+    stop = info.end
+    if stop is None or stop > end:  # what came since the look at the end isn't told of
+        stop = max(info.base, end)
     head, age = read.head, read.age
     undated = not info.size or (head.first_ms is None and age == segments.modified_ms(info.base))
     where = Where.LOCAL
