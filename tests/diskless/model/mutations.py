@@ -22,7 +22,7 @@ from sparklog.diskless.lease import TermLease
 from sparklog.diskless.ledger import EntryReader, Head
 from sparklog.diskless.merging import Merger
 from sparklog.diskless.names import state_name
-from sparklog.diskless.staging import StagedObjects
+from sparklog.diskless.staging import ObjectPuts
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import StateObjects, decode_state
 from sparklog.errors import BatchConflictError, StorageUnavailableError
@@ -336,7 +336,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         rule="acked", without="tasks report puts that weren't acknowledged",
-        cast=COMMITS, seed=16, off=_around(StagedObjects, "_put", _unacknowledged),
+        cast=COMMITS, seed=16, off=_around(ObjectPuts, "_put", _unacknowledged),
     ),
     Mutation(
         rule="floor", without="what was staged below the stage floor may be committed",
