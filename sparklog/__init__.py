@@ -134,26 +134,28 @@ def register(spark: "SparkSession") -> None:
     spark.dataSource.register(SparklogDataSource)
 
 
-def enable(spark: "SparkSession") -> None:
-    """Make `format("sparklog")` known, and keep the checkpoints of new queries as logs.
+def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
+    """Make `format("sparklog")` known, in the JVM, and keep checkpoints of new queries as logs.
 
-    For a session that runs; `spark_conf` gives a session that is to be built more than that. See
-    sparklog.state.session.enable for what it sets and raises.
+    For a session that runs; `spark_conf` gives a session that is to be built more than that.
+    `checkpoints` False: they stay as Spark keeps them. See sparklog.state.session.enable for what
+    it sets and raises.
     """
     from sparklog.state import session
 
-    session.enable(spark)
+    session.enable(spark, checkpoints=checkpoints)
     register(spark)
 
 
 def spark_conf(
-    conf: Mapping[str, str] | None = None, *, daemon: bool | None = None
+    conf: Mapping[str, str] | None = None, *, daemon: bool | None = None, checkpoints: bool = True
 ) -> dict[str, str]:
-    """Return the settings of a session to be built: log-backed checkpoints, quick Python workers.
+    """Return the settings of a session to be built: logs at the JVM's speed, checkpoints as logs.
 
     `conf` is what the session is to have besides; `daemon`: whether sparklog is installed for the
-    Python of all executors. See sparklog.state.session.spark_conf.
+    Python of all executors, so that its workers start quicker; `checkpoints` False: these stay as
+    Spark keeps them. See sparklog.state.session.spark_conf.
     """
     from sparklog.state import session
 
-    return session.spark_conf(conf, daemon=daemon)
+    return session.spark_conf(conf, daemon=daemon, checkpoints=checkpoints)

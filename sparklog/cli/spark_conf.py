@@ -25,8 +25,15 @@ from sparklog.state.session import spark_conf as settings
     help="Write the jar to FILE, a file or a directory, and name that one in the settings: for "
     "hosts without a compiler or a cache, where SPARKLOG_JAR or spark.jars names it, too.",
 )
+@click.option(
+    "--no-checkpoints",
+    is_flag=True,
+    help="Leave checkpoints to Spark's own manager; the jar reads and writes logs all the same.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of properties.")
-def spark_conf(as_arguments: bool, daemon: bool, jar_file: str | None, as_json: bool) -> int:
+def spark_conf(
+    as_arguments: bool, daemon: bool, jar_file: str | None, no_checkpoints: bool, as_json: bool
+) -> int:
     """Print what a Spark application needs to read and write logs at the JVM's speed, and to keep
     its checkpoints as logs.
 
@@ -35,7 +42,7 @@ def spark_conf(as_arguments: bool, daemon: bool, jar_file: str | None, as_json: 
     one that was written by --jar.
     """
     given = {} if jar_file is None else {JARS_KEY: write_jar(jar_file)}
-    conf = settings(given, daemon=daemon)
+    conf = settings(given, daemon=daemon, checkpoints=not no_checkpoints)
     if as_json:
         print_json(conf)
     elif as_arguments:

@@ -27,7 +27,7 @@ _DAEMON = {"spark.python.daemon.module": "sparklog.state.daemon"}
 
 
 def spark_conf(
-    conf: Mapping[str, str] | None = None, *, daemon: bool | None = None
+    conf: Mapping[str, str] | None = None, *, daemon: bool | None = None, checkpoints: bool = True
 ) -> dict[str, str]:
     """Return the settings for a session to be built, those of `conf` among them.
 
@@ -44,6 +44,7 @@ def spark_conf(
             their Python: what comes by --py-files is there too late, and no worker would start.
             By default it is used where it is known to be: with a local master, if the workers'
             Python finds it.
+        checkpoints: keep checkpoints as logs; False leaves them to the manager that Spark has.
     Raises: InvalidRequestError if the jar can't be compiled, or the one that is given isn't for
         this sparklog and Spark.
     """
@@ -53,11 +54,14 @@ def spark_conf(
     at_start = {**_AT_START, **(_DAEMON if use_daemon else {})}
     own = jar(jars)
     jars = [*jars, *([] if given_among(jars) else [own])]
-    return {**at_start, **_IN_SESSION, **given, JARS_KEY: ",".join(jars)}
+    in_session = _IN_SESSION if checkpoints else {}
+    return {**at_start, **in_session, **given, JARS_KEY: ",".join(jars)}
 
 
-def enable(spark: "SparkSession") -> None:
+def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
     """Let a running session load the jar, and keep its new queries' checkpoints as logs.
+
+    `checkpoints` False: the jar alone, so that the JVM reads and writes logs.
 
     What only holds from a session's start on (`spark_conf`) is left as it is. Queries that run
     already go on as they are; a checkpoint that Spark's own manager wrote is continued.
@@ -77,5 +81,5 @@ def enable(spark: "SparkSession") -> None:
         spark.sql(f"ADD JAR '{path}'")
     elif isinstance(found, Obstacle):
         _LOGGER.log(found.level, "%s", found.reason)
-    for key, value in _IN_SESSION.items():
+    for key, value in (_IN_SESSION if checkpoints else {}).items():
         spark.conf.set(key, value)

@@ -26,6 +26,15 @@ def test_settings_of_a_session_to_be_built() -> None:
     assert conf[DAEMON] == "sparklog.state.daemon"
 
 
+def test_settings_that_leave_checkpoints_to_spark() -> None:
+    conf = sparklog.spark_conf(checkpoints=False)
+    assert conf["spark.jars"] == jar()
+    assert not [name for name in conf if "checkpoint" in name.lower()]
+    told = CliRunner().invoke(spark_conf, ["--no-checkpoints"])
+    assert jar() in told.output
+    assert MANAGER not in told.output
+
+
 def test_a_jar_that_is_given_is_not_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +114,7 @@ def test_a_running_session(spark: SparkSession, tmp_path: Path) -> None:
         writer = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
         writer.trigger(availableNow=True).start().awaitTermination()
 
+    sparklog.enable(session, checkpoints=False)
     run(tmp_path / "before")
     for _ in range(2):
         sparklog.enable(session)
