@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import sparklog
 from sparklog.jvm.gateway import NO_JAR, find, gateway
 from sparklog.jvm.jar import JAR_VARIABLE, jar, write_jar
+from sparklog.jvm.plans import PLAN_VERSION
 from tests.spark.jvm import QUICK
 
 
@@ -72,7 +73,10 @@ def main(way: str, directory: str) -> None:
     writer = counts.writeStream.foreachBatch(batch).outputMode("complete")
     writer = writer.option("checkpointLocation", f"{directory}/checkpoint")
     writer.trigger(availableNow=True).start().awaitTermination()
-    assert gateway(spark).call("sparklog.Version", "plans") == 1  # type: ignore[union-attr]
+    jvm = gateway(spark)
+    assert jvm is not None
+    said = [jvm.call("sparklog.Version", name) for name in ("plans", "sparklog", "spark")]
+    assert said == [PLAN_VERSION, sparklog.__version__, spark.version]
     found.extend(seen)
     print(json.dumps([getattr(one, "reason", type(one).__name__) for one in found]))
 
