@@ -1,8 +1,8 @@
 """The way from Python to what the jar has: found in the session's JVM, or why it isn't used.
 
-A jar comes to a session by `spark.jars`, the class path, or ADD JAR (`sparklog.enable`). py4j's own
-look-up (`jvm.package.Class`) knows none that came later than the JVM's start; the loader which all
-sessions of an application share knows all three. Source: SessionResourceLoader.addJar (Spark 4.3).
+A jar comes to a session by `spark.jars`, the class path, `sparklog.enable` or ADD JAR. py4j's own
+look-up (`jvm.package.Class`) is that of the thread, which doesn't know them all; the loader which
+all sessions of an application share does. Source: SessionResourceLoader.addJar (Spark 4.3).
 """
 
 import logging
@@ -21,6 +21,10 @@ _LOGGER: Final = logging.getLogger("sparklog")
 _SESSIONS_MAX: Final = 64  # of an application: each start of a query makes one
 _QUERIES_MAX: Final = 1024
 _OLD_CLASS: Final = "sparklog.checkpoint.LogCheckpointFileManager"  # in jars before Version
+_OF_ALL_THREADS: Final = (
+    "org.apache.spark.util.MutableURLClassLoader",
+    "org.apache.spark.util.ChildFirstURLClassLoader",  # spark.driver.userClassPathFirst
+)
 _MISSING: Final = "java.lang.ClassNotFoundException"
 
 
@@ -113,6 +117,25 @@ def _look_up(session: Any) -> _Known:
     loader = session.sharedState().jarClassLoader()
     jars = len(loader.getURLs())
     return _Known(_found(session, loader.loadClass), loader, jars)
+
+
+def load_jar(spark: "SparkSession", name: str) -> None:
+    """Load a jar, by its path or URL, into a running session that has none (`NO_JAR`).
+
+    ADD JAR would do it for the thread that says it: to all others Spark's class loader for jars is
+    unknown. The one above it is every thread's, as it is with `spark.jars`. Executors get the jar
+    with their next task. Source: SessionResourceLoader.addJar, SparkSubmit (Spark 4.3).
+    """
+    jvm: Any = spark.sparkContext._jvm
+    url = name if ":" in name else jvm.java.io.File(name).toURI().toString()
+    loader = spark._jsparkSession.sharedState().jarClassLoader()
+    above = loader.getParent()
+    if above is not None and above.getClass().getName() in _OF_ALL_THREADS:
+        spark.sparkContext._jsc.sc().addJar(url)
+        above.addURL(jvm.java.net.URL(url))
+    else:
+        spark._jsparkSession.sessionState().resourceLoader().addJar(name)
+    _known.pop(spark.sparkContext, None)
 
 
 def _found(session: Any, load: Callable[[str], Any]) -> Gateway | Obstacle:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sparklog.errors import InvalidRequestError
-from sparklog.jvm.gateway import NO_JAR, Obstacle, find
+from sparklog.jvm.gateway import NO_JAR, Obstacle, find, load_jar
 from sparklog.jvm.jar import jar
 from sparklog.jvm.jar_file import given_among
 from sparklog.state.workers import workers_find_daemon
@@ -77,8 +77,7 @@ def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
         )
     found = find(spark)
     if found is NO_JAR:  # listJars doesn't tell: spark.jars of a second context aren't loaded
-        path = jar().replace("\\", "\\\\").replace("'", "\\'")
-        spark.sql(f"ADD JAR '{path}'")
+        load_jar(spark, jar())
     elif isinstance(found, Obstacle):
         _LOGGER.log(found.level, "%s", found.reason)
     for key, value in (_IN_SESSION if checkpoints else {}).items():

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from threading import Thread
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -40,7 +41,7 @@ def session(way: str, directory: str) -> SparkSession:
             places = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
             return builder(**dict.fromkeys(places, jar())).getOrCreate()
         case "enable":
-            quoted = Path(directory, "it's here")
+            quoted = Path(directory, "it's 100% h#re, ok")
             quoted.mkdir()
             os.environ[JAR_VARIABLE] = write_jar(f"{quoted}/any name.jar")
             spark = builder().getOrCreate()
@@ -61,18 +62,26 @@ found: list[object] = []
 def main(way: str, directory: str) -> None:
     spark = session(way, directory)
     found.extend([find(spark), find(spark.newSession())])
-    seen = []
+    seen: list[object] = []
 
     def batch(df: DataFrame, _: int) -> None:
         seen.append(find(df.sparkSession))
         df.collect()
 
+    def run(checkpoint: str) -> None:
+        rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        counts = rows.groupBy("value").count()
+        writer = counts.writeStream.foreachBatch(batch).outputMode("complete")
+        writer = writer.option("checkpointLocation", f"{directory}/{checkpoint}")
+        writer.trigger(availableNow=True).start().awaitTermination()
+
     sparklog.enable(spark)  # executors load its checkpoint manager from the jar, for the state
-    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-    counts = rows.groupBy("value").count()
-    writer = counts.writeStream.foreachBatch(batch).outputMode("complete")
-    writer = writer.option("checkpointLocation", f"{directory}/checkpoint")
-    writer.trigger(availableNow=True).start().awaitTermination()
+    threads = [Thread(target=run, args=(name,)) for name in ("one", "two")]
+    run("this thread's")
+    for thread in threads:  # each has a JVM thread of its own, with a class loader of its own
+        thread.start()
+    for thread in threads:
+        thread.join()
     jvm = gateway(spark)
     assert jvm is not None
     said = [jvm.call("sparklog.Version", name) for name in ("plans", "sparklog", "spark")]
