@@ -1,5 +1,6 @@
 """The records of a batch, as Python reads them and as Scala does, in one form."""
 
+import hashlib
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
@@ -130,3 +131,31 @@ class _Answer:
         key = self.blob()
         assert key is not None
         return key.decode(), self.blob()
+
+
+def varint(value: int) -> bytes:
+    """A zig-zag number, from the format's definition."""
+    bits = value * 2 if value >= 0 else -value * 2 - 1
+    out = bytearray()
+    while bits > 0x7F:
+        out.append(bits & 0x7F | 0x80)
+        bits >>= 7
+    out.append(bits)
+    return bytes(out)
+
+
+def as_json(read: Read) -> dict[str, Any]:
+    """The form of vectors/*.json: long byte strings by their size and digest."""
+    status, records = read
+    rows = [
+        [r.offset, r.micros, r.type, _text(r.key), _text(r.value),
+         [[key, _text(value)] for key, value in r.headers]]
+        for r in records
+    ]  # fmt: skip
+    return {"status": status, "records": rows}
+
+
+def _text(data: bytes | None) -> str | None:
+    if data is None or len(data) <= 64:
+        return None if data is None else data.hex()
+    return f"{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()}"

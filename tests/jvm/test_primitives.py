@@ -12,22 +12,12 @@ from sparklog.format.batch import CRC_START, HEADER, HEADER_SIZE, encode_one, se
 from sparklog.format.scan import read_header
 from tests.format.data import BATCH_A, BATCH_B, BATCH_D, BATCH_E
 from tests.jvm.probe import Probe, ProbeError, pack, unpack
+from tests.jvm.reading import varint
 
 ENDS = sorted(
     {s * (1 << b) + d for b in range(63) for s in (1, -1) for d in (-1, 0, 1)}
     | {2**63 - 1, -(2**63), 2**63 - 2, -(2**63) + 1}
 )  # where a varint gets one byte longer
-
-
-def zigzag(value: int) -> bytes:
-    """Written out from the format's definition."""
-    bits = value * 2 if value >= 0 else -value * 2 - 1
-    out = bytearray()
-    while bits > 0x7F:
-        out.append(bits & 0x7F | 0x80)
-        bits >>= 7
-    out.append(bits)
-    return bytes(out)
 
 
 def test_a_thrown_error_is_told_and_the_next_call_works(probe: Probe) -> None:
@@ -40,7 +30,7 @@ def test_a_thrown_error_is_told_and_the_next_call_works(probe: Probe) -> None:
 
 def test_varints_at_their_ends(probe: Probe) -> None:
     answer = probe.call("varints", struct.pack(f">{len(ENDS)}q", *ENDS))
-    assert list(unpack(answer)) == [zigzag(value) for value in ENDS]
+    assert list(unpack(answer)) == [varint(value) for value in ENDS]
 
 
 @given(st.binary(max_size=300))

@@ -38,7 +38,9 @@ object Probe {
     val out = new DataOutputStream(
       new BufferedOutputStream(new FileOutputStream(FileDescriptor.out), 1 << 16))
     System.setOut(System.err) // what libraries print is no answer
-    val operations = objects.map(load).flatMap(_.operations).toMap
+    val named = objects.map(load).flatMap(_.operations)
+    val operations = named.toMap
+    assert(operations.size == named.length, s"two have one name: ${named.map(_._1).sorted.toSeq}")
     var open = true
     while (open) {
       try {

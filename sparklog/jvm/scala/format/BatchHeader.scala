@@ -82,43 +82,43 @@ final class BatchHeader {
 
 object BatchHeader {
   /** What the length field doesn't count: itself and what is before it. */
-  val LogOverhead = 12
-  val HeaderBytes = 61
-  val Magic = 2
+  final val LogOverhead = 12
+  final val HeaderBytes = 61
+  final val Magic = 2
 
-  val LengthAt = 8
-  val LeaderEpochAt = 12
-  val MagicAt = 16
-  val CrcAt = 17
-  val AttributesAt = 21
-  val LastOffsetDeltaAt = 23
-  val BaseTimestampAt = 27
-  val MaxTimestampAt = 35
-  val ProducerIdAt = 43
-  val ProducerEpochAt = 51
-  val BaseSequenceAt = 53
-  val CountAt = 57
+  final val LengthAt = 8
+  final val LeaderEpochAt = 12
+  final val MagicAt = 16
+  final val CrcAt = 17
+  final val AttributesAt = 21
+  final val LastOffsetDeltaAt = 23
+  final val BaseTimestampAt = 27
+  final val MaxTimestampAt = 35
+  final val ProducerIdAt = 43
+  final val ProducerEpochAt = 51
+  final val BaseSequenceAt = 53
+  final val CountAt = 57
 
-  val LogAppendTime = 0x08
-  val Transactional = 0x10
-  val Control = 0x20
+  final val LogAppendTime = 0x08
+  final val Transactional = 0x10
+  final val Control = 0x20
 
   /** Kafka's scan ends quietly if no more than this is left. */
-  private val MagicEnd = 17
+  private final val MagicEnd = 17
   /** LegacyRecord.RECORD_OVERHEAD_V0: below it the length can't be right, whatever the magic. */
-  private val LegacyBytesMin = 14
+  private final val LegacyBytesMin = 14
 
   /** What `read` returns. */
-  val Sound = 0
-  val Cut = 1
-  val Legacy = 2
-  val BadLength = 3
-  val BadMagic = 4
-  val BadOffset = 5
-  val BadCrc = 6
-  val BadCodec = 7
-  val BadCount = 8
-  val TooHigh = 9
+  final val Sound = 0
+  final val Cut = 1
+  final val Legacy = 2
+  final val BadLength = 3
+  final val BadMagic = 4
+  final val BadOffset = 5
+  final val BadCrc = 6
+  final val BadCodec = 7
+  final val BadCount = 8
+  final val TooHigh = 9
 
   private val texts = Array(
     "it is sound", "it is cut", "it has magic 0 or 1", "its length is below that of a header",

@@ -15,7 +15,7 @@ object Codec {
   private val byId = Array[Codec](Uncompressed, Gzip, Snappy, Lz4, Zstd)
 
   /** The bits of a batch's attributes that say its codec. */
-  val Mask = 0x07
+  final val Mask = 0x07
 
   def isKnown(id: Int): Boolean = id >= 0 && id < byId.length
 

@@ -85,13 +85,13 @@ private[format] final class GzipReader {
 }
 
 private object GzipReader {
-  private val Magic = 0x8b1f
-  private val Deflated = 8
-  private val HeaderBytes = 10
-  private val TrailerBytes = 8
-  private val HasCrc = 0x02
-  private val HasExtra = 0x04
-  private val HasName = 0x08
-  private val HasComment = 0x10
-  private val Reserved = 0xe0
+  private final val Magic = 0x8b1f
+  private final val Deflated = 8
+  private final val HeaderBytes = 10
+  private final val TrailerBytes = 8
+  private final val HasCrc = 0x02
+  private final val HasExtra = 0x04
+  private final val HasName = 0x08
+  private final val HasComment = 0x10
+  private final val Reserved = 0xe0
 }

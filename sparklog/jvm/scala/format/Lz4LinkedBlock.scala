@@ -6,10 +6,10 @@ package sparklog.format
  * matches at a distance of 0. Source: lz4_Block_format.md, lz4.c of lz4 1.9.4.
  */
 private[format] object Lz4LinkedBlock {
-  private val MatchMin = 4
-  private val LastLiterals = 5
-  private val MatchFindLimit = 12
-  private val More = 15 // a length that goes on in the next bytes
+  private final val MatchMin = 4
+  private final val LastLiterals = 5
+  private final val MatchFindLimit = 12
+  private final val More = 15 // a length that goes on in the next bytes
 
   /**
    * Decompress `size` bytes at `start` to `to`, at most `room`; how many come out. Everything in

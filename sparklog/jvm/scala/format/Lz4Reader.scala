@@ -107,19 +107,19 @@ private[format] final class Lz4Reader {
 }
 
 private object Lz4Reader {
-  private val Magic = 0x184d2204
-  private val HeaderBytesMin = 7
-  private val Version = 1
+  private final val Magic = 0x184d2204
+  private final val HeaderBytesMin = 7
+  private final val Version = 1
 
-  private val Independent = 0x20
-  private val HasBlockChecksums = 0x10
-  private val HasContentSize = 0x08
-  private val HasContentChecksum = 0x04
-  private val Reserved = 0x02
-  private val HasDictionary = 0x01
-  private val SizesReserved = 0x8f
-  private val SizeMin = 4 // 64 KiB
+  private final val Independent = 0x20
+  private final val HasBlockChecksums = 0x10
+  private final val HasContentSize = 0x08
+  private final val HasContentChecksum = 0x04
+  private final val Reserved = 0x02
+  private final val HasDictionary = 0x01
+  private final val SizesReserved = 0x8f
+  private final val SizeMin = 4 // 64 KiB
 
-  private val RatioMax = 255L
-  private val Ahead = 64
+  private final val RatioMax = 255L
+  private final val Ahead = 64
 }

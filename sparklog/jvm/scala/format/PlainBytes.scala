@@ -35,5 +35,5 @@ private[format] final class PlainBytes(maxBytes: Int) {
 }
 
 private object PlainBytes {
-  val BytesMin = 1L << 16
+  final val BytesMin = 1L << 16
 }

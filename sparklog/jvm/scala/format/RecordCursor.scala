@@ -9,6 +9,7 @@ package sparklog.format
  */
 final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
   import RecordCursor._
+  import Varint.IntBytesMax
 
   private val decompressor = new Decompressor(maxPlainBytes)
   private var at = 0
@@ -24,7 +25,8 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
 
   // The record at hand.
   private var offsetDelta = 0L
-  private var timestampDelta = 0L
+  private var timestampAt = 0
+  private var timestampBytes = 0
   private var end = 0
   var keyAt: Int = 0
   /** -1: null. */
@@ -54,7 +56,8 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
   def offset: Long = baseOffset + offsetDelta
 
   def timestampMs: Long =
-    if (timestampType == 1) maxTimestampMs else baseTimestampMs + timestampDelta
+    if (timestampType == 1) maxTimestampMs
+    else baseTimestampMs + Varint.get(buffer, timestampAt, timestampBytes)
 
   /** As Spark has times, since the epoch; what doesn't fit becomes the nearest that does. */
   def timestampMicros: Long = {
@@ -167,51 +170,49 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
   /** Find the fields of the record at `from`, up to its headers. */
   private def read(from: Int): Int = {
     val bytes = buffer
-    val length = Varint.read(bytes, from, stop)
-    var here = from + Varint.sizeOf(length)
-    val size = Varint.valueOf(length)
-    if (length == Varint.Cut || size < RecordBytesMin - 1 || size > stop - here) BadLength
+    val lengthBytes = Varint.sizeAt(bytes, from, stop, IntBytesMax)
+    var here = from + lengthBytes
+    val length = Varint.get(bytes, from, lengthBytes)
+    if (lengthBytes == 0 || length < RecordBytesMin - 1 || length > stop - here) BadLength
     else {
-      val last = here + size.toInt
+      val last = here + length.toInt
       end = last
       here += 1 // attributes: none are in use
-      val timestampBytes = Varint.sizeAt(bytes, here, last, Varint.LongBytesMax)
-      timestampDelta = Varint.get(bytes, here, timestampBytes)
+      timestampAt = here
+      timestampBytes = Varint.sizeAt(bytes, here, last, Varint.LongBytesMax)
       here += timestampBytes
-      val delta = Varint.read(bytes, here, last)
-      offsetDelta = Varint.valueOf(delta)
-      here += Varint.sizeOf(delta)
-      if (timestampBytes == 0 || delta == Varint.Cut) BadField
-      else {
-        val key = Varint.read(bytes, here, last)
-        here += Varint.sizeOf(key)
-        keyAt = here
-        if (key == Varint.Cut || Varint.valueOf(key) > last - here) BadSize
-        else {
-          keyBytes = math.max(Varint.valueOf(key), -1L).toInt
-          readValue(bytes, here + math.max(keyBytes, 0), last)
-        }
-      }
+      val offsetBytes = Varint.sizeAt(bytes, here, last, IntBytesMax)
+      offsetDelta = Varint.get(bytes, here, offsetBytes)
+      if (timestampBytes == 0 || offsetBytes == 0) BadField
+      else readKey(bytes, here + offsetBytes, last)
+    }
+  }
+
+  private def readKey(bytes: Array[Byte], from: Int, last: Int): Int = {
+    val sizeBytes = Varint.sizeAt(bytes, from, last, IntBytesMax)
+    val size = Varint.get(bytes, from, sizeBytes)
+    keyAt = from + sizeBytes
+    if (sizeBytes == 0 || size > last - keyAt) BadSize
+    else {
+      keyBytes = if (size < 0) -1 else size.toInt
+      readValue(bytes, keyAt + math.max(keyBytes, 0), last)
     }
   }
 
   private def readValue(bytes: Array[Byte], from: Int, last: Int): Int = {
-    val value = Varint.read(bytes, from, last)
-    var here = from + Varint.sizeOf(value)
-    valueAt = here
-    if (value == Varint.Cut || Varint.valueOf(value) > last - here) BadSize
+    val sizeBytes = Varint.sizeAt(bytes, from, last, IntBytesMax)
+    val size = Varint.get(bytes, from, sizeBytes)
+    valueAt = from + sizeBytes
+    if (sizeBytes == 0 || size > last - valueAt) BadSize
     else {
-      valueBytes = math.max(Varint.valueOf(value), -1L).toInt
-      here += math.max(valueBytes, 0)
-      val headers = Varint.read(bytes, here, last)
-      here += Varint.sizeOf(headers)
-      val count = Varint.valueOf(headers)
-      headersAt = here
-      if (headers == Varint.Cut || count < 0 || count > (last - here) / HeaderBytesMin) BadHeader
-      else {
-        headersCount = count.toInt
-        BatchHeader.Sound
-      }
+      valueBytes = if (size < 0) -1 else size.toInt
+      val here = valueAt + math.max(valueBytes, 0)
+      val countBytes = Varint.sizeAt(bytes, here, last, IntBytesMax)
+      val count = Varint.get(bytes, here, countBytes)
+      headersAt = here + countBytes
+      headersCount = count.toInt
+      if (countBytes == 0 || count < 0 || count > (last - headersAt) / HeaderBytesMin) BadHeader
+      else BatchHeader.Sound
     }
   }
 
@@ -228,17 +229,20 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
   }
 
   private def readHeader(from: Int): Int = {
-    val key = Varint.read(buffer, from, end)
-    headerKeyAt = from + Varint.sizeOf(key)
-    val size = Varint.valueOf(key)
-    if (key == Varint.Cut || size < 0 || size > end - headerKeyAt) BadHeader
+    val bytes = buffer
+    val keySizeBytes = Varint.sizeAt(bytes, from, end, IntBytesMax)
+    val size = Varint.get(bytes, from, keySizeBytes)
+    headerKeyAt = from + keySizeBytes
+    if (keySizeBytes == 0 || size < 0 || size > end - headerKeyAt) BadHeader
     else {
       headerKeyBytes = size.toInt
-      val value = Varint.read(buffer, headerKeyAt + headerKeyBytes, end)
-      headerValueAt = headerKeyAt + headerKeyBytes + Varint.sizeOf(value)
-      if (value == Varint.Cut || Varint.valueOf(value) > end - headerValueAt) BadHeader
+      val here = headerKeyAt + headerKeyBytes
+      val valueSizeBytes = Varint.sizeAt(bytes, here, end, IntBytesMax)
+      val valueSize = Varint.get(bytes, here, valueSizeBytes)
+      headerValueAt = here + valueSizeBytes
+      if (valueSizeBytes == 0 || valueSize > end - headerValueAt) BadHeader
       else {
-        headerValueBytes = math.max(Varint.valueOf(value), -1L).toInt
+        headerValueBytes = if (valueSize < 0) -1 else valueSize.toInt
         headerEnd = headerValueAt + math.max(headerValueBytes, 0)
         BatchHeader.Sound
       }
@@ -253,20 +257,20 @@ object RecordCursor {
    */
   val MaxPlainBytes: Int = 32 << 20
 
-  private val RecordBytesMin = 7
-  private val HeaderBytesMin = 2
+  private final val RecordBytesMin = 7
+  private final val HeaderBytesMin = 2
   private val MsMax = Long.MaxValue / 1000
 
   // What `open` returns beside BatchHeader.Sound; BatchHeader has the numbers below.
-  val TooMany = 16
-  val BadLength = 17
-  val BadField = 18
-  val BadOffsetDelta = 19
-  val BadSize = 20
-  val BadHeader = 21
-  val BytesLeft = 22
-  val Undecodable = 23
-  val PlainTooLarge = 24
+  final val TooMany = 16
+  final val BadLength = 17
+  final val BadField = 18
+  final val BadOffsetDelta = 19
+  final val BadSize = 20
+  final val BadHeader = 21
+  final val BytesLeft = 22
+  final val Undecodable = 23
+  final val PlainTooLarge = 24
 
   private val texts = Array(
     "more records are declared than its bytes can hold", "a record's length can't be right",

@@ -58,6 +58,6 @@ private[format] final class SnappyReader {
 
 private object SnappyReader {
   private val Magic = Array[Byte](-126, 'S', 'N', 'A', 'P', 'P', 'Y', 0)
-  private val FrameHeaderBytes = 16
-  private val RatioMax = 32L
+  private final val FrameHeaderBytes = 16
+  private final val RatioMax = 32L
 }

@@ -69,24 +69,24 @@ private[format] final class ZstdReader {
 }
 
 private object ZstdReader {
-  private val Magic = 0xfd2fb528
-  private val SkippableMagic = 0x184d2a50
-  private val SkippableMask = 0xfffffff0
-  private val FrameBytesMin = 8 // a skippable one's
-  private val FlagsAt = 4
-  private val WindowAt = 5
-  private val SingleSegment = 0x20
-  private val HasChecksum = 0x04
+  private final val Magic = 0xfd2fb528
+  private final val SkippableMagic = 0x184d2a50
+  private final val SkippableMask = 0xfffffff0
+  private final val FrameBytesMin = 8 // a skippable one's
+  private final val FlagsAt = 4
+  private final val WindowAt = 5
+  private final val SingleSegment = 0x20
+  private final val HasChecksum = 0x04
   /** 2^27 bytes: the exponent less 10 in the upper five bits, and no eighths more. */
   private val WindowMax = (27 - 10) << 3
 
   // Types of blocks.
-  private val Repeated = 1
-  private val Compressed = 2
-  private val BlockBytesMax = 128 << 10
+  private final val Repeated = 1
+  private final val Compressed = 2
+  private final val BlockBytesMax = 128 << 10
 
-  private val RatioExpected = 8L
-  private val EarlyBytes = 1L << 20
+  private final val RatioExpected = 8L
+  private final val EarlyBytes = 1L << 20
 
   /** Bytes of a field, by its bits of the flags. */
   private def dictionaryBytes(bits: Int): Int = (1 << bits) >> 1
