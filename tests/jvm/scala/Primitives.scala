@@ -34,11 +34,23 @@ object Primitives extends Operations {
         val status = header.read(bytes, 0, bytes.length)
         out.writeInt(status)
         if (status == BatchHeader.Sound) {
-          Seq[Long](header.baseOffset, header.sizeBytes, header.leaderEpoch, header.magic,
-            header.attributes, header.lastOffsetDelta, header.baseTimestampMs,
-            header.maxTimestampMs, header.producerId, header.producerEpoch, header.baseSequence,
-            header.count, header.lastOffset).foreach(out.writeLong)
+          Seq[Long](
+            header.baseOffset,
+            header.sizeBytes,
+            header.leaderEpoch,
+            header.magic,
+            header.attributes,
+            header.lastOffsetDelta,
+            header.baseTimestampMs,
+            header.maxTimestampMs,
+            header.producerId,
+            header.producerEpoch,
+            header.baseSequence,
+            header.count,
+            header.lastOffset
+          ).foreach(out.writeLong)
         }
       }
-    })
+    }
+  )
 }

@@ -2,7 +2,7 @@ package sparklog.probe
 
 import java.io.{BufferedInputStream, BufferedOutputStream, ByteArrayInputStream}
 import java.io.{ByteArrayOutputStream, DataInputStream, DataOutputStream, EOFException}
-import java.io.{FileOutputStream, FileDescriptor}
+import java.io.{FileDescriptor, FileOutputStream}
 
 /**
  * Operations that tests call by name. Each file here but this one has an object of the file's name
@@ -47,16 +47,17 @@ object Probe {
         val name = new String(in.readNBytes(in.readInt()), "UTF-8")
         val payload = in.readNBytes(in.readInt())
         val answer = new ByteArrayOutputStream
-        val status = try {
-          val data = new DataOutputStream(answer)
-          operations(name)(new DataInputStream(new ByteArrayInputStream(payload)), data)
-          0
-        } catch {
-          case e: Throwable =>
-            answer.reset()
-            answer.write(s"$e\n${e.getStackTrace.take(8).mkString("\n")}".getBytes("UTF-8"))
-            1
-        }
+        val status =
+          try {
+            val data = new DataOutputStream(answer)
+            operations(name)(new DataInputStream(new ByteArrayInputStream(payload)), data)
+            0
+          } catch {
+            case e: Throwable =>
+              answer.reset()
+              answer.write(s"$e\n${e.getStackTrace.take(8).mkString("\n")}".getBytes("UTF-8"))
+              1
+          }
         out.writeByte(status)
         out.writeInt(answer.size)
         answer.writeTo(out)

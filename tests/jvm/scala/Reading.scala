@@ -8,14 +8,17 @@ import sparklog.format.{RecordCursor, TooLarge, Utf8}
 /** Batches in, records out. */
 object Reading extends Operations {
   override def operations: Map[String, Operation] = Map(
-    "decompress" -> decompress, "held when read" -> held, "records" -> records,
+    "decompress" -> decompress,
+    "held when read" -> held,
+    "records" -> records,
     "read speed" -> speed,
     "header keys" -> { (in, out) =>
       while (in.available > 0) {
         val bytes = bytesFrom(in)
         keyTo(out, bytes, 0, bytes.length)
       }
-    })
+    }
+  )
 
   /**
    * i32 most bytes, then (i32 codec, bytes)*: i32 0, size and CRC-32C of what comes out; or 1, 0,
@@ -42,7 +45,8 @@ object Reading extends Operations {
     val decompressor = new Decompressor(Int.MaxValue)
     val codec = Codec.of(in.readInt())
     val bytes = bytesFrom(in)
-    try decompressor(codec, bytes, 0, bytes.length) catch { case _: CompressedDataException => }
+    try decompressor(codec, bytes, 0, bytes.length)
+    catch { case _: CompressedDataException => }
     out.writeLong(decompressor.heldBytes)
     decompressor.release()
     assert(decompressor.heldBytes == 0)
@@ -118,7 +122,7 @@ object Reading extends Operations {
     out.writeDouble(best(seconds)(sum += Crc32c.of(bytes, 0, bytes.length)))
     out.writeDouble(best(seconds)(walk(_ => ())))
     out.writeDouble(best(seconds)(walk(at =>
-      assert(cursor.open(bytes, at, header, 0, Long.MaxValue) == BatchHeader.Sound))))
+          assert(cursor.open(bytes, at, header, 0, Long.MaxValue) == BatchHeader.Sound))))
     out.writeDouble(best(seconds)(walk(parse)))
     count = 0
     walk(parse)

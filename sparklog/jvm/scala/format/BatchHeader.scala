@@ -121,10 +121,17 @@ object BatchHeader {
   final val TooHigh = 9
 
   private val texts = Array(
-    "it is sound", "it is cut", "it has magic 0 or 1", "its length is below that of a header",
-    "its magic is unknown", "its base offset is negative", "its CRC is another",
-    "its codec is unknown", "so many records can't be up to its last offset delta",
-    "its offsets are too high")
+    "it is sound",
+    "it is cut",
+    "it has magic 0 or 1",
+    "its length is below that of a header",
+    "its magic is unknown",
+    "its base offset is negative",
+    "its CRC is another",
+    "its codec is unknown",
+    "so many records can't be up to its last offset delta",
+    "its offsets are too high"
+  )
 
   def describe(status: Int): String = texts(status)
 

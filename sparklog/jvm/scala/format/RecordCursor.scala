@@ -128,19 +128,20 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
   private def hasNothing(header: BatchHeader, until: Long): Boolean =
     header.lastOffset < firstOffset || baseOffset >= until || header.count == 0 && at == stop
 
-  private def decompress(codec: Codec): Int = try {
-    stop = decompressor(codec, buffer, at, stop - at)
-    buffer = decompressor.buffer
-    at = 0
-    BatchHeader.Sound
-  } catch {
-    case e: DamagedData =>
-      reason = e.getMessage
-      Undecodable
-    case e: TooLarge =>
-      reason = e.getMessage
-      PlainTooLarge
-  }
+  private def decompress(codec: Codec): Int =
+    try {
+      stop = decompressor(codec, buffer, at, stop - at)
+      buffer = decompressor.buffer
+      at = 0
+      BatchHeader.Sound
+    } catch {
+      case e: DamagedData =>
+        reason = e.getMessage
+        Undecodable
+      case e: TooLarge =>
+        reason = e.getMessage
+        PlainTooLarge
+    }
 
   /** Look at the records up to `until`; `next` may step to those before it. */
   private def check(count: Int, lastDelta: Int, until: Long): Int = {
@@ -273,12 +274,16 @@ object RecordCursor {
   final val PlainTooLarge = 24
 
   private val texts = Array(
-    "more records are declared than its bytes can hold", "a record's length can't be right",
+    "more records are declared than its bytes can hold",
+    "a record's length can't be right",
     "a record's timestamp or offset is cut",
     "a record's offset goes back or past the batch's last",
     "a key or value is longer than its record",
-    "a record's headers are damaged or have a null key", "bytes are left over",
-    "its compressed data are damaged", "its records are too large once decompressed")
+    "a record's headers are damaged or have a null key",
+    "bytes are left over",
+    "its compressed data are damaged",
+    "its records are too large once decompressed"
+  )
 
   def describe(status: Int): String =
     if (status < TooMany) BatchHeader.describe(status) else texts(status - TooMany)
