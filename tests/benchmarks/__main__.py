@@ -7,7 +7,7 @@ import importlib
 import sys
 
 NAMES = (
-    "codec", "engine", "batch", "clean", "service", "store", "tier", "diskless", "reading",
+    "codec", "jvm", "engine", "batch", "clean", "service", "store", "tier", "diskless", "reading",
     "spark", "state", "tuning",
 )  # fmt: skip
 
