@@ -3,12 +3,13 @@
 import random
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparklog.errors import InvalidRequestError, RecordTooLargeError
@@ -17,80 +18,11 @@ from sparklog.format.compression import Codec, check_level
 from sparklog.format.partitioner import murmur2_partitions
 from sparklog.format.records import MAX_MESSAGE_BYTES, Decoder, encode
 from sparklog.format.scan import scan
+from tests.jvm.building import Closed, Row, TooLarge, build, table
 from tests.jvm.probe import Probe, ProbeError, pack
-
-Header = tuple[str, bytes | None]
-Row = tuple[int, bytes | None, bytes | None, Sequence[Header] | None]  # timestamp, key, value, ...
-
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-NO_LEVEL = -(2**31)
-
-
-class Closed(NamedTuple):
-    """What one close gave."""
-
-    data: bytes
-    count: int
-    plain_bytes: int
-    low: int
-    high: int
-
-
-class TooLarge(NamedTuple):
-    """Which row is too large, and how large the batch would be."""
-
-    row: int
-    size: int
-
-
-def field(data: bytes | None) -> bytes:
-    return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
-
-
-def packed(row: Row) -> bytes:
-    timestamp, key, value, headers = row
-    parts = [struct.pack(">q", timestamp), field(key), field(value)]
-    parts.append(struct.pack(">i", -1 if headers is None else len(headers)))
-    for name, content in headers or ():
-        parts += [field(name.encode()), field(content)]
-    return b"".join(parts)
-
-
-def build(
-    probe: Probe,
-    rows: Sequence[Row],
-    codec: Codec = Codec.NONE,
-    level: int | None = None,
-    batch: int = 16384,
-    most: int = MAX_MESSAGE_BYTES,
-    base: int = 0,
-) -> tuple[list[Closed], TooLarge | None]:
-    """What Scala makes of rows, and the row at which it stopped, if it did."""
-    request = pack([codec.name.lower().encode()])
-    request += struct.pack(">iiiq", NO_LEVEL if level is None else level, batch, most, base)
-    answer = probe.call("build", request + b"".join(map(packed, rows)))
-    made, at = [], 0
-    while at < len(answer):
-        (size,) = struct.unpack_from(">i", answer, at)
-        if size < 0:
-            return made, TooLarge(*struct.unpack_from(">iq", answer, at + 4))
-        data = answer[at + 4 : at + 4 + size]
-        at += 4 + size
-        made.append(Closed(data, *struct.unpack_from(">4q", answer, at)))
-        at += 32
-    return made, None
-
-
-def table(rows: Sequence[Row]) -> pa.Table:
-    headers = [r[3] and [{"key": k, "value": v} for k, v in r[3]] for r in rows]
-    return pa.table(
-        {
-            "timestamp": pa.array([r[0] for r in rows], pa.timestamp("ms")),
-            "key": pa.array([r[1] for r in rows], pa.binary()),
-            "value": pa.array([r[2] for r in rows], pa.binary()),
-            "headers": pa.array(headers, HEADERS),
-        }
-    )
+from tests.jvm.reading import agree
+from tests.oracle import Oracle
+from tests.oracle.rows import make
 
 
 def encoded(rows: Sequence[Row], codec: Codec, level: int | None, batch: int, most: int) -> Any:
@@ -118,7 +50,9 @@ def decoded(raw: bytes) -> tuple[Any, pa.RecordBatch]:
     return found.table, decoder.finish()
 
 
-def check(made: list[Closed], rows: Sequence[Row], codec: Codec, batch: int, most: int) -> None:
+def check(
+    probe: Probe, made: list[Closed], rows: Sequence[Row], codec: Codec, batch: int, most: int
+) -> None:
     """What Scala made are these rows, in batches as they should be."""
     raw = b"".join(closed.data for closed in made)
     batches, records = decoded(raw)
@@ -147,6 +81,8 @@ def check(made: list[Closed], rows: Sequence[Row], codec: Codec, batch: int, mos
         assert closed.count == 1 or closed.plain_bytes <= limit
         first += closed.count
     assert first == len(rows)
+    places = zip(batches["position"].tolist(), batches["size"].tolist(), strict=True)
+    agree(probe, [raw[at : at + size] for at, size in places])
 
 
 small = st.binary(max_size=20)
@@ -174,6 +110,7 @@ LEVELS = [
     st.sampled_from([1, 64, 100, 500, 1000, 16384, 2**31 - 1]),
     st.sampled_from([62, 100, 300, 800, 5000, MAX_MESSAGE_BYTES, 2**31 - 1]),
 )
+@example([(2**63 - 1, None, None, None), (-(2**63), None, None, None)], LEVELS[0], 16384, 2**31 - 1)
 def test_scala_builds_what_python_encodes(
     probe: Probe, rows: list[Row], codec: tuple[Codec, int | None], batch: int, most: int
 ) -> None:
@@ -192,7 +129,7 @@ def test_scala_builds_what_python_encodes(
     done = sum(closed.count for closed in made)
     assert stopped is not None or done == len(rows)
     if made:
-        check(made, rows[:done], codec[0], batch, most)
+        check(probe, made, rows[:done], codec[0], batch, most)
 
 
 def noise(size: int) -> bytes:
@@ -202,13 +139,13 @@ def noise(size: int) -> bytes:
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("block", [32 << 10, 64 << 10, 128 << 10])
 def test_records_around_a_codecs_blocks(probe: Probe, codec: Codec, block: int) -> None:
-    for make in (noise, lambda size: b"ab" * (size // 2) + b"c" * (size & 1)):
+    for value in (noise, lambda size: b"ab" * (size // 2) + b"c" * (size & 1)):
         # 7 bytes of this record, and three of its sizes, are no value.
-        rows = [(5, None, make(block + more), None) for more in range(-12, 3)]
-        for row in [*rows, (5, None, make(3 * block), None)]:
+        rows = [(5, None, value(block + more), None) for more in range(-12, 3)]
+        for row in [*rows, (5, None, value(3 * block), None)]:
             made, stopped = build(probe, [row], codec)
             assert stopped is None
-            check(made, [row], codec, 1, MAX_MESSAGE_BYTES)
+            check(probe, made, [row], codec, 1, MAX_MESSAGE_BYTES)
 
 
 @pytest.mark.parametrize("codec", list(Codec)[1:])
@@ -217,7 +154,7 @@ def test_what_a_codec_makes_larger_goes_in_several_batches(probe: Probe, codec: 
     made, stopped = build(probe, rows, codec, batch=2**31 - 1, most=4000)
     assert stopped is None
     assert [closed.plain_bytes for closed in made] == [4000] * 20
-    check(made, rows, codec, 2**31 - 1, 4000)
+    check(probe, made, rows, codec, 2**31 - 1, 4000)
     assert len(scan(made[0].data, path="t").table) == 3
     rows[34] = (34, None, noise(5000), [])
     made, stopped = build(probe, rows, codec, batch=2**31 - 1, most=4000)
@@ -231,7 +168,7 @@ def test_what_a_codec_makes_small_enough_fits(probe: Probe, codec: Codec) -> Non
     row: Row = (0, b"k", b"x" * 500_000, None)
     made, stopped = build(probe, [row] * 3, codec, most=100_000)
     assert stopped is None
-    check(made, [row] * 3, codec, 16384, 100_000)
+    check(probe, made, [row] * 3, codec, 16384, 100_000)
     assert build(probe, [row], Codec.NONE, most=100_000)[1] == TooLarge(0, 500_073)
 
 
@@ -258,6 +195,35 @@ def test_a_partition_of_few_rows_holds_little_and_a_large_record_is_let_go(probe
     for size, kept in zip(sizes, held[1:], strict=True):
         assert kept <= limit or size <= kept <= 500_100
     assert held[-1] <= limit
+
+
+def test_kafka_reads_what_scala_writes(probe: Probe, oracle: Oracle, tmp_path: Path) -> None:
+    rows: list[Row] = [(stamp, key, value, headers) for key, value, headers, stamp in make(300)]
+    incompressible: list[Row] = [(i, b"", noise(990 + i), []) for i in range(10)]
+    log, wanted = b"", []
+    for codec in Codec:
+        for part, most in ((rows, MAX_MESSAGE_BYTES), (incompressible, 5000)):
+            made, stopped = build(probe, part, codec, most=most, base=len(wanted))
+            assert stopped is None
+            log += b"".join(closed.data for closed in made)
+            wanted += part
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    (directory / f"{0:020}.log").write_bytes(log)
+    opened = oracle.open(directory, clean=False, records=True)
+    assert (opened.start, opened.end, opened.count) == (0, len(wanted), len(wanted))
+    found = [(r.timestamp, r.key, r.value, list(r.headers)) for r in opened.records]
+    assert found == wanted
+    assert {b["codec"] for b in opened.batches} == {"none", "gzip", "snappy", "lz4", "zstd"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+@pytest.mark.parametrize("codec", list(Codec))
+def test_closed_compressors_leave_nothing_behind(probe: Probe, codec: Codec) -> None:
+    """A context of zstd for 1 MiB has more than 1 MB, and no garbage collector frees it."""
+    request = pack([codec.name.lower().encode()]) + struct.pack(">i", 300)
+    before, after = struct.unpack(">2q", probe.call("compressors", request + pack([b"x" * 2**20])))
+    assert after - before < 150_000
 
 
 # --- partitions --------------------------------------------------------------------------------

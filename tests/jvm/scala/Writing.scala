@@ -1,9 +1,11 @@
 package sparklog.probe
 
-import java.io.{DataInputStream, DataOutputStream}
+import java.io.{DataInputStream, DataOutputStream, OutputStream}
 import java.nio.ByteBuffer
+import java.nio.file.{Files, Path}
 
 import org.apache.spark.unsafe.Platform
+
 import sparklog.format._
 
 /** Rows become record batches; keys become partitions. */
@@ -11,14 +13,12 @@ object Writing extends Operations {
   override def operations: Map[String, Operation] = Map(
     // (key)*, each hashed where it lies, at whatever place: i32 each
     "murmur2" -> { (in, out) =>
-      val bytes = in.readAllBytes()
-      val buffer = ByteBuffer.wrap(bytes)
-      while (buffer.hasRemaining) {
-        val size = buffer.getInt()
-        val at = Platform.BYTE_ARRAY_OFFSET + buffer.position()
-        out.writeInt(Murmur2.hash(bytes, at.toLong, size))
-        buffer.position(buffer.position() + size)
+      val rows = new Fields(in.readAllBytes())
+      while (rows.hasRemaining) {
+        val key = rows.next()
+        out.writeInt(Murmur2.hash(key.base, key.offset, key.bytes))
       }
+      rows.free()
     },
     // (partitions i32, key): the partition, i32
     "partition" -> { (in, out) =>
@@ -28,7 +28,24 @@ object Writing extends Operations {
       out.writeInt(Murmur2.partition(key, at, key.length, partitions))
     },
     "build" -> build,
-    "held" -> held)
+    "held" -> held,
+    // codec, i32 times, bytes: KiB of this process before and after as many compressors did them
+    "compressors" -> { (in, out) =>
+      val codec = Codec.named(textFrom(in))
+      val times = in.readInt()
+      val bytes = bytesFrom(in)
+      def run(): Unit = {
+        val compressor = Compressor(codec, None)
+        compressor.compress(bytes, 0, bytes.length, 0)
+        compressor.close()
+        assert(compressor.heldBytes == 0)
+      }
+      for (_ <- 0 until 20) run()
+      out.writeLong(residentKb())
+      for (_ <- 0 until times) run()
+      out.writeLong(residentKb())
+    }
+  )
 
   /**
    * codec, level (i32, the least: none), batch bytes, max message bytes (i32), base offset (i64),
@@ -44,18 +61,22 @@ object Writing extends Operations {
     val compressor = Compressor(codec, level)
     val batches = new BatchBuilder(compressor, in.readInt(), in.readInt())
     val base = in.readLong()
-    val rows = in.readAllBytes()
+    val fields = new Fields(in.readAllBytes())
     try {
-      feed(ByteBuffer.wrap(rows), batches, base, new DataOutputStream(
-        java.io.OutputStream.nullOutputStream))
+      feed(fields, batches, base, new DataOutputStream(OutputStream.nullOutputStream))
       batches.release()
+      compressor.close()
       assert(batches.heldBytes == 0 && batches.count == 0 && batches.sizeBytes == 0)
-      feed(ByteBuffer.wrap(rows), batches, base, out)
-    } finally compressor.close()
+      fields.rewind()
+      feed(fields, batches, base, out)
+    } finally {
+      compressor.close()
+      fields.free()
+    }
   }
 
   private def feed(
-      rows: ByteBuffer, batches: BatchBuilder, base: Long, out: DataOutputStream): Unit = {
+      rows: Fields, batches: BatchBuilder, base: Long, out: DataOutputStream): Unit = {
     val headers = new HeadersBuffer
     var done = 0
     def close(): Unit = {
@@ -70,14 +91,14 @@ object Writing extends Operations {
     try {
       while (rows.hasRemaining) {
         val timestamp = rows.getLong()
-        val key = new Field(rows)
-        val value = new Field(rows)
+        val key = rows.next()
+        val value = rows.next()
         val count = rows.getInt()
         if (count >= 0) {
           headers.start(count)
           for (_ <- 0 until count) {
-            val name = new Field(rows)
-            val content = new Field(rows)
+            val name = rows.next()
+            val content = rows.next()
             headers.add(
               name.base, name.offset, name.bytes, content.base, content.offset, content.bytes)
           }
@@ -99,12 +120,35 @@ object Writing extends Operations {
     }
   }
 
-  /** A byte string where it lies in the request. */
-  private final class Field(rows: ByteBuffer) {
-    val bytes: Int = rows.getInt()
-    val base: AnyRef = if (bytes < 0) null else rows.array
-    val offset: Long = if (bytes < 0) 0 else Platform.BYTE_ARRAY_OFFSET + rows.position()
-    if (bytes > 0) rows.position(rows.position() + bytes)
+  private final class Field(val base: AnyRef, val offset: Long, val bytes: Int)
+
+  /** Byte strings of a request, by turns where Spark has some: byte[], long[], off the heap. */
+  private final class Fields(bytes: Array[Byte]) {
+    private val buffer = ByteBuffer.wrap(bytes)
+    private val longs = new Array[Long](bytes.length / 8 + 1)
+    private val address = Platform.allocateMemory(bytes.length + 1)
+    private var turn = 0
+    Platform.copyMemory(
+      bytes, Platform.BYTE_ARRAY_OFFSET, longs, Platform.LONG_ARRAY_OFFSET, bytes.length)
+    Platform.copyMemory(bytes, Platform.BYTE_ARRAY_OFFSET, null, address, bytes.length)
+
+    def hasRemaining: Boolean = buffer.hasRemaining
+    def getInt(): Int = buffer.getInt()
+    def getLong(): Long = buffer.getLong()
+    def rewind(): Unit = buffer.rewind()
+    def free(): Unit = Platform.freeMemory(address)
+
+    /** The next one; of null -1 bytes. */
+    def next(): Field = {
+      val size = buffer.getInt()
+      val at = buffer.position().toLong
+      buffer.position(buffer.position() + math.max(size, 0))
+      turn += 1
+      if (size < 0) new Field(null, 0, size)
+      else if (turn % 3 == 0) new Field(bytes, Platform.BYTE_ARRAY_OFFSET + at, size)
+      else if (turn % 3 == 1) new Field(longs, Platform.LONG_ARRAY_OFFSET + at, size)
+      else new Field(null, address + at, size)
+    }
   }
 
   /** (batch bytes, max message bytes, (bytes of a value)*: i32): heldBytes after each close. */
@@ -114,9 +158,15 @@ object Writing extends Operations {
     while (in.available > 0) {
       val value = new Array[Byte](in.readInt())
       assert(batches.append(0, null, 0, -1, value, Platform.BYTE_ARRAY_OFFSET.toLong, value.length,
-        null, 0))
+          null, 0))
       batches.close(0)
       out.writeLong(batches.heldBytes)
     }
+  }
+
+  private def residentKb(): Long = {
+    val line = Files.readAllLines(Path.of("/proc/self/status")).stream
+      .filter(_.startsWith("VmRSS")).findFirst.get
+    line.replaceAll("[^0-9]", "").toLong
   }
 }

@@ -1,18 +1,22 @@
 package sparklog.probe
 
 import java.io.{DataInputStream, DataOutputStream}
+import java.lang.management.ManagementFactory
 import java.nio.ByteBuffer
 
 import org.apache.spark.unsafe.Platform
+
 import sparklog.format._
 
 /** How long rows take to become batches, beside what can't be saved: copy, CRC, codec. */
 object WritingSpeed extends Operations {
+  private val cpu = ManagementFactory.getThreadMXBean
+
   override def operations: Map[String, Operation] = Map("write speed" -> measure)
 
   /**
    * codec, batch bytes, rounds (i32), then (key, value)*. Answers with the plain bytes of all rows
-   * and the nanoseconds, medians of the rounds, of: builder, copy of the plain batches, CRC of the
+   * and the nanoseconds of CPU, medians of the rounds, of: builder, copy of the plain batches, CRC of the
    * batches written, codec alone (i64).
    */
   private def measure(in: DataInputStream, out: DataOutputStream): Unit = {
@@ -35,14 +39,16 @@ object WritingSpeed extends Operations {
       () => rows.feed(builder, _ => ()),
       () => batches.foreach(batch => System.arraycopy(batch, 0, to, 0, batch.length)),
       () => batches.foreach(_ => Crc32c.of(crc, 0, crc.length)),
-      () => if (compressor.codec != Codec.Uncompressed) {
-        batches.foreach(batch => bare.compress(batch, header, batch.length - header, 0))
-      })
+      () =>
+        if (compressor.codec != Codec.Uncompressed) {
+          batches.foreach(batch => bare.compress(batch, header, batch.length - header, 0))
+        }
+    )
     val took = Array.fill(candidates.size)(Array.newBuilder[Long])
     for (_ <- 0 until rounds; (run, which) <- candidates.zipWithIndex) {
-      val start = System.nanoTime
+      val start = cpu.getCurrentThreadCpuTime
       run()
-      took(which) += System.nanoTime - start
+      took(which) += cpu.getCurrentThreadCpuTime - start
     }
     compressor.close()
     bare.close()

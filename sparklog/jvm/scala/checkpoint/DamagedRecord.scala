@@ -3,7 +3,8 @@ package sparklog.checkpoint
 import java.io.IOException
 import java.nio.ByteBuffer
 import java.nio.charset.{CharacterCodingException, StandardCharsets}
-import java.util.zip.CRC32C
+
+import sparklog.format.{BatchHeader, Crc32c}
 
 /** A damaged record of `key`; `isDeletion`: it is known to have deleted its file. */
 final case class DamagedRecord(position: Long, key: String, isDeletion: Boolean)
@@ -17,7 +18,7 @@ object DamagedRecord {
   private val CrcAt = 17
   private val BodyAt = 21
   private val PrefixBytes = 128
-  private val Smallest = RecordBatch.HeaderBytes + 7
+  private val Smallest = BatchHeader.HeaderBytes + 7
 
   /**
    * What the damaged bytes `raw` were, which lie at `position`, between whole batches with offsets
@@ -40,8 +41,8 @@ object DamagedRecord {
     var at = 0
     while (at < raw.length) {
       val left = raw.length - at
-      val size = if (left < RecordBatch.LogOverhead) left.toLong
-      else buffer.getInt(at + 8).toLong + RecordBatch.LogOverhead
+      val size = if (left < BatchHeader.LogOverhead) left.toLong
+      else buffer.getInt(at + 8).toLong + BatchHeader.LogOverhead
       val until = if (size >= Smallest && size <= left) at + size.toInt else raw.length
       found += at -> until
       at = until
@@ -53,7 +54,7 @@ object DamagedRecord {
     if (raw.length < Smallest) None
     else {
       val batch = ByteBuffer.wrap(raw.clone())
-      batch.putInt(8, raw.length - RecordBatch.LogOverhead).put(16, 2.toByte)
+      batch.putInt(8, raw.length - BatchHeader.LogOverhead).put(16, 2.toByte)
       val isKnown = correct(batch)
       fields(batch).collect {
         case (key, valueLength) if valueLength >= 0 || isKnown =>
@@ -64,7 +65,7 @@ object DamagedRecord {
   /** Make the CRC hold by correcting one byte up to the key's end, or of itself; tells whether. */
   private def correct(batch: ByteBuffer): Boolean = {
     val size = batch.capacity - BodyAt
-    val actual = crcOf(batch.array, BodyAt, size)
+    val actual = Crc32c.of(batch.array, BodyAt, size)
     val wrong = actual ^ batch.getInt(CrcAt)
     val ofCrc = (0 until 4).count(n => (wrong >>> 8 * n & 0xff) != 0)
     if (ofCrc <= 1) {
@@ -84,7 +85,7 @@ object DamagedRecord {
     val last = batch.capacity - 1
     val ending = batch.get(last)
     batch.put(last, 0.toByte)
-    val isIt = ending != 0 && crcOf(batch.array, BodyAt, size) == batch.getInt(CrcAt)
+    val isIt = ending != 0 && Crc32c.of(batch.array, BodyAt, size) == batch.getInt(CrcAt)
     if (!isIt) batch.put(last, ending)
     isIt
   }
@@ -93,10 +94,10 @@ object DamagedRecord {
   private def changes(wrong: Int, size: Int): Seq[(Int, Int)] = {
     val last = math.min(size, PrefixBytes) - 1
     val zeros = new Array[Byte](size - last)
-    val nothing = crcOf(zeros, 0, zeros.length)
+    val nothing = Crc32c.of(zeros, 0, zeros.length)
     val bits = Array.tabulate(8) { bit =>
       zeros(0) = (1 << bit).toByte
-      crcOf(zeros, 0, zeros.length) ^ nothing
+      Crc32c.of(zeros, 0, zeros.length) ^ nothing
     }
     val found = Seq.newBuilder[(Int, Int)]
     for (at <- last to 0 by -1) {
@@ -115,19 +116,13 @@ object DamagedRecord {
     (0 until 8).foldLeft(byte)((crc, _) => (crc >>> 1) ^ (if ((crc & 1) != 0) 0x82f63b78 else 0))
   }
 
-  private def crcOf(bytes: Array[Byte], at: Int, size: Int): Int = {
-    val crc = new CRC32C
-    crc.update(bytes, at, size)
-    crc.getValue.toInt
-  }
-
   /** Key and length of the value, if it is laid out as a checkpoint's batches are. */
   private def fields(batch: ByteBuffer): Option[(String, Int)] =
     try {
       val plain = batch.getShort(21) == 0 && batch.getInt(23) == 0 &&
         batch.getLong(27) == batch.getLong(35) && batch.getLong(43) == -1 &&
         batch.getShort(51) == -1 && batch.getInt(53) == -1 && batch.getInt(57) == 1
-      batch.position(RecordBatch.HeaderBytes)
+      batch.position(BatchHeader.HeaderBytes)
       val bodyFits = RecordBatch.getVarint(batch) == batch.remaining
       val deltas = Seq.fill(3)(batch.get()).forall(_ == 0)
       val key = new Array[Byte](RecordBatch.getVarint(batch))

@@ -2,7 +2,11 @@ package sparklog.checkpoint
 
 import java.io.IOException
 import java.nio.ByteBuffer
-import java.util.zip.CRC32C
+
+import org.apache.spark.unsafe.Platform
+
+import sparklog.format.{BatchBuilder, BatchHeader, Codec, Compressor}
+import sparklog.format.BatchHeader._
 
 /** One record in a batch of its own, as Kafka's magic 2 lays it out (DefaultRecordBatch). */
 final case class RecordBatch(
@@ -15,55 +19,30 @@ final case class RecordBatch(
 }
 
 object RecordBatch {
-  /** Up to and with the length field; what the length counts begins here. */
-  val LogOverhead = 12
-  val HeaderBytes = 61
-
-  private val MagicAt = 16
-  private val CrcAt = 17
-  private val AttributesAt = 21
-  private val CountAt = 57
-  private val NoProducer = -1
+  private val FromStart = Platform.BYTE_ARRAY_OFFSET.toLong
 
   /** Bytes of the whole batch whose header begins at `at`; None if that can't be a batch. */
   def sizeAt(buffer: ByteBuffer, at: Int): Option[Long] = {
-    val length = buffer.getInt(at + 8)
-    val whole = length >= HeaderBytes - LogOverhead && buffer.get(at + MagicAt) == 2
+    val length = buffer.getInt(at + LengthAt)
+    val whole = length >= HeaderBytes - LogOverhead && buffer.get(at + MagicAt) == Magic
     if (whole) Some(length.toLong + LogOverhead) else None
   }
 
   def offsetAt(buffer: ByteBuffer, at: Int): Long = buffer.getLong(at)
   def crcAt(buffer: ByteBuffer, at: Int): Int = buffer.getInt(at + CrcAt)
 
-  /** Whether the CRC of the `size` bytes from `at` holds; it covers all after itself. */
-  def isSound(buffer: ByteBuffer, at: Int, size: Int): Boolean = {
-    val crc = new CRC32C
-    crc.update(buffer.duplicate().limit(at + size).position(at + AttributesAt))
-    crc.getValue.toInt == crcAt(buffer, at)
-  }
+  /** Whether the CRC of the `size` bytes from `at` holds. */
+  def isSound(buffer: ByteBuffer, at: Int, size: Int): Boolean =
+    BatchHeader.hasGoodCrc(buffer.array, buffer.arrayOffset + at, size)
 
+  /** A batch of one record; valueLength -1 for a deletion. It is from position 0 to the limit. */
   def encode(
       offset: Long, epoch: Int, timestamp: Long, key: Array[Byte], value: Array[Byte],
       valueLength: Int): ByteBuffer = {
-    val body = 1 + 1 + 1 + varintBytes(key.length) + key.length +
-      varintBytes(valueLength) + math.max(valueLength, 0) + 1
-    val size = HeaderBytes + varintBytes(body) + body
-    val out = ByteBuffer.allocate(size)
-    out.putLong(offset).putInt(size - LogOverhead).putInt(epoch).put(2.toByte)
-    out.putInt(0) // the CRC, when all is there
-    out.putShort(0).putInt(0).putLong(timestamp).putLong(timestamp)
-    out.putLong(NoProducer).putShort(NoProducer.toShort).putInt(NoProducer).putInt(1)
-    putVarint(out, body)
-    out.put(0.toByte).put(0.toByte).put(0.toByte) // attributes, timestamp and offset delta
-    putVarint(out, key.length)
-    out.put(key)
-    putVarint(out, valueLength)
-    if (valueLength > 0) out.put(value, 0, valueLength)
-    out.put(0.toByte) // no headers
-    val crc = new CRC32C
-    crc.update(out.duplicate().limit(size).position(AttributesAt))
-    out.putInt(CrcAt, crc.getValue.toInt)
-    out.flip()
+    val plain = Compressor(Codec.Uncompressed, None)
+    val builder = new BatchBuilder(plain, batchBytes = Int.MaxValue, maxMessageBytes = Int.MaxValue)
+    builder.append(timestamp, key, FromStart, key.length, value, FromStart, valueLength, null, 0)
+    builder.close(offset).putInt(LeaderEpochAt, epoch) // which the CRC doesn't cover
   }
 
   /** Parse the sound batch at `at`. An IOException if no checkpoint manager can have written it. */
@@ -81,22 +60,8 @@ object RecordBatch {
     val key = new Array[Byte](getVarint(header))
     header.get(key)
     val valueLength = getVarint(header)
-    RecordBatch(header.getLong(at), header.getLong(at + 35), new String(key, "UTF-8"),
+    RecordBatch(header.getLong(at), header.getLong(at + MaxTimestampAt), new String(key, "UTF-8"),
       header.position() - at, valueLength)
-  }
-
-  private def varintBytes(value: Int): Int = {
-    val zigzag = (value << 1) ^ (value >> 31)
-    1 + (31 - Integer.numberOfLeadingZeros(zigzag | 1)) / 7
-  }
-
-  private def putVarint(out: ByteBuffer, value: Int): Unit = {
-    var zigzag = (value << 1) ^ (value >> 31)
-    while ((zigzag & ~0x7f) != 0) {
-      out.put((zigzag & 0x7f | 0x80).toByte)
-      zigzag >>>= 7
-    }
-    out.put(zigzag.toByte)
   }
 
   def getVarint(in: ByteBuffer): Int = {

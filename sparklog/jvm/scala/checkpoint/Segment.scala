@@ -6,6 +6,8 @@ import java.nio.channels.FileChannel
 import java.nio.file.{Files, NoSuchFileException, Path, StandardOpenOption}
 import java.nio.file.attribute.BasicFileAttributes
 
+import sparklog.format.BatchHeader
+
 /**
  * A segment file. While it is open its inode isn't given to another file; while it rests its last
  * batch tells whether it is still the same one.
@@ -36,7 +38,7 @@ final class Segment(val path: Path) {
   def awake(): Boolean =
     try {
       Segment.inodeOf(path) == inode && channel.size >= end && last.forall { tail =>
-        val header = read(tail.position, RecordBatch.HeaderBytes)
+        val header = read(tail.position, BatchHeader.HeaderBytes)
         RecordBatch.offsetAt(header, 0) == tail.offset && RecordBatch.crcAt(header, 0) == tail.crc
       }
     } catch { case _: NoSuchFileException => false }
@@ -78,9 +80,9 @@ final class Segment(val path: Path) {
       while (!more && damage.isEmpty && at < buffer.limit()) {
         val left = size - end
         val known = buffer.limit() - at
-        if (left < RecordBatch.HeaderBytes) {
+        if (left < BatchHeader.HeaderBytes) {
           damage = Some(Damage(this, end, short = true))
-        } else if (known < RecordBatch.HeaderBytes) {
+        } else if (known < BatchHeader.HeaderBytes) {
           more = true
         } else RecordBatch.sizeAt(buffer, at) match {
           case None => damage = Some(Damage(this, end, short = false))
@@ -144,7 +146,7 @@ final case class Damage(segment: Segment, position: Long, short: Boolean) {
 
   /** Where in the bytes from here on the next whole batch begins. */
   private def next(bytes: ByteBuffer): Option[Int] =
-    (1 to bytes.limit() - RecordBatch.HeaderBytes).find { at =>
+    (1 to bytes.limit() - BatchHeader.HeaderBytes).find { at =>
       RecordBatch.sizeAt(bytes, at).exists { size =>
         size <= bytes.limit() - at && RecordBatch.isSound(bytes, at, size.toInt)
       }

@@ -104,9 +104,9 @@ final class BatchBuilder(compressor: Compressor, batchBytes: Int, maxMessageByte
 
   /** Twice as large, but not larger than a full batch unless one record is. */
   private def grow(needed: Int): Unit = {
+    val doubled = Arrays.grown(math.max(area.length, FirstBytes / 2), needed)
     val usual = math.max(HeaderBytes + recordsMax, needed)
-    area = java.util.Arrays.copyOf(area, math.min(Arrays.grown(
-      math.max(area.length, FirstBytes / 2), needed), usual))
+    area = java.util.Arrays.copyOf(area, math.min(doubled, usual))
   }
 
   /**
@@ -218,7 +218,11 @@ private object BatchBuilder {
       out: Array[Byte], at: Int, base: AnyRef, offset: Long, bytes: Int): Int = {
     val to = Varint.put(out, at, bytes)
     if (bytes > 0) {
-      Platform.copyMemory(base, offset, out, Platform.BYTE_ARRAY_OFFSET + to, bytes)
+      base match {
+        case array: Array[Byte] =>
+          System.arraycopy(array, (offset - Platform.BYTE_ARRAY_OFFSET).toInt, out, to, bytes)
+        case _ => Platform.copyMemory(base, offset, out, Platform.BYTE_ARRAY_OFFSET + to, bytes)
+      }
       to + bytes
     } else to
   }

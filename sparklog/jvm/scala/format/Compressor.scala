@@ -63,9 +63,6 @@ object Compressor {
       s"$codec level $level, want $low..$high")
     level
   }
-
-  private[format] def putIntLittle(bytes: Array[Byte], at: Int, value: Int): Unit =
-    BatchHeader.putInt(bytes, at, Integer.reverseBytes(value))
 }
 
 /** Not at all: a builder takes the records from where they are. */
@@ -97,8 +94,8 @@ private final class GzipCompressor(level: Int) extends Compressor(Codec.Gzip) {
     out = room(end.toLong + TailBytes, keep = end)
     crc.reset()
     crc.update(in, at, size)
-    Compressor.putIntLittle(out, end, crc.getValue.toInt)
-    Compressor.putIntLittle(out, end + 4, size)
+    LittleEndian.putInt(out, end, crc.getValue.toInt)
+    LittleEndian.putInt(out, end + 4, size)
     end + TailBytes
   }
 
@@ -170,16 +167,16 @@ private final class Lz4Compressor(level: Int) extends Compressor(Codec.Lz4) {
       val some = math.min(BlockBytes, stop - from)
       val packed = block.compress(in, from, some, out, end + 4, blockBound)
       if (packed < some) {
-        Compressor.putIntLittle(out, end, packed)
+        LittleEndian.putInt(out, end, packed)
         end += 4 + packed
       } else {
-        Compressor.putIntLittle(out, end, some | Stored)
+        LittleEndian.putInt(out, end, some | Stored)
         System.arraycopy(in, from, out, end + 4, some)
         end += 4 + some
       }
       from += some
     }
-    Compressor.putIntLittle(out, end, 0)
+    LittleEndian.putInt(out, end, 0)
     end + 4
   }
 }

@@ -16,4 +16,7 @@ private[format] object LittleEndian {
   /** The number in eight bytes. */
   def getLong(bytes: Array[Byte], at: Int): Long =
     (get(bytes, at, 4) & 0xffffffffL) | get(bytes, at + 4, 4).toLong << 32
+
+  def putInt(bytes: Array[Byte], at: Int, value: Int): Unit =
+    BatchHeader.putInt(bytes, at, Integer.reverseBytes(value))
 }

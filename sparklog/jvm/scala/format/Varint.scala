@@ -9,10 +9,11 @@ object Varint {
   final val IntBytesMax = 5
   final val LongBytesMax = 10
 
-  /** Bytes that `value` takes. */
-  def size(value: Int): Int = (38 - Integer.numberOfLeadingZeros(zigzag(value) | 1)) / 7
+  /** Bytes that `value` takes: a seventh of its bits, rounded up, by 9/64, which is quicker. */
+  def size(value: Int): Int = (352 - Integer.numberOfLeadingZeros(zigzag(value) | 1) * 9) >>> 6
 
-  def size(value: Long): Int = (70 - java.lang.Long.numberOfLeadingZeros(zigzag(value) | 1)) / 7
+  def size(value: Long): Int =
+    (640 - java.lang.Long.numberOfLeadingZeros(zigzag(value) | 1) * 9) >>> 6
 
   /** Write `value` at `at`; the position behind it. */
   def put(bytes: Array[Byte], at: Int, value: Int): Int = {
