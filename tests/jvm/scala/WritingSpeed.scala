@@ -16,8 +16,8 @@ object WritingSpeed extends Operations {
 
   /**
    * codec, batch bytes, rounds (i32), then (key, value)*. Answers with the plain bytes of all rows
-   * and the nanoseconds of CPU, medians of the rounds, of: builder, copy of the plain batches, CRC of the
-   * batches written, codec alone (i64).
+   * and the nanoseconds of CPU, medians of the rounds, of: builder, copy of the plain batches, CRC
+   * of the batches written, codec alone (i64).
    */
   private def measure(in: DataInputStream, out: DataOutputStream): Unit = {
     val compressor = Compressor(Codec.named(textFrom(in)), None)
