@@ -2,7 +2,8 @@
 
 import pickle
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -50,6 +51,32 @@ def task(
     return ChunkTable.unpack(ChunkTable.of(stager.finish()).pack())
 
 
+def framed(
+    staging: DisklessStaging,
+    batches: Sequence[pa.RecordBatch],
+    number: int = 0,
+    partitions: int = 3,
+) -> ChunkTable:
+    """The same of a task whose rows the JVM frames: it gives a table for each object."""
+
+    def tables() -> Iterator[ChunkTable]:
+        stager, size = staging.memory_stager(Framing(), spread=""), 0
+        for batch in batches:
+            stager.add(topic(partitions=partitions), batch)
+            size += batch.nbytes
+            if size >= staging.object_bytes:
+                yield ChunkTable.of(stager.finish())
+                stager, size = staging.memory_stager(Framing(), spread=""), 0
+        yield ChunkTable.of(stager.finish())
+
+    each = (replace(table, data=bytes(table.data)) for table in tables() if len(table))
+    return ChunkTable.unpack(staging.put(each, label=f"w-1-{number}", task=number).pack())
+
+
+Task = Callable[..., ChunkTable]
+BOTH = pytest.mark.parametrize("task", [task, framed])
+
+
 def large(count: int, partitions: int = 3, seed: int = 1) -> pa.RecordBatch:
     """So many records of 4 KiB, which don't compress."""
     rng = random.Random(seed)
@@ -61,7 +88,8 @@ def staged_names(store: ObjectStore) -> list[str]:
     return [one.name for one in store.list() if parse_staged(LOG_ID, one.name) is not None]
 
 
-def test_small_task_sends_its_bytes_and_puts_nothing():
+@BOTH
+def test_small_task_sends_its_bytes_and_puts_nothing(task: Task):
     store = FaultStore()
     plan = staging(store)
     found = task(plan, [rows(["a", "b", "c"], [0, 1, 0]), rows(["d"], [2])])
@@ -78,7 +106,8 @@ def test_small_task_sends_its_bytes_and_puts_nothing():
     }
 
 
-def test_large_task_is_one_object_of_all_partitions_put_once():
+@BOTH
+def test_large_task_is_one_object_of_all_partitions_put_once(task: Task):
     store = FaultStore()
     plan = staging(store)
     before = store.counts.puts
@@ -98,8 +127,9 @@ def test_large_task_is_one_object_of_all_partitions_put_once():
     assert staged_names(store) == [name]
 
 
+@BOTH
 @pytest.mark.parametrize("parallel", [1, 3])
-def test_task_of_any_size_is_objects_of_a_bounded_size(parallel):
+def test_task_of_any_size_is_objects_of_a_bounded_size(parallel, task: Task):
     store = FaultStore()
     plan = staging(store, object_bytes=400_000, parallel=parallel)
     batches = [large(90, seed=n) for n in range(12)]
@@ -116,7 +146,8 @@ def test_task_of_any_size_is_objects_of_a_bounded_size(parallel):
     assert {p: [value for _, value in some] for p, some in values.items()} == expected
 
 
-def test_tasks_send_less_the_more_they_are():
+@BOTH
+def test_tasks_send_less_the_more_they_are(task: Task):
     assert inline_bytes_max(0) == inline_bytes_max(31) == INLINE_BYTES
     assert inline_bytes_max(32) == INLINE_BYTES // 2
     assert sum(map(inline_bytes_max, range(2000))) < 40 << 20
@@ -127,7 +158,8 @@ def test_tasks_send_less_the_more_they_are():
     assert len(staged_names(store)) == 1
 
 
-def test_partition_gets_what_tasks_staged_in_the_order_of_the_tasks():
+@BOTH
+def test_partition_gets_what_tasks_staged_in_the_order_of_the_tasks(task: Task):
     store = FaultStore()
     plan = staging(store)
     tables = [
@@ -170,6 +202,29 @@ def test_failed_put_fails_the_task_retriably_and_nothing_is_reported():
     assert staged_names(store) == []
 
 
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_what_was_framed_and_put_goes_when_the_rest_fails(parallel):
+    store = FaultStore(attempts=1)
+    plan = staging(store, parallel=parallel)
+    stager = plan.memory_stager(Framing(), spread="")
+    stager.add(topic(), large(60))
+    one = ChunkTable.of(stager.finish())
+
+    def tables(error: Exception | None) -> Iterator[ChunkTable]:
+        yield from (one, one, one)
+        if error is not None:
+            raise error
+        assert staged_names(store)
+        store.requests.faults = Faults(busy=1)
+        yield one
+
+    with pytest.raises(InvalidRequestError, match="a row is bad"):
+        plan.put(tables(InvalidRequestError("a row is bad")), label="w-1-0")
+    assert staged_names(store) == []
+    with pytest.raises(StorageUnavailableError):
+        plan.put(tables(None), label="w-1-0")
+
+
 def test_failed_put_in_a_thread_is_told():
     store = FaultStore(attempts=1)
     plan = staging(store, object_bytes=400_000, parallel=2)
@@ -182,7 +237,8 @@ def test_failed_put_in_a_thread_is_told():
     stager.discard()
 
 
-def test_lost_answer_is_a_put_again_under_the_same_name():
+@BOTH
+def test_lost_answer_is_a_put_again_under_the_same_name(task: Task):
     store = FaultStore(seed=3, faults=Faults(lost=0.5))
     plan = staging(store)
     found = task(plan, [large(300)])
@@ -192,7 +248,8 @@ def test_lost_answer_is_a_put_again_under_the_same_name():
     assert sum(map(len, Reading(good, placed).values().values())) == 300
 
 
-def test_two_attempts_never_share_a_name():
+@BOTH
+def test_two_attempts_never_share_a_name(task: Task):
     store = FaultStore()
     plan = staging(store)
     task(plan, [large(300)])
@@ -200,11 +257,15 @@ def test_two_attempts_never_share_a_name():
     assert len(staged_names(store)) == 2
 
 
+@BOTH
 @pytest.mark.parametrize("url", ["file", "memory"])
-def test_sealed_objects_and_inline_data(url, tmp_path):
+def test_sealed_objects_and_inline_data(url, tmp_path, task: Task):
     store = open_store(f"file://{tmp_path}" if url == "file" else "memory://sealed-staging")
     plan = staging(store, transport_key=new_transport_key(), object_bytes=400_000, parallel=2)
-    tables = [task(plan, [rows(["secret"] * 3, [0, 1, 2])], 0), task(plan, [large(300)], 1)]
+    tables = [
+        task(plan, [rows(["secret"] * 3, [0, 1, 2])], 0),
+        task(plan, [large(120, seed=n) for n in range(3)], 1),
+    ]
     assert all(table.places[0].wrapped_key for table in tables if table.places)
     chunks = plan.gathered(tables)
     with pytest.raises(InvalidRequestError, match=r"remote\.keyring"):
@@ -213,11 +274,11 @@ def test_sealed_objects_and_inline_data(url, tmp_path):
     assert {key.wrapped.key_id for key in placed.keys.values()} == {"k1"}
     assert len({key.wrapped.wrapped_key for key in placed.keys.values()}) == len(placed.keys) > 2
     assert b"secret" not in placed.data
-    assert sum(map(len, Reading(store, placed, RING).values().values())) == 303
+    assert sum(map(len, Reading(store, placed, RING).values().values())) == 363
     staged = Placement(store, LOG_ID, chunks, keyring=RING).place(9, inline_bytes_max=0)
     assert staged.data == b""
     assert all(b"secret" not in store.get(name) for name in staged_names(store))
-    assert sum(map(len, Reading(store, staged, RING).values().values())) == 303
+    assert sum(map(len, Reading(store, staged, RING).values().values())) == 363
 
 
 def test_check_knows_the_log():

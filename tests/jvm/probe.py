@@ -29,17 +29,17 @@ class ProbeError(Exception):
 
 
 class Probe:
-    """The JVM; it starts at the first call. Not thread-safe.
+    """The JVM; it starts at the first call. Not thread-safe. `memory`: how much, as JVM options.
 
     Raises (the constructor): jars.Unavailable if there is no Java; AssertionError, with the
         compiler's text, if the sources don't compile.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *memory: str) -> None:
         java = jars.java()
         class_path = compiled(java, jar())
         names = [path.stem for path in sorted(SOURCES.glob("*.scala")) if path.stem != "Probe"]
-        self._command = [java, "-Xmx1g", "-XX:+UseSerialGC", "-Xss4m"]
+        self._command = [java, *(memory or ("-Xmx1g",)), "-XX:+UseSerialGC", "-Xss4m"]
         self._command += [f"--add-opens={opened}" for opened in OPENED]
         self._command += ["-cp", class_path, "sparklog.probe.Probe", *names]
         self._process: subprocess.Popen[bytes] | None = None

@@ -5,7 +5,9 @@ import os
 import re
 import resource
 import socket
-from collections.abc import Iterable, Sequence
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -383,3 +385,46 @@ def test_a_disk_that_is_full_leaves_nothing(probe: Probe, home: Path) -> None:
         resource.prlimit(probe.pid, resource.RLIMIT_FSIZE, limits)
     assert full.value.path is not None
     assert not [*home.glob("sparklog-chunk-*")]
+
+
+@pytest.fixture(scope="module")
+def small_probe(probe: Probe) -> Iterator[Probe]:
+    """A JVM with little more than a task may have: 64 MiB, and what the JVM itself has there."""
+    made = Probe("-Xmx72m", "-XX:MaxDirectMemorySize=2m")
+    made.call("echo")
+    before = len(os.listdir(f"/proc/{made.pid}/fd"))
+    most = resource.prlimit(made.pid, resource.RLIMIT_NOFILE)[1]
+    resource.prlimit(made.pid, resource.RLIMIT_NOFILE, (before + 64, most))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize(
+    ("count", "partitions", "value_bytes"),
+    [(300_000, 10, 1000), (200_000, 3000, 2000), (900, 900, 1_000_000), (60_000, 10_000, 3000)],
+)
+def test_memory_and_files_are_bounded_whatever_the_rows_are(
+    count: int, partitions: int, value_bytes: int, codec: Codec, small_probe: Probe, tmp_path: Path
+) -> None:
+    """Of many partitions, of large rows, of more than fits in memory by far."""
+    path = tmp_path / "log"
+    with sparklog.open(path, "rw"):
+        pass
+    config = TopicConfig.parse({"max.message.bytes": 2 << 20})
+    plan = planned(
+        path, topics={}, new_topic=(partitions // 10, config), framing=Framing(codec=codec),
+        columns=["topic", "partition", "value"],
+    )  # fmt: skip
+    asked = jvm_plan.to_json(plan)
+    assert asked is not None
+    numbers = struct.pack(">3i", count, partitions, value_bytes)
+    table = ChunkTable.unpack(small_probe.call("stageMany", pack([asked]) + numbers))
+    records: Counter[TopicPartition] = Counter()
+    for chunk in table.chunks():
+        records[chunk.key] += chunk.records
+        assert os.path.getsize(chunk.path or "") == chunk.size_bytes
+    assert len(records) == partitions
+    assert set(records.values()) <= {count // partitions, -(-count // partitions)}
+    few = [*table.chunks()][:: max(1, len(table) // 20)]
+    assert sum(map(len, records_of(few).values())) == sum(chunk.records for chunk in few)

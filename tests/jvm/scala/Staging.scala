@@ -1,9 +1,11 @@
 package sparklog.probe
 
 import java.io.{DataInputStream, DataOutputStream}
+import java.util.Random
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProjection}
+import org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowWriter
 import org.apache.spark.sql.catalyst.util.GenericArrayData
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
@@ -42,7 +44,31 @@ object Staging extends Operations {
             bytesTo(out, bytes, 0, bytes.length)
           }
       }
-    })
+    },
+    // plan, rows (i32), partitions that they go to by turns, most bytes of a value: a packed table
+    "stageMany" -> { (in, out) =>
+      val writer = new StagingDataWriter(bytesFrom(in), many, 0)
+      val count = in.readInt()
+      val partitions = in.readInt()
+      val random = new Random(1)
+      val value = new Array[Byte](in.readInt())
+      random.nextBytes(value)
+      val row = new UnsafeRowWriter(many.length)
+      for (number <- 0 until count) {
+        row.reset()
+        row.write(0, number % partitions / topics)
+        row.write(1, value, 0, 1 + random.nextInt(value.length))
+        row.write(2, UTF8String.fromString(s"t${number % partitions % topics}"))
+        writer.write(row.getRow)
+      }
+      out.write(writer.stage())
+      writer.close()
+    }
+  )
+
+  private val topics = 10
+  private lazy val many = new StructType()
+    .add("partition", IntegerType).add("value", BinaryType).add("topic", StringType)
 
   /** A column after the other, each after a byte that is 0 for null. */
   private def rowFrom(in: DataInputStream, schema: StructType): InternalRow =
