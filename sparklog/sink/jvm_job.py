@@ -24,50 +24,44 @@ _STAGE_JOB: Final = "sparklog.sink.StageJob"
 _TABLE, _ERROR, _TOO_MUCH = range(3)  # the first byte of a task's answer
 
 
-def stage(jvm: Gateway, df: DataFrame, plan: bytes) -> list[ChunkTable]:
-    """Stage the rows of `df`; returns what each task reports. `plan`: of `jvm_plan`.
+def stage(jvm: Gateway, df: DataFrame, plan: bytes) -> Iterator[ChunkTable | SparklogError]:
+    """Stage the rows of `df`; yields what each task reports, or what is wrong with its rows.
 
-    Raises: what is wrong with rows; what Spark raises for a job that fails.
+    Args: plan: of `jvm_plan`. Raises: what Spark raises for a job that fails.
     """
-    tables = collect(jvm, df, plan, in_memory_bytes=0)
-    assert tables is not None
-    return tables
+    return map(_told, _parts(jvm.call(_STAGE_JOB, "run", df._jdf, plan, 0)))
 
 
 def collect(
     jvm: Gateway, df: DataFrame, plan: bytes, *, in_memory_bytes: int
-) -> list[ChunkTable] | None:
+) -> list[ChunkTable | SparklogError] | None:
     """The same, and nothing is staged: all comes to the driver.
 
     None: some task has more than `in_memory_bytes`.
     """
-    answers = jvm.call(_STAGE_JOB, "run", df._jdf, plan, in_memory_bytes)
-    tables = []
-    for answer in _parts(memoryview(answers)):
-        if answer[0] == _TOO_MUCH:
-            return None
-        tables.append(_table(answer))
-    return tables
+    answers = [*_parts(jvm.call(_STAGE_JOB, "run", df._jdf, plan, in_memory_bytes))]
+    if any(answer[0] == _TOO_MUCH for answer in answers):
+        return None
+    return [_told(answer) for answer in answers]
 
 
-def _parts(answers: memoryview) -> Iterator[memoryview]:
-    at = 0
+def _parts(told: bytes) -> Iterator[memoryview]:
+    answers, at = memoryview(told), 0
     while at < len(answers):
         end = at + 4 + int.from_bytes(answers[at : at + 4], "little")
         yield answers[at + 4 : end]
         at = end
 
 
-def _table(answer: memoryview) -> ChunkTable:
-    """Unpack what a task said. Raises the error that it told."""
+def _told(answer: memoryview) -> ChunkTable | SparklogError:
     if answer[0] == _ERROR:
-        raise error_of(json.loads(bytes(answer[1:])))
+        return error_of(json.loads(bytes(answer[1:])))
     return ChunkTable.unpack(answer[1:])
 
 
 def put(
     jvm: Gateway, df: DataFrame, plan: bytes, home: TaskStaging, label: str
-) -> list[ChunkTable]:
+) -> Iterator[ChunkTable | SparklogError]:
     """Stage the rows of `df` where Python workers put what the JVM has framed.
 
     Raises: as `stage`.
@@ -75,7 +69,7 @@ def put(
     framed = jvm.call(_STAGE_JOB, "framed", df._jdf, plan)
     parts: RDD[bytes] = RDD(framed, df.sparkSession.sparkContext, NoOpSerializer())
     tasks = parts.mapPartitionsWithIndex(_Put(home, label), preservesPartitioning=True)
-    return [_table(memoryview(answer)) for answer in tasks.collect()]
+    return (_told(memoryview(answer)) for answer in tasks.collect())
 
 
 class _Put:
@@ -100,4 +94,7 @@ def _tables(parts: Iterable[bytes]) -> Iterator[ChunkTable]:
     """Tables, each followed by its data, which is an object's as it is. Raises a told error."""
     each = iter(parts)
     for part in each:
-        yield replace(_table(memoryview(part)), data=next(each))
+        told = _told(memoryview(part))
+        if isinstance(told, SparklogError):
+            raise told
+        yield replace(told, data=next(each))

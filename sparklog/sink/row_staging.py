@@ -10,7 +10,7 @@ A guess that was wrong costs time: what is too much for the driver takes the lar
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -78,14 +78,24 @@ class RowStaging:
 
     def _in_jvm(self, jvm: Gateway, asked: bytes, df: DataFrame) -> Sequence[Chunk]:
         staging = self.plan.staging
-        tables: list[ChunkTable] | None = None
         if not staging.puts_objects:
-            tables = jvm_job.stage(jvm, df, asked)
-        elif self._is_small(df):
-            tables = jvm_job.collect(jvm, df, asked, in_memory_bytes=SMALL_BYTES)
-        if tables is None:
-            tables = jvm_job.put(jvm, df, asked, staging, self.plan.label)
-        return staging.gathered(tables)
+            return self._gathered(jvm_job.stage(jvm, df, asked))
+        told: Iterable[ChunkTable | SparklogError] | None = None
+        if self._is_small(df):
+            told = jvm_job.collect(jvm, df, asked, in_memory_bytes=SMALL_BYTES)
+        if told is None:
+            told = jvm_job.put(jvm, df, asked, staging, self.plan.label)
+        return self._gathered(told)
+
+    def _gathered(self, told: Iterable[ChunkTable | SparklogError]) -> Sequence[Chunk]:
+        """What the tasks staged. Raises the first error, and lets go of what others staged."""
+        told, staging = list(told), self.plan.staging
+        chunks = staging.gathered([table for table in told if isinstance(table, ChunkTable)])
+        for error in told:
+            if isinstance(error, SparklogError):
+                staging.discard(chunks, cause=error)
+                raise error
+        return chunks
 
     def _in_python(self, df: DataFrame) -> Sequence[Chunk]:
         # What isn't written isn't asked for: Arrow may lack its type, the driver its memory.
@@ -93,8 +103,7 @@ class RowStaging:
         chunks = self._collected(rows) if self._is_small(rows) else None
         if chunks is not None:
             return chunks
-        tables = list(task_messages.to_tables(_one_job(rows, self.plan)))
-        return self.plan.staging.gathered(tables)
+        return self._gathered(task_messages.to_tables(_one_job(rows, self.plan)))
 
     def _collected(self, rows: DataFrame) -> Sequence[Chunk] | None:
         """The small path: rows to the driver. None if they turn out to be too many."""

@@ -25,7 +25,7 @@ def to_rows(table: ChunkTable) -> pa.RecordBatch:
 
 
 def error_row(error: SparklogError) -> pa.RecordBatch:
-    """A row that makes `to_tables` raise this error."""
+    """An error as a row."""
     told = json.dumps(error_fields(error))
     return pa.RecordBatch.from_pylist([{"error": told}], schema=SCHEMA)
 
@@ -48,9 +48,10 @@ def error_of(told: Mapping[str, Any]) -> SparklogError:
     return error
 
 
-def to_tables(rows: Iterable[Any]) -> Iterator[ChunkTable]:
-    """Turn collected rows back into tables, in their order. Raises the first error sent."""
+def to_tables(rows: Iterable[Any]) -> Iterator[ChunkTable | SparklogError]:
+    """Turn collected rows back into tables, or errors, in their order."""
     for row in rows:
         if row["error"] is not None:
-            raise error_of(json.loads(row["error"]))
-        yield ChunkTable.unpack(row["chunks"])
+            yield error_of(json.loads(row["error"]))
+        else:
+            yield ChunkTable.unpack(row["chunks"])

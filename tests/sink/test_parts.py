@@ -114,13 +114,15 @@ def test_chunks_and_errors_travel_as_rows() -> None:
     staged = replace(chunk, data=None, path="/log/sparklog-chunk-x", synced_boot_id="boot")
     tasks = [ChunkTable.of([chunk, staged]), ChunkTable.of([])]
     rows = pa.Table.from_batches([to_rows(task) for task in tasks]).to_pylist()
-    assert [each for table in to_tables(rows) for each in table.chunks()] == [chunk, staged]
-    with pytest.raises(RecordTooLargeError, match="too large"):
-        list(to_tables(error_row(RecordTooLargeError("too large")).to_pylist()))
+    tables = [table for table in to_tables(rows) if isinstance(table, ChunkTable)]
+    assert [each for table in tables for each in table.chunks()] == [chunk, staged]
+    (error,) = to_tables(error_row(RecordTooLargeError("too large")).to_pylist())
+    assert (type(error), str(error)) == (RecordTooLargeError, "too large")
     gone = PartitionOfflineError("its log dir isn't there", path="/gone/t-1")
-    with pytest.raises(PartitionOfflineError, match=r"^/gone/t-1: its log dir") as caught:
-        list(to_tables(error_row(gone).to_pylist()))
-    assert caught.value.path == "/gone/t-1"
+    (error,) = to_tables(error_row(gone).to_pylist())
+    assert (type(error), str(error)) == (PartitionOfflineError, str(gone))
+    assert isinstance(error, PartitionOfflineError)
+    assert error.path == "/gone/t-1"
 
 
 def offsets(count: int) -> bytes:

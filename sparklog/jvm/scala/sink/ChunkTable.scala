@@ -1,9 +1,9 @@
 package sparklog.sink
 
-import java.io.ByteArrayOutputStream
+import java.io.{ByteArrayInputStream, ByteArrayOutputStream}
 import java.nio.{ByteBuffer, ByteOrder}
 import java.util.{ArrayList, HashMap, LinkedHashMap}
-import java.util.zip.{Deflater, DeflaterOutputStream}
+import java.util.zip.{Deflater, DeflaterOutputStream, InflaterInputStream}
 
 import com.fasterxml.jackson.databind.ObjectMapper
 
@@ -28,6 +28,14 @@ private[sink] object ChunkTable {
   /** The same without the chunks' bytes. */
   def packWithoutData(chunks: ArrayList[Chunk], head: Array[Byte]): Array[Byte] =
     joined(head +: columns(chunks), new ArrayList)
+
+  /** The files that the chunks of a packed table lie in; its first byte is at `at`. */
+  def paths(packed: Array[Byte], at: Int): Seq[String] = {
+    val header = ByteBuffer.wrap(packed).order(ByteOrder.LITTLE_ENDIAN).getInt(at)
+    val json = new InflaterInputStream(new ByteArrayInputStream(packed, at + 4, header))
+    val places = new ObjectMapper().readTree(json).get("places")
+    Seq.tabulate(places.size)(places.get(_).get(0).asText)
+  }
 
   /** The bytes of chunks in memory, one after the other. */
   def data(chunks: ArrayList[Chunk]): Array[Byte] = joined(Nil, chunks)

@@ -1,6 +1,8 @@
 package sparklog.sink
 
+import java.io.IOException
 import java.nio.{ByteBuffer, ByteOrder}
+import java.nio.file.{Files, Paths}
 
 import com.fasterxml.jackson.databind.ObjectMapper
 
@@ -30,9 +32,15 @@ object StageJob {
     SQLExecution.withNewExecutionId(execution, Some("sparklog")) {
       val rows = execution.toRdd
       val answers = new Array[Array[Byte]](rows.getNumPartitions)
-      rows.sparkContext.runJob[InternalRow, Array[Byte]](
-        rows, new StageRows(planJson, narrow.schema, inMemory), answers.indices,
-        (task: Int, answer: Array[Byte]) => answers(task) = answer)
+      try {
+        rows.sparkContext.runJob[InternalRow, Array[Byte]](
+          rows, new StageRows(planJson, narrow.schema, inMemory), answers.indices,
+          (task: Int, answer: Array[Byte]) => answers(task) = answer)
+      } catch {
+        case e: Throwable =>
+          answers.filter(_ != null).foreach(Answer.discard)
+          throw e
+      }
       joined(answers)
     }
   }
@@ -85,6 +93,14 @@ private[sink] object Answer {
   }
 
   def tooMuch: Array[Byte] = Array(TooMuch)
+
+  /** Delete the files of a task whose job has failed; what can't be deleted is swept. */
+  def discard(answer: Array[Byte]): Unit = if (answer(0) == Table(0)) {
+    ChunkTable.paths(answer, 1).foreach { path =>
+      try Files.deleteIfExists(Paths.get(path))
+      catch { case _: IOException => }
+    }
+  }
 }
 
 /** The function of a job that stages. */
