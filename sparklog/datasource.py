@@ -79,8 +79,9 @@ class SparklogDataSource(DataSource):
         from sparklog.sink.writers import BatchWriter
         from sparklog.source.jvm_caller import JvmCaller
 
-        _, given = JvmCaller.parse(self._given())
-        return BatchWriter(parse(given), schema, overwrite)
+        caller, given = JvmCaller.parse(self._given())
+        for_jvm = bool(caller.plan_versions)
+        return BatchWriter(parse(given), schema, overwrite, for_jvm=for_jvm)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Make the writer of `df.writeStream`.
@@ -93,8 +94,8 @@ class SparklogDataSource(DataSource):
         from sparklog.sink.writers import StreamWriter
         from sparklog.source.jvm_caller import JvmCaller
 
-        _, given = JvmCaller.parse(self._given())
-        return StreamWriter(parse(given), schema, False)
+        caller, given = JvmCaller.parse(self._given())
+        return StreamWriter(parse(given), schema, False, for_jvm=bool(caller.plan_versions))
 
     def _given(self) -> Mapping[str, Any]:
         """The options. Raises InvalidRequestError for a table of Spark's catalog.

@@ -2,12 +2,18 @@
 
 Spark calls write() in executors on an unpickled copy, and commit() or abort() in another process
 on a NEW instance: all that a commit needs comes in the messages and the options.
+
+Where the JVM's data source stands before this one, its tasks write in the place of write(): the
+plan of their work is in the writer's pickle, where the JVM finds it (`restored`), and what they
+send is unpickled to `Staged` (`staged`).
 """
 
+import json
+import pickle
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,7 +25,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidRequestError
-from sparklog.sink import open_logs
+from sparklog.jvm.plans import PLAN_VERSION
+from sparklog.sink import jvm_plan, open_logs
 from sparklog.sink.batch_identity import of_checkpoint
 from sparklog.sink.columns import columns_to_write
 from sparklog.sink.options import SinkOptions
@@ -47,21 +54,62 @@ class Staged(WriterCommitMessage):
     below: str = ""
 
 
+def staged(packed: bytes, staging: bytes, query: str, below: str) -> Staged:
+    """Make what a task in the JVM sends; `staging`: of `restored`, pickled as it is there."""
+    return Staged(packed, pickle.loads(staging), query, below)  # noqa: S301 - our own
+
+
+def restored(plan: bytes, staging: bytes, state: bytes) -> "_Writer":
+    """Unpickle a writer. `plan`, `staging`: for the JVM, which looks at nothing else.
+
+    `plan` is JSON: that of sparklog.sink.jvm_plan, or {"version", "python": why} where the JVM
+    isn't to write; its version may be another one than the JVM's. Empty: nobody asked for it.
+    `staging`: a pickled TaskStaging.
+    """
+    kind, fields = pickle.loads(state)  # noqa: S301 - our own
+    writer: _Writer = kind.__new__(kind)
+    writer.__dict__.update(fields)
+    return writer
+
+
 class _Writer:
-    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+    """`for_jvm`: the JVM asked for a plan."""
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        overwrite: bool,
+        *,
+        for_jvm: bool = False,
+    ) -> None:
         if overwrite:
             raise InvalidRequestError("a log can't be overwritten: use mode('append')")
         self._columns = columns_to_write(schema, options)
         self._options = options
+        self._for_jvm = for_jvm
         self._plan: TaskPlan | None = None
 
-    def __getstate__(self) -> dict[str, object]:
-        # Pickled once, on its way to the tasks: now the log and the topic must be there.
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickled on its way to the tasks: now the log and the topic must be there.
         if self._plan is None:
             with open_logs.borrowed(self._options) as log:
                 self._plan = plan_tasks(self._options, log, f"w{uuid.uuid4().hex}", self._columns)
                 self._planned()
-        return self.__dict__
+        plan = self._plan_for_jvm(self._plan)
+        staging = pickle.dumps(self._plan.staging)
+        return restored, (plan, staging, pickle.dumps((type(self), self.__dict__)))
+
+    def _plan_for_jvm(self, plan: TaskPlan) -> bytes:
+        if not self._for_jvm:
+            return b""
+        why = "option jvm is false"
+        if self._options.jvm:
+            why = "the log is in a store"
+            found = None if plan.staging.puts_objects else jvm_plan.to_json(plan)
+            if found is not None:
+                return found
+        return json.dumps({"version": PLAN_VERSION, "python": why}).encode()
 
     def _planned(self) -> None:
         """The tasks' work is planned, and the commit will come in another process."""

@@ -1,6 +1,6 @@
 package sparklog.datasource
 
-import java.util.HashMap
+import java.util.{HashMap, Locale}
 
 import org.apache.spark.SparkContext
 import org.apache.spark.sql.internal.SQLConf
@@ -35,13 +35,15 @@ private[sparklog] object CallerOptions {
     else s"$JvmConf is false"
   }
 
-  /** What Python gets: that this JVM takes plans. IllegalArgumentException for options of ours. */
+  /** Refuse options of ours from the user: an IllegalArgumentException. */
+  def check(options: CaseInsensitiveStringMap): Unit = options.keySet.forEach { name =>
+    if (name.toLowerCase(Locale.ROOT).startsWith(Prefix)) throw new IllegalArgumentException(
+      s"option $name is for sparklog's own use: leave it out")
+  }
+
+  /** What Python gets: that this JVM takes plans. */
   def planning(options: CaseInsensitiveStringMap): CaseInsensitiveStringMap =
-    if (options.containsKey(Plans)) options
-    else {
-      options.keySet.forEach(name => if (name.toLowerCase.startsWith(Prefix)) refuse(name))
-      plus(options, Plans -> PlanVersion.toString)
-    }
+    plus(options, Plans -> PlanVersion.toString)
 
   /** The same for a streaming query that is being started by this thread. */
   def streaming(
@@ -61,13 +63,16 @@ private[sparklog] object CallerOptions {
     part.getOrElse("") + options.getOrDefault("path", "a log")
   }
 
+  /** Which log is written, and which topic of it, where it is one for all rows. */
+  def written(options: CaseInsensitiveStringMap): String = {
+    val topic = Option(options.get("topic"))
+    topic.fold("")(name => s"$name of ") + options.getOrDefault("path", "a log")
+  }
+
   /** The run of the streaming query that this thread works for; null if it works for none. */
   def run(context: SparkContext): String =
     if (context.getLocalProperty("sql.streaming.queryId") == null) null
     else context.getLocalProperty("spark.jobGroup.id")
-
-  private def refuse(name: String): Unit =
-    throw new IllegalArgumentException(s"option $name is for sparklog's own use: leave it out")
 
   private def plus(
       options: CaseInsensitiveStringMap, added: (String, String)*): CaseInsensitiveStringMap = {

@@ -29,12 +29,18 @@ final class DefaultSource extends PythonDataSourceV2 {
     super.getOrCreateDataSourceInPython(name, given, schema)
   }
 
+  override def inferSchema(options: CaseInsensitiveStringMap): StructType = {
+    CallerOptions.check(options)
+    super.inferSchema(options)
+  }
+
   override def getTable(
       schema: StructType,
       partitioning: Array[Transform],
       properties: JavaMap[String, String]): Table = {
-    val python = super.getTable(schema, partitioning, properties)
     val options = new CaseInsensitiveStringMap(properties)
+    CallerOptions.check(options)
+    val python = super.getTable(schema, partitioning, properties)
     val why = CallerOptions.whyPython(options)
     if (why == null) new LogTable(this, python)
     else {

@@ -19,8 +19,10 @@ private[datasource] final class LogBatch(source: ScanSource, schema: StructType,
   private lazy val planned = PlannedPartitions.of(whole.planInputPartitions())
 
   override def planInputPartitions(): Array[InputPartition] = {
-    val what = s"reads ${CallerOptions.described(source.options)}"
-    new Mover().say(null, what, planned.mover)
+    if (planned.partitions.nonEmpty) {
+      val what = s"reads ${CallerOptions.described(source.options)}"
+      new Mover().say(null, what, planned.mover)
+    }
     planned.partitions
   }
 

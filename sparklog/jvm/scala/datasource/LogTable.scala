@@ -31,11 +31,15 @@ final class LogTable(source: DefaultSource, python: Table)
   override def constraints(): Array[Constraint] = python.constraints()
   override def version(): String = python.version()
 
-  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
+    CallerOptions.check(options)
     new LogScanBuilder(new ScanSource(plans, options), schema())
+  }
 
-  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = {
+    CallerOptions.check(info.options)
     new LogWriteBuilder(source, name(), info, writer)
+  }
 
   /** Of a streaming query's sink: who wrote. */
   override def metrics(): JavaMap[String, String] = writer.metrics("writer")

@@ -13,12 +13,11 @@ private[datasource] final class PickleWriter {
   out.writeByte(0x80) // PROTO
   out.writeByte(4)
 
-  /** What `module.name(argument)` gives. */
-  def call(module: String, name: String)(argument: => Unit): Unit = {
+  /** What `module.name` gives for the arguments that are written. */
+  def call(module: String, name: String)(arguments: => Unit): Unit = {
     out.writeByte('c') // GLOBAL
     out.write(s"$module\n$name\n".getBytes(UTF_8))
-    argument
-    out.writeByte(0x85) // TUPLE1
+    tuple(arguments)
     out.writeByte('R') // REDUCE
   }
 

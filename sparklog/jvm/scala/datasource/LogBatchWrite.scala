@@ -1,0 +1,45 @@
+package sparklog.datasource
+
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.connector.write._
+import org.apache.spark.sql.connector.write.streaming.{StreamingDataWriterFactory, StreamingWrite}
+
+/** One write: Python plans it and commits, the tasks stage in the JVM if its plan is for that. */
+private[datasource] final class LogBatchWrite(
+    python: BatchWrite, info: LogicalWriteInfo, mover: Mover)
+    extends BatchWrite {
+  override def createBatchWriterFactory(physical: PhysicalWriteInfo): DataWriterFactory = {
+    val factory = python.createBatchWriterFactory(physical)
+    val planned = PlannedWrite.of(python, info)
+    mover.say(null, planned.what, planned.mover)
+    planned.factory.getOrElse(factory)
+  }
+
+  override def useCommitCoordinator(): Boolean = python.useCommitCoordinator
+  override def onDataWriterCommit(message: WriterCommitMessage): Unit =
+    python.onDataWriterCommit(message)
+  override def commit(messages: Array[WriterCommitMessage]): Unit = python.commit(messages)
+  override def commit(messages: Array[WriterCommitMessage], summary: WriteSummary): Unit =
+    python.commit(messages, summary)
+  override def abort(messages: Array[WriterCommitMessage]): Unit = python.abort(messages)
+}
+
+/** The writes of a query's micro-batches; as LogBatchWrite. */
+private[datasource] final class LogStreamingWrite(
+    python: StreamingWrite, info: LogicalWriteInfo, mover: Mover)
+    extends StreamingWrite {
+  override def createStreamingWriterFactory(
+      physical: PhysicalWriteInfo): StreamingDataWriterFactory = {
+    val factory = python.createStreamingWriterFactory(physical)
+    val planned = PlannedWrite.of(python, info)
+    val run = CallerOptions.run(SparkSession.active.sparkContext)
+    mover.say(run, planned.what, planned.mover)
+    planned.factory.getOrElse(factory)
+  }
+
+  override def useCommitCoordinator(): Boolean = python.useCommitCoordinator
+  override def commit(epoch: Long, messages: Array[WriterCommitMessage]): Unit =
+    python.commit(epoch, messages)
+  override def abort(epoch: Long, messages: Array[WriterCommitMessage]): Unit =
+    python.abort(epoch, messages)
+}

@@ -1,0 +1,57 @@
+package sparklog.datasource
+
+import com.fasterxml.jackson.databind.ObjectMapper
+import net.razorvine.pickle.{IObjectConstructor, PickleException, Unpickler}
+
+import org.apache.spark.sql.connector.write.LogicalWriteInfo
+
+/** A write as Python planned it. `what` is written; `factory`: None where Python's is used. */
+private[datasource] final class PlannedWrite(
+    val what: String, val mover: Mover.Choice, val factory: Option[StagedWriterFactory])
+
+private[datasource] object PlannedWrite {
+  private val NoPlan = "the Python source made no plan for the JVM"
+  private val mapper = new ObjectMapper
+
+  Unpickler.registerConstructor("sparklog.sink.writers", "restored", new RestoredConstructor)
+
+  /** The plan that is in the pickle of the Python writer which `write` has made. */
+  def of(write: AnyRef, info: LogicalWriteInfo): PlannedWrite = {
+    val writer = restored(write)
+    val (mover, factory) =
+      if (writer == null || writer.plan.isEmpty) (Mover.Python(NoPlan), None)
+      else if (PlanVersion.of(writer.plan) != PlanVersion.own) {
+        val mismatch = PlanVersion.mismatch(PlanVersion.of(writer.plan))
+        (Mover.Python(mismatch, isFault = true), None)
+      } else mapper.readTree(writer.plan).get("python") match {
+        case null =>
+          (Mover.Jvm, Some(new StagedWriterFactory(writer.plan, writer.staging, info.schema)))
+        case why => (Mover.Python(why.asText), None)
+      }
+    new PlannedWrite(s"writes ${CallerOptions.written(info.options)}", mover, factory)
+  }
+
+  /** Spark keeps the pickle to itself, in what implements a write. */
+  private def restored(write: AnyRef): RestoredWriter =
+    try {
+      val pickle = write.getClass.getDeclaredMethod("pythonDataSourceWriter")
+      pickle.setAccessible(true)
+      new Unpickler().loads(pickle.invoke(write).asInstanceOf[Array[Byte]]) match {
+        case found: RestoredWriter => found
+        case _ => null
+      }
+    } catch {
+      case _: NoSuchMethodException => null
+      case _: PickleException => null
+    }
+}
+
+/** What `restored` (sparklog/sink/writers.py) is called with, of which Python takes the rest. */
+private[datasource] final class RestoredWriter(val plan: Array[Byte], val staging: Array[Byte])
+
+private[datasource] final class RestoredConstructor extends IObjectConstructor {
+  override def construct(arguments: Array[Object]): Object = arguments match {
+    case Array(plan: Array[Byte], staging: Array[Byte], _) => new RestoredWriter(plan, staging)
+    case _ => throw new PickleException("restored is called otherwise by another version")
+  }
+}

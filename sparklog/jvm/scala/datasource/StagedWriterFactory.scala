@@ -1,0 +1,69 @@
+package sparklog.datasource
+
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.connector.metric.CustomTaskMetric
+import org.apache.spark.sql.connector.write.{DataWriter, DataWriterFactory, WriterCommitMessage}
+import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory
+import org.apache.spark.sql.execution.datasources.v2.python.{
+  PythonAccess, PythonWriterCommitMessage
+}
+import org.apache.spark.sql.types.StructType
+
+import sparklog.sink.{StageError, StagingDataWriter}
+
+/** Makes the writers of tasks, which stage rows by `plan` (JSON). `staging`: Python's, pickled. */
+private[datasource] final class StagedWriterFactory(
+    plan: Array[Byte], staging: Array[Byte], schema: StructType)
+    extends DataWriterFactory with StreamingDataWriterFactory {
+  override def createWriter(partition: Int, task: Long): DataWriter[InternalRow] =
+    try new StagedWriter(new StagingDataWriter(plan, schema, partition), staging)
+    catch { case e: StageError => throw StagedWriter.asOfPython(e) }
+
+  override def createWriter(partition: Int, task: Long, epoch: Long): DataWriter[InternalRow] =
+    createWriter(partition, task)
+}
+
+/** Stages a task's rows; tells Python's commit what it staged as a task in Python tells it. */
+private final class StagedWriter(stager: StagingDataWriter, staging: Array[Byte])
+    extends DataWriter[InternalRow] {
+  import StagedWriter._
+
+  override def write(row: InternalRow): Unit =
+    try stager.write(row)
+    catch { case e: StageError => throw asOfPython(e) }
+
+  /** The pickle of a `Staged` (sparklog/sink/writers.py). */
+  override def commit(): WriterCommitMessage = {
+    val packed =
+      try stager.stage()
+      catch { case e: StageError => throw asOfPython(e) }
+    val out = new PickleWriter
+    out.call("sparklog.sink.writers", "staged") {
+      out.bytes(packed)
+      out.bytes(staging)
+      out.text(told(Query))
+      out.text(told(Checkpoints))
+    }
+    PythonWriterCommitMessage(out.finish())
+  }
+
+  override def abort(): Unit = stager.abort()
+  override def close(): Unit = stager.close()
+  override def currentMetricsValues(): Array[CustomTaskMetric] = stager.currentMetricsValues()
+}
+
+private object StagedWriter {
+  private val Query = "sql.streaming.queryId"
+  private val Checkpoints = "spark.sql.streaming.checkpointLocation"
+
+  /** The error as Spark makes one of what a Python worker raises, so that Python gets it so. */
+  def asOfPython(e: StageError): RuntimeException =
+    PythonAccess.error(e.toString, e.getStackTrace)
+
+  private def told(property: String): String = {
+    val context = TaskContext.get()
+    val found = if (context == null) null else context.getLocalProperty(property)
+    if (found == null) "" else found
+  }
+}
