@@ -41,10 +41,11 @@ $(VENV)/.bench: $(BIN)/python $(PACKAGE)
 demo: $(VENV)/.demo ## the flights of 2013 through Spark into a log and back, with a kill in between
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python examples/quickstart.py
 
-lint: $(VENV)/.test ## ruff, mypy --strict, import-linter
+lint: $(VENV)/.test ## ruff, mypy --strict, import-linter, scalafmt and scalac -Xlint
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	@home="$$(scripts/java 2>/dev/null)"; JAVA_HOME="$$home" $(BIN)/python -m tests.scala lint
 	@$(BIN)/python -m tests.test_tidy
 
 test: lint ## the checks and the suite, in about ten minutes; DEPTH=ci: more seeds, kills, providers

@@ -15,7 +15,10 @@ from sparklog.jvm.gateway import CONNECT, NO_JAR, NOT_WANTED, Gateway, Obstacle,
 from sparklog.jvm.plans import PLAN_VERSION
 from tests.spark.conftest import environment
 
-WAYS = Path(__file__).with_name("ways_to_the_jar.py")
+APPLICATION = Path(__file__).with_name("ways_to_the_jar.py")
+WAYS = {  # whether the session has the jar from its start on
+    "jars": True, "class path": True, "enable": False, "second context": False, "add jar": False,
+}  # fmt: skip
 
 
 @pytest.mark.spark
@@ -36,18 +39,21 @@ def test_option_and_connect(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("way", ["jars", "class path", "enable", "second context"])
+@pytest.mark.parametrize(
+    "way",
+    ["enable", *(pytest.param(way, marks=pytest.mark.deep) for way in WAYS if way != "enable")],
+)
 def test_each_way_that_a_jar_comes(way: str, tmp_path: Path) -> None:
     """Main session, a new one, and those that foreachBatch has; executors of their own; queries
     that other threads start."""
-    command = [sys.executable, str(WAYS), way, str(tmp_path)]
+    command = [sys.executable, str(APPLICATION), way, str(tmp_path)]
     done = subprocess.run(
         command, env=environment(), capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     said = json.loads(done.stdout.splitlines()[-1])
-    want = ["Gateway"] * 5  # two sessions, three queries
-    assert said == ([NO_JAR.reason, *want] if way in ("enable", "second context") else want)
+    want = ["Gateway"] * (3 if way == "add jar" else 5)  # two sessions, and the queries
+    assert said == (want if WAYS[way] else [NO_JAR.reason, *want])
 
 
 class Version:

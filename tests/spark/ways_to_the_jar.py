@@ -48,11 +48,17 @@ def session(way: str, directory: str) -> SparkSession:
         case "second context":  # spark.jars come to the class path when the JVM starts, or never
             builder().getOrCreate().stop()
             spark = builder(**{"spark.jars": jar()}).getOrCreate()
+        case "add jar":
+            spark = builder().getOrCreate()
         case _:
             raise ValueError(way)
     found.append(find(spark))
     assert found == [NO_JAR]
-    sparklog.enable(spark)
+    if way == "add jar":
+        assert find(spark) is NO_JAR  # remembered, until another jar comes
+        spark.sql(f"ADD JAR '{jar()}'")
+    else:
+        sparklog.enable(spark)
     return spark
 
 
@@ -76,7 +82,8 @@ def main(way: str, directory: str) -> None:
         writer.trigger(availableNow=True).start().awaitTermination()
 
     sparklog.enable(spark)  # executors load its checkpoint manager from the jar, for the state
-    threads = [Thread(target=run, args=(name,)) for name in ("one", "two")]
+    others = () if way == "add jar" else ("one", "two")  # Spark has it for one thread only
+    threads = [Thread(target=run, args=(name,)) for name in others]
     run("this thread's")
     for thread in threads:  # each has a JVM thread of its own, with a class loader of its own
         thread.start()

@@ -37,7 +37,7 @@ final class PieceFiles(
     val aborted: Array[Long])
 
 object ReadPlan {
-  val Version = 1
+  val Version: Int = sparklog.Version.plans
 
   private val mapper = new ObjectMapper
 
