@@ -18,7 +18,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.extras import needed
 
 _COMPILER: Final = "scala.tools.nsc.Main"
-_TIMEOUT_S: Final = 300
+TIMEOUT_S: Final = 300
 _JAVA: Final = 17  # the oldest that Spark 4 runs on: executors may have that one
 _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xss8m")  # half the CPU time
 _CORE: Final = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
@@ -95,7 +95,7 @@ def compile_into(
     try:
         done = subprocess.run(
             [*command, _release(java), "-d", str(classes), *files],
-            capture_output=True, text=True, timeout=_TIMEOUT_S,
+            capture_output=True, text=True, timeout=TIMEOUT_S,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as e:
         raise InvalidRequestError(

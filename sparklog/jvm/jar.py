@@ -13,18 +13,20 @@ import os
 import pathlib
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
-from sparklog.jvm.compiler import Spark, compile_into, sources
+from sparklog.jvm.compiler import TIMEOUT_S, Spark, compile_into, sources
 from sparklog.jvm.jar_file import REMEDY, JarVersions, given_among, local_path, read, write
 
 CACHE_VARIABLE: Final = "SPARKLOG_CACHE"
 JAR_VARIABLE: Final = "SPARKLOG_JAR"
 _LOCK: Final = ".lock"
 _COMPILING: Final = ".compiling-"
+_WAIT_S: Final = TIMEOUT_S + 60
 
 
 def jar(given: Iterable[str] = ()) -> str:
@@ -134,14 +136,25 @@ def _build(path: pathlib.Path, scala: list[tuple[str, bytes]], spark: Spark) -> 
 
 @contextlib.contextmanager
 def _alone(home: pathlib.Path) -> Iterator[bool]:
-    """Wait until no other process compiles; false where the file system has no locks."""
+    """Wait until no other process compiles. False where the file system has no locks, and where
+    one compiles for longer than it may: it stands still, and what it makes is nobody's but its own.
+    """
     with (home / _LOCK).open("wb") as file:
+        yield _locked(file.fileno())
+
+
+def _locked(file: int) -> bool:
+    until = time.monotonic() + _WAIT_S
+    while time.monotonic() < until:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.1)
         except OSError:
-            yield False
+            return False
         else:
-            yield True
+            return True
+    return False
 
 
 def _move(built: pathlib.Path, path: pathlib.Path) -> None:

@@ -1,5 +1,6 @@
 """Where the jar comes from: compiled once, kept, given, written for others, or refused."""
 
+import fcntl
 import os
 import pathlib
 import subprocess
@@ -99,6 +100,19 @@ def test_two_compile_where_nothing_locks(
     assert len(compiled) == 2
     assert len(listed(cache)) == 1
     assert read(jar()) is not None
+
+
+def test_one_that_stands_still_is_not_waited_for(
+    cache: pathlib.Path, compiled: list[pathlib.Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped in its compiling; what it has begun is left to it."""
+    monkeypatch.setattr(jars, "_WAIT_S", 0.3)
+    (cache / ".compiling-still").mkdir(parents=True)
+    with (cache / ".lock").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        path = jar()
+    assert len(compiled) == 1
+    assert listed(cache) == [".compiling-still", os.path.basename(path)]
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "a directory's place", "foreign"])
