@@ -1,5 +1,6 @@
 """Scala takes and refuses the compressed bytes that Python does, within bounds."""
 
+import functools
 import gzip
 import itertools
 import struct
@@ -109,15 +110,18 @@ def snappy_blocks() -> list[bytes]:
     return [*made, *(made[-1][:-n] for n in range(1, 60)), head + bytes(12), head + b"\xff" * 12]
 
 
-FRAMES = {
-    Codec.LZ4: lz4_frames(), Codec.ZSTD: zstd_frames(), Codec.GZIP: gzip_members(),
-    Codec.SNAPPY: snappy_blocks(),
-}  # fmt: skip
+@functools.cache
+def framings(codec: Codec) -> list[bytes]:
+    make = {
+        Codec.LZ4: lz4_frames, Codec.ZSTD: zstd_frames, Codec.GZIP: gzip_members,
+        Codec.SNAPPY: snappy_blocks,
+    }[codec]  # fmt: skip
+    return make()
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_every_framing(probe: Probe, codec: Codec) -> None:
-    made = FRAMES[codec]
+    made = framings(codec)
     agree(probe, [(codec, raw) for raw in made])
     agree(probe, [(other, raw) for other in COMPRESSED for raw in made[:8]])
     agree(probe, [(codec, compress(codec, text)) for text in (b"", b"a", WORDS, LINES)])
@@ -126,7 +130,7 @@ def test_every_framing(probe: Probe, codec: Codec) -> None:
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_every_flip_and_cut_of_some_framings(probe: Probe, codec: Codec) -> None:
     """Linked lz4 blocks among them: those are decompressed by code of our own."""
-    made = [raw for raw in FRAMES[codec] if len(raw) > 20]
+    made = [raw for raw in framings(codec) if len(raw) > 20]
     step = depth.by_depth(small=41, ci=11, all=1)
     data = []
     for place, raw in enumerate(made[:: -(-len(made) // 10)]):
@@ -142,7 +146,7 @@ def test_every_flip_and_cut_of_some_framings(probe: Probe, codec: Codec) -> None
 
 @given(st.sampled_from(COMPRESSED), st.binary(max_size=80), st.data())
 def test_noise(probe: Probe, codec: Codec, noise: bytes, draw: st.DataObject) -> None:
-    start = draw.draw(st.sampled_from(FRAMES[codec][:20]))[: draw.draw(st.integers(0, 40))]
+    start = draw.draw(st.sampled_from(framings(codec)[:20]))[: draw.draw(st.integers(0, 40))]
     agree(probe, [(codec, noise), (codec, start + noise)])
 
 

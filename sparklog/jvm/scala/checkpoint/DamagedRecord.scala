@@ -15,10 +15,10 @@ final case class DamagedRecord(position: Long, key: String, isDeletion: Boolean)
  * sparklog/checkpoint/log_backed/damaged_records.py.
  */
 object DamagedRecord {
-  private val CrcAt = 17
-  private val BodyAt = 21
+  import BatchHeader._
+
   private val PrefixBytes = 128
-  private val Smallest = BatchHeader.HeaderBytes + 7
+  private val Smallest = HeaderBytes + 7
 
   /**
    * What the damaged bytes `raw` were, which lie at `position`, between whole batches with offsets
@@ -41,8 +41,8 @@ object DamagedRecord {
     var at = 0
     while (at < raw.length) {
       val left = raw.length - at
-      val size = if (left < BatchHeader.LogOverhead) left.toLong
-      else buffer.getInt(at + 8).toLong + BatchHeader.LogOverhead
+      val size = if (left < LogOverhead) left.toLong
+      else buffer.getInt(at + LengthAt).toLong + LogOverhead
       val until = if (size >= Smallest && size <= left) at + size.toInt else raw.length
       found += at -> until
       at = until
@@ -54,7 +54,7 @@ object DamagedRecord {
     if (raw.length < Smallest) None
     else {
       val batch = ByteBuffer.wrap(raw.clone())
-      batch.putInt(8, raw.length - BatchHeader.LogOverhead).put(16, 2.toByte)
+      batch.putInt(LengthAt, raw.length - LogOverhead).put(MagicAt, Magic.toByte)
       val isKnown = correct(batch)
       fields(batch).collect {
         case (key, valueLength) if valueLength >= 0 || isKnown =>
@@ -64,28 +64,27 @@ object DamagedRecord {
 
   /** Make the CRC hold by correcting one byte up to the key's end, or of itself; tells whether. */
   private def correct(batch: ByteBuffer): Boolean = {
-    val size = batch.capacity - BodyAt
-    val actual = Crc32c.of(batch.array, BodyAt, size)
+    val actual = crcOf(batch.array, 0, batch.capacity)
     val wrong = actual ^ batch.getInt(CrcAt)
     val ofCrc = (0 until 4).count(n => (wrong >>> 8 * n & 0xff) != 0)
     if (ofCrc <= 1) {
       batch.putInt(CrcAt, actual)
       true
-    } else if (endsOtherwise(batch, size)) true
-    else changes(wrong, size) match {
+    } else if (endsOtherwise(batch)) true
+    else changes(wrong, batch.capacity - AttributesAt) match {
       case Seq((at, change)) =>
-        batch.put(BodyAt + at, (batch.get(BodyAt + at) ^ change).toByte)
+        batch.put(AttributesAt + at, (batch.get(AttributesAt + at) ^ change).toByte)
         true
       case _ => false
     }
   }
 
   /** Make the last byte say that there are no headers, if the CRC holds then. */
-  private def endsOtherwise(batch: ByteBuffer, size: Int): Boolean = {
+  private def endsOtherwise(batch: ByteBuffer): Boolean = {
     val last = batch.capacity - 1
     val ending = batch.get(last)
     batch.put(last, 0.toByte)
-    val isIt = ending != 0 && Crc32c.of(batch.array, BodyAt, size) == batch.getInt(CrcAt)
+    val isIt = ending != 0 && crcOf(batch.array, 0, batch.capacity) == batch.getInt(CrcAt)
     if (!isIt) batch.put(last, ending)
     isIt
   }
@@ -119,22 +118,22 @@ object DamagedRecord {
   /** Key and length of the value, if it is laid out as a checkpoint's batches are. */
   private def fields(batch: ByteBuffer): Option[(String, Int)] =
     try {
-      val plain = batch.getShort(21) == 0 && batch.getInt(23) == 0 &&
-        batch.getLong(27) == batch.getLong(35) && batch.getLong(43) == -1 &&
-        batch.getShort(51) == -1 && batch.getInt(53) == -1 && batch.getInt(57) == 1
-      batch.position(BatchHeader.HeaderBytes)
+      val plain = batch.getShort(AttributesAt) == 0 && batch.getInt(LastOffsetDeltaAt) == 0 &&
+        batch.getLong(BaseTimestampAt) == batch.getLong(MaxTimestampAt) &&
+        batch.getLong(ProducerIdAt) == -1 && batch.getShort(ProducerEpochAt) == -1 &&
+        batch.getInt(BaseSequenceAt) == -1 && batch.getInt(CountAt) == 1
+      batch.position(HeaderBytes)
       val bodyFits = RecordBatch.getVarint(batch) == batch.remaining
       val deltas = Seq.fill(3)(batch.get()).forall(_ == 0)
-      val key = new Array[Byte](RecordBatch.getVarint(batch))
-      batch.get(key)
+      val key = RecordBatch.getKey(batch)
       val valueLength = RecordBatch.getVarint(batch)
       val fits = valueLength >= -1 && batch.remaining == math.max(0, valueLength) + 1
       val isWhole = plain && bodyFits && deltas && key.nonEmpty && fits
       if (isWhole && batch.get(batch.capacity - 1) == 0) {
-        Some(StandardCharsets.UTF_8.newDecoder.decode(ByteBuffer.wrap(key)).toString -> valueLength)
+        val text = StandardCharsets.UTF_8.newDecoder.decode(ByteBuffer.wrap(key)).toString
+        Some(text -> valueLength.toInt)
       } else None
     } catch {
-      case _: IOException | _: java.nio.BufferUnderflowException | _: NegativeArraySizeException |
-          _: CharacterCodingException => None
+      case _: IOException | _: java.nio.BufferUnderflowException => None
     }
 }

@@ -5,7 +5,7 @@ import java.nio.ByteBuffer
 
 import org.apache.spark.unsafe.Platform
 
-import sparklog.format.{BatchBuilder, BatchHeader, Codec, Compressor}
+import sparklog.format.{BatchBuilder, BatchHeader, Codec, Compressor, Varint}
 import sparklog.format.BatchHeader._
 
 /** One record in a batch of its own, as Kafka's magic 2 lays it out (DefaultRecordBatch). */
@@ -48,8 +48,8 @@ object RecordBatch {
   /** Parse the sound batch at `at`. An IOException if no checkpoint manager can have written it. */
   def decode(buffer: ByteBuffer, at: Int, size: Int): RecordBatch = {
     val header = buffer.duplicate().limit(at + size)
-    val compressed = (header.getShort(at + AttributesAt) & 7) != 0
-    if (compressed || header.getInt(at + CountAt) != 1) {
+    val isCompressed = (header.getShort(at + AttributesAt) & Codec.Mask) != 0
+    if (isCompressed || header.getInt(at + CountAt) != 1) {
       throw new IOException("it isn't one uncompressed record")
     }
     header.position(at + HeaderBytes)
@@ -57,24 +57,29 @@ object RecordBatch {
     header.get() // attributes
     getVarint(header)
     getVarint(header)
-    val key = new Array[Byte](getVarint(header))
-    header.get(key)
-    val valueLength = getVarint(header)
+    val key = getKey(header)
+    val valueLength = getVarint(header).toInt
     RecordBatch(header.getLong(at), header.getLong(at + MaxTimestampAt), new String(key, "UTF-8"),
       header.position() - at, valueLength)
   }
 
-  def getVarint(in: ByteBuffer): Int = {
-    var zigzag = 0
-    var shift = 0
-    var byte = in.get()
-    while ((byte & 0x80) != 0) {
-      zigzag |= (byte & 0x7f) << shift
-      shift += 7
-      if (shift > 28) throw new IOException("a varint doesn't end")
-      byte = in.get()
-    }
-    zigzag |= byte << shift
-    (zigzag >>> 1) ^ -(zigzag & 1)
+  /**
+   * The length at the buffer's position, and as many bytes. An IOException if they aren't there.
+   */
+  def getKey(in: ByteBuffer): Array[Byte] = {
+    val length = getVarint(in)
+    if (length < 0 || length > in.remaining) throw new IOException(s"a key of $length bytes")
+    val key = new Array[Byte](length.toInt)
+    in.get(key)
+    key
+  }
+
+  /** The number of up to five bytes at the buffer's position. An IOException if it doesn't end. */
+  def getVarint(in: ByteBuffer): Long = {
+    val at = in.arrayOffset + in.position()
+    val size = Varint.sizeAt(in.array, at, in.arrayOffset + in.limit(), Varint.IntBytesMax)
+    if (size == 0) throw new IOException("a varint doesn't end")
+    in.position(in.position() + size)
+    Varint.get(in.array, at, size)
   }
 }

@@ -138,9 +138,12 @@ object BatchHeader {
   def baseOffsetAt(bytes: Array[Byte], at: Int): Long = longAt(bytes, at)
   def crcAt(bytes: Array[Byte], at: Int): Int = intAt(bytes, at + CrcAt)
 
-  /** Whether the CRC of the batch of `sizeBytes` at `at` holds; it covers all after itself. */
+  /** The CRC of the batch of `sizeBytes` at `at`, of all that is behind where it stands. */
+  def crcOf(bytes: Array[Byte], at: Int, sizeBytes: Int): Int =
+    Crc32c.of(bytes, at + AttributesAt, sizeBytes - AttributesAt)
+
   def hasGoodCrc(bytes: Array[Byte], at: Int, sizeBytes: Int): Boolean =
-    Crc32c.of(bytes, at + AttributesAt, sizeBytes - AttributesAt) == crcAt(bytes, at)
+    crcOf(bytes, at, sizeBytes) == crcAt(bytes, at)
 
   def shortAt(bytes: Array[Byte], at: Int): Int = (bytes(at) << 8) | (bytes(at + 1) & 0xff)
 
