@@ -12,9 +12,15 @@ import sparklog.source.{LogPartitionReader, ReadPlan}
 /** Segments become rows. */
 object Segments extends Operations {
   private val types = Map[String, DataType](
-    "key" -> BinaryType, "value" -> BinaryType, "topic" -> StringType, "partition" -> IntegerType,
-    "offset" -> LongType, "timestamp" -> TimestampType, "timestampType" -> IntegerType,
-    "headers" -> ArrayType(StructType.fromDDL("key STRING, value BINARY")))
+    "key" -> BinaryType,
+    "value" -> BinaryType,
+    "topic" -> StringType,
+    "partition" -> IntegerType,
+    "offset" -> LongType,
+    "timestamp" -> TimestampType,
+    "timestampType" -> IntegerType,
+    "headers" -> ArrayType(StructType.fromDDL("key STRING, value BINARY"))
+  )
 
   private val IsRow = 1
   private val IsPythons = 2
@@ -30,10 +36,11 @@ object Segments extends Operations {
       handovers = Seq.empty
       val plan = ReadPlan.parse(bytesFrom(in))
       schema = schemaOf(textFrom(in))
-      reader = new LogPartitionReader(plan, schema, (piece, at) => {
-        handovers :+= (piece, at)
-        Nothing
-      })
+      reader = new LogPartitionReader(plan, schema,
+        (piece, at) => {
+          handovers :+= ((piece, at))
+          Nothing
+        })
     },
     // i32 most rows: events, a row each (u8 1, its columns), or where Python reads (u8 2, i32
     // piece, i64 offset), of which nothing comes here
@@ -81,7 +88,8 @@ object Segments extends Operations {
         out.writeLong(sum(json, schema))
         out.writeLong(System.nanoTime() - start)
       }
-    })
+    }
+  )
 
   private def schemaOf(columns: String): StructType =
     StructType(columns.split(",").filter(_.nonEmpty).map(name => StructField(name, types(name))))

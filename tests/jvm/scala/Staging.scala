@@ -1,6 +1,6 @@
 package sparklog.probe
 
-import java.io.{DataInputStream, DataOutputStream}
+import java.io.DataInputStream
 import java.util.Random
 
 import org.apache.spark.sql.catalyst.InternalRow
@@ -84,5 +84,6 @@ object Staging extends Operations {
       case ArrayType(element, _) =>
         new GenericArrayData(Array.fill[Any](in.readInt())(valueFrom(in, element)))
       case struct: StructType => rowFrom(in, struct)
+      case other => throw new IllegalArgumentException(s"no rows of ${other.sql} here")
     }
 }

@@ -1,16 +1,17 @@
 package sparklog.source
 
-import java.io.{IOException, InterruptedIOException}
+import java.io.{InterruptedIOException, IOException}
 import java.nio.channels.ClosedByInterruptException
 
 import scala.util.control.NonFatal
+
+import org.slf4j.LoggerFactory
 
 import org.apache.spark.TaskKilledException
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.connector.metric.CustomTaskMetric
 import org.apache.spark.sql.connector.read.PartitionReader
 import org.apache.spark.sql.types.StructType
-import org.slf4j.LoggerFactory
 
 import sparklog.format.RecordCursor
 
@@ -76,7 +77,8 @@ final class LogPartitionReader(
   }
 
   private def guarded(at: Long)(body: => Boolean): Boolean =
-    try body catch { case e: Exception => handOverFor(e, at); false }
+    try body
+    catch { case e: Exception => handOverFor(e, at); false }
 
   private def nextOfOther(): Boolean = {
     val found = other.next()

@@ -19,17 +19,18 @@ private[source] final class LogStanding(standing: Array[Standing], files: PieceF
 
   private val held: DirectoryStream[Path] = Files.newDirectoryStream(files.directory)
   private val keys: Array[AnyRef] = new Array(standing.length)
-  private val directoryKey: AnyRef = try {
-    var n = 0
-    while (n < keys.length) {
-      val found = Files.readAttributes(standing(n).path, "unix:ino,fileKey")
-      // Hosts that share a file system agree on inodes, not on devices.
-      if (found.get("ino") != standing(n).inode) throw replaced(standing(n).path)
-      keys(n) = found.get("fileKey")
-      n += 1
-    }
-    keyOf(files.directory)
-  } catch { case e: Throwable => held.close(); throw e }
+  private val directoryKey: AnyRef =
+    try {
+      var n = 0
+      while (n < keys.length) {
+        val found = Files.readAttributes(standing(n).path, "unix:ino,fileKey")
+        // Hosts that share a file system agree on inodes, not on devices.
+        if (found.get("ino") != standing(n).inode) throw replaced(standing(n).path)
+        keys(n) = found.get("fileKey")
+        n += 1
+      }
+      keyOf(files.directory)
+    } catch { case e: Throwable => held.close(); throw e }
 
   /** NotAsPlanned if anything is another one by now. Cost: a stat each, and a small file. */
   def check(): Unit = {
@@ -53,9 +54,10 @@ private object LogStanding {
   private val MetadataName = "partition.metadata"
   private val TopicId = "topic_id: "
 
-  private def keyOf(path: Path): AnyRef = try {
-    Files.readAttributes(path, classOf[BasicFileAttributes]).fileKey
-  } catch { case _: NoSuchFileException => throw replaced(path) }
+  private def keyOf(path: Path): AnyRef =
+    try {
+      Files.readAttributes(path, classOf[BasicFileAttributes]).fileKey
+    } catch { case _: NoSuchFileException => throw replaced(path) }
 
   private def replaced(path: Path): NotAsPlanned =
     new NotAsPlanned(s"$path isn't what it was when the read was planned")

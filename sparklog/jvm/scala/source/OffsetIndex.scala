@@ -16,10 +16,12 @@ private[source] object OffsetIndex {
   /** The position of a batch at or before `offset`, 0 if there is no index, or nothing in it. */
   def position(index: Path, base: Long, offset: Long): Long =
     if (offset <= base) 0
-    else try {
-      val channel = FileChannel.open(index, StandardOpenOption.READ)
-      try search(channel, offset - base) finally channel.close()
-    } catch { case _: NoSuchFileException => 0 }
+    else
+      try {
+        val channel = FileChannel.open(index, StandardOpenOption.READ)
+        try search(channel, offset - base)
+        finally channel.close()
+      } catch { case _: NoSuchFileException => 0 }
 
   private def search(channel: FileChannel, relative: Long): Long = {
     var low = 0 // the entries before it are all at or below `relative`

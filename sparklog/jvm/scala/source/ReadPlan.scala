@@ -61,7 +61,8 @@ object ReadPlan {
       required(node, "start").asLong,
       required(node, "end").asLong,
       if (python == null) null else python.asText,
-      if (python == null) files(node) else null)
+      if (python == null) files(node) else null
+    )
   }
 
   private def files(node: JsonNode): PieceFiles = {
@@ -74,7 +75,8 @@ object ReadPlan {
       mapped(required(node, "segments"))(_.asLong).toArray,
       if (next.isNull) -1 else next.asLong,
       rows(required(node, "without")),
-      rows(required(node, "aborted")))
+      rows(required(node, "aborted"))
+    )
   }
 
   private def rows(node: JsonNode): Array[Long] =

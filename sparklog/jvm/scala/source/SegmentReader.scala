@@ -121,7 +121,9 @@ private[source] final class SegmentReader extends Closeable {
   }
 
   /** Whether the segment's name still is that of the file that is open. */
-  def isCurrent: Boolean = try keyOf(path) == key catch { case _: NoSuchFileException => false }
+  def isCurrent: Boolean =
+    try keyOf(path) == key
+    catch { case _: NoSuchFileException => false }
 
   /** Give back file and memory. */
   override def close(): Unit = {
