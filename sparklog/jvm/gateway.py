@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sparklog.jvm.handover import Handover
 from sparklog.jvm.jar_file import REMEDY, JarVersions
 from sparklog.lru_cache import LruCache
 
@@ -63,6 +64,14 @@ class Gateway:
         if found is None:
             found = self._objects[name] = _scala_object(self._load(name + "$"))
         return getattr(found, method)(*arguments)
+
+    def fetch(self, name: str, method: str, *arguments: Any) -> bytes:
+        """The same for bytes that may be many: the method takes a place for them as its last one.
+
+        Cost: 0.1 ms more than `call`, which takes 40 ms longer for more than 8 KB (`handover`).
+        """
+        with Handover() as handover:
+            return handover.taken(self.call(name, method, *arguments, handover.into))
 
 
 def gateway(spark: "SparkSession", *, wanted: bool = True) -> Gateway | None:

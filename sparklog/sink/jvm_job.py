@@ -29,7 +29,7 @@ def stage(jvm: Gateway, df: DataFrame, plan: bytes) -> Iterator[ChunkTable | Spa
 
     Args: plan: of `jvm_plan`. Raises: what Spark raises for a job that fails.
     """
-    return map(_told, _parts(jvm.call(_STAGE_JOB, "run", df._jdf, plan, 0)))
+    return map(_told, _parts(jvm.fetch(_STAGE_JOB, "run", df._jdf, plan, 0)))
 
 
 def collect(
@@ -39,7 +39,7 @@ def collect(
 
     None: some task has more than `in_memory_bytes`.
     """
-    answers = [*_parts(jvm.call(_STAGE_JOB, "run", df._jdf, plan, in_memory_bytes))]
+    answers = [*_parts(jvm.fetch(_STAGE_JOB, "run", df._jdf, plan, in_memory_bytes))]
     if any(answer[0] == _TOO_MUCH for answer in answers):
         return None
     return [_told(answer) for answer in answers]

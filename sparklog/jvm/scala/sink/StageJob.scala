@@ -15,6 +15,8 @@ import org.apache.spark.sql.execution.{LogicalRDD, SQLExecution}
 import org.apache.spark.sql.functions.col
 import org.apache.spark.sql.types.StructType
 
+import sparklog.Handover
+
 /**
  * What Python calls (sparklog/sink/jvm_job.py): the tasks of one job stage a micro-batch's rows.
  */
@@ -25,23 +27,36 @@ object StageJob {
    *
    * @param planJson of sparklog/sink/jvm_plan.py
    * @param inMemory bytes that a task may have where it may stage nothing; 0: it may
+   * @param into where the answers go: see Handover
    */
-  def run(df: Dataset[_], planJson: Array[Byte], inMemory: Long): Array[Byte] = {
+  def run(df: Dataset[_], planJson: Array[Byte], inMemory: Long, into: String): Array[Byte] = {
     val narrow = narrowed(df, StagePlan.parse(planJson).columns)
-    val execution = narrow.queryExecution
-    SQLExecution.withNewExecutionId(execution, Some("sparklog")) {
-      val rows = execution.toRdd
-      val answers = new Array[Array[Byte]](rows.getNumPartitions)
-      try {
-        rows.sparkContext.runJob[InternalRow, Array[Byte]](
-          rows, new StageRows(planJson, narrow.schema, inMemory), answers.indices,
-          (task: Int, answer: Array[Byte]) => answers(task) = answer)
-      } catch {
-        case e: Throwable =>
-          answers.filter(_ != null).foreach(Answer.discard)
-          throw e
-      }
-      joined(answers)
+    val function = new StageRows(planJson, narrow.schema, inMemory)
+    val answers = narrow.queryExecution.withCachedData match {
+      // A micro-batch, as foreachBatch has it, within an execution: to plan it would copy its rows.
+      case rows: LogicalRDD => answered(rows.rdd, function)
+      case _ =>
+        val execution = narrow.queryExecution
+        SQLExecution.withNewExecutionId(execution, Some("sparklog")) {
+          answered(execution.toRdd, function)
+        }
+    }
+    Handover.give(joined(answers), into)
+  }
+
+  private def answered(rows: RDD[InternalRow], function: StageRows): Array[Array[Byte]] = {
+    val answers = new Array[Array[Byte]](rows.getNumPartitions)
+    try {
+      rows.sparkContext.runJob[InternalRow, Array[Byte]](
+        rows,
+        function,
+        answers.indices,
+        (task: Int, answer: Array[Byte]) => answers(task) = answer)
+      answers
+    } catch {
+      case e: Throwable =>
+        answers.filter(_ != null).foreach(Answer.discard)
+        throw e
     }
   }
 
