@@ -37,7 +37,10 @@ class Obstacle:
     level: int = logging.INFO
 
 
+JVM_CONF: Final = "spark.datasource.sparklog.jvm"
+"""A session's conf: what option jvm is where it isn't given."""
 NOT_WANTED: Final = Obstacle("option jvm is false")
+NOT_THERE: Final = Obstacle(f"{JVM_CONF} is false")
 CONNECT: Final = Obstacle("Spark Connect gives Python no way into its server's JVM")
 NO_JAR: Final = Obstacle(
     "the session hasn't sparklog's jar: call sparklog.enable(spark), or build the session with the "
@@ -74,26 +77,27 @@ class Gateway:
             return handover.taken(self.call(name, method, *arguments, handover.into))
 
 
-def gateway(spark: "SparkSession", *, wanted: bool = True) -> Gateway | None:
+def gateway(spark: "SparkSession", *, wanted: bool | None = None) -> Gateway | None:
     """Return the way to the jar that a session has; None where Python is to do it (`obstacle`)."""
     found = find(spark, wanted=wanted)
     return found if isinstance(found, Gateway) else None
 
 
-def obstacle(spark: "SparkSession", *, wanted: bool = True) -> Obstacle | None:
+def obstacle(spark: "SparkSession", *, wanted: bool | None = None) -> Obstacle | None:
     """Return why `gateway` gives None; None if it doesn't."""
     found = find(spark, wanted=wanted)
     return found if isinstance(found, Obstacle) else None
 
 
-def find(spark: "SparkSession", *, wanted: bool = True) -> Gateway | Obstacle:
-    """Return the way to the jar, or why there is none. `wanted`: option jvm.
+def find(spark: "SparkSession", *, wanted: bool | None = None) -> Gateway | Obstacle:
+    """Return the way to the jar, or why there is none.
 
+    Args: wanted: option jvm; None: what the session's conf says, `JVM_CONF`.
     It is remembered for the session, as long as its SparkContext lives; that there is no jar until
-    another jar comes, which `sparklog.enable` may bring.
+    another jar comes, which `sparklog.enable` may bring. A query has a session of its own.
     Cost: one round trip to the JVM, three where there is no jar; at the first use some ten.
     """
-    if not wanted:
+    if wanted is False:
         return NOT_WANTED
     session = getattr(spark, "_jsparkSession", None)
     if session is None:
@@ -104,7 +108,7 @@ def find(spark: "SparkSession", *, wanted: bool = True) -> Gateway | Obstacle:
     if known is None or not known.holds():
         known = _look_up(session)
         sessions.put(uuid, known)
-    return known.found
+    return NOT_THERE if wanted is None and not known.wanted else known.found
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,7 @@ class _Known:
     found: Gateway | Obstacle
     loader: Any
     jars: int  # that the loader had then
+    wanted: bool  # by the session's conf
 
     def holds(self) -> bool:
         """Whether it can't have changed: of two jars of sparklog the first one counts."""
@@ -125,7 +130,8 @@ _known: weakref.WeakKeyDictionary[Any, LruCache[str, _Known]] = weakref.WeakKeyD
 def _look_up(session: Any) -> _Known:
     loader = session.sharedState().jarClassLoader()
     jars = len(loader.getURLs())
-    return _Known(_found(session, loader.loadClass), loader, jars)
+    wanted = session.conf().get(JVM_CONF, "true").strip().lower() != "false"
+    return _Known(_found(session, loader.loadClass), loader, jars, wanted)
 
 
 def load_jar(spark: "SparkSession", name: str) -> None:
@@ -188,13 +194,14 @@ def say(what: str, obstacle: Obstacle | None, *, query: str) -> None:
     Args: what: is done ("writes t"); query: by whom: its run's id, or any text.
     """
     key = f"{query} {what}"
-    if _said.get(key) == (obstacle is None):
+    if SAID.get(key) == (obstacle is None):
         return
-    _said.put(key, obstacle is None)
+    SAID.put(key, obstacle is None)
     if obstacle is None:
         _LOGGER.info("%s: %s in the JVM", query, what)
     else:
         _LOGGER.log(obstacle.level, "%s: %s in Python: %s", query, what, obstacle.reason)
 
 
-_said: LruCache[str, bool] = LruCache(_QUERIES_MAX)
+SAID: LruCache[str, bool] = LruCache(_QUERIES_MAX)
+"""What `say` has said: query and what -> whether the JVM does it."""

@@ -103,11 +103,13 @@ class SinkOptions:
         doc="fsspec's options for a store, endpoint_url and the like: JSON, or a dict. Better "
         "leave credentials to the environment of driver and executors.",
     )
-    jvm: bool = option(
+    jvm: bool | None = option(
         "jvm",
-        True,
+        None,
+        kind=bool,
         doc="Frame, compress and stage records in Spark's JVM, where sparklog's jar is loaded; "
-        "false: in Python. The same records get to the same partitions.",
+        "false: in Python. The same records get to the same partitions. By default what the "
+        "session's conf spark.datasource.sparklog.jvm says, else true.",
     )
     topic_config: TopicConfig = field(default_factory=TopicConfig)
     given: frozenset[str] = frozenset()

@@ -47,7 +47,7 @@ class RowStaging:
     plan: TaskPlan
     writer: str
     offsets: bytes
-    jvm: bool
+    jvm: bool | None
     query: str
 
     def stage(self, df: DataFrame) -> Sequence[Chunk]:

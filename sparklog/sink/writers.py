@@ -104,7 +104,7 @@ class _Writer:
         if not self._for_jvm:
             return b""
         why = "option jvm is false"
-        if self._options.jvm:
+        if self._options.jvm is not False:  # None: the JVM would not have asked
             why = "the log is in a store"
             found = None if plan.staging.puts_objects else jvm_plan.to_json(plan)
             if found is not None:

@@ -231,7 +231,8 @@ class SourceOptions:
         "jvm",
         True,
         doc="Own: read in Spark's JVM what lies in local files, where sparklog's jar is loaded; "
-        "false: in Python, all of it. The rows are the same.",
+        "false: in Python, all of it. The rows are the same. The session's conf "
+        "spark.datasource.sparklog.jvm changes the default.",
     )
     remote: RemoteOptions = field(default_factory=RemoteOptions)
     caller: JvmCaller = field(default_factory=JvmCaller)

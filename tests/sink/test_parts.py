@@ -33,9 +33,10 @@ def test_options_come_under_kafkas_names_or_with_underscores() -> None:
     assert options.topic_config.segment_bytes == 2**21
     assert options.topic_config.retention_ms == -1  # the sink's own departure
     assert not options.include_headers
-    assert parse({"path": "/log"}).jvm
-    assert not parse({"path": "/log", "jvm": "false"}).jvm  # as Spark's options give it
-    assert not parse({"path": "/log", "jvm": False}).jvm  # as SegmentSink's do
+    assert parse({"path": "/log"}).jvm is None  # as the session says
+    assert parse({"path": "/log", "jvm": "true"}).jvm
+    assert parse({"path": "/log", "jvm": "false"}).jvm is False  # as Spark's options give it
+    assert parse({"path": "/log", "jvm": False}).jvm is False  # as SegmentSink's do
 
 
 @pytest.mark.parametrize(

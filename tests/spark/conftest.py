@@ -1,8 +1,9 @@
 """One Spark session for all tests here; a log dir and a checkpoint for each."""
 
+import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from sparklog.jvm.jar import jar
+from sparklog.sink.segment_sink import RUNS
 from tests.paths import ROOT
 from tests.spark.jvm import QUICK, quick
+from tests.spark.movers import JVM, Movers, paths_of
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -54,11 +57,57 @@ def build_session(master: str = "local[2]", **conf: str) -> SparkSession:
     return spark
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run on both paths what is to run on both; see movers.py."""
+    if "moved_by" in metafunc.fixturenames and (paths := paths_of(metafunc)):
+        metafunc.parametrize("moved_by", paths, indirect=True)
+
+
+PASSED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let fixtures know whether the test failed."""
+    report = yield
+    if call.when == "call":
+        item.stash[PASSED] = report.passed
+    return report
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def movers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Movers]:
+    """The Spark application of all tests here."""
     session = build_session()
-    yield session
+    movers = Movers(session, tmp_path_factory.mktemp("log4j") / "sparklog.log")
+    yield movers
+    movers.close()
     session.stop()
+
+
+@pytest.fixture
+def moved_by(
+    request: pytest.FixtureRequest, movers: Movers, caplog: pytest.LogCaptureFixture
+) -> Iterator[str]:
+    """The path of this test; at its end it is looked which one it took."""
+    path: str | None = getattr(request, "param", None)
+    if path is None:
+        yield JVM
+        return
+    RUNS.clear()  # as in a new process: this test's log may have the inode of another one's
+    watch = movers.watch()
+    with caplog.at_level(logging.INFO, "sparklog"):
+        yield path
+    if request.node.stash.get(PASSED, False):
+        watch.check(path, also_python=bool(request.node.get_closest_marker("also_python")))
+
+
+@pytest.fixture
+def spark(movers: Movers, moved_by: str) -> SparkSession:
+    """A session whose bytes are moved by the test's path."""
+    return movers.sessions[moved_by]
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.service.metrics import collect
 from sparklog.sink import SegmentSink, open_logs, row_staging, segment_sink
 from sparklog.sink.row_staging import RowStaging
+from tests.spark.movers import PYTHON
 
 pytestmark = pytest.mark.spark
 
@@ -288,28 +289,28 @@ def test_one_call_may_write_several_topics_at_once(
     assert len({row["offset"] for row in commits(path)}) == last + 1  # one record a micro-batch
 
 
-@pytest.mark.parametrize("jvm", [True, False])
 def test_outgrown_small_path(
     numbers: Numbers,
     run_batches: Run,
     path: str,
     checkpoint: str,
     caplog: pytest.LogCaptureFixture,
-    jvm: bool,
+    moved_by: str,
 ) -> None:
     # Micro-batch 3 is 12 MB where the others are tiny; the session's maxResultSize is 8 MB.
     stream = numbers(rows=10).selectExpr(
         "key", "explode(array_repeat(repeat('x', 1000), if(int(value) div 10 = 3, 1200, 1))) value"
     )
-    sink = SegmentSink(path, "t", jvm=jvm, **{"max.message.bytes": 4 << 20})
+    sink = SegmentSink(path, "t", **{"max.message.bytes": 4 << 20})
     writer = stream.writeStream.option("checkpointLocation", checkpoint).foreachBatch(sink)
     with caplog.at_level(logging.INFO, "sparklog.sink"):
         last = run_batches(writer, 5)
-    assert ("larger than guessed" in caplog.text) == (not jvm)
+    assert ("larger than guessed" in caplog.text) == (moved_by == PYTHON)
     sizes = {row["batch"]: row["end"] - row["first"] for row in commits(path)}
     assert sizes == {n: 12_000 if n == 3 else 10 for n in range(last + 1)}
 
 
+@pytest.mark.one_path
 def test_a_batch_that_spark_knows_to_be_large_is_not_collected(
     spark: SparkSession,
     path: str,
@@ -334,18 +335,16 @@ def test_a_batch_that_spark_knows_to_be_large_is_not_collected(
     assert [row["end"] - row["first"] for row in commits(path)] == [10, 10, 10]
 
 
-@pytest.mark.parametrize("jvm", [True, False])
 def test_tasks_that_can_not_write_show_outside(
     spark: SparkSession,
     small_disk: Path,
     planned: Callable[[int], str],
     monkeypatch: pytest.MonkeyPatch,
-    jvm: bool,
 ) -> None:
     path = str(small_disk / "log")
     monkeypatch.setattr(row_staging, "is_surely_large", lambda df: True)
     many = spark.range(2000).selectExpr("repeat('x', 10000) value")  # 20 MB, and there are 8
-    options = {"writerId": f"w{jvm}", "max.message.bytes": 4 << 20, "jvm": jvm}
+    options = {"writerId": "w", "max.message.bytes": 4 << 20}
     try:
         sink = SegmentSink(path, "t", checkpointLocation=planned(0), **options)
         with pytest.raises(Exception, match=r"StorageUnavailableError: can't write .* space left"):
@@ -391,6 +390,7 @@ def test_bad_rows_fail_before_anything_is_appended(
     assert not [n for n in Path(path).iterdir() if n.name.startswith("sparklog-chunk-")]
 
 
+@pytest.mark.one_path
 @pytest.mark.parametrize("case", BAD_COLUMNS)
 def test_bad_columns_fail_before_anything_runs(spark: SparkSession, path: str, case: str) -> None:
     columns, options, words = BAD_COLUMNS[case]
@@ -447,6 +447,7 @@ def test_same_number_with_other_offsets_is_a_conflict(
     assert values(path, "t") == list(range(7))
 
 
+@pytest.mark.one_path
 def test_outside_of_a_query_the_error_names_the_options(spark: SparkSession, path: str) -> None:
     df = spark.range(1).selectExpr("'v' as value")
     with pytest.raises(InvalidRequestError, match=r"writerId .*checkpointLocation"):

@@ -125,6 +125,7 @@ def test_partitions_are_split_over_tasks(log: Log, read: Callable[..., DataFrame
     assert read(maxBytesPerPartition="500").rdd.getNumPartitions() > 3
 
 
+@pytest.mark.one_path
 @pytest.mark.parametrize(
     ("options", "words"),
     [

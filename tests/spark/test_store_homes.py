@@ -48,6 +48,7 @@ def test_each_micro_batch_once_by_both_ways(
         assert log.commits().num_rows == 3 * (after + 1)
 
 
+@pytest.mark.also_python("a store is read there")
 def test_the_data_source_writes_and_reads(
     spark: SparkSession, numbers: Numbers, run_batches: Run, url: str, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ def test_the_data_source_writes_and_reads(
     assert read.selectExpr("cast(cast(key as string) as long) k").distinct().count() == 60_000
 
 
+@pytest.mark.also_python("a store is read there")
 def test_a_query_follows_it_and_is_registered(
     spark: SparkSession, numbers: Numbers, run_batches: Run, url: str, tmp_path: Path
 ) -> None:
