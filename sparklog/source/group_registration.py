@@ -12,8 +12,8 @@ all shows no lag, unless Spark doesn't ask again (trigger Once, a query that is 
 before its next trigger), or two sources of the query read the same topic, of which the tasks of
 one micro-batch know the lower offset only.
 
-Where the JVM's data source stands before this one it says which query it is, so that the planner
-needs no task to tell it.
+Where the JVM's data source stands before this one it says which query and micro-batch it is, so
+that the planner needs no task to tell it.
 """
 
 import logging
@@ -97,21 +97,25 @@ class Planner:
         self._has_planned = True
         return self.id
 
-    def registered(self, groups: Groups, start: Offsets, origins: Origins) -> bool:
-        """Register where the query's first micro-batch begins; False if a task is to do that.
+    def registered(
+        self, groups: Groups, start: Offsets, origins: Origins, batch: int | None = None
+    ) -> bool:
+        """Register where a micro-batch begins; False if a task is to do that.
 
-        So where nobody has said which query this is, or another source of it reads the same
-        topic. All later ones: `committed`. A failure is a warning.
+        So where nobody has said which query this is, or, without `batch`, where another source of
+        it reads the same topic. As a rule only the first one: all later ones by `committed`. A
+        failure is a warning.
         """
         caller = self._options.caller
         group = None if caller.query_id is None else self._options.group(caller.query_id)
-        if group is None or not self._is_heeded:
+        if group is None or not (self._is_heeded or batch is not None):
             return False
-        if self._group is not None:
+        if self._group is not None and self._is_heeded:
             return True
         query = Reader(
-            group, "query", host=socket.gethostname(), app=caller.app_id, run=caller.run_id
-        )
+            group, "query", host=socket.gethostname(), app=caller.app_id, run=caller.run_id,
+            batch=batch,
+        )  # fmt: skip
         try:
             if _is_waited_for(groups, self._options):
                 groups.commit_query(

@@ -1,12 +1,15 @@
 """What the data source in the JVM says to the Python one that it wraps: options of its own.
 
 They come among the user's options, which Spark hands over in lower case, and are none of these: no
-user sets them, no docs name them.
+user sets them, no docs name them. What belongs to a micro-batch comes beside its topics in the
+offsets where it begins, and is never kept: {"t": {"0": 5}, "#query": {"batch": 7}}.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from sparklog.storage.source_offsets import ASIDE
 
 _PREFIX: Final = "sparklog.jvm."
 PLAN_VERSIONS: Final = _PREFIX + "plan"
@@ -14,6 +17,12 @@ PLAN_VERSIONS: Final = _PREFIX + "plan"
 QUERY_ID: Final = _PREFIX + "query"
 RUN_ID: Final = _PREFIX + "run"
 APP_ID: Final = _PREFIX + "app"
+BATCH_KEY: Final = f"{ASIDE}query"
+
+
+def batch_from_json(start: Mapping[str, Mapping[str, int]]) -> int | None:
+    """Return the micro-batch that begins at these offsets; None where nobody said."""
+    return start.get(BATCH_KEY, {}).get("batch")
 
 
 @dataclass(frozen=True, slots=True)

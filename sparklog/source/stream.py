@@ -37,6 +37,7 @@ from sparklog.source.input_partitions import (
     plan_ranges,
     split,
 )
+from sparklog.source.jvm_caller import batch_from_json
 from sparklog.source.metadata_snapshot import LogMetadata, MetadataSnapshot
 from sparklog.source.offset_bounds import resolve_start
 from sparklog.source.offsets import (
@@ -222,7 +223,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         tasks: list[jvm_plan.Task] = list(coalesce(planned, self._options, self._log.sizes))
         start_at, origins = begins(begin, finish, held), origins_from_json(start)
-        if not self._planner.registered(self._log.groups, start_at, origins):
+        batch = batch_from_json(start)
+        if not self._planner.registered(self._log.groups, start_at, origins, batch):
             pieces = jvm_plan.pieces_of(tasks[0])
             tasks[0] = FirstTask(pieces, start_at, origins, self._planner.planned())
         values = jvm_plan.values(self._log.view, tasks, self._options)
@@ -236,7 +238,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader.read_all(jvm_plan.pieces_of(task))
 
     def commit(self, end: Json) -> None:
-        """Nothing to do: the query's checkpoint keeps the offsets, tasks register the query."""
+        """Nothing to do: the query's checkpoint keeps the offsets."""
 
     def stop(self) -> None:
         """Nothing to give back; Spark may never call this."""

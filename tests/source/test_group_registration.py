@@ -17,6 +17,7 @@ from sparklog.logdir import group_offsets
 from sparklog.logdir.group_offsets import committed_offsets, read_readers
 from sparklog.source import group_registration
 from sparklog.source.group_registration import RENEW_MS, begins, register
+from sparklog.source.input_partitions import FirstTask
 from sparklog.source.offsets import from_json
 from sparklog.source.options import parse
 from sparklog.source.schema import full_schema
@@ -145,12 +146,35 @@ def test_an_idle_query_does_not_expire(path: str, task: Any, clock: ManualClock)
     assert {at.time_ms for at in found.offsets.values()} == {clock()}
 
 
+CALLED = {"sparklog.jvm.query": QUERY, "sparklog.jvm.run": "run-1", "sparklog.jvm.app": "app-1"}
+
+
+def of_batch(start: Any, batch: int) -> Any:
+    """Where a micro-batch begins, as the JVM says it."""
+    return {**start, "#query": {"batch": batch}}
+
+
+def test_a_planner_that_knows_the_query_needs_no_task(path: str, task: Any) -> None:
+    begin: Any = {"t": {"0": 4, "1": 0}}
+    reader = stream(path, **CALLED)
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    planned = reader.partitions(of_batch(begin, 3), end)
+    assert not any(isinstance(piece.value, FirstTask) for piece in planned)
+    assert lag(path) == [6, 10]
+    (found,) = read_readers(LOCAL, path).groups
+    said = (found.group, found.kind, found.app, found.batch, found.run)
+    assert said == (QUERY, "query", "app-1", 3, "run-1")
+    assert reader.latestOffset(end, ReadAllAvailable()) == end  # nothing of it is kept
+    assert lag(path) == [0, 0]
+
+
+@pytest.mark.parametrize("called", [{}, CALLED], ids=["tasks", "planners"])
 @pytest.mark.parametrize("first", [0, 1])
 def test_of_two_sources_of_one_topic_the_lower_offset_stands(
-    path: str, task: Any, first: int
+    path: str, task: Any, first: int, called: dict[str, str]
 ) -> None:
-    """Also where the second has its first records later, and whoever's task comes first."""
-    quick, slow = stream(path), stream(path, maxOffsetsPerTrigger="2")
+    """Also where the second has its first records later, and whoever comes first."""
+    quick, slow = stream(path, **called), stream(path, maxOffsetsPerTrigger="2", **called)
     at = run(quick, {"t": {"0": 4, "1": 0}}, task, 0)
     assert run(quick, at, task, 1) == at
     assert lag(path) == [0, 0]
@@ -161,7 +185,9 @@ def test_of_two_sources_of_one_topic_the_lower_offset_stands(
         plans = []
         for reader, begin in ((quick, at), (slow, behind)):
             end = reader.latestOffset(begin, reader.getDefaultReadLimit())
-            plans.append((reader, reader.partitions(begin, end), end))
+            planned = reader.partitions(of_batch(begin, batch) if called else begin, end)
+            assert not (called and any(isinstance(p.value, FirstTask) for p in planned))
+            plans.append((reader, planned, end))
         at, wanted, behind = plans[0][2], from_json(behind), plans[1][2]
         task(Task(batch))
         for reader, planned, _ in plans[::-1] if first else plans:

@@ -3,6 +3,8 @@ package sparklog.datasource
 import java.util.{HashMap, Locale}
 
 import org.apache.spark.SparkContext
+import org.apache.spark.sql.connector.read.streaming.Offset
+import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingSourceOffset
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -54,6 +56,18 @@ private[sparklog] object CallerOptions {
       Run -> context.getLocalProperty("spark.jobGroup.id"),
       App -> context.applicationId
     )
+
+  /** Where a micro-batch begins, with its number, which this thread plans; as it is without one. */
+  def ofBatch(start: Offset, context: SparkContext): Offset = {
+    val batch = context.getLocalProperty("streaming.sql.batchId")
+    val json = start.json.trim
+    if (batch == null || !json.endsWith("}")) start
+    else {
+      val topics = json.dropRight(1)
+      val comma = if (topics.trim == "{") "" else ", "
+      PythonStreamingSourceOffset(s"""$topics$comma"#query": {"batch": $batch}}""")
+    }
+  }
 
   /** Which log, and which part of it, for progress and messages. */
   def described(options: CaseInsensitiveStringMap): String = {

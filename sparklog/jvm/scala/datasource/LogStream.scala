@@ -2,6 +2,7 @@ package sparklog.datasource
 
 import java.util.{Map => JavaMap, Optional}
 
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.connector.read.{InputPartition, PartitionReaderFactory}
 import org.apache.spark.sql.connector.read.streaming.{
   MicroBatchStream, Offset, ReadLimit, ReportsSourceMetrics, SupportsTriggerAvailableNow
@@ -39,7 +40,8 @@ private[datasource] final class LogStream(
   }
 
   override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] = {
-    val planned = PlannedPartitions.of(python.planInputPartitions(start, end))
+    val begin = CallerOptions.ofBatch(start, SparkSession.active.sparkContext)
+    val planned = PlannedPartitions.of(python.planInputPartitions(begin, end))
     if (planned.partitions.nonEmpty) reader.say(run, s"reads $described", planned.mover)
     planned.partitions
   }
