@@ -21,8 +21,9 @@ object Handover {
     if (answer.length <= SmallBytes || into.isEmpty) answer
     else {
       try {
-        val Array(path, link) = into.split(" ", 2)
-        if (Files.readSymbolicLink(Path.of(path)).toString != link) answer
+        val space = into.indexOf(' ')
+        val path = into.substring(0, space)
+        if (Files.readSymbolicLink(Path.of(path)).toString != into.substring(space + 1)) answer
         else {
           val file = new FileOutputStream(path)
           try file.write(answer)

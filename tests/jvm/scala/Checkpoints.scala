@@ -17,7 +17,7 @@ object Checkpoints extends Operations {
     val value = if (length < 0) null else in.readNBytes(length)
     val made = RecordBatch.encode(offset, epoch, timestamp, key, value, length)
     val size = made.remaining
-    assert(RecordBatch.sizeAt(made, 0).contains(size) && RecordBatch.isSound(made, 0, size))
+    assert(RecordBatch.sizeAt(made, 0).contains(size.toLong) && RecordBatch.isSound(made, 0, size))
     val back = RecordBatch.decode(made, 0, size)
     assert((back.offset, back.timestamp, back.valueLength) == ((offset, timestamp, length)))
     assert(back.key == new String(key, "UTF-8"))

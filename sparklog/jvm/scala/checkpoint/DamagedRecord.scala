@@ -2,7 +2,7 @@ package sparklog.checkpoint
 
 import java.io.IOException
 import java.nio.ByteBuffer
-import java.nio.charset.{CharacterCodingException, StandardCharsets}
+import java.nio.charset.StandardCharsets
 
 import sparklog.format.{BatchHeader, Crc32c}
 
