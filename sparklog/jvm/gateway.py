@@ -40,7 +40,7 @@ class Obstacle:
 JVM_CONF: Final = "spark.datasource.sparklog.jvm"
 """A session's conf: what option jvm is where it isn't given."""
 NOT_WANTED: Final = Obstacle("option jvm is false")
-NOT_THERE: Final = Obstacle(f"{JVM_CONF} is false")
+NOT_WANTED_THERE: Final = Obstacle(f"{JVM_CONF} is false")
 CONNECT: Final = Obstacle("Spark Connect gives Python no way into its server's JVM")
 NO_JAR: Final = Obstacle(
     "the session hasn't sparklog's jar: call sparklog.enable(spark), or build the session with the "
@@ -108,7 +108,7 @@ def find(spark: "SparkSession", *, wanted: bool | None = None) -> Gateway | Obst
     if known is None or not known.holds():
         known = _look_up(session)
         sessions.put(uuid, known)
-    return NOT_THERE if wanted is None and not known.wanted else known.found
+    return NOT_WANTED_THERE if wanted is None and not known.wanted else known.found
 
 
 @dataclass(frozen=True, slots=True)

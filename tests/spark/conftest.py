@@ -78,12 +78,10 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session")
-def movers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Movers]:
+def movers() -> Iterator[Movers]:
     """The Spark application of all tests here."""
     session = build_session()
-    movers = Movers(session, tmp_path_factory.mktemp("log4j") / "sparklog.log")
-    yield movers
-    movers.close()
+    yield Movers(session)
     session.stop()
 
 
@@ -97,11 +95,10 @@ def moved_by(
         yield JVM
         return
     RUNS.clear()  # as in a new process: this test's log may have the inode of another one's
-    watch = movers.watch()
-    with caplog.at_level(logging.INFO, "sparklog"):
+    with movers.watched() as watch, caplog.at_level(logging.INFO, "sparklog"):
         yield path
-    if request.node.stash.get(PASSED, False):
-        watch.check(path, also_python=bool(request.node.get_closest_marker("also_python")))
+        if request.node.stash.get(PASSED, False):
+            watch.check(path, also_python=bool(request.node.get_closest_marker("also_python")))
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ has the conf by which a user turns the JVM off. What ran is taken from what spar
 logs, Python's and the JVM's, and from what Spark counts of its scans; a test whose bytes went the
 other way fails, unless it is marked
 
-    @pytest.mark.also_python(why)   on the JVM's path some are Python's by design
+    @pytest.mark.also_python(why)   on the JVM's path some or all are Python's, by design
     @pytest.mark.one_path           it names its own, or moves nothing: it runs once, unwatched
 """
 
+import contextlib
 import logging
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from sparklog.jvm import gateway
 from sparklog.jvm.gateway import JVM_CONF
 from tests.depth import DEPTH
+from tests.spark.jvm_log import JvmLog
 
 JVM, PYTHON = "jvm", "python"
 FILES: Final = (
@@ -29,7 +30,6 @@ FILES: Final = (
     "test_store_homes.py",
 )  # fmt: skip
 _IN_JVM, _IN_PYTHON = " in the JVM", " in Python: "
-_LAYOUT = "%m%n"
 _PIECES: Final = {
     JVM: "partition ranges read in the JVM", PYTHON: "partition ranges read in Python",
 }  # fmt: skip
@@ -49,63 +49,46 @@ def paths_of(metafunc: pytest.Metafunc) -> Sequence[str]:
 
 
 class Movers:
-    """A Spark application's sessions, one for each path, and what was said in it.
+    """A Spark application's sessions, one for each path, and what is said in it."""
 
-    `log`: a file that the JVM's log is written to, as far as it is sparklog's.
-    """
-
-    def __init__(self, spark: SparkSession, log: Path) -> None:
+    def __init__(self, spark: SparkSession) -> None:
         self.sessions = {JVM: spark, PYTHON: spark.newSession()}
         self.sessions[PYTHON].conf.set(JVM_CONF, "false")
-        self._jvm, self._log = _Log4j(spark, log), log
-        self._python = _Said()
-        self._spark = spark
+        self._spark, self._log = spark, JvmLog(spark)
 
-    def watch(self) -> "Watch":
-        """Begin to watch; `Watch.check` says what was seen."""
-        return Watch(self._spark, self._log, self._python)
-
-    def close(self) -> None:
-        """Listen no more."""
-        self._python.close()
-        self._jvm.close()
+    @contextlib.contextmanager
+    def watched(self) -> Iterator["Watch"]:
+        """Hear what is said meanwhile; `Watch.check` judges it."""
+        gateway.SAID.clear()  # else a writer's name that another test had is not told again
+        python = _Said()
+        with self._log.listening() as jvm:
+            yield Watch(self._spark, jvm, python)
+        python.close()
 
 
-@dataclass
 class Watch:
     """What has been said and counted since it was made."""
 
-    spark: SparkSession
-    log: Path
-    python: "_Said"
-    _log_at: int = field(init=False)
-    _said_at: int = field(init=False)
-    _executions: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        gateway.SAID.clear()  # else a writer's name that another test had is not told again
-        self._log_at, self._said_at = self.log.stat().st_size, len(self.python.lines)
+    def __init__(self, spark: SparkSession, jvm: JvmLog, python: "_Said") -> None:
+        self._spark, self._jvm, self._python = spark, jvm, python
         self._executions = self._store().executionsCount()
 
     def check(self, path: str, *, also_python: bool) -> None:
         """Fail unless `path` moved the bytes, by all that was said and counted."""
-        said = self.log.read_bytes()[self._log_at :].decode().splitlines()
-        said += self.python.lines[self._said_at :]
-        pieces = self._pieces()
+        said, pieces = [*self._jvm.lines(), *self._python.lines], self._pieces()
         evidence = f"path {path}: {said}, {pieces}"
         jvm = any(_IN_JVM in line for line in said) or pieces[JVM]
         python = any(_IN_PYTHON in line for line in said) or pieces[PYTHON]
         assert jvm or python, f"nobody moved anything: mark it one_path? {evidence}"
         if path == PYTHON:
             assert python and not jvm, evidence
-        else:
-            assert jvm, evidence
-            assert also_python or not python, evidence
+        elif not also_python:
+            assert jvm and not python, evidence
 
     def _store(self) -> Any:
-        context = self.spark.sparkContext._jsc.sc()
+        context = self._spark.sparkContext._jsc.sc()
         context.listenerBus().waitUntilEmpty()
-        return self.spark._jsparkSession.sharedState().statusStore()
+        return self._spark._jsparkSession.sharedState().statusStore()
 
     def _pieces(self) -> dict[str, int]:
         """Offset ranges that scans have read, by path."""
@@ -131,7 +114,6 @@ class _Said(logging.Handler):
         super().__init__(logging.INFO)
         self.lines: list[str] = []
         self._logger = logging.getLogger("sparklog")
-        self._level = self._logger.level
         self._logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -140,25 +122,3 @@ class _Said(logging.Handler):
     def close(self) -> None:
         self._logger.removeHandler(self)
         super().close()
-
-
-class _Log4j:
-    """Has log4j write what the JVM says by the logger `sparklog` to a file."""
-
-    def __init__(self, spark: SparkSession, file: Path) -> None:
-        log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
-        self._context = log4j.LogManager.getContext(False)
-        self._configuration = self._context.getConfiguration()
-        layout = log4j.core.layout.PatternLayout.newBuilder().withPattern(_LAYOUT).build()
-        named = log4j.core.appender.FileAppender.newBuilder().withFileName(str(file))
-        appender = named.setName("sparklog-tests").setLayout(layout).build()
-        appender.start()
-        level = log4j.Level.INFO
-        logger = log4j.core.config.LoggerConfig("sparklog", level, False)
-        logger.addAppender(appender, level, None)
-        self._configuration.addLogger("sparklog", logger)
-        self._context.updateLoggers()
-
-    def close(self) -> None:
-        self._configuration.removeLogger("sparklog")
-        self._context.updateLoggers()

@@ -68,6 +68,7 @@ def test_sql_has_views_and_refuses_tables(spark: SparkSession, path: str) -> Non
     spark.sql("DROP VIEW seen")
 
 
+@pytest.mark.one_path
 def test_overwrite_and_wrong_options_are_refused(spark: SparkSession, path: str) -> None:
     df = spark.range(1).selectExpr("'v' as value")
     writer = df.write.format("sparklog").option("topic", "t")

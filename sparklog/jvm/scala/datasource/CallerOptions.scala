@@ -5,7 +5,6 @@ import java.util.{HashMap, Locale}
 import org.apache.spark.SparkContext
 import org.apache.spark.sql.connector.read.streaming.Offset
 import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingSourceOffset
-import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
@@ -13,9 +12,6 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  * source: of sparklog/source/jvm_caller.py. Only Python gets to see those; no plan shows them.
  */
 private[sparklog] object CallerOptions {
-  /** Session conf: what option jvm is where it isn't given. */
-  val JvmConf = "spark.datasource.sparklog.jvm"
-
   private val Jvm = "jvm"
   private val State = "stateOperator"
   private val Prefix = "sparklog.jvm."
@@ -29,12 +25,9 @@ private[sparklog] object CallerOptions {
    * Why all is the Python source's alone; null if it isn't. A wrong value is for Python to tell.
    */
   def whyPython(options: CaseInsensitiveStringMap): String = {
-    val jvm = Option(options.get(Jvm))
-    val asked = jvm.getOrElse(SQLConf.get.getConfString(JvmConf, "true"))
     if (options.containsKey(State)) "a checkpoint's state is read"
-    else if (!asked.trim.equalsIgnoreCase("false")) null
-    else if (jvm.isDefined) "option jvm is false"
-    else s"$JvmConf is false"
+    else if (options.getOrDefault(Jvm, "true").trim.equalsIgnoreCase("false")) "option jvm is false"
+    else null
   }
 
   /** Refuse options of ours from the user: an IllegalArgumentException. */

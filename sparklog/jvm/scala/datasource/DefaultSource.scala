@@ -2,7 +2,7 @@ package sparklog
 
 import java.util.{Map => JavaMap}
 
-import org.apache.spark.sql.connector.catalog.Table
+import org.apache.spark.sql.connector.catalog.{SessionConfigSupport, Table}
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.execution.datasources.v2.python.{
   PythonDataSourceCreationResult, PythonDataSourceV2
@@ -19,7 +19,10 @@ import sparklog.datasource.{CallerOptions, LogTable, Mover}
  * It is that Python source, and what Spark does for one it does for this: it thinks in Python
  * (schema, options, offsets, planning, commits), and moves the bytes in the JVM.
  */
-final class DefaultSource extends PythonDataSourceV2 {
+final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
+  /** The session's conf `spark.datasource.sparklog.X` is option X where that isn't given. */
+  override def keyPrefix: String = "sparklog"
+
   override def getOrCreateDataSourceInPython(
       name: String,
       options: CaseInsensitiveStringMap,
