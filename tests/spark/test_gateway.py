@@ -53,6 +53,7 @@ def test_each_way_that_a_jar_comes(way: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     said = json.loads(done.stdout.splitlines()[-1])
     want = ["Gateway"] * (3 if way == "add jar" else 5)  # two sessions, and the queries
+    assert said.pop() == "jvm jvm 100"  # format("sparklog"), too
     assert said == (want if WAYS[way] else [NO_JAR.reason, *want])
 
 

@@ -65,6 +65,22 @@ def session(way: str, directory: str) -> SparkSession:
 found: list[object] = []
 
 
+def moved(spark: SparkSession, directory: str) -> str:
+    """Rows into a log, from it into another, and back: who read, who wrote, and how many."""
+    rows = spark.range(100).selectExpr("cast(id as string) value")
+    rows.write.format("sparklog").mode("append").options(path=f"{directory}/a", topic="t").save()
+    given = {"subscribe": "t", "startingOffsets": "earliest"}
+    source = spark.readStream.format("sparklog").options(path=f"{directory}/a", **given).load()
+    writer = source.select("value").writeStream.format("sparklog").trigger(availableNow=True)
+    writer = writer.options(path=f"{directory}/b", topic="t")
+    query = writer.option("checkpointLocation", f"{directory}/moves").start()
+    query.awaitTermination()
+    told = query.lastProgress
+    assert told is not None
+    count = spark.read.format("sparklog").options(path=f"{directory}/b", **given).load().count()
+    return f"{told['sources'][0]['metrics']['reader']} {told['sink']['metrics']['writer']} {count}"
+
+
 def main(way: str, directory: str) -> None:
     spark = session(way, directory)
     found.extend([find(spark), find(spark.newSession())])
@@ -94,7 +110,8 @@ def main(way: str, directory: str) -> None:
     said = [jvm.call("sparklog.Version", name) for name in ("plans", "sparklog", "spark")]
     assert said == [PLAN_VERSION, sparklog.__version__, spark.version]
     found.extend(seen)
-    print(json.dumps([getattr(one, "reason", type(one).__name__) for one in found]))
+    names = [getattr(one, "reason", type(one).__name__) for one in found]
+    print(json.dumps([*names, moved(spark, directory)]))
 
 
 if __name__ == "__main__":
