@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sparklog.format import records
 from sparklog.format.batch import HEADER_SIZE
 from sparklog.format.compression import Codec, compress
 from sparklog.format.records import Decoder, encode
+from sparklog.format.rows import Feed, Picked, Rows
 from sparklog.format.scan import scan
 
 BATCH_SIZE = 16384
@@ -130,13 +130,13 @@ def _kafka_python_read(data: bytes) -> Callable[[], int]:
 
 def _kernel(data: pa.RecordBatch) -> Callable[[], Any]:
     """The framing loop by itself: no headers, no CRC, memory that was touched before."""
-    ready = records._Input(data, 1, None)
+    ready = Feed([Picked(Rows(data, default_ms=1))])
     out = memoryview(bytearray(ready.bound + 2 * HEADER_SIZE * (ready.bound // BATCH_SIZE + 2)))
     frames = np.empty((len(data), 6), np.int64)
 
     def run() -> Any:
-        ready.framer.row = 0
-        return ready.framer.frame(out, 0, BATCH_SIZE, 2**31 - 1, frames.data, len(frames))
+        ready.rewind(0)
+        return ready.frame(out, 0, BATCH_SIZE, 2**31 - 1, frames)
 
     return run
 

@@ -45,8 +45,8 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     except jars.Unavailable as e:
         pytest.skip(str(e))
     classes = tmp_path_factory.mktemp("classes")
-    checkpoint = (SOURCES / "checkpoint").glob("*.scala")
-    sources = [*map(str, checkpoint), str(HERE / "Suites.scala")]
+    ours = [file for package in ("checkpoint", "format") for file in (SOURCES / package).iterdir()]
+    sources = [*map(str, ours), str(HERE / "Suites.scala")]
     compiler = ["-cp", libraries, "scala.tools.nsc.Main", "-usejavacp", "-nowarn"]
     subprocess.run([java, *compiler, "-d", str(classes), *sources], check=True, timeout=300)
     return os.pathsep.join([str(HERE), str(classes), libraries])
