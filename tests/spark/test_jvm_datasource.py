@@ -114,20 +114,19 @@ def test_python_on_demand(
     way: str, spark: SparkSession, read: Callable[..., DataFrame], said: JvmLog
 ) -> None:
     if way == "option":
-        df, why = read(JVM="FALSE"), "option jvm is false"
-    else:
+        df = read(JVM="FALSE")
+    else:  # Spark makes an option of it
         spark.conf.set(CONF, "false")
         try:
             df = read(jvm="true") if way == "both" else read()
         finally:
             spark.conf.unset(CONF)
-        why = f"{CONF} is false"
     assert df.where("offset > 15").count() == 18
     (line,) = said.lines()
     if way == "both":
         assert line.endswith(" in the JVM")
     else:
-        assert line.endswith(f" in Python: {why}")
+        assert line.endswith(" in Python: option jvm is false")
         assert "(Python)" in df._jdf.queryExecution().executedPlan().toString()
 
 
