@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.spark.conftest import spark
+from tests.spark.conftest import moved_by, movers, spark
 from tests.state.manager import Manager, managers
 
-__all__ = ["Manager", "managers", "spark"]
+__all__ = ["Manager", "managers", "moved_by", "movers", "spark"]
 
 
 @pytest.fixture
