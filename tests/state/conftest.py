@@ -1,11 +1,22 @@
 """The checkpoint manager as Spark calls it, one Spark session for all tests."""
 
-import pytest
+from collections.abc import Iterator
 
-from tests.spark.conftest import moved_by, movers, spark
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.conftest import build_session
 from tests.state.manager import Manager, managers
 
-__all__ = ["Manager", "managers", "moved_by", "movers", "spark"]
+__all__ = ["Manager", "managers"]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """What modules here share; who moves the bytes of logs is nothing to them."""
+    session = build_session()
+    yield session
+    session.stop()
 
 
 @pytest.fixture
