@@ -28,6 +28,7 @@ from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.groups import (
     NO_ORIGINS,
     Committed,
+    Decision,
     Expired,
     Origins,
     Reader,
@@ -72,9 +73,13 @@ class DisklessGroups:
 
     def positions(self, group: str) -> Mapping[TopicPartition, Committed]:
         """Return what a group has committed. Cost: a listing, two GETs at the same time."""
-        check_group(group)
-        reader = self._retry.call(lambda: self._newest(readers_prefix(group)))[1]
+        reader = self.reader(group)
         return {} if reader is None else reader.offsets
+
+    def reader(self, group: str) -> Reader | None:
+        """Return all that is known of a group. Cost: a listing, two GETs at the same time."""
+        check_group(group)
+        return self._retry.call(lambda: self._newest(readers_prefix(group)))[1]
 
     def readers(self) -> Readers:
         """Return all groups, by name. Cost: a listing, and a GET a group."""
@@ -144,6 +149,16 @@ class DisklessGroups:
             )
 
         self._change(readers_prefix(query.group), decide, heal=True)
+
+    def change(self, group: str, decide: Decision) -> bool:
+        """Make of a group what `decide` wants. Cost: as `commit`."""
+        check_group(group)
+
+        def decided(known: Reader | None) -> Reader | None:
+            wanted = decide(known)
+            return _NOBODY if wanted is not None and not wanted.offsets else wanted
+
+        return self._change(readers_prefix(group), decided, heal=True)
 
     def commit_planned(
         self,

@@ -6,11 +6,13 @@ A group is a streaming query or any name that plain readers chose. Its file is a
     reader: {group, kind: query | group, host, app, batch,
              offsets: {topic: {partition: [offset to go on from, time of the commit (ms)]}},
              epochs: {topic: {partition: [leader epoch of the record before it, its first offset]}},
+             notes: {topic: {partition: [metadata, leader epoch or null]}},
              run, planners: {planner: [topics]}}
 
-`epochs`, where they are known, tell whether the log was restored since (see `histories`). `run` and
-`planners` are a query's: the processes that plan for the sources of its last run (see
-sparklog.source.group_registration). Older sparklogs know neither.
+`epochs`, where they are known, tell whether the log was restored since (see `histories`). `notes`
+are what Kafka clients commit beside offsets. `run` and `planners` are a query's: the processes that
+plan for the sources of its last run (see sparklog.source.group_registration). Older sparklogs know
+none of these.
 
 Readers write it by themselves, who may have opened the log for reading only: no write lock is
 taken, but one on the file itself, for members of a group commit other partitions at the same
@@ -44,6 +46,7 @@ from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.groups import (
     NO_ORIGINS,
     Committed,
+    Decision,
     Expired,
     Origins,
     Reader,
@@ -72,6 +75,14 @@ class GroupFiles:
     def positions(self, group: str) -> Mapping[TopicPartition, Committed]:
         """Return what a group has committed; see `positions`."""
         return positions(self._fs, self._home, group)
+
+    def reader(self, group: str) -> Reader | None:
+        """Return all that is known of a group."""
+        return known_reader(self._fs, self._home, group)
+
+    def change(self, group: str, decide: Decision) -> bool:
+        """Make of a group what `decide` wants; see `change_group`."""
+        return change_group(self._fs, self._home, group, decide)
 
     def commit(
         self,
@@ -168,23 +179,49 @@ def commit_query(
     UnsupportedVersionError if a newer sparklog wrote the group's file.
     Cost: one small file, one fdatasync; two more syncs when the group is new.
     """
-    group = query.group
+    check_group(query.group)
+    if offsets:
+        change_group(
+            fs,
+            home,
+            query.group,
+            lambda known: committed_by_query(
+                known, query, offsets, now_ms=now_ms, planner=planner, origins=origins
+            ),
+        )
+
+
+def change_group(fs: FileSystem, home: str, group: str, decide: Decision) -> bool:
+    """Make of a group what `decide` wants, durably; tells whether anything was written.
+
+    Raises and costs as `commit_query`; what `decide` raises leaves everything as it is.
+    """
     check_group(group)
-    if not offsets:
-        return
     path = _path(home, group)
     with _kept(group, home), _locked(fs, path):
+        damaged = False
         try:
             known = _read(fs, path)
         except DataCorruptionError as error:
             _LOGGER.warning("%s; group %s commits anew", error, group)
-            known = None
-        reader = committed_by_query(
-            known, query, offsets, now_ms=now_ms, planner=planner, origins=origins
-        )
-        if reader is not None:
-            before = known.offsets.keys() if known is not None else set()
-            _write(fs, path, reader, is_new=before < reader.offsets.keys())
+            known, damaged = None, True
+        try:
+            reader = decide(known)
+        except BaseException:
+            if known is None and not damaged:
+                fs.unlink(path)  # the empty file that was made to be locked
+            raise
+        if reader is None:
+            if known is None and not damaged:
+                fs.unlink(path)
+            return False
+        if not reader.offsets:
+            fs.unlink(path)
+            fs.sync_dir(home)
+            return known is not None or damaged
+        before = known.offsets.keys() if known is not None else set()
+        _write(fs, path, reader, is_new=before < reader.offsets.keys())
+        return True
 
 
 def commit_planned(
@@ -229,12 +266,17 @@ def committed_offsets(fs: FileSystem, home: str, group: str) -> dict[TopicPartit
 
 def positions(fs: FileSystem, home: str, group: str) -> Mapping[TopicPartition, Committed]:
     """As `committed_offsets`, with all that is known of each."""
+    reader = known_reader(fs, home, group)
+    return {} if reader is None else reader.offsets
+
+
+def known_reader(fs: FileSystem, home: str, group: str) -> Reader | None:
+    """Return all that is known of a group; None if nothing is. Raises: as `positions`."""
     check_group(group)
     try:
-        reader = _read(fs, _path(home, group))
+        return _read(fs, _path(home, group))
     except FileNotFoundError:
-        return {}
-    return {} if reader is None else reader.offsets
+        return None
 
 
 def delete_reader(fs: FileSystem, home: str, group: str) -> bool:

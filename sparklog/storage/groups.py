@@ -4,7 +4,7 @@ A position is the next offset to read. It remembers the leader epoch of the reco
 that a log which was restored meanwhile is told from the one that was read.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
@@ -13,6 +13,8 @@ from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 
 GROUP_CHARS_MAX: Final = 249
+GROUP: Final = "group"
+"""The kind of plain readers' groups; a streaming query's is "query"."""
 
 
 class Origin(NamedTuple):
@@ -27,11 +29,17 @@ NO_ORIGINS: Final[Origins] = MappingProxyType({})
 
 
 class Committed(NamedTuple):
-    """`offset` is the next one to read; `time_ms` when that was said; `origin` of what is read."""
+    """`offset` is the next one to read; `time_ms` when that was said; `origin` of what is read.
+
+    `metadata` and `leader_epoch` are what a Kafka client committed with it, which gets them back
+    as they are; sparklog itself goes by `origin`.
+    """
 
     offset: int
     time_ms: int
     origin: Origin | None = None
+    metadata: str = ""
+    leader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +68,18 @@ def reader_to_json(reader: Reader) -> dict[str, Any]:
     """Return what is kept of a group; see sparklog.logdir.group_offsets for its form."""
     offsets: dict[str, dict[str, Any]] = {}
     epochs: dict[str, dict[str, Any]] = {}
+    notes: dict[str, dict[str, Any]] = {}
     for (topic, partition), at in sorted(reader.offsets.items()):
         offsets.setdefault(topic, {})[str(partition)] = [at.offset, at.time_ms]
         if at.origin is not None:
             epochs.setdefault(topic, {})[str(partition)] = list(at.origin)
+        if at.metadata or at.leader_epoch is not None:
+            notes.setdefault(topic, {})[str(partition)] = [at.metadata, at.leader_epoch]
     fields = ("group", "kind", "host", "app", "batch")
     content: dict[str, Any] = {name: getattr(reader, name) for name in fields}
     content |= {"offsets": offsets, "epochs": epochs}
+    if notes:
+        content["notes"] = notes
     if reader.planners:
         content |= {"run": reader.run, "planners": dict(reader.planners)}
     return content
@@ -79,8 +92,15 @@ def reader_from_json(content: Mapping[str, Any]) -> Reader:
         for topic, by_partition in content.get("epochs", {}).items()
         for p, origin in by_partition.items()
     }
+    notes = {
+        TopicPartition(topic, int(p)): note
+        for topic, by_partition in content.get("notes", {}).items()
+        for p, note in by_partition.items()
+    }
     offsets = {
-        (key := TopicPartition(topic, int(p))): Committed(at[0], at[1], origins.get(key))
+        (key := TopicPartition(topic, int(p))): Committed(
+            at[0], at[1], origins.get(key), *notes.get(key, ())
+        )
         for topic, by_partition in content["offsets"].items()
         for p, at in by_partition.items()
     }
@@ -201,6 +221,60 @@ def committed_as_planned(
     return replace(known, offsets={**known.offsets, **after})
 
 
+Decision = Callable[[Reader | None], Reader | None]
+"""From what a group is (None: not known) to what it is to be; None: it stays as it is.
+
+A group without offsets is forgotten. May be called again, on what another one has made of it.
+"""
+
+
+def committed_by_client(
+    known: Reader | None, client: Reader, offsets: Mapping[TopicPartition, Committed]
+) -> Reader | None:
+    """Return what a group is after commits of a Kafka client's; other partitions stay.
+
+    Raises: InvalidRequestError: a streaming query has that name, whose progress is its own.
+    """
+    if known is not None and known.kind != client.kind:
+        raise of_query(known)
+    if not offsets:
+        return None
+    before: Mapping[TopicPartition, Committed] = {} if known is None else known.offsets
+    return replace(client, offsets={**before, **offsets})
+
+
+def without_partitions(known: Reader | None, keys: Collection[TopicPartition]) -> Reader | None:
+    """Return what a group is once a Kafka client has deleted its offsets of some partitions.
+
+    Raises: InvalidRequestError, as `committed_by_client`.
+    """
+    if known is not None and known.kind != GROUP:
+        raise of_query(known)
+    if known is None or known.offsets.keys().isdisjoint(keys):
+        return None
+    return replace(known, offsets={k: at for k, at in known.offsets.items() if k not in keys})
+
+
+def touched(known: Reader | None, keys: Collection[TopicPartition], now_ms: int) -> Reader | None:
+    """Return what a group is if its commits of some partitions count as made now."""
+    if known is None or known.offsets.keys().isdisjoint(keys):
+        return None
+    offsets = {
+        key: at._replace(time_ms=max(now_ms, at.time_ms)) if key in keys else at
+        for key, at in known.offsets.items()
+    }
+    return replace(known, offsets=offsets)
+
+
+def of_query(known: Reader) -> InvalidRequestError:
+    """Return the error for a Kafka client that would change what is a streaming query's."""
+    return InvalidRequestError(
+        f"group {known.group} is a streaming query's of {known.app or 'Spark'} on host "
+        f"{known.host or '?'}, which keeps its own progress: choose another group.id, or forget "
+        "it by log.delete_reader once the query is gone"
+    )
+
+
 class Groups(Protocol):
     """How far a log's readers are, by group. They write it themselves, without the log's turn."""
 
@@ -209,6 +283,16 @@ class Groups(Protocol):
 
         Raises: InvalidRequestError: no such name can be. DataCorruptionError: what it had
         committed can't be read, and to begin elsewhere would lose its place.
+        """
+
+    def reader(self, group: str) -> Reader | None:
+        """Return all that is known of a group; None if nothing is. Raises: as `positions`."""
+
+    def change(self, group: str, decide: Decision) -> bool:
+        """Make of a group what `decide` wants, durably; tells whether anything was written.
+
+        A damaged group counts as unknown. Members of a group change it at the same time, as in
+        `commit`. Raises: what `decide` raises, else as `commit`.
         """
 
     def commit(

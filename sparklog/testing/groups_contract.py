@@ -17,7 +17,16 @@ import pytest
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.storage.groups import Expired, Groups, Origin, Reader
+from sparklog.storage.groups import (
+    Committed,
+    Expired,
+    Groups,
+    Origin,
+    Reader,
+    committed_by_client,
+    touched,
+    without_partitions,
+)
 
 Open = Callable[[], Groups]
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -58,7 +67,8 @@ class GroupsContract:
         origins = {T0: Origin(2, 1)}
         one.commit("g", {T0: 5, T1: 7}, now_ms=4, host="h", origins=origins)
         for groups in (one, two, new_groups()):
-            assert groups.positions("g") == {T0: (5, 4, Origin(2, 1)), T1: (7, 4, None)}
+            wanted = {T0: Committed(5, 4, Origin(2, 1)), T1: Committed(7, 4)}
+            assert groups.positions("g") == wanted
             (reader,) = groups.readers().groups
             assert (reader.group, reader.kind, reader.host) == ("g", "group", "h")
             assert reader.offsets == groups.positions("g")
@@ -174,7 +184,80 @@ class GroupsContract:
         assert not two.commit_planned("unknown", {T0: 9}, planner="p", now_ms=2)
         (reader,) = one.readers().groups
         assert (reader.kind, reader.app, reader.batch, reader.run) == ("query", "app", 3, "r")
-        assert reader.offsets == {T0: (9, 2, None)}
+        assert reader.offsets == {T0: Committed(9, 2)}
+
+    def test_a_client_gets_back_what_it_committed(self, new_groups: Open) -> None:
+        one, two = new_groups(), new_groups()
+        client = Reader("g", "group", "h", "client")
+        first = {
+            T0: Committed(5, 1, Origin(2, 1), "caf\u00e9", 2),
+            T1: Committed(7, 1, None, "", 0),
+        }
+        assert one.change("g", lambda known: committed_by_client(known, client, first))
+        assert not one.change("g", lambda known: committed_by_client(known, client, {}))
+        assert two.positions("g") == first
+        assert two.reader("g") == Reader("g", "group", "h", "client", offsets=first)
+        commit(two, {T0: 6}, now_ms=2)  # a plain reader goes on
+        assert one.positions("g") == {T0: Committed(6, 2), T1: first[T1]}
+        assert one.change("g", lambda known: touched(known, {T1}, 9))
+        assert two.positions("g") == {T0: Committed(6, 2), T1: first[T1]._replace(time_ms=9)}
+        assert not one.change("nobody", lambda known: touched(known, {T1}, 9))
+        assert one.reader("nobody") is None
+        assert [reader.group for reader in two.readers().groups] == ["g"]
+
+    def test_a_client_deletes_single_offsets(self, new_groups: Open) -> None:
+        one, two = new_groups(), new_groups()
+        commit(one, {T0: 5, T1: 6})
+        assert two.change("g", lambda known: without_partitions(known, {T0}))
+        assert not two.change("g", lambda known: without_partitions(known, {T0}))
+        assert offsets_of(one) == {T1: 6}
+        assert one.change("g", lambda known: without_partitions(known, {T0, T1}))
+        assert two.readers().groups == []
+        assert two.reader("g") is None
+        assert not one.change("g", lambda known: without_partitions(known, {T0}))
+        commit(two, {T0: 1})
+        assert offsets_of(one) == {T0: 1}
+
+    def test_a_client_changes_nothing_of_a_query(self, new_groups: Open) -> None:
+        groups = new_groups()
+        query = Reader("q", "query", "h", "app", batch=3, run="r")
+        groups.commit_query(query, {T0: 5}, now_ms=1, planner="p")
+        before = groups.reader("q")
+        with pytest.raises(InvalidRequestError, match="streaming query"):
+            groups.change(
+                "q",
+                lambda known: committed_by_client(
+                    known, Reader("q", "group"), {T0: Committed(9, 2)}
+                ),
+            )
+        with pytest.raises(InvalidRequestError, match="streaming query"):
+            groups.change("q", lambda known: without_partitions(known, {T0}))
+        assert new_groups().reader("q") == before
+
+    def test_what_a_decision_raises_leaves_nothing_behind(self, new_groups: Open) -> None:
+        groups = new_groups()
+
+        def refuse(known: Reader | None) -> Reader | None:
+            raise InvalidRequestError("no")
+
+        with pytest.raises(InvalidRequestError):
+            groups.change("g", refuse)
+        assert groups.reader("g") is None
+        assert groups.readers().groups == []
+
+    def test_a_change_heals_a_damaged_group(
+        self, new_groups: Open, damage: Callable[[str], None]
+    ) -> None:
+        commit(new_groups(), {T0: 5, T1: 6})
+        damage("g")
+        groups, client = new_groups(), Reader("g", "group", "h")
+        assert not groups.change("g", lambda known: without_partitions(known, {T0}))
+        assert len(groups.readers().damaged) == 1
+        assert groups.change(
+            "g", lambda known: committed_by_client(known, client, {T0: Committed(8, 2)})
+        )
+        assert offsets_of(new_groups()) == {T0: 8}
+        assert not new_groups().readers().damaged
 
     def test_a_planner_leaves_a_damaged_group_to_its_tasks(
         self, new_groups: Open, damage: Callable[[str], None]

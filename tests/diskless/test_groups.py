@@ -14,7 +14,7 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnsupportedVersionError,
 )
-from sparklog.storage.groups import Origin, Reader
+from sparklog.storage.groups import Committed, Origin, Reader
 from sparklog.testing.faultstore import Faults, FaultStore
 from sparklog.tiered.target import open_store
 
@@ -56,7 +56,7 @@ def test_partitions_of_a_group_stay_beside_one_another(store: FaultStore) -> Non
     one.commit("g", {T0: 9}, now_ms=4, host="h", origins=origins)
     (reader,) = two.readers().groups
     assert (reader.group, reader.kind, reader.host) == ("g", "group", "h")
-    assert reader.offsets[T0] == (9, 4, Origin(2, 1))
+    assert reader.offsets[T0] == Committed(9, 4, Origin(2, 1))
 
 
 def test_a_member_that_goes_on_pays_a_put_a_listing_and_a_deletion(store: FaultStore) -> None:
