@@ -9,6 +9,7 @@ with sparklog.open("/data/log", mode="rw") as log:
 - `datasource`, `source`, `sink`, `state`: Spark: the data source, reading, writing, checkpoints
 - `jvm`: Spark's JVM: Scala, and the jar of it
 - `cli`, `tools`: commands, and what they do as functions; `checkpoint`: a query's checkpoint
+- `kafka`: an endpoint for Kafka's clients
 - `service`: background work on a log: retention, compaction, tiering, checks
 - `tiered`: closed segments in object storage, and a bucket alone; `diskless`: a log in a bucket
 - `opening`: which home a path names

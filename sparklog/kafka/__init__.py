@@ -1,0 +1,17 @@
+"""Kafka's protocol: any client of Kafka's reads and writes a log without a broker.
+
+    with sparklog.open("/data/log", "rw") as log, Endpoint(log) as endpoint:
+        Consumer({"bootstrap.servers": endpoint.bootstrap_servers, ...})
+
+- `endpoint`: listens, holds the connections; `connection`: frames, the order of answers
+- `messages`: requests and responses, by kio's schemas; `codec`: how a schema is read and written
+- `apis`: what serving an API is; `broker`: what the APIs share; `options`
+- `partitions`: topics and watermarks in memory; `topic_ids`; `error_codes`
+- `metadata`: ApiVersions, Metadata, DescribeCluster
+
+It is served on one thread, and a few more read and write the log. How it fits in: docs/kafka.md.
+"""
+
+from sparklog.kafka.endpoint import Endpoint
+
+__all__ = ["Endpoint"]

@@ -1,0 +1,377 @@
+"""Kafka's protocol on the wire: messages by their schema, read and written within bounds.
+
+A message is a struct: fields one after the other, in flexible versions (KIP-482) with compact
+lengths and tagged fields behind. Where the schemas come from: `messages`. What is read comes from
+anybody: no length is believed before the bytes are there, and no more objects are made of a message
+than it could sensibly hold.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Final
+from uuid import UUID
+
+from sparklog.errors import InvalidRequestError
+
+ELEMENTS_MAX: Final = 1 << 18
+"""Array elements in one message: some 100 MB of Python objects, whatever its bytes say."""
+KEPT_BYTES: Final = 4096  # larger pieces of a message that is written are not copied
+Buffer = bytes | bytearray | memoryview
+_ZERO_UUID: Final = UUID(int=0)
+
+
+class MalformedMessageError(InvalidRequestError):
+    """What came isn't the message that it says it is; nothing of it was used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a struct.
+
+    `kind`: Kafka's name of the type (int8 ... int64, uint16, uint32, float64, bool, string, bytes,
+    records, uuid) or "struct", of which `struct` then is the schema. `tag`: None for a plain field.
+    `default`: what stands where a tagged field is missing, or nothing else is given.
+    """
+
+    name: str
+    kind: str
+    is_array: bool = False
+    is_nullable: bool = False
+    tag: int | None = None
+    default: Any = None
+    struct: "Struct | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """The schema of a message, or of a part of it, in one version."""
+
+    name: str
+    fields: tuple[Field, ...]
+    is_flexible: bool
+
+
+class Cursor:
+    """Reads from `data`, at `at`."""
+
+    __slots__ = ("at", "data", "elements", "end")
+
+    def __init__(self, data: Buffer, at: int = 0) -> None:
+        self.data, self.at, self.end = data, at, len(data)
+        self.elements = 0
+
+    def take(self, size: int) -> Buffer:
+        """Return the next `size` bytes, without a copy of memory that is a view."""
+        at = self.at
+        if size < 0 or size > self.end - at:
+            raise MalformedMessageError(
+                f"{size} bytes are announced at byte {at} of a message of {self.end}"
+            )
+        self.at = at + size
+        return self.data[at : at + size]
+
+    def varint(self) -> int:
+        """Read an unsigned varint of at most 32 bits."""
+        value = shift = 0
+        while True:
+            if self.at >= self.end or shift > 28:
+                raise MalformedMessageError(f"no varint at byte {self.at}")
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value & 0xFFFF_FFFF
+            shift += 7
+
+    def count(self, size: int) -> int:
+        """Check the length of an array before an element is made; returns it."""
+        self.elements += size
+        if size > self.end - self.at or self.elements > ELEMENTS_MAX:
+            raise MalformedMessageError(
+                f"an array of {size} elements at byte {self.at} of a message of {self.end}"
+            )
+        return size
+
+
+Read = Callable[[Cursor], Any]
+Write = Callable[["Output", Any], None]
+_FIXED: Final = {
+    name: struct.Struct(form)
+    for name, form in {
+        "int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q", "uint16": ">H", "uint32": ">I",
+        "float64": ">d",
+    }.items()
+}  # fmt: skip
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def reader(schema: Struct) -> Read:
+    """Return what reads a struct to an object with its fields as attributes.
+
+    Arrays are lists; records and bytes a slice of the message; the zero UUID None.
+    It raises MalformedMessageError.
+    """
+    plain = [(f.name, _field_reader(f, schema.is_flexible)) for f in schema.fields if f.tag is None]
+    tagged = {
+        f.tag: (f.name, _field_reader(f, schema.is_flexible))
+        for f in schema.fields
+        if f.tag is not None
+    }
+    missing = {f.name: f.default for f in schema.fields if f.tag is not None}
+
+    def read(cursor: Cursor) -> SimpleNamespace:
+        found = SimpleNamespace(**missing)
+        values = found.__dict__
+        for name, read_field in plain:
+            values[name] = read_field(cursor)
+        if schema.is_flexible:
+            _read_tagged(cursor, tagged, values)
+        return found
+
+    return read
+
+
+def skip_tagged_fields(cursor: Cursor) -> None:
+    """Read past tagged fields of which none is known."""
+    _read_tagged(cursor, {}, {})
+
+
+def _read_tagged(
+    cursor: Cursor, known: Mapping[int, tuple[str, Read]], values: dict[str, Any]
+) -> None:
+    for _ in range(cursor.count(cursor.varint())):
+        tag, size = cursor.varint(), cursor.varint()
+        if tag not in known:
+            cursor.take(size)
+            continue
+        name, read = known[tag]
+        end = cursor.at + size
+        values[name] = read(cursor)
+        if cursor.at != end:
+            raise MalformedMessageError(f"tagged field {name} isn't {size} bytes long")
+
+
+def _field_reader(field: Field, flexible: bool) -> Read:
+    if not field.is_array:
+        return _value_reader(field, flexible, nullable=field.is_nullable)
+    element = _value_reader(field, flexible, nullable=False)
+
+    def read_array(cursor: Cursor) -> list[Any] | None:
+        size = cursor.varint() - 1 if flexible else _FIXED["int32"].unpack(cursor.take(4))[0]
+        if size < 0:
+            if field.is_nullable and size == -1:
+                return None
+            raise MalformedMessageError(f"{field.name}: an array of {size} elements")
+        return [element(cursor) for _ in range(cursor.count(size))]
+
+    return read_array
+
+
+def _value_reader(field: Field, flexible: bool, *, nullable: bool) -> Read:
+    kind = field.kind
+    if kind == "struct":
+        assert field.struct is not None
+        inner = reader(field.struct)
+        return _nullable_struct_reader(inner) if nullable else inner
+    if kind in _FIXED:
+        form = _FIXED[kind]
+        unpack, size = form.unpack, form.size
+        return lambda cursor: unpack(cursor.take(size))[0]
+    if kind == "bool":
+        return lambda cursor: cursor.take(1) != b"\0"
+    if kind == "uuid":
+        return _read_uuid
+    length = _length_reader(field, flexible)
+
+    def read_bytes(cursor: Cursor) -> Buffer | None:
+        size = length(cursor)
+        if size < 0:
+            if nullable and size == -1:
+                return None
+            raise MalformedMessageError(f"{field.name} has length {size}")
+        return cursor.take(size)
+
+    return _text_reader(field.name, read_bytes) if kind == "string" else read_bytes
+
+
+def _length_reader(field: Field, flexible: bool) -> Callable[[Cursor], int]:
+    if flexible:
+        return lambda cursor: cursor.varint() - 1
+    form = _FIXED["int16" if field.kind == "string" else "int32"]
+    return lambda cursor: int(form.unpack(cursor.take(form.size))[0])
+
+
+def _text_reader(name: str, read_bytes: Callable[[Cursor], Buffer | None]) -> Read:
+    def read_text(cursor: Cursor) -> str | None:
+        data = read_bytes(cursor)
+        if data is None:
+            return None
+        try:
+            return str(data, "utf-8")
+        except UnicodeDecodeError as error:
+            raise MalformedMessageError(f"{name} isn't UTF-8: {error}") from None
+
+    return read_text
+
+
+def _nullable_struct_reader(inner: Read) -> Read:
+    def read(cursor: Cursor) -> Any:
+        (marker,) = _FIXED["int8"].unpack(cursor.take(1))
+        return None if marker < 0 else inner(cursor)
+
+    return read
+
+
+def _read_uuid(cursor: Cursor) -> UUID | None:
+    data = bytes(cursor.take(16))
+    return UUID(bytes=data) if any(data) else None
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+class Output:
+    """A message that is being written: buffers, of which large ones are the caller's own."""
+
+    __slots__ = ("_small", "buffers", "size")
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+        self.size = 0
+        self._small = bytearray()
+        self.buffers.append(self._small)
+
+    def write(self, data: Buffer) -> None:
+        """Append bytes."""
+        size = len(data)
+        self.size += size
+        if size <= KEPT_BYTES:
+            self._small += data
+        else:
+            self._small = bytearray()
+            self.buffers += (data, self._small)
+
+    def varint(self, value: int) -> None:
+        """Append an unsigned varint."""
+        while value > 0x7F:
+            self._small.append(value & 0x7F | 0x80)
+            self.size += 1
+            value >>= 7
+        self._small.append(value)
+        self.size += 1
+
+
+class Records:
+    """Whole record batches in several buffers, as a value of kind `records`."""
+
+    __slots__ = ("buffers", "size")
+
+    def __init__(self, buffers: Iterable[Buffer]) -> None:
+        self.buffers = list(buffers)
+        self.size = sum(map(len, self.buffers))
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def writer(schema: Struct) -> Write:
+    """Return what writes a mapping by a struct's field names.
+
+    What isn't given has the field's default; what is None, though it can't be, is its default, too.
+    Other keys are left out: the caller answers by the newest version's names.
+    """
+    fields = [(f, _field_writer(f, schema.is_flexible)) for f in schema.fields]
+    plain = [(f.name, f, write) for f, write in fields if f.tag is None]
+    tagged = sorted(
+        ((f.tag, f, write) for f, write in fields if f.tag is not None), key=lambda item: item[0]
+    )
+
+    def write(out: Output, values: Mapping[str, Any]) -> None:
+        for name, field, write_field in plain:
+            write_field(out, values.get(name, field.default))
+        if schema.is_flexible:
+            given = [
+                (tag, write_field, values[field.name])
+                for tag, field, write_field in tagged
+                if field.name in values and values[field.name] != field.default
+            ]
+            _write_tagged(out, given)
+
+    return write
+
+
+def _write_tagged(out: Output, given: list[tuple[int, Write, Any]]) -> None:
+    out.varint(len(given))
+    for tag, write, value in given:
+        inner = Output()
+        write(inner, value)
+        out.varint(tag)
+        out.varint(inner.size)
+        for data in inner.buffers:
+            out.write(data)
+
+
+def _field_writer(field: Field, flexible: bool) -> Write:
+    if not field.is_array:
+        return _value_writer(field, flexible, nullable=field.is_nullable)
+    element = _value_writer(field, flexible, nullable=False)
+    pack = _FIXED["int32"].pack
+
+    def write_array(out: Output, values: Any) -> None:
+        if values is None and not field.is_nullable:
+            values = ()
+        size = -1 if values is None else len(values)
+        if flexible:
+            out.varint(size + 1)
+        else:
+            out.write(pack(size))
+        for value in values or ():
+            element(out, value)
+
+    return write_array
+
+
+def _value_writer(field: Field, flexible: bool, *, nullable: bool) -> Write:
+    kind = field.kind
+    if kind == "struct":
+        assert field.struct is not None
+        inner = writer(field.struct)
+        return _nullable_struct_writer(inner) if nullable else inner
+    if kind in _FIXED:
+        pack = _FIXED[kind].pack
+        return lambda out, value: out.write(pack(value or 0))
+    if kind == "bool":
+        return lambda out, value: out.write(b"\1" if value else b"\0")
+    if kind == "uuid":
+        return lambda out, value: out.write((value or _ZERO_UUID).bytes)
+    length = _FIXED["int16" if kind == "string" else "int32"].pack
+
+    def write_bytes(out: Output, value: Any) -> None:
+        if value is None and not nullable:
+            value = b""
+        data = value.encode() if isinstance(value, str) else value
+        size = -1 if data is None else len(data)
+        if flexible:
+            out.varint(size + 1)
+        else:
+            out.write(length(size))
+        if isinstance(data, Records):
+            for buffer in data.buffers:
+                out.write(buffer)
+        elif data:
+            out.write(data)
+
+    return write_bytes
+
+
+def _nullable_struct_writer(inner: Write) -> Write:
+    def write(out: Output, value: Any) -> None:
+        out.write(b"\xff" if value is None else b"\1")
+        if value is not None:
+            inner(out, value)
+
+    return write

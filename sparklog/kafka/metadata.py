@@ -1,0 +1,164 @@
+"""What is here: ApiVersions, Metadata, DescribeCluster. Source: KafkaApis, MetadataRequest."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.broker import Broker
+from sparklog.kafka.error_codes import error_code
+from sparklog.kafka.messages import Api, ErrorCode, Request
+from sparklog.kafka.topic_ids import uuid_of
+from sparklog.log.partition_reader import reader_of
+from sparklog.storage.view import TopicInfo
+
+NOT_ASKED: Final = -(2**31)
+"""Of authorized operations that a client didn't ask for, or isn't told of."""
+_PROBE_MS: Final = 100  # so young a list is enough to say that a topic isn't there
+
+
+def apis(broker: Broker) -> dict[Api, Served]:
+    """Return what is served here."""
+    metadata = Metadata(broker)
+    return {
+        Api.METADATA: Served((0, 13), metadata.metadata),
+        Api.DESCRIBE_CLUSTER: Served((0, 2), metadata.describe_cluster),
+    }
+
+
+def api_versions(served: Mapping[Api, Served]) -> Served:
+    """Return what answers ApiVersions: all that is served, itself included."""
+    own = (0, 4)
+
+    def answer(request: Request) -> Response:
+        ranges = {api: each.advertised for api, each in served.items()} | {Api.API_VERSIONS: own}
+        return {
+            "error_code": ErrorCode.none,
+            "api_keys": [
+                {"api_key": api, "min_version": low, "max_version": high}
+                for api, (low, high) in sorted(ranges.items())
+            ],
+        }
+
+    return Served(own, answer)
+
+
+class Metadata:
+    """Topics, their partitions, and the one node that leads them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._epochs: dict[str, tuple[Any, dict[int, int]]] = {}
+
+    async def metadata(self, request: Request) -> Response:
+        """Answer Metadata: of the topics asked for, by name or id, or of all."""
+        asked = request.body.topics
+        everything = asked is None or (request.version == 0 and not asked)
+        broker = self._broker
+        try:
+            topics = await broker.partitions.topics()
+            found = [info for _, info in sorted(topics.items())] if everything else []
+            described = [await self._topic(info) for info in found]
+            if not everything:
+                described = [await self._asked(each, topics) for each in asked]
+        except Exception as error:  # noqa: BLE001 - the client is told, by a code
+            code = error_code(error)
+            described = [] if everything else [_unknown(each, code) for each in asked]
+            return {**self._cluster(), "error_code": code, "topics": described}
+        return {**self._cluster(), "topics": described}
+
+    def describe_cluster(self, request: Request) -> Response:
+        """Answer DescribeCluster; there are no controllers to be asked for (KIP-919)."""
+        if getattr(request.body, "endpoint_type", 1) != 1:
+            return {
+                "error_code": ErrorCode.unsupported_endpoint_type,
+                "error_message": "there are no controllers here: connect to the broker",
+            }
+        return {
+            **self._cluster(),
+            "endpoint_type": 1,
+            "cluster_authorized_operations": NOT_ASKED,
+        }
+
+    def _cluster(self) -> dict[str, Any]:
+        broker = self._broker
+        node = {
+            "node_id": broker.node_id, "broker_id": broker.node_id,
+            "host": broker.host, "port": broker.port, "rack": None,
+        }  # fmt: skip
+        return {
+            "brokers": [node],
+            "cluster_id": broker.cluster_id,
+            "controller_id": broker.node_id,
+            "cluster_authorized_operations": NOT_ASKED,
+        }
+
+    async def _asked(self, asked: Any, topics: Mapping[str, TopicInfo]) -> dict[str, Any]:
+        topic_id: UUID | None = getattr(asked, "topic_id", None)
+        name = asked.name
+        if topic_id is not None and not name:
+            names = await self._broker.partitions.topic_names([topic_id])
+            if topic_id not in names:
+                return _unknown(asked, ErrorCode.unknown_topic_id)
+            name = names[topic_id]
+            topics = await self._broker.partitions.topics()
+        if name not in topics:
+            topics = await self._broker.partitions.topics(max_age_ms=_PROBE_MS)
+        if name not in topics:
+            return _unknown(asked, ErrorCode.unknown_topic_or_partition)
+        return await self._topic(topics[name])
+
+    async def _topic(self, info: TopicInfo) -> dict[str, Any]:
+        epochs = await self._leader_epochs(info)
+        node = self._broker.node_id
+        return {
+            "error_code": ErrorCode.none,
+            "name": info.name,
+            "topic_id": uuid_of(info.id) if info.id else None,
+            "is_internal": False,
+            "topic_authorized_operations": NOT_ASKED,
+            "partitions": [
+                {
+                    "partition_index": p,
+                    "error_code": _partition_error(info, p),
+                    "leader_id": node,
+                    "leader_epoch": epochs.get(p, 0),
+                    "replica_nodes": [node],
+                    "isr_nodes": [node],
+                    "offline_replicas": [node] if p in info.offline else [],
+                }
+                for p in sorted(info.dirs)
+            ],
+        }
+
+    async def _leader_epochs(self, info: TopicInfo) -> dict[int, int]:
+        """Return the newest leader epoch of each partition; kept as long as the listing is."""
+        known = self._epochs.get(info.name)
+        if known is not None and known[0] is info:
+            return known[1]
+        found = await self._broker.run(newest_epochs, self._broker, info)
+        self._epochs[info.name] = info, found
+        return found
+
+
+def newest_epochs(broker: Broker, info: TopicInfo) -> dict[int, int]:
+    """Return {partition: newest leader epoch}, 0 where none is known. Reads a small file each."""
+    view = broker.log.view
+    return {
+        p: 0 if p in info.offline else reader_of(view, info.name, p).leader_epoch() or 0
+        for p in info.dirs
+    }
+
+
+def _partition_error(info: TopicInfo, partition: int) -> ErrorCode:
+    return ErrorCode.leader_not_available if partition in info.offline else ErrorCode.none
+
+
+def _unknown(asked: Any, code: ErrorCode) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "name": asked.name,
+        "topic_id": getattr(asked, "topic_id", None),
+        "topic_authorized_operations": NOT_ASKED,
+        "partitions": [],
+    }

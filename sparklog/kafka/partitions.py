@@ -1,0 +1,227 @@
+"""Topics, log starts and high watermarks in memory: what clients ask for again and again.
+
+One thread follows the log at the pace of its view, for as long as anybody asks; nothing is asked of
+a store or a disk for a client's request, or for each of those that wait. What this endpoint itself
+commits is known at once.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+from uuid import UUID
+
+from sparklog.clock import monotonic_ms
+from sparklog.common import TopicPartition
+from sparklog.errors import UnknownTopicError
+from sparklog.kafka.topic_ids import uuid_of
+from sparklog.storage.view import Offsets, TopicInfo, View
+
+KEPT_MS: Final = 10_000
+"""So long spans are followed after they were asked for."""
+TOPICS_MS: Final = 1_000
+"""So old a list of topics may be, unless the caller wants it younger."""
+_FAILING_MS: Final = 1_000
+_LOGGER: Final = logging.getLogger("sparklog.kafka")
+
+
+class Watch:
+    """Somebody who waits for partitions to change; `close` it."""
+
+    __slots__ = ("_partitions", "keys", "wake")
+
+    def __init__(
+        self, partitions: "Partitions", keys: Sequence[TopicPartition], wake: Callable[[], None]
+    ) -> None:
+        self._partitions, self.keys, self.wake = partitions, keys, wake
+
+    def close(self) -> None:
+        """Wait no more. Idempotent."""
+        self._partitions._unwatch(self)
+
+
+class Partitions:
+    """What is known of the log's partitions. All methods but `close` on the loop's thread."""
+
+    def __init__(
+        self, view: View, loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor
+    ) -> None:
+        self._view, self._loop, self._pool = view, loop, pool
+        self._spans: dict[TopicPartition, Offsets] = {}
+        self._asked_ms: dict[TopicPartition, float] = {}
+        self._watches: dict[TopicPartition, set[Watch]] = {}
+        self._topics: Mapping[str, TopicInfo] = {}
+        self._names: dict[UUID, str] = {}
+        self._topics_ms = float("-inf")
+        self._listing: asyncio.Future[None] | None = None
+        self._due = threading.Event()
+        self._followed: tuple[TopicPartition, ...] = ()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    # --- topics ------------------------------------------------------------------------------
+
+    async def topics(self, max_age_ms: float = TOPICS_MS) -> Mapping[str, TopicInfo]:
+        """Return the topics, listed at most `max_age_ms` ago; 0: from now on.
+
+        Raises: StorageUnavailableError, DataCorruptionError.
+        """
+        asked_ms = monotonic_ms()
+        while self._topics_ms < asked_ms - max_age_ms:
+            if self._listing is None:
+                self._listing = asyncio.ensure_future(self._list())
+                self._listing.add_done_callback(self._listed)
+            await asyncio.shield(self._listing)
+        return self._topics
+
+    async def _list(self) -> None:
+        began_ms = monotonic_ms()
+        topics = await self._loop.run_in_executor(self._pool, self._view.topics)
+        self._topics, self._topics_ms = topics, began_ms
+        self._names = {uuid_of(info.id): name for name, info in topics.items() if info.id}
+
+    def _listed(self, listing: "asyncio.Future[None]") -> None:
+        self._listing = None
+        if not listing.cancelled():
+            listing.exception()  # whoever waits has it; nobody may
+
+    async def topic_names(self, ids: Iterable[UUID]) -> dict[UUID, str]:
+        """Return {topic id: name}, without those of no topic that is there now."""
+        wanted = list(ids)
+        await self.topics()
+        if not all(each in self._names for each in wanted):
+            await self.topics(max_age_ms=self._view.poll_ms)
+        return {each: self._names[each] for each in wanted if each in self._names}
+
+    def forget_topics(self) -> None:
+        """List anew when topics are asked for the next time: this endpoint changed them."""
+        self._topics_ms = float("-inf")
+
+    # --- spans -------------------------------------------------------------------------------
+
+    def known_span(self, key: TopicPartition) -> Offsets | None:
+        """Return (log start offset, high watermark) where it is followed; asks for nothing."""
+        return self._spans.get(key)
+
+    async def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
+        """Return {partition: (log start offset, high watermark)}, at most `poll_ms` old.
+
+        Partitions that aren't there are left out. Raises: StorageUnavailableError,
+        DataCorruptionError.
+        """
+        now_ms = monotonic_ms()
+        new = [key for key in keys if key not in self._spans]
+        for key in keys:
+            self._asked_ms[key] = now_ms
+        if new:
+            self._spans |= await self._loop.run_in_executor(self._pool, _spans, self._view, new)
+            self._follow()
+        return {key: self._spans[key] for key in keys if key in self._spans}
+
+    def watch(self, keys: Sequence[TopicPartition], wake: Callable[[], None]) -> Watch:
+        """Call `wake` whenever one of `keys` changes, or is gone, until the watch is closed."""
+        found = Watch(self, keys, wake)
+        for key in keys:
+            self._watches.setdefault(key, set()).add(found)
+        self._follow()
+        return found
+
+    def _unwatch(self, watch: Watch) -> None:
+        now_ms = monotonic_ms()
+        for key in watch.keys:
+            held = self._watches.get(key)
+            if held is not None:
+                held.discard(watch)
+                self._asked_ms[key] = now_ms
+                if not held:
+                    del self._watches[key]
+
+    def advanced(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Take in where partitions end after a commit of this endpoint's own."""
+        known = {k: (self._spans[k][0], end) for k, end in ends.items() if k in self._spans}
+        self._take({k: span for k, span in known.items() if span[1] > self._spans[k][1]}, ())
+
+    def changed(self) -> None:
+        """Look now: this endpoint changed something."""
+        self.forget_topics()
+        self._due.set()
+
+    # --- following ---------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Let the thread follow what is asked for; begins it."""
+        followed = tuple({**self._watches, **self._asked_ms})
+        if set(followed) != set(self._followed):
+            self._followed = followed
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(
+                target=self._poll, name="sparklog-kafka-watermarks", daemon=True
+            )
+            self._thread.start()
+        self._due.set()
+
+    def _poll(self) -> None:
+        """The thread: look, tell the loop what is new, wait."""
+        seen: dict[TopicPartition, Offsets] = {}
+        while not self._closed:
+            followed = self._followed
+            wait_ms = self._view.poll_ms if followed else None
+            try:
+                spans = _spans(self._view, followed) if followed else {}
+            except Exception as error:  # noqa: BLE001 - it goes on when the log is back
+                _LOGGER.warning("%s: can't follow the log: %s", self._view.home, error)
+                spans, wait_ms = seen, _FAILING_MS
+            new = {key: span for key, span in spans.items() if seen.get(key) != span}
+            gone = [key for key in followed if key not in spans]
+            if (new or gone) and not self._closed:
+                self._loop.call_soon_threadsafe(self._take, new, gone)
+            seen = spans
+            self._due.wait(None if wait_ms is None else wait_ms / 1000)
+            self._due.clear()
+
+    def _take(self, new: Mapping[TopicPartition, Offsets], gone: Iterable[TopicPartition]) -> None:
+        woken: set[Watch] = set()
+        for key, span in new.items():
+            if self._spans.get(key) != span:
+                self._spans[key] = span
+                woken |= self._watches.get(key, set())
+        for key in gone:
+            if self._spans.pop(key, None) is not None:
+                woken |= self._watches.get(key, set())
+        self._drop_idle()
+        for watch in woken:
+            watch.wake()
+
+    def _drop_idle(self) -> None:
+        """Follow no longer what nobody has asked for in a while."""
+        before_ms = monotonic_ms() - KEPT_MS
+        idle = [k for k, at in self._asked_ms.items() if at < before_ms and k not in self._watches]
+        for key in idle:
+            del self._asked_ms[key]
+            self._spans.pop(key, None)
+        if idle:
+            self._followed = tuple({**self._watches, **self._asked_ms})
+
+    def close(self) -> None:
+        """End the thread. Idempotent; from any thread."""
+        self._closed = True
+        self._due.set()
+        if self._thread is not None:
+            self._thread.join()
+
+
+def _spans(view: View, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
+    """Return the spans of those that are there."""
+    try:
+        return view.spans(keys)
+    except UnknownTopicError:
+        pass
+    found: dict[TopicPartition, Offsets] = {}
+    for key in keys:
+        try:
+            found |= view.spans([key])
+        except UnknownTopicError:
+            continue
+    return found

@@ -1,0 +1,53 @@
+"""The endpoint: connections, and what a client sees of the cluster."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+import sparklog
+from sparklog.errors import InvalidRequestError
+from sparklog.kafka import Endpoint
+from sparklog.log.log import Log
+
+
+@pytest.fixture
+def endpoint(sparklog_log: Log) -> Iterator[Endpoint]:
+    with Endpoint(sparklog_log) as found:
+        yield found
+
+
+@pytest.mark.sparklog(topics={"flights": 3})
+def test_a_client_sees_the_topics(endpoint: Endpoint, sparklog_log: Log) -> None:
+    found = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers}).list_topics(timeout=10)
+    assert {name: len(topic.partitions) for name, topic in found.topics.items()} == {"flights": 3}
+    assert [(node.id, node.host, node.port) for node in found.brokers.values()] == [
+        (1, "127.0.0.1", endpoint.port)
+    ]
+
+
+def test_the_cluster_id_is_the_logs(sparklog_log: Log, sparklog_path: str) -> None:
+    with Endpoint(sparklog_log) as one, sparklog.open(sparklog_path) as reader:
+        with Endpoint(reader) as other:
+            ids = {
+                AdminClient({"bootstrap.servers": each.bootstrap_servers})
+                .list_topics(timeout=10)
+                .cluster_id
+                for each in (one, other)
+            }
+    assert len(ids) == 1
+
+
+def test_a_port_that_is_taken_is_said(endpoint: Endpoint, sparklog_log: Log) -> None:
+    with pytest.raises(InvalidRequestError, match=f"127.0.0.1:{endpoint.port}.*another port"):
+        Endpoint(sparklog_log, port=endpoint.port)
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", b"\0" * 64])
+def test_what_is_no_request_is_hung_up_on(endpoint: Endpoint, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", endpoint.port), timeout=10) as client:
+        client.sendall(sent)
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(1) == b""
