@@ -29,14 +29,17 @@ def test_a_client_sees_the_topics(endpoint: Endpoint, sparklog_log: Log) -> None
 
 
 def test_the_cluster_id_is_the_logs(sparklog_log: Log, sparklog_path: str) -> None:
-    with Endpoint(sparklog_log) as one, sparklog.open(sparklog_path) as reader:
-        with Endpoint(reader) as other:
-            ids = {
-                AdminClient({"bootstrap.servers": each.bootstrap_servers})
-                .list_topics(timeout=10)
-                .cluster_id
-                for each in (one, other)
-            }
+    with (
+        Endpoint(sparklog_log) as one,
+        sparklog.open(sparklog_path) as reader,
+        Endpoint(reader) as other,
+    ):
+        ids = {
+            AdminClient({"bootstrap.servers": each.bootstrap_servers})
+            .list_topics(timeout=10)
+            .cluster_id
+            for each in (one, other)
+        }
     assert len(ids) == 1
 
 
