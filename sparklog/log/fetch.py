@@ -179,14 +179,14 @@ def _read_span(
         except (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError) as error:
             # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
             check_incarnation(view, begun)
-            _judge(view, topic, partition, topic_id, at, end, error)
+            judge_failed_read(view, topic, partition, topic_id, at, end, error)
             if not tries.may_go_on(view, topic, partition, at, end):
                 raise final_error(view, topic, partition, at, end, error) from error
             _LOGGER.debug("%s-%d at %d: %s; reading again", topic, partition, at, error)
             reader_of(view, topic, partition).refresh()
 
 
-def _judge(
+def judge_failed_read(
     view: View,
     topic: str,
     partition: int,
@@ -195,6 +195,10 @@ def _judge(
     end: int,
     error: Exception,
 ) -> None:
+    """Raise what a failed read of [at, end) is due to, where that isn't moving segments.
+
+    Raises: UnknownTopicError, TopicReplacedError; OffsetOutOfRangeError.
+    """
     view.refresh()
     check_topic_id(view, topic, partition, topic_id)
     key = TopicPartition(topic, partition)

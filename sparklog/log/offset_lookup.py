@@ -7,10 +7,11 @@ read whole. Others are read by pread, entry by entry.
 """
 
 import bisect
+import contextlib
 import struct
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from sparklog.format.names import INDEX, TIMEINDEX
 from sparklog.storage.segments import (
@@ -60,7 +61,7 @@ class Entries:
 
 
 class Lookup:
-    """The segments of one partition. Threads may share it after construction."""
+    """The segments of one partition. Threads may share it."""
 
     def __init__(self, segments: PartitionSegments) -> None:
         self.segments = segments
@@ -79,15 +80,16 @@ class Lookup:
     @property
     def bases(self) -> list[int]:
         """Base offsets, ascending; listed once. Raises StaleReadError if there is no segment."""
-        if self._bases is None:
+        bases = self._bases  # another thread may `refresh` at any moment
+        if bases is None:
             try:
-                self._bases = self.segments.bases()
+                bases = self._bases = self.segments.bases()
             except FileNotFoundError as error:
                 raise StaleReadError(f"{self.segments.where} is gone") from error
-        if not self._bases:
+        if not bases:
             self._bases = None
             raise StaleReadError(f"{self.segments.where} holds no segment")
-        return self._bases
+        return bases
 
     def refresh(self) -> None:
         """Forget everything that was read."""
@@ -125,8 +127,7 @@ class Lookup:
                 what = f"segment {base} of {self.segments.where} is gone"
                 raise StaleReadError(f"{what}: {error.strerror or error}") from error
             self._logs[base] = log
-            if len(self._logs) > OPEN_MAX:
-                self._logs.popitem(last=False)
+            _shrink(self._logs, OPEN_MAX)
         return log
 
     def position(self, base: int, offset: int, end: int) -> int:
@@ -163,8 +164,7 @@ class Lookup:
             self._keep(key, index.data)
         else:
             self._mapped[key] = index
-            if len(self._mapped) > MAPPED_MAX:
-                self._mapped.popitem(last=False)
+            _shrink(self._mapped, MAPPED_MAX)
         return Entries(item, index.data)
 
     def _keep(self, key: _Index, data: memoryview) -> None:
@@ -189,3 +189,9 @@ class Lookup:
         copy = memoryview(index.pread(index.size(), 0))
         self._copies[key] = (seen, copy)
         return Entries(item, copy)
+
+
+def _shrink(kept: OrderedDict[Any, Any], size: int) -> None:
+    if len(kept) > size:
+        with contextlib.suppress(KeyError):  # another thread forgot all of it meanwhile
+            kept.popitem(last=False)

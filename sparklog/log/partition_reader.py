@@ -6,6 +6,7 @@ that is gone, a short read, a gap) raises StaleReadError, damage raises DataCorr
 caller lists anew and tries again before it believes either. Source: PROTOCOL, "Read".
 """
 
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -33,7 +34,39 @@ MOST_BYTES: Final = 2 << 20  # the largest window: CRC and decoder find it in th
 BATCH_BYTES: Final = 8 << 20  # decoded bytes at which a record batch is given out
 GATHERED_BYTES: Final = 64 << 10  # bytes of log from small segments that come in one record batch
 _NO_LIMIT: Final = 2**63 - 1
+_SPAN_MIN: Final = 4 << 10  # bytes: less isn't worth a read
 Table = NDArray[Any]
+
+
+class Room:
+    """How many bytes of whole batches a read may give out; used up by what it gives.
+
+    `at_least_one`: the first batch comes even if it is larger. Source: ReplicaManager.readFromLog
+    (minOneMessage), which asks for that once a request.
+    """
+
+    def __init__(self, max_bytes: int, *, at_least_one: bool = True) -> None:
+        self.left_bytes = max_bytes
+        self.at_least_one = at_least_one
+        self.full = False  # the next batch doesn't fit
+
+    def fits(self, size: int) -> bool:
+        """Tell whether a batch of `size` bytes may come next."""
+        return self.at_least_one or size <= self.left_bytes
+
+    def span(self, most: int) -> int:
+        """Return how many bytes to read, `most` at most, where nothing is known of them yet."""
+        return min(most, max(self.left_bytes, _SPAN_MIN))
+
+    def take(self, table: Table) -> Table:
+        """Return the leading batches that fit."""
+        fitting = int(table["size"].cumsum().searchsorted(self.left_bytes, side="right"))
+        taken = table[: max(fitting, 1 if self.at_least_one else 0)]
+        if len(taken):
+            self.left_bytes = max(self.left_bytes - int(taken["size"].sum()), 0)
+            self.at_least_one = False
+        self.full = not (self.left_bytes or self.at_least_one) or len(taken) < len(table)
+        return taken
 
 
 def reader_of(
@@ -47,13 +80,14 @@ def reader_of(
 
 
 class PartitionReader:
-    """Look-ups are cached until `refresh`."""
+    """Look-ups are cached until `refresh`. Threads may share it."""
 
     def __init__(self, segments: PartitionSegments) -> None:
         self.segments = segments
         self._lookup = Lookup(segments)
         self._times = TimeLookup(self._lookup)
         self._producers: ProducerState | None = None
+        self._remembering = threading.Lock()  # around what calls add to: times and producers
 
     @property
     def where(self) -> str:
@@ -103,6 +137,10 @@ class PartitionReader:
 
     def last_stable_offset(self, end: int) -> int:
         """The first offset of the oldest transaction open at `end`, else `end`."""
+        with self._remembering:
+            return self._last_stable_offset(end)
+
+    def _last_stable_offset(self, end: int) -> int:
         known = self._producers
         if known is None or known.end > end:
             known = load_producer_state(
@@ -124,11 +162,13 @@ class PartitionReader:
 
         The first segment that reaches the time answers, or nobody: None.
         """
-        return self._times.find(timestamp, start, end)
+        with self._remembering:
+            return self._times.find(timestamp, start, end)
 
     def offset_of_max_timestamp(self, start: int, end: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record with the log's largest timestamp."""
-        return self._times.latest(start, end)
+        with self._remembering:
+            return self._times.latest(start, end)
 
     def read(
         self,
@@ -177,7 +217,7 @@ class PartitionReader:
             dropped = AbortedFilter(self.aborted(start, end))
         decoder = Decoder(names, max_bytes=BATCH_BYTES)
         left = _NO_LIMIT if max_records is None else max_records
-        pieces = self._pieces(start, end, max_bytes)
+        pieces = self._pieces(start, end, None if max_bytes is None else Room(max_bytes))
         for rows, following in _decode(decoder, pieces, dropped, start, end, self.where):
             if rows.num_rows >= left:
                 rows = rows.slice(0, left)
@@ -186,23 +226,40 @@ class PartitionReader:
             left -= rows.num_rows
             yield rows, following
 
-    def _pieces(self, start: int, end: int, max_bytes: int | None) -> Iterator[Window]:
+    def batches(self, start: int, end: int, room: Room) -> Iterator[Window]:
+        """Yield windows of whole batches as they lie, the one that holds `start` first.
+
+        A window's table has just the batches to give out, one behind the other in its data, so
+        many as `room` takes. None reaches past `end`: see `read_from`, which raises the same.
+        """
+        for window in self._pieces(start, end, room, first_bytes=MOST_BYTES):
+            table = window.batches.table
+            within = table[table["last_offset"] < end]
+            if len(within):
+                yield Window(window.data, window.position, _replaced(window.batches, within))
+            if len(within) < len(table):
+                return
+
+    def _pieces(
+        self, start: int, end: int, room: Room | None, first_bytes: int = FIRST_BYTES
+    ) -> Iterator[Window]:
         """Yield windows whose tables hold just the batches that [start, end) needs, in order."""
-        at, left = start, max_bytes
+        at = start
         base = self._lookup.floor(at) if at < end else 0
         bare = -1  # the offset from which the present files were found to hold nothing
         while at < end:
             try:
-                for window in self._segment(base, at, end):
+                for window in self._segment(base, at, end, room, first_bytes):
                     table = window.batches.table
-                    if left is not None:
-                        table = _within(table, left, first=left == max_bytes)
-                        left -= int(table["size"].sum())
+                    if room is not None:
+                        table = room.take(table)
                     if len(table):
                         yield Window(window.data, window.position, _replaced(window.batches, table))
                         at = int(table["last_offset"][-1]) + 1
-                    if len(table) < len(window.batches.table):
+                    if room is not None and room.full:
                         return
+                if room is not None and room.full:
+                    return
             except DataCorruptionError as error:  # of the log, or of a remote segment's objects
                 raise _damage(error, at, self._lookup.following(base) or end) from error
             if at < end:
@@ -231,12 +288,18 @@ class PartitionReader:
             raise StaleReadError(f"{self.where}: segment {following} begins where {at} is expected")
         return following
 
-    def _segment(self, base: int, at: int, end: int) -> Iterator[Window]:
-        """Yield the windows of one segment that hold offsets of [at, end)."""
+    def _segment(
+        self, base: int, at: int, end: int, room: Room | None, first_bytes: int
+    ) -> Iterator[Window]:
+        """Yield the windows of one segment that hold offsets of [at, end).
+
+        With `room`, no more is read than it takes, and `room.full` is set where that ended it.
+        """
         file = self._lookup.log(base)
         limit = file.size()
         position = self._lookup.position(base, at, end)
-        hinted, span, step = position > 0, FIRST_BYTES, FIRST_BYTES
+        step = first_bytes if room is None else room.span(first_bytes)
+        hinted, span = position > 0, step
         while at < end and position < limit:
             data = file.pread(min(span, limit - position), position)
             found = scan(data, path=file.path, position=position)
@@ -255,8 +318,12 @@ class PartitionReader:
                 span = _size_of(data)
                 if not len(data) < span <= limit - position:
                     return  # a torn batch: nothing more in this segment
+                if room is not None and not room.fits(span):
+                    room.full = True
+                    return
             else:
                 step = min(step * 4, MOST_BYTES)
+                step = step if room is None else room.span(step)
                 hinted, span, position = False, step, found.end
 
     def _check_order(self, table: Table, at: int, path: str) -> None:
@@ -291,11 +358,6 @@ def _up_to(table: Table, end: int) -> Table:
     """Without what lies behind the batch that reaches `end`: a crash may have left anything."""
     reached = np.flatnonzero(table["last_offset"] >= end - 1)
     return table[: int(reached[0]) + 1] if len(reached) else table
-
-
-def _within(table: Table, left: int, *, first: bool) -> Table:
-    fitting = int(table["size"].cumsum().searchsorted(left, side="right"))
-    return table[: max(fitting, 1 if first else 0)]
 
 
 def _damage(error: DataCorruptionError, first: int, end: int) -> DataCorruptionError:

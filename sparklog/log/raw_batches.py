@@ -1,0 +1,133 @@
+"""Reads record batches as they lie, for whoever hands bytes on: nothing is decoded or copied.
+
+What a home numbers on the way (base offset, leader epoch) is numbered; every batch passes its CRC
+and begins where it is expected. Batches of magic 0 and 1 come as they are, too: who asks for a
+version of Fetch that is still served reads them, and brokers convert none since 4.0 (KIP-724).
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from sparklog.errors import DataCorruptionError, SparklogError, UnknownTopicError
+from sparklog.format.batch import CONTROL, TRANSACTIONAL
+from sparklog.log.aborted_transactions import AbortedTxn
+from sparklog.log.batch_windows import Window
+from sparklog.log.fetch import judge_failed_read
+from sparklog.log.partition_reader import PartitionReader, Room, reader_of
+from sparklog.log.read_retry import (
+    StaleReadTries,
+    check_incarnation,
+    check_topic_id,
+    final_error,
+)
+from sparklog.storage.segments import StaleReadError
+from sparklog.storage.view import View
+
+_STALE: Final = (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError)
+
+
+@dataclass(frozen=True, slots=True)
+class RawBatches:
+    """Whole record batches of one partition, in order.
+
+    `parts`: their bytes, of `size_bytes` altogether, each of any number of whole batches.
+    `next_offset`: where to go on. `aborted`: of those asked for with read_committed, the aborted
+    transactions that touch them.
+    """
+
+    parts: tuple[memoryview, ...]
+    size_bytes: int
+    next_offset: int
+    aborted: tuple[AbortedTxn, ...] = ()
+
+
+def read_batches(
+    view: View,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    room: Room,
+    *,
+    topic_id: str | None,
+    incarnation: int,
+    isolation: str = "read_uncommitted",
+) -> RawBatches:
+    """Return the batches from the one that holds `start` on, as many as `room` takes.
+
+    Args:
+        end: at or below the high watermark, of read_committed at or below the last stable offset;
+            a batch that reaches past it stays out.
+        room: what may come altogether; what does is taken from it.
+        topic_id, incarnation: the topic's and the view's when `end` was asked for.
+    Returns: less than there is where a damage, or a move of segments, ends what can be read now;
+        nothing where compaction left nothing.
+    Raises: at once LogReplacedError, TopicReplacedError, UnknownTopicError, OffsetOutOfRangeError;
+        after a second of retries what `sparklog.log.fetch.read_partition` raises.
+    Memory: the batches, and what was read with them: at most 4 KiB, or as much again.
+    Cost: an index look-up, one pread for each 2 MiB, one CRC pass.
+    """
+    tries = StaleReadTries()
+    while True:
+        try:
+            reader = reader_of(view, topic, partition, topic_id)
+            if reader.segments.gaps:  # one of its own: no log older than its aborted transactions
+                reader = PartitionReader(reader.segments)
+            found = _read(reader, start, end, room, isolation)
+        except _STALE as error:
+            # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
+            check_incarnation(view, incarnation)
+            judge_failed_read(view, topic, partition, topic_id, start, end, error)
+            if not tries.may_go_on(view, topic, partition, start, end):
+                raise final_error(view, topic, partition, start, end, error) from error
+            reader_of(view, topic, partition).refresh()
+            continue
+        check_incarnation(view, incarnation)
+        check_topic_id(view, topic, partition, topic_id)
+        return found
+
+
+def _read(reader: PartitionReader, start: int, end: int, room: Room, isolation: str) -> RawBatches:
+    committed = isolation == "read_committed"
+    # Before the batches where segments are swapped: a clean-up takes both away.
+    early = reader.aborted(start, end) if committed and reader.segments.gaps else None
+    parts: list[memoryview] = []
+    size, following, marked = 0, start, False
+    found = reader.batches(start, end, room)
+    while True:
+        try:
+            window = next(found, None)
+        except (SparklogError, FileNotFoundError):
+            if parts:
+                break  # what is good comes first; who asks for the rest is told
+            raise
+        if window is None:
+            break
+        table = window.batches.table
+        parts += _pieces(window)
+        size += int(table["size"].sum())
+        following = int(table["last_offset"][-1]) + 1
+        kinds = table["attributes"] & (TRANSACTIONAL | CONTROL)
+        marked = marked or bool((kinds == TRANSACTIONAL).any())
+    if not (committed and marked):
+        return RawBatches(tuple(parts), size, following)
+    aborted = reader.aborted(start, following) if early is None else early
+    touching = tuple(txn for txn in aborted if txn.first_offset < following)
+    return RawBatches(tuple(parts), size, following, touching)
+
+
+def _pieces(window: Window) -> Iterator[memoryview]:
+    """Yield the bytes of a window's batches: one piece, where nothing lies between them."""
+    table: Any = window.batches.table
+    starts = table["position"] - window.position
+    stops = starts + table["size"]
+    breaks = (np.flatnonzero(starts[1:] != stops[:-1]) + 1).tolist()
+    data = memoryview(window.data)
+    for first, last in itertools.pairwise([0, *breaks, len(table)]):
+        piece = data[int(starts[first]) : int(stops[last - 1])]
+        # A small piece must not keep a large window.
+        yield piece if 2 * len(piece) >= len(data) else memoryview(bytes(piece))
