@@ -3,17 +3,19 @@
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from sparklog.cli.open_log import check_directories
+from sparklog.cli.open_log import check_directories, to_change, to_read
 from sparklog.cli.output import print_json
 from sparklog.cli.stopping import stop_signal
-from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.cli.storage import Reach, parse_storage_options, storage_option
 from sparklog.service import Service
+from sparklog.service.options import ServiceOptions
 from sparklog.tiered.keyring import Keyring
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.live import LiveReport, parse_address
@@ -56,6 +58,18 @@ from sparklog.tools.report.segments import Memory
     "--ui", "address", metavar="[HOST:]PORT",
     help="Show the log's report live in a browser; on 127.0.0.1 by default, port 0 is a free one.",
 )  # fmt: skip
+@click.option(
+    "--kafka", "kafka", metavar="[HOST:]PORT",
+    help="Serve Kafka's clients (docs/kafka.md); on 127.0.0.1 by default, port 0 is a free one.",
+)  # fmt: skip
+@click.option(
+    "--kafka-option", "kafka_options", multiple=True, metavar="KEY=VALUE",
+    help="An option of --kafka under Kafka's name; may be given several times.",
+)  # fmt: skip
+@click.option(
+    "--read-only", is_flag=True,
+    help="Nothing but --kafka, and clients only read: of an archive, or a broker's directory.",
+)  # fmt: skip
 @click.option("--once", is_flag=True, help="Do one whole round and stop.")
 @click.option("--dry-run", is_flag=True, help="Show what one round would do; changes nothing.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
@@ -70,17 +84,30 @@ def serve(
     metrics_port: int | None,
     metrics_address: str,
     address: str | None,
+    kafka: str | None,
+    kafka_options: Sequence[str],
+    read_only: bool,
     once: bool,
     dry_run: bool,
     as_json: bool,
 ) -> int:
     """Keep the log at PATH in shape: roll, expire, compact, tier; until SIGTERM or SIGINT.
 
-    Several may run; one at a time does the work, the others stand by.
+    Several may run; one at a time does the work, the others stand by. With --kafka, Kafka's
+    clients are served, too.
     """
     known = _read(options)
-    check_directories(path)
     given = parse_storage_options(storage_options)
+    _, log_options = ServiceOptions.parse(known)
+    if keyring is not None:
+        log_options |= {"remote.keyring": keyring}
+    reach = Reach(given, log_options)
+    endpoint = _Kafka.of(path, kafka, kafka_options, reach, read_only=read_only)
+    if endpoint is not None and (once or dry_run):
+        raise click.UsageError("--kafka is served until it is stopped: leave out --once, --dry-run")
+    if endpoint is not None and read_only:
+        return _serve_only(endpoint, path, as_json=as_json)
+    check_directories(path)
     live = None if address is None else parse_address(address)
     if live is not None and (once or dry_run):
         raise click.UsageError("--ui is for a service that stays: leave out --once and --dry-run")
@@ -105,9 +132,67 @@ def serve(
         else:
             click.echo(str(report))
         return EXIT_FAILED if report.errors or report.standing_by else EXIT_OK
-    with stop_signal() as stop, service, _showing(path, live, given, keyring) as url:
-        urls = {"metrics": service.metrics_url, "ui": url}
+    with (
+        stop_signal() as stop,
+        service,
+        _showing(path, live, given, keyring) as url,
+        _serving_kafka(endpoint) as servers,
+    ):
+        urls = {"metrics": service.metrics_url, "ui": url, "kafka": servers}
         _tell("serving", path, as_json=as_json, **{name: at for name, at in urls.items() if at})
+        stop.wait()
+    _tell("stopped", path, as_json=as_json)
+    return EXIT_OK
+
+
+@dataclass(frozen=True, slots=True)
+class _Kafka:
+    """What is served to Kafka's clients, and where."""
+
+    path: str
+    reach: Reach
+    read_only: bool
+    host: str
+    port: int
+    options: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        path: str,
+        address: str | None,
+        options: Sequence[str],
+        reach: Reach,
+        *,
+        read_only: bool,
+    ) -> "_Kafka | None":
+        if address is None:
+            if options or read_only:
+                raise click.UsageError("--kafka-option and --read-only are for --kafka: give it")
+            return None
+        host, port = parse_address(address)
+        return cls(path, reach, read_only, host, port, _read(options))
+
+
+@contextlib.contextmanager
+def _serving_kafka(kafka: _Kafka | None) -> Iterator[str | None]:
+    """Serve Kafka's clients, if it is asked for; gives their bootstrap.servers."""
+    if kafka is None:
+        yield None
+        return
+    from sparklog.kafka import Endpoint
+
+    opened = to_read if kafka.read_only else to_change
+    with (
+        opened(kafka.path, reach=kafka.reach) as log,
+        Endpoint(log, host=kafka.host, port=kafka.port, options=kafka.options) as endpoint,
+    ):
+        yield endpoint.bootstrap_servers
+
+
+def _serve_only(kafka: _Kafka, path: str, *, as_json: bool) -> int:
+    with stop_signal() as stop, _serving_kafka(kafka) as servers:
+        _tell("serving", path, as_json=as_json, kafka=str(servers))
         stop.wait()
     _tell("stopped", path, as_json=as_json)
     return EXIT_OK

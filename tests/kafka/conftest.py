@@ -1,9 +1,12 @@
-"""The broker fixtures."""
+"""The broker fixtures, and a check of what the endpoint answers."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from sparklog.kafka import connection
+from sparklog.kafka.codec import Buffer
+from sparklog.kafka.messages import Request, Response, unknown_names
 from tests import jars
 from tests.kafka.broker import Broker
 from tests.kafka.broker import broker as run_broker
@@ -20,3 +23,15 @@ def broker(request, tmp_path_factory) -> Iterator[Broker]:
         pytest.skip(f"broker: {reason}")
     yield made
     running.__exit__(None, None, None)
+
+
+@pytest.fixture(autouse=True)
+def no_slips_in_responses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse a response with a key that no version of it has: an answer that clients never get."""
+    encode = connection.encode
+
+    def checked(request: Request, response: Response) -> list[Buffer]:
+        assert unknown_names(request.api, response) == []
+        return encode(request, response)
+
+    monkeypatch.setattr(connection, "encode", checked)

@@ -1,0 +1,65 @@
+"""`sparklog serve --kafka`: by its command, as a process of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+import sparklog
+from sparklog.cli.app import run
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[str]:
+    """`sparklog serve`, for as long as this lasts; gives the bootstrap.servers."""
+    command = [sys.executable, "-m", "sparklog.cli", "serve", *arguments, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["kafka"]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+            assert json.loads(process.stdout.readline())["event"] == "stopped"
+
+
+@pytest.mark.parametrize("more", [(), ("--read-only",)])
+def test_clients_are_served_until_it_is_stopped(tmp_path: Path, more: tuple[str, ...]) -> None:
+    path = str(tmp_path / "log")
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("flights", 2)
+    with serving(path, "--kafka", "0", *more) as servers:
+        found = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10)
+        assert len(found.topics["flights"].partitions) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--kafka", "nowhere"], "want [HOST:]PORT"),
+        (["--kafka", "0", "--kafka-option", "node.id=x"], "node.id=x: want"),
+        (["--kafka-option", "node.id=2"], "are for --kafka"),
+        (["--read-only"], "are for --kafka"),
+        (["--kafka", "0", "--once"], "leave out --once"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    path = str(tmp_path / "log")
+    sparklog.open(path, "rw").close()
+    assert run(["serve", path, *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_no_log_is_made_where_none_is(tmp_path: Path) -> None:
+    path = tmp_path / "nope"
+    path.mkdir()
+    assert run(["serve", str(path), "--kafka", "0", "--read-only"]) == 2
+    assert list(path.iterdir()) == []
