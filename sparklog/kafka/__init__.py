@@ -8,6 +8,7 @@
 - `apis`: what serving an API is; `broker`: what the APIs share; `options`
 - `partitions`: topics and watermarks in memory; `topic_ids`; `error_codes`
 - `metadata`: ApiVersions, Metadata, DescribeCluster
+- `listeners`: where it may listen; `tls`; `sasl`, `users`, `credentials`: who may connect; `quotas`
 
 It is served on one thread, and a few more read and write the log. How it fits in: docs/kafka.md.
 """

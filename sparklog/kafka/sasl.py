@@ -1,0 +1,220 @@
+"""`SaslServer`: one connection's authentication: handshake, tokens, and again later (KIP-368).
+
+    SaslHandshake v1, SaslAuthenticate ...     tokens in requests of Kafka's
+    SaslHandshake v0, token, token ...         tokens alone, each with its length before it
+
+Nothing here reads a socket; the caller sends what it gets, and closes after `Refused`, once
+connection.failed.authentication.delay.ms have passed. Errors for clients tell nothing of users.
+
+Source: SaslServerAuthenticator.java, PlainSaslServer.java, ScramSaslServer.java (Kafka 4.1), whose
+texts these are; RFC 5802 by the library scramp.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final, NoReturn, Protocol
+
+from scramp import ScramException, ScramMechanism
+
+from sparklog.kafka.credentials import Mechanism
+from sparklog.kafka.users import Users
+
+TOKEN_BYTES_MAX: Final = 64 << 10  # a name has 255 bytes, a nonce some 40; passwords may be long
+
+
+class State(Enum):
+    """Where a connection stands."""
+
+    HANDSHAKE = auto()
+    """Wants a SaslHandshake (or ApiVersions)."""
+    TOKENS = auto()
+    """Wants tokens of the mechanism."""
+    DONE = auto()
+    """Is somebody's."""
+    FAILED = auto()
+    """Is nobody's any more: closed after a delay."""
+
+
+class Failure(Enum):
+    """Why a request is refused, by the name of Kafka's error code."""
+
+    UNSUPPORTED_SASL_MECHANISM = auto()
+    SASL_AUTHENTICATION_FAILED = auto()
+    ILLEGAL_SASL_STATE = auto()
+
+
+class Refused(Exception):
+    """The connection gets `failure` as its answer, and is closed."""
+
+    def __init__(self, failure: Failure, message: str) -> None:
+        super().__init__(message)
+        self.failure, self.message = failure, message
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back for a token: `token`, and after the last one the session's length (ms)."""
+
+    token: bytes
+    session_lifetime_ms: int = 0
+
+
+class Exchange(Protocol):
+    """One try to authenticate by a mechanism."""
+
+    def step(self, token: bytes) -> tuple[bytes, str | None]:
+        """Return the answer, and the user's name after the last token. Raises: _Wrong."""
+
+
+class _Wrong(Exception):
+    """The credentials are. With a text: one that a client may read."""
+
+
+class SaslServer:
+    """The state of one connection; `user` is who it is, None before.
+
+    `step` may take 100 ms of CPU (PLAIN) and looks at the users' file: not for an event loop's
+    thread. One call at a time.
+    """
+
+    def __init__(
+        self, users: Users, mechanisms: Sequence[Mechanism], *, max_reauth_ms: int = 0
+    ) -> None:
+        """`mechanisms`: the enabled ones; max_reauth_ms: connections.max.reauth.ms, 0: never."""
+        self.users, self.mechanisms = users, tuple(mechanisms)
+        self.state = State.HANDSHAKE
+        self.user: str | None = None
+        self.raw = False
+        self._max_reauth_ms = max_reauth_ms
+        self._mechanism: Mechanism | None = None
+        self._exchange: Exchange | None = None
+        self._expires_ms: float | None = None
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether requests are served: also while a client authenticates again, as in Kafka."""
+        return self.state is State.DONE
+
+    def expired(self, now_ms: float) -> bool:
+        """Tell whether the session is over by a monotonic clock: only a SaslHandshake may come."""
+        return self._expires_ms is not None and now_ms >= self._expires_ms
+
+    def handshake(self, mechanism: str, *, version: int) -> None:
+        """Take a SaslHandshake in. Raises: Refused; the state is FAILED then."""
+        if self.state not in (State.HANDSHAKE, State.DONE):
+            self._refuse(Failure.ILLEGAL_SASL_STATE, "SaslHandshake in the midst of another")
+        if mechanism not in self.mechanisms:
+            self._refuse(
+                Failure.UNSUPPORTED_SASL_MECHANISM,
+                f"Unsupported SASL mechanism {mechanism[:64]}",
+            )
+        if self._mechanism not in (None, mechanism):  # a session stays with what it began by
+            self._refuse(
+                Failure.SASL_AUTHENTICATION_FAILED,
+                f"SASL mechanism '{mechanism}' requested by client is not supported for "
+                f"re-authentication of mechanism '{self._mechanism}'",
+            )
+        self._mechanism = Mechanism(mechanism)
+        self.raw = version == 0
+        plain = self._mechanism is Mechanism.PLAIN
+        self._exchange = (
+            _Plain(self.users) if plain else _Scram(self.users, self._mechanism)
+        )
+        self.state = State.TOKENS
+
+    def step(self, token: bytes, *, now_ms: float) -> Answer:
+        """Take a token in. Raises: Refused; the state is FAILED then."""
+        if self.state is not State.TOKENS or self._exchange is None:
+            said = (
+                "SaslAuthenticate request received after successful authentication"
+                if self.state is State.DONE
+                else "SaslAuthenticate request received before a SaslHandshake"
+            )
+            self._refuse(Failure.ILLEGAL_SASL_STATE, said)
+        again = "authentication" if self.user is None else "re-authentication"
+        try:
+            if len(token) > TOKEN_BYTES_MAX:
+                raise _Wrong
+            self.users.refresh()
+            answer, name = self._exchange.step(token)
+        except _Wrong as error:
+            said = str(error) or (
+                f"Authentication failed during {again} due to invalid credentials "
+                f"with SASL mechanism {self._mechanism}"
+            )
+            self._refuse(Failure.SASL_AUTHENTICATION_FAILED, said)
+        if name is None:
+            return Answer(answer)
+        if self.user not in (None, name):
+            self._refuse(
+                Failure.SASL_AUTHENTICATION_FAILED,
+                f"Cannot change principals during re-authentication from User.{self.user}: "
+                f"User.{name}",
+            )
+        self.user, self.state, self._exchange = name, State.DONE, None
+        self._expires_ms = now_ms + self._max_reauth_ms if self._max_reauth_ms else None
+        return Answer(answer, self._max_reauth_ms)
+
+    def _refuse(self, failure: Failure, message: str) -> NoReturn:
+        self.state, self._exchange = State.FAILED, None
+        raise Refused(failure, message)
+
+
+class _Plain:
+    """RFC 4616: [authzid] NUL name NUL password, in one token."""
+
+    def __init__(self, users: Users) -> None:
+        self._users = users
+
+    def step(self, token: bytes) -> tuple[bytes, str | None]:
+        try:
+            parts = token.decode().split("\0")
+        except UnicodeDecodeError:
+            raise _Wrong from None
+        if len(parts) != 3:
+            raise _Wrong(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+        wanted, name, password = parts
+        if not name:
+            raise _Wrong("Authentication failed: username not specified")
+        if not password:
+            raise _Wrong("Authentication failed: password not specified")
+        credential, exists = self._users.credential(name, Mechanism.PLAIN)
+        if not (credential.matches(password) and exists):
+            raise _Wrong("Authentication failed: Invalid username or password")
+        if wanted not in ("", name):
+            raise _Wrong(
+                "Authentication failed: Client requested an authorization id that is different "
+                "from username"
+            )
+        return b"", name
+
+
+class _Scram:
+    """RFC 5802: the client's first message, then its proof."""
+
+    def __init__(self, users: Users, mechanism: Mechanism, nonce: str | None = None) -> None:
+        self._users, self._mechanism = users, mechanism
+        self._name: str | None = None
+        self._exists = False
+        self._server: Any = ScramMechanism(mechanism.value).make_server(
+            self._credential, s_nonce=nonce
+        )
+
+    def step(self, token: bytes) -> tuple[bytes, str | None]:
+        try:
+            text = token.decode()
+            if self._name is None:
+                self._server.set_client_first(text)
+                return self._server.get_server_first().encode(), None
+            self._server.set_client_final(text)
+            if not self._exists:  # a decoy's keys are nobody's; no chance is left to chance
+                raise _Wrong
+            return self._server.get_server_final().encode(), self._name
+        except (ScramException, UnicodeError):
+            raise _Wrong from None
+
+    def _credential(self, name: str) -> tuple[bytes, bytes, bytes, int]:
+        found, self._exists = self._users.credential(name, self._mechanism)
+        self._name = name
+        return found.salt, found.stored_key, found.server_key, found.iterations

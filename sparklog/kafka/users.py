@@ -1,0 +1,274 @@
+"""The users' file: who may connect, by what keys, and what they may do then.
+
+    {"users": {
+      "alice": {"rights": ["read", "write"], "SCRAM-SHA-512": {"salt": ..., "iterations": ...}},
+      "CN=loader": {"rights": ["write"]}}}
+
+A user without keys comes by a client certificate of that name. The file is replaced as a whole,
+readable for its owner alone; an endpoint that has it open takes a change up as it comes, and stays
+with what it knew while the file is gone or broken.
+"""
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import secrets
+import stat
+import threading
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.fs import LOCAL
+from sparklog.fs.files import translate_os_errors
+from sparklog.kafka.credentials import SCRAM, Mechanism, ScramCredential, decoy
+
+_LOGGER: Final = logging.getLogger("sparklog.kafka")
+_SIZE_MAX: Final = 16 << 20  # a user takes some 500 bytes
+_NAME_MAX: Final = 255  # RFC 4616
+
+
+class Right(StrEnum):
+    """What a user may do; each stands alone. To look (metadata, offsets, configs) takes none."""
+
+    READ = "read"
+    """Fetch, and take part in groups."""
+    WRITE = "write"
+    """Produce."""
+    ADMIN = "admin"
+    """Create, change and delete topics; delete records and groups; change users."""
+
+
+ALL: Final = frozenset(Right)
+NONE: Final[frozenset[Right]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One user; `credentials` are by mechanism, none for one who brings a certificate."""
+
+    name: str
+    rights: frozenset[Right]
+    credentials: Mapping[Mechanism, ScramCredential]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as the file has it."""
+        rights: dict[str, object] = {"rights": [r.value for r in Right if r in self.rights]}
+        return rights | {m.value: c.to_dict() for m, c in sorted(self.credentials.items())}
+
+    @classmethod
+    def from_dict(cls, name: str, entry: object) -> Self:
+        """Read `to_dict`. Raises: InvalidRequestError."""
+        if not isinstance(entry, Mapping) or "rights" not in entry:
+            raise InvalidRequestError("want an object with rights")
+        check_name(name)
+        found: dict[Mechanism, ScramCredential] = {}
+        for key, value in entry.items():
+            if key in SCRAM:
+                found[Mechanism(key)] = ScramCredential.from_dict(Mechanism(key), value)
+            elif key != "rights":
+                raise InvalidRequestError(f"{key!r}: want rights, {' or '.join(SCRAM)}")
+        rights = entry["rights"]
+        if not isinstance(rights, list):
+            raise InvalidRequestError("rights: want a list of read, write, admin")
+        return cls(name, parse_rights(",".join(map(str, rights))), found)
+
+
+def check_name(name: str) -> None:
+    """Raise InvalidRequestError for a name that clients can't send, or that reads as another."""
+    if not 0 < len(name.encode()) <= _NAME_MAX:
+        raise InvalidRequestError(f"a user's name has 1..{_NAME_MAX} bytes: {name[:40]!r}")
+    if not name.isprintable() or unicodedata.normalize("NFKC", name) != name:
+        raise InvalidRequestError(f"the user's name {name!r} isn't printable text in NFKC")
+
+
+def parse_rights(text: str) -> frozenset[Right]:
+    """Read "read,write"; "" is none. Raises InvalidRequestError."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in ALL:
+            raise InvalidRequestError(f"right {word!r}: want a list of {', '.join(Right)}")
+    return frozenset(map(Right, words))
+
+
+def parse_users(data: bytes, *, path: str) -> dict[str, User]:
+    """Read a users' file. Raises: InvalidRequestError with the path and the user, and no key."""
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) != len(items):
+            raise ValueError("a name is there twice")
+        return found
+
+    try:
+        document = json.loads(data.decode(), object_pairs_hook=pairs)
+    except (ValueError, RecursionError) as error:
+        why = "no UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise InvalidRequestError(f"{path}: no users' file: {why}", path=path) from None
+    users = document.get("users") if isinstance(document, dict) else None
+    if not isinstance(users, dict) or set(document) != {"users"}:
+        raise InvalidRequestError(
+            f'{path}: no users\' file: want {{"users": {{name: {{...}}}}}}; '
+            "`sparklog kafka-users` makes one", path=path,
+        )  # fmt: skip
+    found = {}
+    for name, entry in users.items():
+        try:
+            found[name] = User.from_dict(name, entry)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"{path}: user {name!r}: {error}", path=path) from None
+    return found
+
+
+def read_users(path: str) -> dict[str, User]:
+    """Return the file's users by name.
+
+    Raises: InvalidRequestError: it isn't there, anybody may write to it, or it is no users' file;
+    StorageUnavailableError.
+    """
+    try:
+        with translate_os_errors("read", path), open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(_SIZE_MAX + 1)
+    except FileNotFoundError:
+        raise InvalidRequestError(
+            f"{path}: no such users' file; `sparklog kafka-users {path} --add NAME` makes it",
+            path=path,
+        ) from None
+    if len(data) > _SIZE_MAX:
+        raise InvalidRequestError(f"{path}: larger than {_SIZE_MAX} bytes", path=path)
+    if mode & stat.S_IWOTH:
+        raise InvalidRequestError(
+            f"{path}: everybody on this host may write to it; run: chmod 600 {path}", path=path
+        )
+    if mode & stat.S_IROTH:
+        _LOGGER.warning("%s: everybody on this host may read it; run: chmod 600 %s", path, path)
+    return parse_users(data, path=path)
+
+
+def change_users(path: str, change: Callable[[dict[str, User]], None]) -> dict[str, User]:
+    """Let `change` alter the users, and replace the file; it is made if there is none.
+
+    Others wait meanwhile. What isn't there is `{}`. Raises: as `read_users`, and what `change`
+    raises; the file is then as it was.
+    """
+    path = os.path.realpath(path)  # a link stays one
+    with _locked(os.path.dirname(path)):
+        users = read_users(path) if os.path.lexists(path) else {}
+        change(users)
+        document = {"users": {name: user.to_dict() for name, user in sorted(users.items())}}
+        _replace(path, (json.dumps(document, indent=1) + "\n").encode())
+    return users
+
+
+@contextlib.contextmanager
+def _locked(directory: str) -> Iterator[None]:
+    try:
+        with translate_os_errors("open", directory):
+            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise InvalidRequestError(f"{directory}: no such directory", path=directory) from None
+    try:
+        with translate_os_errors("lock", directory):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _replace(path: str, data: bytes) -> None:
+    temporary = f"{path}.{secrets.token_hex(8)}.tmp"  # no other's, and no link that waits there
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with translate_os_errors("write", path):
+        fd = os.open(temporary, flags, 0o600)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                with contextlib.suppress(FileNotFoundError, PermissionError):
+                    before = os.stat(path)  # the endpoint may run as another user, in its group
+                    os.fchown(fd, before.st_uid, before.st_gid)
+                    os.fchmod(fd, stat.S_IMODE(before.st_mode) & 0o660)
+                file.write(data)
+                file.flush()
+                os.fsync(fd)
+            LOCAL.rename(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        LOCAL.sync_dir(os.path.dirname(path))
+
+
+class Users:
+    """The users of an endpoint, in memory; threads may share it.
+
+    `refresh` looks at the file; everything else answers from memory. Without a file (`path` None)
+    there is nobody.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        """Read the file. Raises: as `read_users`."""
+        self.path = path
+        self._secret = secrets.token_bytes(32)
+        self._mutex = threading.Lock()
+        self._known: dict[str, User] = {}
+        self._seen: tuple[int, ...] | None = None
+        if path is not None:
+            self._seen = _stamp(path)
+            self._known = read_users(path)
+
+    def refresh(self) -> None:
+        """Take a change of the file up. Cost: a stat; what is wrong is logged, once a change."""
+        if self.path is None:
+            return
+        with self._mutex:
+            stamp = _stamp(self.path)
+            if stamp == self._seen:
+                return
+            try:
+                self._known = read_users(self.path)
+                _LOGGER.info("%s: read again, %d users", self.path, len(self._known))
+            except (InvalidRequestError, StorageUnavailableError) as error:
+                _LOGGER.error("%s; the users stay as they were", error)  # noqa: TRY400
+            self._seen = stamp
+
+    def find(self, name: str) -> User | None:
+        """Return a user."""
+        return self._known.get(name)
+
+    def rights(self, name: str) -> frozenset[Right]:
+        """Return what a user may do: nothing, if there is none of the name."""
+        user = self._known.get(name)
+        return NONE if user is None else user.rights
+
+    def credential(self, name: str, mechanism: Mechanism) -> tuple[ScramCredential, bool]:
+        """Return a user's keys, and True; else a decoy's, and False.
+
+        For PLAIN those of any mechanism: SHA-512 if there are both.
+        """
+        user = self._known.get(name)
+        found = None if user is None else _held(user, mechanism)
+        if found is not None:
+            return found, True
+        models = [c for c in (_held(u, mechanism) for u in self._known.values()) if c is not None]
+        wanted = Mechanism.SCRAM_SHA_512 if mechanism is Mechanism.PLAIN else mechanism
+        return decoy(wanted, name, self._secret, models), False
+
+
+def _held(user: User, mechanism: Mechanism) -> ScramCredential | None:
+    if mechanism is not Mechanism.PLAIN:
+        return user.credentials.get(mechanism)
+    strongest = user.credentials.get(Mechanism.SCRAM_SHA_512)
+    return strongest or user.credentials.get(Mechanism.SCRAM_SHA_256)
+
+
+def _stamp(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
