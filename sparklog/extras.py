@@ -7,7 +7,7 @@ from typing import Final
 _EXTRAS: Final = {
     "click": "cli", "rich": "cli", "prometheus_client": "metrics", "fsspec": "tiered",
     "cryptography": "encryption", "confluent_kafka": "kafka", "deltalake": "delta",
-    "kio": "endpoint",
+    "kio": "endpoint", "scramp": "endpoint",
     "pyspark": "spark", "py4j": "spark", "pandas": "spark",
 }  # fmt: skip
 

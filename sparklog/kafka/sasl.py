@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, NoReturn, Protocol
 
-from scramp import ScramException, ScramMechanism
-
+from sparklog.errors import InvalidRequestError
+from sparklog.extras import needed
 from sparklog.kafka.credentials import Mechanism
 from sparklog.kafka.users import Users
+
+with needed(InvalidRequestError):
+    from scramp import ScramException, ScramMechanism
 
 TOKEN_BYTES_MAX: Final = 64 << 10  # a name has 255 bytes, a nonce some 40; passwords may be long
 
