@@ -74,18 +74,12 @@ class Metadata:
                 "error_code": ErrorCode.unsupported_endpoint_type,
                 "error_message": "there are no controllers here: connect to the broker",
             }
-        return {
-            **self._cluster(),
-            "endpoint_type": 1,
-            "cluster_authorized_operations": NOT_ASKED,
-        }
+        return {**self._cluster(node_id="broker_id"), "endpoint_type": 1}
 
-    def _cluster(self) -> dict[str, Any]:
+    def _cluster(self, *, node_id: str = "node_id") -> dict[str, Any]:
+        """Return the cluster; the two APIs name a node's id differently."""
         broker = self._broker
-        node = {
-            "node_id": broker.node_id, "broker_id": broker.node_id,
-            "host": broker.host, "port": broker.port, "rack": None,
-        }  # fmt: skip
+        node = {node_id: broker.node_id, "host": broker.host, "port": broker.port, "rack": None}
         return {
             "brokers": [node],
             "cluster_id": broker.cluster_id,
