@@ -186,6 +186,9 @@ def export(
     Done again, an export to a log dir, to Delta, to Kafka or to a directory of Parquet goes on
     where the last one ended; no record comes twice. PATH may be an archive's URL.
 
+    Batches go to a log dir as they are, codec and producers included; --compression-type frames the
+    records anew.
+
     With --all the log itself moves, from a log dir to an empty place in a store (--to URL) or from
     a store to a new log dir: a query's checkpoint goes on there, and a micro-batch that is replayed
     is dropped. Stop its writers before; what they write afterwards isn't moved.
@@ -272,7 +275,8 @@ def _export(
         raise click.UsageError(f"{to} is one file by its name: give --to, or a directory's name")
     if how == "to_parquet" or to.endswith(".parquet"):
         return export_parquet(log, topic, to, compression=codec or "zstd", **span)
-    return export_log(log, topic, to, framing=_framing(codec), storage_options=storage, **span)
+    framing = None if codec is None else _framing(codec)
+    return export_log(log, topic, to, framing=framing, storage_options=storage, **span)
 
 
 def _framing(codec: str | None) -> Framing:

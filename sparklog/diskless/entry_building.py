@@ -1,5 +1,6 @@
 """What a change becomes at a state: the entry with its offsets, and the bytes that ride in it."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -12,6 +13,7 @@ from sparklog.diskless.staged_chunks import objects_of
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import InvalidRequestError, TopicReplacedError
 from sparklog.format.scan import Table, scan
+from sparklog.log.producer_state import BATCHES_KEPT
 from sparklog.storage.commits import Change, Chunk, StagedTooLongError, WriterResetError
 from sparklog.storage.ledger_records import AppendRecord, CommitRecord
 from sparklog.storage.offset_ranges import OffsetRange
@@ -96,7 +98,8 @@ def entry_of(
         _check_reset(state, record.writer, seen, moment.home)
         before = state.commits.get(record.writer, -1)
     ends = _ends(state, change.chunks)
-    stamped = {key.topic for key in ends if state.log.topics[key.topic].parsed().log_append_time}
+    ours = {chunk.topic for chunk in change.chunks if not chunk.copied}
+    stamped = {topic for topic in ours if state.log.topics[topic].parsed().log_append_time}
     whole = replace(
         record, ends=ends, time_ms=time_ms, epoch=epoch,
         duration_ms=None if change.asked_ms is None else max(0, moment.now_ms - change.asked_ms),
@@ -172,13 +175,24 @@ def idempotent_table(chunk: Chunk) -> Table:
 
 
 def _producer_batches(state: DisklessState, chunks: Sequence[Chunk]) -> Iterator[ProducerBatch]:
-    """What an idempotent producer's append adds to what is known of it: one chunk, in memory."""
+    """What idempotent producers' batches add to what is known of them: one chunk, in memory."""
     for chunk in chunks:
         if chunk.idempotent:
             base, table = state.log.ends[chunk.key], _batches(chunk)
-            for row in table[table["producer_id"] >= 0]:
+            for row in _newest(table[table["producer_id"] >= 0]):
                 yield ProducerBatch(
                     int(row["producer_id"]), int(row["producer_epoch"]), int(row["base_sequence"]),
                     base + int(row["base_offset"]), base + int(row["last_offset"]),
                     int(row["max_timestamp"]),
                 )  # fmt: skip
+
+
+def _newest(table: Table) -> Table:
+    """What is remembered of each producer: a copy's chunk may hold thousands of its batches."""
+    kept, seen = [], Counter[int]()
+    for at in range(len(table) - 1, -1, -1):
+        producer_id = int(table["producer_id"][at])
+        seen[producer_id] += 1
+        if seen[producer_id] <= BATCHES_KEPT:
+            kept.append(at)
+    return table[kept[::-1]]

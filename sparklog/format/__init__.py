@@ -5,6 +5,7 @@
 - `decoder`, `buffers`: batches to Arrow columns
 - `compression`, `partitioner`: codecs; which partition a key goes to
 - `index`, `checkpoint_files`, `producer_snapshot`, `names`: the files beside a log
+- `batch_cutting`: a batch that is left with fewer records
 - `compaction`: what stays of batches when only the newest record of a key does
 - `kernel`, `framer`, `parser`, `offset_map`, `record_filter`, `state_entries`: the compiled loops
 """

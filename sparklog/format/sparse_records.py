@@ -70,8 +70,7 @@ def encode_spaced(
     low, high = 2**63 - 1, -1
     respacer = _Respacer()
     first = int(offsets[0]) if len(offsets) else end
-    for base, last in _empties(start, first):
-        out += _empty(base, last)
+    out += encode_gap(start, first)
     waiting = [(at, stop, batch_size) for at, stop in reversed(list(_pieces(offsets)))]
     while waiting:
         at, stop, size = waiting.pop()
@@ -107,9 +106,13 @@ def encode_spaced(
                 )
             out += packed
             high = max(high, int(batch["max_timestamp"]))
-            for empty, behind in _empties(last + 1, following):
-                out += _empty(empty, behind)
+            out += encode_gap(last + 1, following)
     return Spaced(out, rows.num_rows, low, high)
+
+
+def encode_gap(start: int, end: int) -> bytes:
+    """Batches without records that cover the offsets [start, end): what compaction may leave."""
+    return b"".join(_empty(base, last) for base, last in _empties(start, end))
 
 
 def _check(count: int, offsets: NDArray[np.int64], start: int, end: int) -> None:

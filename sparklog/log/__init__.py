@@ -6,6 +6,7 @@
 - `fetch`, `partition_reader`, `offset_lookup`, `time_lookup`, `aborted_transactions`,
   `last_stable_offset`, `read_retry`: from offsets or times to Arrow batches
 - `raw_batches`: from offsets to batches as they lie, for whoever hands bytes on
+- `batch_stream`: from offsets to the batches as they lie there
 - `batch_windows`, `index_entries`: what a segment's bytes and indexes say
 - `positions`, `truncation_detection`: where a reader stands, and whether that is still true
 - `commits_table`, `committed_batches`, `batch_gaps`, `timeline`: what the ledger tells

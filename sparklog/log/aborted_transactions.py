@@ -72,10 +72,15 @@ class AbortedFilter:
 
         `is_abort(row)` reads a control batch. Tables must come in the order of the log.
         """
+        aborted = self.aborted(table, is_abort)
+        return table[~aborted] if aborted.any() else table
+
+    def aborted(self, table: Table, is_abort: Any) -> NDArray[np.bool_]:
+        """Tell which rows of `table` are data of an aborted transaction; its marker isn't one."""
+        found = np.zeros(len(table), np.bool_)
         marked = np.flatnonzero(table["attributes"] & TRANSACTIONAL)
         if not len(marked) or not (self._waiting or self._active):
-            return table
-        kept = np.ones(len(table), np.bool_)
+            return found
         for at in marked.tolist():
             row = table[at]
             while self._waiting and self._waiting[0][0] <= int(row["last_offset"]):
@@ -87,5 +92,5 @@ class AbortedFilter:
                     self._active.pop(producer_id, None)
             elif self._active.get(producer_id, -1) > int(row["last_offset"]):
                 # Not behind its marker's place: the cleaner may have taken the marker away.
-                kept[at] = False
-        return table[kept]
+                found[at] = True
+        return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sparklog.format.batch import LOG_OVERHEAD, unpack_header
-from sparklog.format.control import Marker, read_marker
+from sparklog.format.control import ControlType, Marker, read_marker
 from sparklog.format.scan import Batches, scan
 from sparklog.storage.segments import SegmentLog
 
@@ -62,3 +62,14 @@ def marker_reader(window: Window, path: str) -> Callable[[Any], Marker | None]:
         return read_marker(window.data, at, header, path=path, position=window.position)
 
     return read
+
+
+def abort_reader(window: Window, path: str) -> Callable[[Any], bool]:
+    """Return what tells of a window's control batches whether they abort a transaction."""
+    read = marker_reader(window, path)
+
+    def is_abort(row: Any) -> bool:
+        marker = read(row)
+        return marker is not None and marker.type is ControlType.ABORT
+
+    return is_abort

@@ -108,7 +108,7 @@ def _commit(
             app=app,
             size_bytes=sum(chunk.size_bytes for chunk in chunks),
             idempotent=any(chunk.idempotent for chunk in chunks),
-            stamped=any(state.topics[c.topic].parsed().log_append_time for c in chunks),
+            stamped=any(_is_stamped(state, chunk) for chunk in chunks),
         )
         whole = record if identity is None else _identified(record, identity)
         return Change(record=whole, chunks=chunks, asked_ms=asked_ms, asked_at=asked_at)
@@ -137,7 +137,7 @@ def _known(
 
 def _duplicate(commits: CommitLog, chunks: Sequence[Chunk]) -> CommitResult | None:
     """Judge an idempotent producer's append; its old offsets if it was made before."""
-    if not any(chunk.idempotent for chunk in chunks):
+    if not any(chunk.idempotent and not chunk.copied for chunk in chunks):
         return None
     if len(chunks) > 1 or chunks[0].data is None:
         raise InvalidRequestError(
@@ -148,6 +148,10 @@ def _duplicate(commits: CommitLog, chunks: Sequence[Chunk]) -> CommitResult | No
     if found is None:
         return None
     return CommitResult(True, commits.state.time_ms, _by_topic({chunks[0].key: found}))
+
+
+def _is_stamped(state: LogState, chunk: Chunk) -> bool:
+    return not chunk.copied and state.topics[chunk.topic].parsed().log_append_time
 
 
 def _identified(record: AppendRecord, identity: Identity) -> CommitRecord:
@@ -260,7 +264,7 @@ def _check(
         config = state.topics[chunk.topic].parsed()
         late = now - config.message_timestamp_before_max_ms
         early = now + config.message_timestamp_after_max_ms
-        if not config.log_append_time and not (
+        if not (chunk.copied or config.log_append_time) and not (
             late <= chunk.min_timestamp and chunk.max_timestamp <= early
         ):
             raise InvalidRequestError(

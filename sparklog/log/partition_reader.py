@@ -8,6 +8,7 @@ caller lists anew and tries again before it believes either. Source: PROTOCOL, "
 
 import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -16,11 +17,10 @@ from numpy.typing import NDArray
 
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.format.batch import CONTROL, LOG_OVERHEAD
-from sparklog.format.control import ControlType
 from sparklog.format.records import Decoder
 from sparklog.format.scan import Batches, scan
 from sparklog.log.aborted_transactions import AbortedFilter, AbortedTxn, TransactionIndexes
-from sparklog.log.batch_windows import Window, marker_reader, walk
+from sparklog.log.batch_windows import Window, abort_reader, walk
 from sparklog.log.offset_lookup import Lookup
 from sparklog.log.producer_state import ProducerState
 from sparklog.log.producer_state_loading import load_producer_state, replay_batches
@@ -67,6 +67,17 @@ class Room:
             self.at_least_one = False
         self.full = not (self.left_bytes or self.at_least_one) or len(taken) < len(table)
         return taken
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedBatches:
+    """Batches as they lie in a log: `window`'s table names them in its data.
+
+    `aborted`: which of them are data of an aborted transaction, as far as that was asked for.
+    """
+
+    window: Window
+    aborted: NDArray[np.bool_]
 
 
 def reader_of(
@@ -240,6 +251,26 @@ class PartitionReader:
             if len(within) < len(table):
                 return
 
+    def touching(
+        self, start: int, end: int, *, isolation: str = "read_uncommitted"
+    ) -> Iterator[StreamedBatches]:
+        """Yield the batches that [start, end) needs, as they lie in the log, CRCs checked.
+
+        `isolation`: whether it is looked which ones are aborted. Memory: a window (MOST_BYTES, or
+        one batch). Raises: as `read_from`.
+        """
+        if self._lookup.gaps:
+            self.refresh()  # as `read_from`
+        dropped = None
+        if isolation == "read_committed":
+            dropped = AbortedFilter(self.aborted(start, end))
+        for window in self._pieces(start, end, None):
+            table = window.batches.table
+            aborted = np.zeros(len(table), np.bool_)
+            if dropped is not None:
+                aborted = dropped.aborted(table, abort_reader(window, self.where))
+            yield StreamedBatches(window, aborted)
+
     def _pieces(
         self, start: int, end: int, room: Room | None, first_bytes: int = FIRST_BYTES
     ) -> Iterator[Window]:
@@ -410,13 +441,7 @@ def _wanted(window: Window, dropped: AbortedFilter | None, path: str) -> Table:
     """The batches of a window that hold records to give out."""
     table = window.batches.table
     if dropped is not None:
-        read = marker_reader(window, path)
-
-        def is_abort(row: Any) -> bool:
-            marker = read(row)
-            return marker is not None and marker.type is ControlType.ABORT
-
-        table = dropped.keep(table, is_abort)
+        table = dropped.keep(table, abort_reader(window, path))
     kept: Table = table[(table["attributes"] & CONTROL) == 0]
     return kept
 

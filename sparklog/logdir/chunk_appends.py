@@ -54,7 +54,7 @@ def append_chunks(
     for chunk in chunks:
         log = manager.writer(chunk.topic, chunk.partition)
         first = log.end_offset
-        when = stamp_ms if log.config.log_append_time else None
+        when = stamp_ms if log.config.log_append_time and not chunk.copied else None
         if _adoptable(manager, chunk, log):
             assert chunk.path is not None
             log.adopt(

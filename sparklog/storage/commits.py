@@ -52,6 +52,7 @@ class Chunk:
     task synced it. Of a store: an object, the byte at which the chunk begins in it, and its data
     key as JSON where it is encrypted. `topic_id`: of the topic that it is meant for, "" if that
     wasn't there yet. `pieces`: where it lies, if it was put together of what several tasks staged.
+    `records`: offsets that it takes.
     """
 
     topic: str
@@ -63,6 +64,7 @@ class Chunk:
     min_timestamp: int  # ms
     max_timestamp: int  # ms
     idempotent: bool = False  # its batches carry a producer: in memory, alone in its commit
+    copied: bool = False  # from another log: its producers and times aren't judged, nor stamped
     synced_boot_id: str | None = None
     position: int = 0  # bytes
     wrapped_key: str | None = None

@@ -2,15 +2,20 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError
+from sparklog.log.batch_stream import stream_batches
 from sparklog.log.log import Log
+from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position
 from sparklog.logdir.paths import split_path
-from sparklog.opening import open_log, same_place
+from sparklog.opening import open_log, same_place, url_of
 from sparklog.storage.staging import Framing
+from sparklog.tools.moving import placing
+from sparklog.tools.moving.batch_copy import BatchCopy, Copied
 from sparklog.tools.moving.exporting import (
     Exported,
     Meter,
@@ -20,10 +25,10 @@ from sparklog.tools.moving.exporting import (
     planned,
     resumed,
 )
-from sparklog.tools.moving.placing import COMMIT_BYTES, Run, commit_runs, copied_ends
+from sparklog.tools.moving.placing import Run, commit_copied, commit_runs, copied_ends
 
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
-_NOT_KEPT: Final = ("message.timestamp.type", "remote.", "local.")
+_NOT_KEPT: Final = ("remote.", "local.")
 
 
 def export_log(
@@ -42,10 +47,15 @@ def export_log(
 
     `to`: a log dir, or a store's URL. It is made where it isn't there; the topic in it begins at
     `start` of the first export. Closed, each partition directory of a log dir is one that a broker
-    loads. Timestamps stay, as CreateTime; transactions and producers' sequences don't, aborted
-    records are left out. `storage_options`: fsspec's, of the store.
+    loads. Batches are copied as they are, with codec, producers, sequences and times; those over an
+    end of the range are cut. read_committed leaves the records of aborted transactions out, and
+    ends before an open one; read_uncommitted copies all, so what is open stays open until the next
+    export. A store's copy has no transactions: what is left of them are records as others.
+    Leader epochs are the copy's own. `framing`: instead, every record is decoded and framed anew.
+    `storage_options`: fsspec's, of the store.
     Raises: InvalidRequestError: `to` holds a topic of this name that came from elsewhere;
         OffsetOutOfRangeError; as `Log.read` and `Log.append`.
+    Cost: a pass over the batches' headers and CRCs. Memory: COMMIT_BYTES and a few MiB.
     """
     began = monotonic_ms()
     done = Exported(topic=topic, to=os.fspath(to))
@@ -65,41 +75,72 @@ def export_log(
             target.alter_topic(topic, partitions=len(first))
             ends = {p: end for p, (_, end) in target.offsets(topic).items()}
         meter = Meter(at, last, progress)
+        to_do = _Copy(log, target, topic, ends, writer, isolation, done, meter)
         for p in at:
-            _copy(log, target, topic, p, (at[p], last[p]), ends, writer, framing, isolation,
-                  done, meter)  # fmt: skip
+            if framing is None:
+                to_do.copy(p, (at[p], last[p]), transactions=url_of(to, mode="rw") is None)
+            else:
+                to_do.encode(p, (at[p], last[p]), framing)
     done.took_ms = int(monotonic_ms() - began)
     return done
 
 
-def _copy(
-    log: Log,
-    target: Log,
-    topic: str,
-    p: int,
-    span: tuple[int, int],
-    ends: Offsets,
-    writer: str,
-    framing: Framing | None,
-    isolation: str,
-    done: Exported,
-    meter: Meter,
-) -> None:
-    """Copy one partition, commit after commit."""
-    at, end = ends[p], span[1]
-    run = Run(at, at)
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """Copies partitions of a topic, one by one, commit after commit; `ends`: where they are."""
 
-    def commit(upto: int) -> Run:
-        run.end = upto
-        commit_runs(target, topic, {p: run}, writer=writer, framing=framing)
-        done.records += sum(rows.num_rows for rows in run.rows)
-        done.offsets[p] = (span[0], upto)
-        meter.add(upto - max(run.start, span[0]))
-        return Run(upto, upto)
+    log: Log
+    target: Log
+    topic: str
+    ends: Offsets
+    writer: str
+    isolation: str
+    done: Exported
+    meter: Meter
 
-    for rows in pieces(log, topic, p, *span, isolation=isolation, columns=_COLUMNS):
-        run.rows.append(rows)
-        if run.nbytes >= COMMIT_BYTES:
-            run = commit(rows.column("offset")[rows.num_rows - 1].as_py() + 1)
-    if run.start < end:
-        commit(end)
+    def copy(self, p: int, span: tuple[int, int], *, transactions: bool) -> None:
+        """Copy the batches of [start, end) as they are."""
+        at, end = self.ends[p], span[1]
+        if at >= end:
+            return
+        config = self.target.topic(self.topic).config
+        batches = BatchCopy(at, span[0], end, config, transactions=transactions)
+        view = self.log.view
+        path = reader_of(view, self.topic, p).where
+        for raw in stream_batches(view, self.topic, p, *span, isolation=self.isolation):
+            batches.add(raw, path)
+            if batches.nbytes >= placing.COMMIT_BYTES:
+                self._commit(p, span, batches.take())
+        last = batches.take(end)
+        if last.start < end:
+            self._commit(p, span, last)
+
+    def _commit(self, p: int, span: tuple[int, int], copied: Copied) -> None:
+        commit_copied(self.target, self.topic, p, copied, writer=self.writer)
+        self._note(p, span, copied.start, copied.end, copied.records)
+
+    def encode(self, p: int, span: tuple[int, int], framing: Framing) -> None:
+        """Copy the records of [start, end) in batches of their own."""
+        at, end = self.ends[p], span[1]
+        run = Run(at, at)
+
+        def commit(upto: int) -> Run:
+            run.end = upto
+            commit_runs(self.target, self.topic, {p: run}, writer=self.writer, framing=framing)
+            records = sum(rows.num_rows for rows in run.rows)
+            self._note(p, span, run.start, upto, records)
+            return Run(upto, upto)
+
+        for rows in pieces(
+            self.log, self.topic, p, *span, isolation=self.isolation, columns=_COLUMNS
+        ):
+            run.rows.append(rows)
+            if run.nbytes >= placing.COMMIT_BYTES:
+                run = commit(rows.column("offset")[rows.num_rows - 1].as_py() + 1)
+        if run.start < end:
+            commit(end)
+
+    def _note(self, p: int, span: tuple[int, int], start: int, end: int, records: int) -> None:
+        self.done.records += records
+        self.done.offsets[p] = (span[0], end)
+        self.meter.add(end - max(start, span[0]))

@@ -22,9 +22,10 @@ from sparklog.storage.commits import Chunk
 from sparklog.storage.log_state import LogState
 from sparklog.storage.staging import Framing
 from sparklog.storage.view import TopicInfo
+from sparklog.tools.moving.batch_copy import Copied
 
 COMMIT_BYTES: Final = 32 << 20
-"""So many bytes of Arrow data are one commit."""
+"""So many bytes of Arrow data, or of batches, are one commit."""
 
 _RECORD: Final = ("key", "value", "headers", "timestamp")
 
@@ -103,22 +104,62 @@ def commit_runs(
     where `writer` left it (somebody else writes to the topic); BatchConflictError: the same writer
     is at work elsewhere; RecordTooLargeError; as `Log.append`.
     """
-    info = log.topic(topic)
+    info = _placed(log, topic)
+    chunks = [_chunk(info, p, run, framing or Framing()) for p, run in sorted(runs.items())]
+    spans = {p: (run.start, run.end) for p, run in runs.items()}
+    return _commit(log, topic, chunks, spans, writer=writer, source=source)
+
+
+def commit_copied(
+    log: Log, topic: str, partition: int, copied: Copied, *, writer: str
+) -> CommitResult:
+    """Commit batches of another log as they are, as the next batch of `writer`.
+
+    Raises: as `commit_runs`.
+    """
+    _placed(log, topic)
+    chunk = Chunk(
+        topic=topic,
+        partition=partition,
+        data=copied.data,
+        size_bytes=len(copied.data),
+        records=copied.end - copied.start,
+        min_timestamp=copied.min_timestamp,
+        max_timestamp=copied.max_timestamp,
+        idempotent=copied.producers,
+        copied=True,
+    )
+    return _commit(log, topic, [chunk], {partition: (copied.start, copied.end)}, writer=writer)
+
+
+def _placed(log: Log, topic: str) -> TopicInfo:
     if not is_placed(log, topic):
         raise InvalidRequestError(
             f"topic {topic} was made for records of its own, so no offset may be missing there; "
             "choose the name of a new topic"
         )
-    chunks = [_chunk(info, p, run, framing or Framing()) for p, run in sorted(runs.items())]
+    return log.topic(topic)
+
+
+def _commit(
+    log: Log,
+    topic: str,
+    chunks: Sequence[Chunk],
+    spans: Mapping[int, tuple[int, int]],
+    *,
+    writer: str,
+    source: Mapping[str, Any] | None = None,
+) -> CommitResult:
+    """Commit what goes to {partition: offsets [start, end)}, and note the ends that are then."""
     state = _state(log)  # what the copy is after this: `copied_ends` compares
     left, last = _left(state, topic, writer), state.writers.get(writer)
-    ends = left | {p: run.end for p, run in runs.items()}
+    ends = left | {p: end for p, (_, end) in spans.items()}
     identity = Identity(
         writer=writer,
         batch=0 if last is None else last.batch + 1,
         fingerprint=json.dumps({str(p): end for p, end in sorted(ends.items())}),
     )
-    starts = left | {p: run.start for p, run in runs.items()}
+    starts = left | {p: start for p, (start, _) in spans.items()}
     at = {(topic, p): start for p, start in starts.items()}
     return log.commit(chunks, identity=identity, source=source, at=at)
 
@@ -142,9 +183,10 @@ def _chunk(info: TopicInfo, partition: int, run: Run, framing: Framing) -> Chunk
         partition=partition,
         data=made.data,
         size_bytes=len(made.data),
-        records=made.records,
+        records=run.end - run.start,
         min_timestamp=made.min_timestamp,
         max_timestamp=made.max_timestamp,
+        copied=True,
     )
 
 

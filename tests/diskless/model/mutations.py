@@ -227,7 +227,7 @@ def _one_position() -> Iterator[None]:
 def _damage_at_once() -> Iterator[None]:
     with (
         mock.patch.object(StaleReadTries, "may_go_on", return_value=False),
-        mock.patch.object(fetch, "_judge", _nothing),
+        mock.patch.object(fetch, "judge_failed_read", _nothing),
     ):
         yield
 

@@ -1,0 +1,99 @@
+"""A batch v2 cut to a range of offsets: what of it lies elsewhere is left out.
+
+Where it begins later its base offset and base sequence are those of the first offset that stays,
+so a producer's sequences go on over the cut; codec, producer, attributes and the records' own bytes
+stay. Source: MemoryRecords.filterTo (Kafka 4.1), which compaction follows as well.
+"""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    SEQUENCE_MAX,
+    BatchHeader,
+    encode_empty,
+    seal,
+)
+from sparklog.format.columns import allocate
+from sparklog.format.compaction import OffsetMap, Verdict, unpacked
+from sparklog.format.compression import compress
+from sparklog.format.parser import FAULTS
+from sparklog.format.record_filter import RecordFilterKernel
+from sparklog.format.scan import row_header
+
+_GROWTH: Final = 20  # bytes by which the first varints of a record can grow
+_BLOCK: Final = 32  # records that the kernel notes ahead
+_MAP_BYTES: Final = 1 << 12  # nothing is looked up
+_ALL: Final = int(Verdict.RETAIN | Verdict.TOMBSTONES)
+
+
+def cut_header(header: BatchHeader, first: int, end: int) -> BatchHeader:
+    """What a batch's header says of its offsets [first, end); counts and times stay."""
+    base = max(header.base_offset, first)
+    sequence = header.base_sequence
+    if sequence >= 0:
+        sequence = (sequence + base - header.base_offset) & SEQUENCE_MAX
+    return replace(
+        header,
+        base_offset=base,
+        last_offset_delta=min(header.last_offset, end - 1) - base,
+        base_sequence=sequence,
+    )
+
+
+def cut_batch(
+    buf: memoryview, row: Any, first: int, end: int, *, path: str, position: int
+) -> bytes | bytearray:
+    """Return the batch v2 of a `scan`'s row with the records at offsets [first, end) alone.
+
+    One that has none of these is left as compaction leaves an emptied one. The codec's level is the
+    default one. Args: buf, position: as of the scan; it must reach into [first, end).
+    Raises: DataCorruptionError: records are damaged.
+    """
+    header = row_header(row)
+    offsets = OffsetMap(_MAP_BYTES)
+    kernel = RecordFilterKernel(offsets.keys)
+    places = np.empty((header.count + _BLOCK, 5), np.int64)
+    kernel.set_places(places.data)
+    records = unpacked(buf, row, path, position)
+    base, last = header.base_offset, header.last_offset
+
+    def select(at: int, stop: int, count: int) -> None:
+        status = kernel.select(records, at, stop, count, base, last, _ALL)
+        if status:
+            raise DataCorruptionError(
+                f"{FAULTS[status]}; it was to be cut", path=path, position=int(row["position"]),
+                first=base, end=last + 1,
+            )  # fmt: skip
+
+    select(0, len(records), header.count)
+    steps = places[: header.count, 3]
+    low, high = (int(n) for n in np.searchsorted(steps, [first - base, end - base]))
+    changed = cut_header(header, first, end)
+    if low >= high:
+        return encode_empty(changed)
+    starts = int(places[low - 1, 1]) if low else 0
+    select(starts, int(places[high - 1, 1]), high - low)
+    places[: high - low, 3] -= changed.base_offset - base
+    append_time, marked = header.log_append_time, header.delete_horizon_ms is not None
+    plain = allocate(len(records) + _GROWTH * (high - low))
+    stop = kernel.write(
+        records, plain, 0, header.base_timestamp, 0 if append_time is None else 1,
+        header.max_timestamp, header.base_timestamp, marked,
+    )  # fmt: skip
+    body = compress(header.codec, plain[:stop])
+    changed = replace(
+        changed,
+        length=HEADER_SIZE - LOG_OVERHEAD + len(body),
+        base_timestamp=kernel.base_time,
+        max_timestamp=kernel.largest if append_time is None else append_time,
+        count=high - low,
+    )
+    batch = bytearray(changed.pack() + body)
+    seal(batch)
+    return batch

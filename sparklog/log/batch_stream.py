@@ -1,0 +1,58 @@
+"""Reads a range of a partition as the batches that lie there, undecoded."""
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from sparklog.errors import DataCorruptionError, UnknownTopicError
+from sparklog.log.fetch import judge_failed_read
+from sparklog.log.partition_reader import StreamedBatches, reader_of
+from sparklog.log.read_retry import (
+    StaleReadTries,
+    check_incarnation,
+    check_topic_id,
+    final_error,
+)
+from sparklog.storage.segments import StaleReadError
+from sparklog.storage.view import View
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def stream_batches(
+    view: View,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    isolation: str = "read_uncommitted",
+    topic_id: str | None = None,
+) -> Iterator[StreamedBatches]:
+    """Yield the batches that [start, end) needs, `end` at or below the high watermark.
+
+    The first may begin before `start`, the last end behind `end`; markers and what was aborted
+    come, too. Where the topic is compacted offsets may be missing between two of them.
+    Args, Raises: as `sparklog.log.fetch.read_partition`. Memory: a few MiB, or one batch.
+    """
+    begun = view.renew()
+    topic_id = topic_id or view.topic_id(topic, partition)
+    at, tries = start, StaleReadTries()
+    while at < end:
+        try:
+            reader = reader_of(view, topic, partition, topic_id)
+            for raw in reader.touching(at, end, isolation=isolation):
+                check_incarnation(view, begun)
+                check_topic_id(view, topic, partition, topic_id)
+                at = int(raw.window.batches.table["last_offset"][-1]) + 1
+                tries = StaleReadTries()
+                yield raw
+            return
+        except (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError) as error:
+            # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
+            check_incarnation(view, begun)
+            judge_failed_read(view, topic, partition, topic_id, at, end, error)
+            if not tries.may_go_on(view, topic, partition, at, end):
+                raise final_error(view, topic, partition, at, end, error) from error
+            _LOGGER.debug("%s-%d at %d: %s; reading again", topic, partition, at, error)
+            reader_of(view, topic, partition).refresh()

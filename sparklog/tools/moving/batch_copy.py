@@ -1,0 +1,236 @@
+"""Batches of one log that are to lie in another one at the same offsets, as they are.
+
+Whole batches keep their bytes: codec, producer ids and sequences, times, headers, markers of
+transactions. A batch over an end of the range is cut. What is written anew besides is what a log
+can't take as it is: records of magic 0 and 1, and a batch that is larger than a segment may be,
+with the codec that they have. Where offsets are missing come batches without records, so the copy
+has no holes, and where a transaction was aborted, if that is asked for: what a cleaner leaves.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.config import TopicConfig
+from sparklog.format.batch import CODEC_MASK, CONTROL, CRC_START, MAGIC, TRANSACTIONAL, encode_empty
+from sparklog.format.batch_cutting import cut_batch, cut_header
+from sparklog.format.compression import Codec
+from sparklog.format.records import Decoder
+from sparklog.format.scan import rebase, row_header, seal_all
+from sparklog.format.sparse_records import encode_gap, encode_spaced
+from sparklog.log.batch_windows import Window
+from sparklog.log.partition_reader import StreamedBatches
+from sparklog.storage.staging import Framing
+
+Table = NDArray[Any]
+_RECORD: Final = ("key", "value", "headers", "timestamp")
+_NONE_MS: Final = 2**63 - 1
+
+
+class _Way(IntEnum):
+    """What becomes of a batch."""
+
+    WHOLE = 0
+    PLAIN = 1  # as it is, but in no transaction
+    CUT = 2
+    EMPTY = 3
+    GAP = 4  # a marker of a transaction that isn't kept
+    ANEW = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Batches v2 that cover the offsets [start, end); in `data` they count from 0.
+
+    `records`: readers' ones, without markers. `producers`: some of them carry an id.
+    """
+
+    start: int
+    end: int
+    data: bytearray
+    records: int
+    min_timestamp: int
+    max_timestamp: int
+    producers: bool
+
+
+class BatchCopy:
+    """Takes a partition's batches at offsets [first, end); `take` gives what has come so far.
+
+    Args: at: where the copy ends by now, up to `first`. config: of the topic that they are for.
+        transactions: whether that can have any; if not, those that are left are none there.
+    """
+
+    def __init__(
+        self, at: int, first: int, end: int, config: TopicConfig, *, transactions: bool
+    ) -> None:
+        self._start = self._at = at
+        self._first, self._end = first, end
+        self._config, self._transactions = config, transactions
+        self._clear()
+
+    def _clear(self) -> None:
+        self._data = bytearray()
+        self._records = 0
+        self._low, self._high, self._producers = _NONE_MS, -1, False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the batches that `take` would give."""
+        return len(self._data)
+
+    def add(self, raw: StreamedBatches, path: str) -> None:
+        """Take the next batches of the log. `path`: where it lies, for messages.
+
+        Raises: DataCorruptionError: records are damaged, of a batch that is written anew.
+            RecordTooLargeError: a record, where a batch was too large.
+        """
+        window, table = raw.window, raw.window.batches.table
+        ways = self._ways(table, raw.aborted)
+        for at, stop in _runs(table, ways):
+            way, rows = _Way(ways[at]), table[at:stop]
+            if way is _Way.GAP:
+                continue  # what comes next fills it
+            first = max(int(rows["base_offset"][0]), self._first)
+            if way is not _Way.ANEW:
+                self._fill(min(first, self._end))
+            self._put(way, rows, window, path)
+            self._at = min(int(rows["last_offset"][-1]) + 1, self._end)
+
+    def take(self, end: int | None = None) -> Copied:
+        """Return what has come since the last time; `end`: a gap goes up to it."""
+        if end is not None:
+            self._fill(end)
+        data = self._data
+        if data:
+            rebase(data, -self._start, 0)
+        copied = Copied(
+            self._start, self._at, data, self._records, self._low, self._high, self._producers
+        )
+        self._start = self._at
+        self._clear()
+        return copied
+
+    def _ways(self, table: Table, aborted: NDArray[np.bool_]) -> NDArray[np.int64]:
+        ways = np.full(len(table), int(_Way.WHOLE))
+        if not self._transactions:
+            marked = (table["attributes"] & TRANSACTIONAL) != 0
+            control = (table["attributes"] & CONTROL) != 0
+            ways[marked] = _Way.PLAIN
+            ways[control] = _Way.GAP
+        first = max(self._at, self._first)
+        straddles = (table["base_offset"] < first) | (table["last_offset"] >= self._end)
+        ways[straddles] = _Way.CUT
+        ways[aborted] = _Way.EMPTY
+        # LogConfig: a batch must fit a segment; Kafka 4 writes no older magic.
+        large = (table["size"] > self._config.roll_bytes) & (ways < _Way.EMPTY)
+        ways[(table["magic"] < MAGIC) | large] = _Way.ANEW
+        return ways
+
+    def _put(self, way: _Way, rows: Table, window: Window, path: str) -> None:
+        if way is _Way.ANEW:
+            self._encode(rows, window, path)
+            return
+        control = (rows["attributes"] & CONTROL) != 0
+        if way is _Way.EMPTY:
+            self._data += b"".join(self._emptied(row) for row in rows)
+        elif way is _Way.CUT:
+            for row in rows:
+                self._cut(row, window, path)
+        else:
+            self._copy(rows, window, plain=way is _Way.PLAIN)
+            self._records += int(rows["count"][~control].sum())
+        if len(rows["max_timestamp"][~control]):
+            self._note(int(rows["base_timestamp"].min()), int(rows["max_timestamp"].max()))
+        self._producers |= bool((rows["producer_id"] >= 0).any())
+
+    def _note(self, low: int, high: int) -> None:
+        self._low, self._high = min(self._low, low), max(self._high, high)
+
+    def _fill(self, upto: int) -> None:
+        if upto > self._at:
+            self._data += encode_gap(self._at, upto)
+            self._at = upto
+
+    def _copy(self, rows: Table, window: Window, *, plain: bool) -> None:
+        first = int(rows["position"][0]) - window.position
+        stop = int(rows["position"][-1] + rows["size"][-1]) - window.position
+        begin = len(self._data)
+        self._data += memoryview(window.data)[first:stop]
+        if plain:
+            starts = (rows["position"] - window.position - first + begin).tolist()
+            ends = [at + size for at, size in zip(starts, rows["size"].tolist(), strict=True)]
+            self._make_plain(starts, ends)
+
+    def _make_plain(self, starts: list[int], ends: list[int]) -> None:
+        for start in starts:
+            self._data[start + CRC_START + 1] &= ~TRANSACTIONAL & 0xFF
+        with memoryview(self._data) as view:
+            seal_all(view, starts, ends)
+
+    def _emptied(self, row: Any) -> bytes:
+        header = cut_header(row_header(row), self._at, self._end)
+        whole = bytearray(encode_empty(header))
+        if not self._transactions:
+            whole[CRC_START + 1] &= ~TRANSACTIONAL & 0xFF
+            seal_all(memoryview(whole), [0], [len(whole)])
+        return bytes(whole)
+
+    def _cut(self, row: Any, window: Window, path: str) -> None:
+        begin = len(self._data)
+        batch = cut_batch(
+            memoryview(window.data), row, self._at, self._end, path=path, position=window.position
+        )
+        self._data += batch
+        self._records += int.from_bytes(batch[57:61], "big")
+        if not self._transactions and row["attributes"] & TRANSACTIONAL:
+            self._make_plain([begin], [len(self._data)])
+
+    def _encode(self, rows: Table, window: Window, path: str) -> None:
+        """Write the batches of one codec anew, as whoever appends their records would."""
+        config, codec = self._config, Codec(int(rows["attributes"][0]) & CODEC_MASK)
+        following = min(int(rows["last_offset"][-1]) + 1, self._end)
+        for decoded in _decoded(rows, window, max(self._at, self._first), self._end, path):
+            offsets = np.asarray(decoded.column("offset"), np.int64)
+            end = int(offsets[-1]) + 1
+            made = encode_spaced(
+                decoded.select([name for name in _RECORD if name in decoded.schema.names]),
+                offsets, start=self._at, end=end, codec=codec,
+                batch_size=Framing().batch_size,
+                max_message_bytes=min(config.max_message_bytes, config.segment_bytes),
+            )  # fmt: skip
+            self._data += made.data
+            self._records += made.records
+            self._note(made.min_timestamp, made.max_timestamp)
+            self._at = end
+        self._fill(following)
+
+
+def _runs(table: Table, ways: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Neighbours that go the same way: without a gap, or a byte, between them; of one codec."""
+    follows = ways[1:] == ways[:-1]
+    old = ways[1:] == _Way.ANEW
+    codec = table["attributes"] & CODEC_MASK
+    follows &= ~old | (codec[1:] == codec[:-1])
+    follows &= old | (
+        (table["base_offset"][1:] == table["last_offset"][:-1] + 1)
+        & (table["position"][1:] == table["position"][:-1] + table["size"][:-1])
+    )
+    starts = [0, *(np.flatnonzero(~follows) + 1).tolist()] if len(table) else []
+    yield from zip(starts, [*starts[1:], len(table)], strict=False)
+
+
+def _decoded(rows: Table, window: Window, first: int, end: int, path: str) -> Iterator[Any]:
+    decoder = Decoder(("offset", *_RECORD), max_bytes=8 << 20)
+    while len(rows):
+        done = decoder.add_many(
+            window.data, rows, first=first, end=end, path=path, position=window.position
+        )
+        rows = rows[done:]
+        decoded = decoder.finish()
+        if decoded.num_rows:
+            yield decoded
