@@ -10,6 +10,7 @@ import yaml
 from sparklog.cli.app import app
 from sparklog.config import KEYS, LOG_KEYS
 from sparklog.configdef import markdown
+from sparklog.kafka.options import ENDPOINT_KEYS
 from sparklog.service import metrics
 from sparklog.service.metrics.names import metrics_markdown
 from sparklog.service.options import SERVICE_KEYS
@@ -37,6 +38,7 @@ def options_page() -> str:
         ("The log: `sparklog.open(..., options={...})`", markdown(LOG_KEYS.values())),
         ("Reading remote segments: options of `sparklog.open`", markdown(REMOTE_KEYS.values())),
         ("The service: `Service(..., options={...})`", markdown(SERVICE_KEYS.values())),
+        ("Kafka's clients: `Endpoint(..., options={...})`", markdown(ENDPOINT_KEYS.values())),
         ("Log-backed checkpoints: Spark's conf", markdown(CHECKPOINT_KEYS.values())),
     ]
     intro = (

@@ -7,7 +7,7 @@ is to be sent leaves in pieces, and nothing more is read while a client doesn't 
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
@@ -41,6 +41,8 @@ class Server(Protocol):
     versions: Mapping[int, tuple[int, int]]
     """Those of `served`."""
     request_max_bytes: int
+    requests: Counter[tuple[Api, int]]
+    """How many requests there were of each API and version; counted here."""
 
     def opened(self, connection: "Connection") -> bool:
         """Tell whether there is room for it; it is closed if there isn't."""
@@ -192,6 +194,7 @@ class Connection(asyncio.Protocol):
         except MalformedMessageError as error:
             self.close(str(error))
             return
+        self._server.requests[request.api, request.version] += 1
         answer = _Answer(request)
         self._answers.append(answer)
         try:

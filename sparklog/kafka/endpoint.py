@@ -5,6 +5,7 @@ import hashlib
 import logging
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -55,6 +56,7 @@ class Endpoint:
         self._socket = _listen(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self.request_max_bytes = self.options.socket_request_max_bytes
+        self.requests: Counter[tuple[Api, int]] = Counter()
         self._connections: set[Connection] = set()
         self._pool = ThreadPoolExecutor(
             self.options.num_io_threads, thread_name_prefix="sparklog-kafka-io"
