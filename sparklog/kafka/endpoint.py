@@ -73,6 +73,7 @@ class Endpoint:
             int(api): each.versions for api, each in self.served.items()
         }
         self._is_closed = False
+        self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="sparklog-kafka", daemon=True)
         self._thread.start()
 
@@ -105,19 +106,16 @@ class Endpoint:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(self._begin())
-            self._loop.run_forever()
-            self._loop.run_until_complete(self._end())
+            self._loop.run_until_complete(self._serve())
         finally:
             self._loop.close()
 
-    async def _begin(self) -> None:
-        self._server = await self._loop.create_server(
+    async def _serve(self) -> None:
+        server = await self._loop.create_server(
             lambda: Connection(self, self._loop), sock=self._socket, backlog=_BACKLOG
         )
-
-    async def _end(self) -> None:
-        self._server.close()
+        await self._stopping.wait()
+        server.close()
         for connection in list(self._connections):
             connection.close("the endpoint ends")
         await asyncio.sleep(0)  # what that cancels ends
@@ -131,7 +129,7 @@ class Endpoint:
         if self._is_closed:
             return
         self._is_closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._partitions.close()
         self._pool.shutdown()
