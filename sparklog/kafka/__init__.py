@@ -7,7 +7,10 @@
 - `messages`: requests and responses, by kio's schemas; `codec`: how a schema is read and written
 - `apis`: what serving an API is; `broker`: what the APIs share; `options`
 - `partitions`: topics and watermarks in memory; `topic_ids`; `error_codes`
-- `metadata`: ApiVersions, Metadata, DescribeCluster
+- `metadata`: ApiVersions, Metadata, DescribeCluster; `topic_partitions`
+- `topic_admin`, `record_deletion`: topics made, deleted, grown, cut; `configs`, `topic_configs`;
+  `changes`: how long a client waits for one; `refusals`: why there is none
+- `log_dirs`; `replicas`: elections and reassignments; `producer_states`
 - `listeners`: where it may listen; `tls`; `sasl`, `users`, `credentials`: who may connect; `quotas`
 
 It is served on one thread, and a few more read and write the log. How it fits in: docs/kafka.md.

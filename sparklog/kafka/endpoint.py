@@ -14,7 +14,16 @@ from typing import Final, Self
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.checkpoint_files import topic_id_text
-from sparklog.kafka import metadata
+from sparklog.kafka import (
+    configs,
+    log_dirs,
+    metadata,
+    producer_states,
+    record_deletion,
+    replicas,
+    topic_admin,
+    topic_partitions,
+)
 from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.connection import Connection
@@ -24,7 +33,16 @@ from sparklog.kafka.partitions import Partitions
 from sparklog.log.log import Log
 from sparklog.logdir.ledger import LEDGER_TOPIC
 
-_AREAS: Final[tuple[Callable[[Broker], dict[Api, Served]], ...]] = (metadata.apis,)
+_AREAS: Final[tuple[Callable[[Broker], dict[Api, Served]], ...]] = (
+    metadata.apis,
+    topic_admin.apis,
+    record_deletion.apis,
+    configs.apis,
+    log_dirs.apis,
+    topic_partitions.apis,
+    replicas.apis,
+    producer_states.apis,
+)
 """What says what is served, an area each."""
 _BACKLOG: Final = 512
 _LOGGER: Final = logging.getLogger("sparklog.kafka")

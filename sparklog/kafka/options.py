@@ -15,6 +15,15 @@ class EndpointOptions:
         "node.id", 1,
         doc="Id of the one broker that clients see.",
     )  # fmt: skip
+    num_partitions: int = option(
+        "num.partitions", 1, low=1,
+        doc="Partitions of a topic that a client makes without saying how many.",
+    )  # fmt: skip
+    auto_create_topics_enable: bool = option(
+        "auto.create.topics.enable", False,
+        doc="Whether a topic that a client asks about is made if it isn't there, where the client "
+        "lets it. Kafka: true.",
+    )  # fmt: skip
     num_io_threads: int = option(
         "num.io.threads", 4, low=1,
         doc="Threads that read and write the log; connections take none.",

@@ -54,7 +54,7 @@ class Partitions:
         self._watches: dict[TopicPartition, set[Watch]] = {}
         self._topics: Mapping[str, TopicInfo] = {}
         self._names: dict[UUID, str] = {}
-        self._topics_ms = float("-inf")
+        self._topics_ms = self._forgotten_ms = float("-inf")
         self._listing: asyncio.Future[None] | None = None
         self._due = threading.Event()
         self._followed: tuple[TopicPartition, ...] = ()
@@ -69,7 +69,7 @@ class Partitions:
         Raises: StorageUnavailableError, DataCorruptionError.
         """
         asked_ms = monotonic_ms()
-        while self._topics_ms < asked_ms - max_age_ms:
+        while self._topics_ms < max(asked_ms - max_age_ms, self._forgotten_ms):
             if self._listing is None:
                 self._listing = asyncio.ensure_future(self._list())
                 self._listing.add_done_callback(self._listed)
@@ -97,7 +97,7 @@ class Partitions:
 
     def forget_topics(self) -> None:
         """List anew when topics are asked for the next time: this endpoint changed them."""
-        self._topics_ms = float("-inf")
+        self._forgotten_ms = monotonic_ms()  # a listing under way is older, and counts for nothing
 
     # --- spans -------------------------------------------------------------------------------
 

@@ -104,10 +104,7 @@ def alter_topic(
 
     def decide(state: LogState) -> Change:
         topic = _topic(commits, name)
-        merged: dict[str, object] = {k: v for k, v in topic.config.items() if k not in config}
-        merged |= {key: value for key, value in config.items() if value is not None}
-        parsed = TopicConfig.parse(merged)
-        _check_tiering(name, topic.parsed(), parsed)
+        parsed = altered_config(name, topic.config, config)
         count = max(topic.dirs) + 1  # not those found: a number that was given out stays so
         wanted = count if partitions is None else partitions
         if wanted < count:
@@ -123,6 +120,18 @@ def alter_topic(
         return Change(record=TopicRecord.of(name, altered, bases))
 
     change(commits, decide)
+
+
+def altered_config(
+    name: str, before: Mapping[str, str], config: Mapping[str, object | None]
+) -> TopicConfig:
+    """Return what a topic's config is after a change; None resets one. Raises InvalidRequestError.
+    """
+    merged: dict[str, object] = {k: v for k, v in before.items() if k not in config}
+    merged |= {key: value for key, value in config.items() if value is not None}
+    parsed = TopicConfig.parse(merged)
+    _check_tiering(name, TopicConfig.parse(before), parsed)
+    return parsed
 
 
 def _check_tiering(name: str, before: TopicConfig, after: TopicConfig) -> None:
@@ -151,17 +160,25 @@ def _topic(commits: CommitLog, name: str) -> TopicState:
     return commits.state.topics[name]
 
 
-def delete_topic(commits: CommitLog, name: str) -> None:
-    """Record the drop; the records go after it."""
+def delete_topic(commits: CommitLog, name: str, topic_id: str | None = None) -> None:
+    """Record the drop; the records go after it. See `Log.delete_topic`."""
     refuse_internal(name)
-    drop_topic(commits, name)
+    drop_topic(commits, name, topic_id)
 
 
-def drop_topic(commits: CommitLog, name: str) -> None:
-    """Delete a topic, an internal one too."""
-    change(
-        commits, lambda _: Change(record=DropRecord(topic=name, id=_topic(commits, name).id))
-    )
+def drop_topic(commits: CommitLog, name: str, topic_id: str | None = None) -> None:
+    """Delete a topic, an internal one too; only if it has `topic_id`, where that is given."""
+
+    def decide(_: LogState) -> Change:
+        topic = _topic(commits, name)
+        if topic_id not in (None, topic.id):
+            raise UnknownTopicError(
+                f"topic {name} of id {topic_id} is not in {commits.home}: it was deleted, and made "
+                f"again with id {topic.id}; nothing was deleted now"
+            )
+        return Change(record=DropRecord(topic=name, id=topic.id))
+
+    change(commits, decide)
 
 
 def delete_records(commits: CommitLog, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:

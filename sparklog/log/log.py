@@ -90,9 +90,13 @@ class Log:
         admin.alter_topic(self.home.commits, name, partitions, config or {})
         return self._committed_topic(name)
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and its files. Readers at work get an error that says so."""
-        admin.delete_topic(self.home.commits, name)
+    def delete_topic(self, name: str, *, topic_id: str | None = None) -> None:
+        """Delete a topic and its files. Readers at work get an error that says so.
+
+        `topic_id`: delete it only if it has this id: no other topic that has its name by now.
+        Raises UnknownTopicError.
+        """
+        admin.delete_topic(self.home.commits, name, topic_id)
         self.view.forget()
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:

@@ -1,0 +1,37 @@
+"""Changes that clients ask for: made in the pool, waited for as long as the request says."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from sparklog.kafka.broker import Broker
+from sparklog.kafka.messages import ErrorCode, Request, Response
+
+TIMED_OUT = (
+    ErrorCode.request_timed_out,
+    "the change is still under way when the request's timeout is over: look whether it came",
+)
+
+
+async def change(
+    broker: Broker,
+    request: Request,
+    make: Callable[[Any], Response],
+    late: Callable[[Any], Response],
+) -> Response:
+    """Return what `make(body)` answers; `late(body)` once the request's timeout (ms) is over.
+
+    A timeout of 0 or less means to wait. Late or cancelled, the change is made all the same, and
+    whoever follows the log is told. Source: QuorumController's deadlines.
+    """
+    work = asyncio.ensure_future(broker.run(make, request.body))
+
+    def made(work: "asyncio.Future[Response]") -> None:
+        broker.partitions.changed()
+        if not work.cancelled():
+            work.exception()  # whoever waits has it; nobody may
+
+    work.add_done_callback(made)
+    timeout_ms = getattr(request.body, "timeout", 0)
+    done, _ = await asyncio.wait({work}, timeout=timeout_ms / 1000 if timeout_ms > 0 else None)
+    return work.result() if done else late(request.body)

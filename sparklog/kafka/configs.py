@@ -1,0 +1,340 @@
+"""Configs of topics and of the endpoint, described and changed.
+
+DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources. The endpoint's own are
+set where it is started; clients only see them. Source: ConfigHelper, ConfigAdminManager,
+ConfigurationControlManager (Kafka 4.1).
+"""
+
+import enum
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from sparklog.config import KEYS, TopicConfig
+from sparklog.configdef import Key, format_value
+from sparklog.errors import InvalidRequestError, UnknownTopicError
+from sparklog.kafka.apis import Served
+from sparklog.kafka.broker import Broker
+from sparklog.kafka.changes import change
+from sparklog.kafka.messages import Api, ErrorCode, Request, Response
+from sparklog.kafka.options import ENDPOINT_KEYS, EndpointOptions
+from sparklog.kafka.refusals import REFUSED, Refusal, read_only, reason
+from sparklog.kafka.topic_configs import (
+    Alteration,
+    ConfigSource,
+    Entry,
+    Operation,
+    altering,
+    config_type,
+    replacing,
+    topic_entries,
+)
+from sparklog.log.admin import altered_config
+from sparklog.log.log import Log
+from sparklog.storage.view import TopicInfo
+
+Answer = dict[str, Any]
+_SECRET: Final = re.compile(r"password|secret|credential|jaas|scram|users", re.IGNORECASE)
+
+
+class ResourceType(enum.IntEnum):
+    """What has configs. Source: ConfigResource.Type."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+def apis(broker: Broker) -> dict[Api, Served]:
+    """Return what is served here."""
+    configs = Configs(broker.log, broker.options, is_writable=broker.is_writable)
+
+    async def describe(request: Request) -> Response:
+        return await broker.run(configs.describe, request.body)
+
+    async def alter(request: Request) -> Response:
+        return await change(broker, request, configs.alter, _no_timeout)
+
+    async def alter_incrementally(request: Request) -> Response:
+        return await change(broker, request, configs.alter_incrementally, _no_timeout)
+
+    async def resources(request: Request) -> Response:
+        wanted = getattr(request.body, "resource_types", None)
+        return await broker.run(configs.resources, wanted)
+
+    return {
+        Api.DESCRIBE_CONFIGS: Served((1, 4), describe),
+        Api.ALTER_CONFIGS: Served((0, 2), alter),
+        Api.INCREMENTAL_ALTER_CONFIGS: Served((0, 1), alter_incrementally),
+        Api.LIST_CONFIG_RESOURCES: Served((0, 1), resources),
+    }
+
+
+def _no_timeout(_: Any) -> Response:
+    raise AssertionError("these requests have no timeout")
+
+
+class Configs:
+    """The configs of a log's topics and of the node that serves it. Its methods block."""
+
+    def __init__(self, log: Log, options: EndpointOptions, *, is_writable: bool) -> None:
+        self._log, self._options, self._is_writable = log, options, is_writable
+
+    # --- described ---------------------------------------------------------------------------
+
+    def describe(self, body: Any) -> Response:
+        """Return the configs of resources, all or by name."""
+        topics = self._topics(body.resources)
+        results = []
+        for resource in body.resources:
+            answer = _answer(resource)
+            try:
+                entries = self._entries(resource, topics)
+            except REFUSED as error:
+                code, message = reason(error)
+                answer |= {"error_code": code, "error_message": message, "configs": []}
+            else:
+                wanted = resource.configuration_keys
+                answer["configs"] = [
+                    _shown(entry, body) for entry in entries
+                    if not wanted or entry["name"] in wanted
+                ]  # fmt: skip
+            results.append(answer)
+        return {"results": results}
+
+    def _topics(self, resources: Iterable[Any]) -> Mapping[str, TopicInfo]:
+        """Return the topics, where one is among the resources."""
+        if any(resource.resource_type == ResourceType.TOPIC for resource in resources):
+            return self._log.topics()
+        return {}
+
+    def _entries(self, resource: Any, topics: Mapping[str, TopicInfo]) -> list[Entry]:
+        name = resource.resource_name
+        match resource.resource_type:
+            case ResourceType.TOPIC:
+                return topic_entries(_topic(topics, name).config, is_writable=self._is_writable)
+            case ResourceType.BROKER:
+                if not name:
+                    return []  # dynamic defaults of a whole cluster: there are none
+                self._check_node(name)
+                return self._node_entries()
+            case ResourceType.BROKER_LOGGER:
+                self._check_node(name)
+                return []
+            case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+                if not name:
+                    raise Refusal(ErrorCode.invalid_request, "The name must not be empty.")
+                return []
+            case unknown:
+                raise Refusal(ErrorCode.invalid_request, f"Unexpected resource type {unknown}")
+
+    def _check_node(self, name: str) -> None:
+        """Raise Refusal unless this is the one node's id. Source: ConfigHelper."""
+        try:
+            node = int(name)
+        except ValueError:
+            raise Refusal(
+                ErrorCode.invalid_request, f"Broker id must be an integer, but it is: {name}"
+            ) from None
+        if node != self._options.node_id:
+            raise Refusal(
+                ErrorCode.invalid_request,
+                f"Unexpected broker id, expected {self._options.node_id} or empty string, but "
+                f"received {name}",
+            )
+
+    def _node_entries(self) -> list[Entry]:
+        """The endpoint's options, and what new topics of the log have, by a broker's names."""
+        secret = {field.name for field in fields(EndpointOptions) if not field.repr}
+        entries = [
+            _broker_entry(key.name, key, getattr(self._options, key.field), key.field in secret)
+            for key in ENDPOINT_KEYS.values()
+        ]
+        defaults = self._log.home.commits.topic_defaults if self._is_writable else TopicConfig()
+        entries += [
+            _broker_entry(key.also[0][0], key, getattr(defaults, key.field), False)
+            for key in KEYS.values() if key.also
+        ]
+        entries.append(
+            {
+                "name": "log.dirs", "value": self._log.path, "read_only": True,
+                "config_source": ConfigSource.STATIC_BROKER, "is_sensitive": False,
+                "synonyms": [], "config_type": config_type(ENDPOINT_KEYS["node.id"]),
+                "documentation": "Where the log is: its log dirs, or the URL of its bucket.",
+            }
+        )  # fmt: skip
+        return sorted(entries, key=lambda entry: str(entry["name"]))
+
+    # --- changed -----------------------------------------------------------------------------
+
+    def alter(self, body: Any) -> Response:
+        """Give resources just these configs; what isn't named goes back to its default."""
+
+        def values(resource: Any) -> dict[str, str | None]:
+            return {config.name: config.value for config in resource.configs}
+
+        return self._altered(
+            body,
+            lambda resource, config: replacing(config, values(resource)),
+            lambda resource: list(values(resource)),
+        )
+
+    def alter_incrementally(self, body: Any) -> Response:
+        """Set, delete, append to and subtract from configs of resources."""
+
+        def alterations(resource: Any) -> list[Alteration]:
+            return [
+                Alteration(each.name, each.config_operation, each.value)
+                for each in resource.configs
+            ]
+
+        return self._altered(
+            body,
+            lambda resource, config: altering(config, alterations(resource)),
+            lambda resource: [
+                each.name for each in alterations(resource) if each.operation != Operation.DELETE
+            ],
+        )
+
+    def _altered(
+        self,
+        body: Any,
+        changes_of: Callable[[Any, TopicConfig], Mapping[str, str | None]],
+        set_by: Callable[[Any], Sequence[str]],
+    ) -> Response:
+        """Change each resource, all that is said of it or nothing."""
+        times = Counter((each.resource_type, each.resource_name) for each in body.resources)
+        topics = self._topics(body.resources)
+        answers = []
+        for resource in body.resources:
+            answer = _answer(resource)
+            try:
+                if times[resource.resource_type, resource.resource_name] > 1:
+                    raise Refusal(
+                        ErrorCode.invalid_request, "Each resource must appear at most once."
+                    )
+                _check_once(resource)
+                if resource.resource_type == ResourceType.TOPIC:
+                    info = _topic(topics, resource.resource_name)
+                    changes = changes_of(resource, info.config)
+                    self._alter_topic(info, changes, validate_only=body.validate_only)
+                else:
+                    self._refuse(resource, set_by(resource))
+            except REFUSED as error:
+                code, message = reason(error)
+                answer |= {"error_code": code, "error_message": message}
+            answers.append(answer)
+        return {"responses": answers}
+
+    def _alter_topic(
+        self, info: TopicInfo, changes: Mapping[str, str | None], *, validate_only: bool
+    ) -> None:
+        if not self._is_writable:
+            raise read_only(self._log.path)
+        try:
+            altered_config(info.name, info.config.to_dict(), changes)
+            if not validate_only:
+                self._log.alter_topic(info.name, config=changes)
+        except UnknownTopicError:
+            raise
+        except InvalidRequestError as error:
+            raise Refusal(ErrorCode.invalid_config, str(error)) from None
+
+    def _refuse(self, resource: Any, wanted: Sequence[str]) -> None:
+        """Raise Refusal for what only a broker lets clients set; to unset what isn't set is fine.
+
+        Source: DynamicBrokerConfig, "Cannot update these configs dynamically".
+        """
+        kind, name = resource.resource_type, resource.resource_name
+        if kind not in list(ResourceType):
+            raise Refusal(ErrorCode.invalid_request, f"Unknown resource type {kind}")
+        if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name:
+            self._check_node(name)
+        if not wanted:
+            return
+        names = ", ".join(wanted)
+        what = "options" if kind == ResourceType.BROKER else "configs of this kind"
+        raise Refusal(
+            ErrorCode.invalid_request,
+            f"Cannot update these configs dynamically: Set({names}). The endpoint's {what} "
+            "can't be changed by clients: give options where it is started",
+        )
+
+    # --- listed ------------------------------------------------------------------------------
+
+    def resources(self, wanted: Sequence[int] | None) -> Response:
+        """Return the resources that have configs, by type; None: a version that has metrics alone.
+
+        Source: KafkaApis.handleListConfigResources, KIP-1142.
+        """
+        if wanted is None:
+            return {"error_code": ErrorCode.none, "config_resources": []}
+        if not set(wanted) <= set(ResourceType):
+            return {"error_code": ErrorCode.unsupported_version, "config_resources": []}
+        kinds = set(wanted) or set(ResourceType)
+        node = str(self._options.node_id)
+        found = [
+            (kind, node)
+            for kind in (ResourceType.BROKER_LOGGER, ResourceType.BROKER) if kind in kinds
+        ]  # fmt: skip
+        if ResourceType.TOPIC in kinds:
+            found += [(ResourceType.TOPIC, name) for name in self._log.topics()]
+        resources = [{"resource_name": name, "resource_type": int(kind)} for kind, name in found]
+        return {"error_code": ErrorCode.none, "config_resources": resources}
+
+
+def _answer(resource: Any) -> Answer:
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }
+
+
+def _shown(entry: Entry, body: Any) -> Entry:
+    """An entry with what was asked for."""
+    return {
+        **entry,
+        "synonyms": entry["synonyms"] if body.include_synonyms else [],
+        "documentation": (
+            entry["documentation"] if getattr(body, "include_documentation", False) else None
+        ),
+    }
+
+
+def _topic(topics: Mapping[str, TopicInfo], name: str) -> TopicInfo:
+    if not name:
+        raise Refusal(ErrorCode.invalid_request, "Default topic resources are not allowed.")
+    if name not in topics:
+        raise Refusal(
+            ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist."
+        )
+    return topics[name]
+
+
+def _check_once(resource: Any) -> None:
+    times = Counter(config.name for config in resource.configs)
+    if any(number > 1 for number in times.values()):
+        raise Refusal(ErrorCode.invalid_request, "Error due to duplicate config keys")
+
+
+def _broker_entry(name: str, key: Key, value: Any, is_secret: bool) -> Entry:
+    """An option of the endpoint. What may be secret has no value, as in Kafka."""
+    is_sensitive = is_secret or bool(_SECRET.search(name))
+    text = None if is_sensitive or value is None else format_value(value)
+    source = ConfigSource.DEFAULT if value == key.default else ConfigSource.STATIC_BROKER
+    return {
+        "name": name,
+        "value": text,
+        "read_only": True,
+        "config_source": source,
+        "is_sensitive": is_sensitive,
+        "synonyms": [{"name": name, "value": text, "source": source}],
+        "config_type": config_type(key),
+        "documentation": key.doc,
+    }

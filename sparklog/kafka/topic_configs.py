@@ -1,0 +1,187 @@
+"""A topic's configs as the protocol has them: values, sources, types; and changes of them.
+
+Source: ConfigHelper, ConfigurationControlManager, ServerTopicConfigSynonyms (Kafka 4.1).
+"""
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from sparklog.config import KEYS, OWN_KEYS, TopicConfig
+from sparklog.configdef import INT_MAX, Key, format_value
+from sparklog.errors import InvalidRequestError
+from sparklog.kafka.messages import ErrorCode
+from sparklog.kafka.refusals import Refusal
+
+Entry = dict[str, Any]
+"""A config in an answer, by the protocol's field names."""
+
+
+class ConfigSource(enum.IntEnum):
+    """Where a value comes from. Source: DescribeConfigsResponse.ConfigSource."""
+
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class ConfigType(enum.IntEnum):
+    """What a value is. Source: DescribeConfigsResponse.ConfigType."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Operation(enum.IntEnum):
+    """What becomes of a config. Source: AlterConfigOp.OpType."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Alteration(NamedTuple):
+    """One change of one config; `value` is None for DELETE."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+_TYPES: Final[dict[type, ConfigType]] = {
+    bool: ConfigType.BOOLEAN,
+    float: ConfigType.DOUBLE,
+    tuple: ConfigType.LIST,
+    str: ConfigType.STRING,
+}
+_WITHOUT_BROKER_CONFIG: Final = OWN_KEYS | {
+    "remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable",
+}  # fmt: skip
+
+
+def config_type(key: Key) -> ConfigType:
+    """Return the type that Kafka's ConfigDef gives an option."""
+    if key.kind in _TYPES:
+        return _TYPES[key.kind]
+    return ConfigType.LONG if key.high is not None and key.high > INT_MAX else ConfigType.INT
+
+
+def topic_entries(config: TopicConfig, *, is_writable: bool) -> list[Entry]:
+    """Return all configs of a topic, by name, as DescribeConfigs has them.
+
+    What was set on the topic, or in the log's options when it was made, has the source TOPIC; a
+    value that is Kafka's default has DEFAULT, even if it was set.
+    """
+    entries = []
+    for name, key in sorted(KEYS.items()):
+        value = getattr(config, key.field)
+        if value is None:  # internal.segment.bytes that nobody set
+            continue
+        is_set = value != key.default
+        synonyms = _default_synonyms(key)
+        if is_set:
+            source = ConfigSource.TOPIC
+            synonyms.insert(0, _synonym(name, value, source))
+        entries.append(
+            {
+                "name": name,
+                "value": format_value(value),
+                "read_only": not is_writable,
+                "config_source": ConfigSource.TOPIC if is_set else ConfigSource.DEFAULT,
+                "is_sensitive": False,
+                "synonyms": synonyms,
+                "config_type": config_type(key),
+                "documentation": key.doc,
+            }
+        )
+    return entries
+
+
+def _default_synonyms(key: Key) -> list[Entry]:
+    """The broker's config with its default. One that has several units has none: Kafka's is null.
+
+    Source: ConfigHelper.configSynonyms.
+    """
+    if key.name in _WITHOUT_BROKER_CONFIG or key.default is None or len(key.also) > 1:
+        return []
+    name = key.also[0][0] if key.also else key.name
+    return [_synonym(name, key.default, ConfigSource.DEFAULT)]
+
+
+def _synonym(name: str, value: Any, source: ConfigSource) -> Entry:
+    return {"name": name, "value": format_value(value), "source": source}
+
+
+def checked(values: Mapping[str, str | None], *, base: TopicConfig | None = None) -> TopicConfig:
+    """Return a topic's config of what a client gives.
+
+    Raises: Refusal: INVALID_CONFIG. A broker's names are none of a topic's, as in Kafka.
+    """
+    if nulls := sorted(name for name, value in values.items() if value is None):
+        raise Refusal(
+            ErrorCode.invalid_config,
+            f"Null value not supported for topic configs: {','.join(nulls)}",
+        )
+    for name in values:
+        _check_name(name)
+    try:
+        return TopicConfig.parse(values, base=base)
+    except InvalidRequestError as error:
+        raise Refusal(ErrorCode.invalid_config, str(error)) from None
+
+
+def _check_name(name: str) -> None:
+    if name not in KEYS:
+        raise Refusal(
+            ErrorCode.invalid_config,
+            f"Unknown topic config name: {name}; known are {', '.join(sorted(KEYS))}",
+        )
+
+
+def replacing(config: TopicConfig, values: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the changes after which a topic has just `values` (AlterConfigs).
+
+    Raises: Refusal: INVALID_CONFIG.
+    """
+    checked(values)
+    return {**dict.fromkeys(config.to_dict()), **values}
+
+
+def altering(config: TopicConfig, alterations: Iterable[Alteration]) -> dict[str, str | None]:
+    """Return {config: its new value, None: the default} (IncrementalAlterConfigs).
+
+    Raises: Refusal: INVALID_CONFIG; INVALID_REQUEST for an operation that nobody knows.
+    """
+    known = config.to_dict()
+    return {each.name: _altered(each, known.get(each.name)) for each in alterations}
+
+
+def _altered(alteration: Alteration, known: str | None) -> str | None:
+    name, number, value = alteration
+    try:
+        operation = Operation(number)
+    except ValueError:
+        raise Refusal(ErrorCode.invalid_request, f"Unknown operations type {number}") from None
+    if operation is Operation.DELETE:
+        return None  # of one that isn't known, too, as in Kafka
+    if value is None:
+        raise Refusal(ErrorCode.invalid_request, f"Null value not supported for : {name}")
+    _check_name(name)
+    if operation is Operation.SET:
+        return value
+    key = KEYS[name]
+    if key.kind is not tuple:
+        raise Refusal(
+            ErrorCode.invalid_config,
+            f"Can't {operation.name} to key {name} because its type is not LIST.",
+        )
+    held = (format_value(key.default) if known is None else known).split(",")
+    given = value.split(",")
+    if operation is Operation.APPEND:
+        return ",".join(dict.fromkeys([*held, *given]))
+    return ",".join(part for part in held if part not in given)

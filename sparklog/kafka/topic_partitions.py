@@ -1,0 +1,130 @@
+"""Topics described page by page: DescribeTopicPartitions, which kafka-topics --describe asks for.
+
+Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicResponse (Kafka 4.1),
+KIP-966.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sparklog.errors import InvalidRequestError
+from sparklog.format.names import KAFKA_INTERNAL, check_topic
+from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.broker import Broker
+from sparklog.kafka.messages import Api, ErrorCode, Request
+from sparklog.kafka.metadata import NOT_ASKED, newest_epochs
+from sparklog.kafka.refusals import REFUSED, Refusal, reason
+from sparklog.kafka.topic_ids import uuid_of
+from sparklog.storage.view import TopicInfo
+
+PARTITIONS_MAX: Final = 2000
+"""Partitions of one answer. Source: max.request.partition.size.limit."""
+Answer = dict[str, Any]
+
+
+def apis(broker: Broker) -> dict[Api, Served]:
+    """Return what is served here."""
+
+    async def handle(request: Request) -> Response:
+        body = request.body
+        try:
+            topics = await broker.partitions.topics(max_age_ms=0)
+            return await broker.run(_page, broker, body, topics)
+        except REFUSED as error:
+            code = reason(error)[0]
+            return {"topics": [_refused(topic.name, code) for topic in body.topics]}
+
+    return {Api.DESCRIBE_TOPIC_PARTITIONS: Served((0, 0), handle)}
+
+
+def _page(broker: Broker, body: Any, topics: Mapping[str, TopicInfo]) -> Response:
+    """Return the partitions of topics from the cursor on, and where the next page begins."""
+    left = max(min(PARTITIONS_MAX, body.response_partition_limit), 1)
+    answers: list[Answer] = []
+    for name, first in _from_cursor(body, topics):
+        if left == 0:
+            return {"topics": answers, "next_cursor": _cursor(name, 0)}
+        if name not in topics:
+            answers.append(_refused(name, _why_unknown(name)))
+            continue
+        info = topics[name]
+        partitions = [p for p in sorted(info.dirs) if p >= first]
+        answers.append(_topic(broker, info, partitions[:left]))
+        if len(partitions) > left:
+            return {"topics": answers, "next_cursor": _cursor(name, partitions[left])}
+        left -= len(partitions)
+    return {"topics": answers, "next_cursor": None}
+
+
+def _from_cursor(body: Any, topics: Mapping[str, TopicInfo]) -> list[tuple[str, int]]:
+    """Return (topic, first partition) of what is asked for, by name. Raises: Refusal."""
+    asked = {topic.name for topic in body.topics} or set(topics)
+    cursor = body.cursor
+    if cursor is None:
+        return [(name, 0) for name in sorted(asked)]
+    if body.topics and cursor.topic_name not in asked:
+        raise Refusal(
+            ErrorCode.invalid_request,
+            f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: "
+            f"{cursor.topic_name}",
+        )
+    if cursor.partition_index < 0:
+        raise Refusal(
+            ErrorCode.invalid_request,
+            f"DescribeTopicPartitionsRequest cursor partition must be valid: "
+            f"{cursor.partition_index}",
+        )
+    return [
+        (name, cursor.partition_index if name == cursor.topic_name else 0)
+        for name in sorted(asked)
+        if name >= cursor.topic_name
+    ]
+
+
+def _cursor(name: str, partition: int) -> Answer:
+    return {"topic_name": name, "partition_index": partition}
+
+
+def _topic(broker: Broker, info: TopicInfo, partitions: list[int]) -> Answer:
+    epochs = newest_epochs(broker, info)
+    node = broker.node_id
+    return {
+        "error_code": ErrorCode.none,
+        "name": info.name,
+        "topic_id": uuid_of(info.id) if info.id else None,
+        "is_internal": info.name in KAFKA_INTERNAL,
+        "topic_authorized_operations": NOT_ASKED,
+        "partitions": [
+            {
+                "partition_index": p,
+                "error_code": (
+                    ErrorCode.leader_not_available if p in info.offline else ErrorCode.none
+                ),
+                "leader_id": -1 if p in info.offline else node,
+                "leader_epoch": epochs.get(p, 0),
+                "replica_nodes": [node],
+                "isr_nodes": [] if p in info.offline else [node],
+                "eligible_leader_replicas": [],
+                "last_known_elr": [],
+                "offline_replicas": [node] if p in info.offline else [],
+            }
+            for p in partitions
+        ],
+    }
+
+
+def _why_unknown(name: str) -> ErrorCode:
+    try:
+        check_topic(name)
+    except InvalidRequestError:
+        return ErrorCode.invalid_topic_exception
+    return ErrorCode.unknown_topic_or_partition
+
+
+def _refused(name: str, code: ErrorCode) -> Answer:
+    return {
+        "error_code": code,
+        "name": name,
+        "topic_authorized_operations": NOT_ASKED,
+        "partitions": [],
+    }
