@@ -28,7 +28,7 @@ from sparklog.diskless.entry_building import (
     check_chunks,
     check_staged,
     entry_of,
-    idempotent_table,
+    judge,
 )
 from sparklog.diskless.entry_creation import EntryCreator, Patience
 from sparklog.diskless.ledger import Head, StoreLedger
@@ -43,12 +43,10 @@ from sparklog.errors import (
     SparklogError,
     StorageUnavailableError,
 )
-from sparklog.log.producer_state import ProducerState
 from sparklog.logdir.meters import WriteMeters
-from sparklog.storage.commits import Change, Chunk, PositionMovedError
+from sparklog.storage.commits import AppendedBefore, Change, Chunk, PositionMovedError
 from sparklog.storage.ledger_records import LedgerRecord, ResetRecord, TopicRecord
 from sparklog.storage.log_state import LogState
-from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.staging import INLINE_BYTES
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
@@ -307,14 +305,10 @@ class DisklessCommits:
         check_sealed(self.known.keys, self._keyring, self.home)
         check_chunks(self.known, chunks, home=self.home)
 
-    def appended_before(self, chunk: Chunk) -> OffsetRange | None:
-        """Judge an idempotent producer's batches by what the ledger says of that producer."""
-        known = self.known.producers.get(chunk.key)
-        state = ProducerState(0) if known is None else known.copy()
-        state.expire(max(self.clock(), self.state.time_ms))
-        where = f"{self.home}/{chunk.key}"
-        found = state.check(idempotent_table(chunk), where=where)
-        return None if found is None else OffsetRange(*found)
+    def judge(self, chunks: Sequence[Chunk]) -> list[AppendedBefore | SparklogError | None]:
+        """Judge idempotent producers' batches by what the ledger says; see `CommitLog.judge`."""
+        now_ms = max(self.clock(), self.state.time_ms)
+        return judge(self.known, chunks, now_ms, home=self.home)
 
     def discard(self, chunks: Sequence[Chunk]) -> None:
         """Keep what was staged, which is the log's now; merge what piled up (`backpressure`)."""

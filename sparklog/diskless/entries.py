@@ -10,14 +10,15 @@ Kafka's format can dump it. The record's value is JSON:
     seen            the newest entry that was known when the call began
     before          the entry of its writer's commit before; of a reset {writer: entry}
     keys            wrapped data keys of the objects that it names
-    producers       of an idempotent append: its batches' producer, epoch and sequences
+    producers       of an idempotent append to one partition: its batches' producer, epoch and
+                    sequences; to several: `producers_of`, [[topic, partition, batches], ...]
 
 What a reader doesn't know stops it: nothing is ever skipped.
 """
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import singledispatch
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
@@ -29,6 +30,7 @@ from sparklog.format.batch import decode_one, encode_one
 from sparklog.storage import ledger_records
 from sparklog.storage.format_version import FORMAT_VERSION, check_version
 from sparklog.storage.ledger_records import (
+    AppendRecord,
     CommitRecord,
     InvalidRecordError,
     LedgerRecord,
@@ -145,6 +147,10 @@ class ProducerBatch(NamedTuple):
     max_timestamp: int
 
 
+ProducerBatches: TypeAlias = Mapping[TopicPartition, tuple[ProducerBatch, ...]]
+"""The batches of idempotent producers, by partition."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """An entry. `data_at`: its bytes before the inline data, once it has been encoded or read.
@@ -161,7 +167,7 @@ class Entry:
     before: int = -1
     befores: Mapping[str, int] = field(default_factory=dict)
     keys: Mapping[str, ObjectKey] = field(default_factory=dict)
-    producers: tuple[ProducerBatch, ...] = ()
+    producers: ProducerBatches = field(default_factory=dict)
     data_at: int = 0
 
     @property
@@ -190,7 +196,7 @@ def encode(number: int, entry: Entry, data: bytes | bytearray | memoryview = b""
     if entry.keys:
         fields["keys"] = {name: key_to_json(key) for name, key in entry.keys.items()}
     if entry.producers:
-        fields["producers"] = [list(batch) for batch in entry.producers]
+        fields |= _producers_to_json(entry)
     head = json.dumps(fields, separators=(",", ":")).encode()
     value = head[:-1] + b',"record":' + _record_bytes(entry.record) + b"}"
     writer = entry.record.writer if isinstance(entry.record, CommitRecord | ResetRecord) else ""
@@ -219,16 +225,17 @@ def decode(raw: bytes, *, number: int, path: str) -> Entry:
         fields = json.loads(value or b"")
         check_version(fields["v"], path)
         before = fields.get("before", -1)
+        record = _record_of(fields["record"], path=path, number=number)
         return Entry(
             id=_text(fields["id"]),
             prev=_text(fields["prev"]),
-            record=_record_of(fields["record"], path=path, number=number),
+            record=record,
             extents=tuple(_extent_from_json(each) for each in fields.get("extents", ())),
             seen=fields.get("seen", -1),
             before=before if isinstance(before, int) else -1,
             befores=before if isinstance(before, dict) else {},
             keys={name: key_from_json(key) for name, key in fields.get("keys", {}).items()},
-            producers=tuple(ProducerBatch(*each) for each in fields.get("producers", ())),
+            producers=_producers_from_json(fields, record),
             data_at=size,
         )
     except _MALFORMED as error:
@@ -251,6 +258,39 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} where a text belongs")
     return value
+
+
+# -- producers
+
+
+def _sole(record: EntryRecord) -> TopicPartition | None:
+    """Return the one partition that a record is about; None: of several, or of none."""
+    keys: Iterable[TopicPartition] = ()
+    if isinstance(record, AppendRecord):
+        keys = record.ends
+    elif isinstance(record, ImportRecord):
+        keys = record.epochs
+    found = tuple(keys)
+    return found[0] if len(found) == 1 else None
+
+
+def _producers_to_json(entry: Entry) -> dict[str, Any]:
+    if [*entry.producers] == [_sole(entry.record)]:
+        (batches,) = entry.producers.values()
+        return {"producers": [list(batch) for batch in batches]}
+    return {"producers_of": [[*key, [*map(list, each)]] for key, each in entry.producers.items()]}
+
+
+def _producers_from_json(fields: Mapping[str, Any], record: EntryRecord) -> ProducerBatches:
+    if "producers" in fields:
+        key = _sole(record)
+        if key is None:
+            raise ValueError("producers of no partition")
+        return {key: tuple(ProducerBatch(*each) for each in fields["producers"])}
+    return {
+        TopicPartition(_text(topic), partition): tuple(ProducerBatch(*each) for each in batches)
+        for topic, partition, batches in fields.get("producers_of", ())
+    }
 
 
 # -- extents and keys

@@ -1,20 +1,27 @@
 """What a change becomes at a state: the entry with its offsets, and the bytes that ride in it."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from sparklog.common import TopicPartition
-from sparklog.diskless.entries import Entry, ProducerBatch, new_attempt_id
+from sparklog.diskless.entries import Entry, ProducerBatch, ProducerBatches, new_attempt_id
 from sparklog.diskless.names import parse_staged
 from sparklog.diskless.placement import Placed, settled
 from sparklog.diskless.staged_chunks import objects_of
 from sparklog.diskless.state import DisklessState
-from sparklog.errors import InvalidRequestError, TopicReplacedError
+from sparklog.errors import InvalidRequestError, SparklogError, TopicReplacedError
 from sparklog.format.scan import Table, scan
-from sparklog.log.producer_state import BATCHES_KEPT
-from sparklog.storage.commits import Change, Chunk, StagedTooLongError, WriterResetError
+from sparklog.log.producer_state import BATCHES_KEPT, ProducerAppends, ProducerState
+from sparklog.storage.commits import (
+    AppendedBefore,
+    Change,
+    Chunk,
+    StagedTooLongError,
+    WriterResetError,
+)
 from sparklog.storage.ledger_records import AppendRecord, CommitRecord
 from sparklog.storage.offset_ranges import OffsetRange
 
@@ -100,16 +107,15 @@ def entry_of(
     ends = _ends(state, change.chunks)
     ours = {chunk.topic for chunk in change.chunks if not chunk.copied}
     stamped = {topic for topic in ours if state.log.topics[topic].parsed().log_append_time}
+    stamps = dict.fromkeys(stamped, time_ms)
     whole = replace(
         record, ends=ends, time_ms=time_ms, epoch=epoch,
         duration_ms=None if change.asked_ms is None else max(0, moment.now_ms - change.asked_ms),
     )  # fmt: skip
     entry = Entry(
         id=new_attempt_id(), prev=state.entry_id, record=whole, seen=seen, before=before,
-        extents=settled(
-            placed.extents, state.log.ends, epoch=epoch, stamps=dict.fromkeys(stamped, time_ms)
-        ),
-        keys=placed.keys, producers=tuple(_producer_batches(state, change.chunks)),
+        extents=settled(placed.extents, state.log.ends, epoch=epoch, stamps=stamps),
+        keys=placed.keys, producers=_producer_batches(state, change.chunks, stamps),
     )  # fmt: skip
     return entry, placed.data
 
@@ -169,22 +175,65 @@ def _batches(chunk: Chunk) -> Table:
     return table
 
 
-def idempotent_table(chunk: Chunk) -> Table:
-    """The batches of an idempotent producer's chunk."""
-    return _batches(chunk)
-
-
-def _producer_batches(state: DisklessState, chunks: Sequence[Chunk]) -> Iterator[ProducerBatch]:
-    """What idempotent producers' batches add to what is known of them: one chunk, in memory."""
+def judge(
+    state: DisklessState, chunks: Sequence[Chunk], now_ms: int, *, home: str
+) -> list[AppendedBefore | SparklogError | None]:
+    """Judge idempotent producers' batches at a state; see `CommitLog.judge`."""
+    known: dict[TopicPartition, ProducerAppends] = {}
+    found: list[AppendedBefore | SparklogError | None] = []
     for chunk in chunks:
+        key = chunk.key
+        try:
+            if key not in known:
+                load = partial(_known_producers, state, key, now_ms)
+                known[key] = ProducerAppends(load, state.log.ends.get(key, 0), f"{home}/{key}")
+            if chunk.idempotent:
+                found.append(known[key].judge(_batches(chunk)))
+            else:
+                known[key].skip(chunk.records)
+                found.append(None)
+        except SparklogError as error:
+            found.append(error)
+    return found
+
+
+def _known_producers(
+    state: DisklessState, key: TopicPartition, now_ms: int
+) -> ProducerState | None:
+    known = state.producers.get(key)
+    if known is None or not known.expires(now_ms):
+        return known
+    known = known.copy()
+    known.expire(now_ms)
+    return known
+
+
+def _producer_batches(
+    state: DisklessState, chunks: Sequence[Chunk], stamps: Mapping[str, int]
+) -> ProducerBatches:
+    """What idempotent producers' appends add to what is known of these producers."""
+    found: dict[TopicPartition, tuple[ProducerBatch, ...]] = {}
+    ends: dict[TopicPartition, int] = {}
+    for chunk in chunks:
+        base = ends.get(chunk.key, state.log.ends[chunk.key])
+        ends[chunk.key] = base + chunk.records
         if chunk.idempotent:
-            base, table = state.log.ends[chunk.key], _batches(chunk)
-            for row in _newest(table[table["producer_id"] >= 0]):
-                yield ProducerBatch(
+            table = _batches(chunk)
+            found[chunk.key] = found.get(chunk.key, ()) + tuple(
+                ProducerBatch(
                     int(row["producer_id"]), int(row["producer_epoch"]), int(row["base_sequence"]),
                     base + int(row["base_offset"]), base + int(row["last_offset"]),
-                    int(row["max_timestamp"]),
-                )  # fmt: skip
+                    _time(chunk, row, stamps),
+                )
+                for row in _newest(table[table["producer_id"] >= 0])
+            )  # fmt: skip
+    return found
+
+
+def _time(chunk: Chunk, row: Any, stamps: Mapping[str, int]) -> int:
+    """What a batch has as its largest timestamp when it is read."""
+    own = int(row["max_timestamp"])
+    return own if chunk.copied else stamps.get(chunk.topic, own)
 
 
 def _newest(table: Table) -> Table:

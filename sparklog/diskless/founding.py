@@ -258,7 +258,7 @@ def entries_of(new: NewLog) -> Iterator[Entry]:
     for one in new.partitions:
         for batches in _steps((batch, 120) for batch in one.producers):
             record = ImportRecord(time_ms=time_ms, epoch=epoch, epochs={one.key: one.epochs})
-            yield _entry(record, producers=tuple(batches))
+            yield _entry(record, producers={one.key: tuple(batches)})
 
 
 def _entry(record: EntryRecord, **fields: Any) -> Entry:

@@ -27,7 +27,7 @@ from sparklog.diskless.extents import Extent, Extents, find, index_of
 from sparklog.diskless.names import entry_name
 from sparklog.errors import DataCorruptionError
 from sparklog.format.scan import BATCH_DTYPE, Table
-from sparklog.log.producer_state import ProducerState, no_markers
+from sparklog.log.producer_state import ProducerState
 from sparklog.storage.ledger_records import (
     AppendRecord,
     CommitRecord,
@@ -39,7 +39,7 @@ from sparklog.storage.ledger_records import (
 )
 from sparklog.storage.log_state import LogState
 
-FOLD_VERSION: Final = 1
+FOLD_VERSION: Final = 2
 """Of what a fold makes of the same entries; a state of another version is not taken."""
 
 
@@ -190,9 +190,9 @@ class DisklessState:
         self._add(named)
         for key in record.ends:
             self._note_epoch(key, record.epoch, record.ends[key].first)
-        if entry.producers:
-            (key,) = record.ends
-            self._note_producers(key, entry.producers, record.time_ms)
+        _expect(entry.producers.keys() <= named.keys(), "producers of other partitions")
+        for key, batches in entry.producers.items():
+            self._note_producers(key, batches, record.time_ms)
 
     def _named(self, number: int, entry: Entry) -> dict[TopicPartition, list[Extent]]:
         """The entry's extents by partition, with what only now is known; and the data keys."""
@@ -223,11 +223,8 @@ class DisklessState:
     def _note_producers(
         self, key: TopicPartition, batches: Iterable[ProducerBatch], time_ms: int
     ) -> None:
-        known = self.producers.get(key)
-        state = ProducerState(0) if known is None else known.copy()
-        state.expire(time_ms)
-        state.apply(producer_table(batches), no_markers)
-        self.producers[key] = state
+        known = self.producers.get(key) or ProducerState(0)
+        self.producers[key] = known.with_batches(producer_table(batches), time_ms)
 
     def _merge(self, number: int, entry: Entry, record: MergeRecord) -> None:
         key = record.topic_partition
@@ -257,9 +254,8 @@ class DisklessState:
         _expect(record.epochs.keys() | record.gaps <= self.log.ends.keys(), "unknown partitions")
         self.epochs |= record.epochs
         self.gaps |= record.gaps
-        if entry.producers:
-            (key,) = record.epochs
-            self._note_producers(key, entry.producers, record.time_ms)
+        for key, batches in entry.producers.items():
+            self._note_producers(key, batches, record.time_ms)
 
     def _drop(self, record: DropRecord) -> None:
         partitions = self.log.topics[record.topic].dirs

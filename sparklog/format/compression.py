@@ -75,16 +75,28 @@ def check_level(codec: Codec, level: int | None) -> None:
         raise InvalidRequestError(f"{codec.name.lower()} level {level}, want {low}..{high}")
 
 
-def decompress(codec: Codec, data: Buffer, *, path: str, position: int) -> Buffer:
+class OversizeError(DataCorruptionError):
+    """More comes out of compressed bytes than they may hold: `limit` bytes."""
+
+
+def decompress(
+    codec: Codec, data: Buffer, *, path: str, position: int, limit: int = SIZE_MAX
+) -> Buffer:
     """The records area in plain; `data` itself for Codec.NONE.
 
-    Raises: DataCorruptionError: the stream is damaged, cut, or grows over `SIZE_MAX`; `path` and
-        `position` say where it came from. Thread-safe.
+    Args: limit: bytes that may come out; of a client's batches, say, which nobody vouches for.
+    Raises: DataCorruptionError: the stream is damaged or cut; OversizeError: it grows over `limit`;
+        `path` and `position` say where it came from. Thread-safe.
+    Memory: what comes out, twice at most, whatever the data declare.
     """
     if codec == Codec.NONE:
         return data
     try:
-        return _DECOMPRESSORS[codec](data)
+        return _DECOMPRESSORS[codec](data, min(limit, SIZE_MAX))
+    except _TooMuch as error:
+        raise OversizeError(
+            f"{codec.name.lower()} data are damaged: {error}", path=path, position=position
+        ) from None
     except _DAMAGE as error:
         raise DataCorruptionError(
             f"{codec.name.lower()} data are damaged: {error}", path=path, position=position
@@ -158,42 +170,47 @@ def _snappy(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _grown(size: int) -> int:
-    if size > SIZE_MAX:
-        raise ValueError(f"more than {SIZE_MAX} bytes come out of one batch")
+class _TooMuch(Exception):
+    """More than the limit comes out."""
+
+
+def _grown(size: int, limit: int) -> int:
+    if size > limit:
+        raise _TooMuch(f"more than {limit} bytes come out of one batch")
     return size
 
 
-def _gunzip(data: Buffer) -> bytes:
+def _gunzip(data: Buffer, limit: int) -> bytes:
     parts: list[bytes] = []
     total, left = 0, bytes(data)
     while left or not parts:
         member = zlib.decompressobj(31)
-        parts.append(member.decompress(left, SIZE_MAX - total + 1))
-        total = _grown(total + len(parts[-1]))
+        parts.append(member.decompress(left, limit - total + 1))
+        total = _grown(total + len(parts[-1]), limit)
         if not member.eof:
             raise EOFError("the stream is cut")
         left = member.unused_data
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _raw_snappy(data: memoryview) -> Any:
+def _raw_snappy(data: memoryview, limit: int, before: int = 0) -> Any:
     size = shift = 0
     for at in range(min(5, len(data))):
         size |= (data[at] & 0x7F) << shift
         shift += 7
         if data[at] < 0x80:
             # A copy makes at most 64 bytes of 2, so a larger claim is a lie.
-            if size > 32 * len(data) or size > SIZE_MAX:
+            if size > 32 * len(data):
                 raise ValueError(f"a block of {len(data)} bytes claims to hold {size}")
+            _grown(before + size, limit)
             return _snappy_codec.decompress(data, decompressed_size=size, asbytes=True)
     raise ValueError("a block has no size")
 
 
-def _unsnappy(data: Buffer) -> bytes:
+def _unsnappy(data: Buffer, limit: int) -> bytes:
     view = memoryview(data)
     if view[:8] != _XERIAL[:8]:
-        plain: bytes = _raw_snappy(view)
+        plain: bytes = _raw_snappy(view, limit)
         return plain
     if len(view) < len(_XERIAL):
         raise EOFError("the header is cut")
@@ -206,8 +223,8 @@ def _unsnappy(data: Buffer) -> bytes:
         at += 4
         if size > len(view) - at:
             raise EOFError("a block is cut")
-        parts.append(_raw_snappy(view[at : at + size]))
-        total = _grown(total + len(parts[-1]))
+        parts.append(_raw_snappy(view[at : at + size], limit, total))
+        total += len(parts[-1])
         at += size
     return b"".join(parts)
 
@@ -215,16 +232,23 @@ def _unsnappy(data: Buffer) -> bytes:
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 
 
-def _unlz4(data: Buffer) -> bytes:
+def _unlz4(data: Buffer, limit: int) -> bytes:
     if bytes(data[:4]) != _LZ4_MAGIC:  # the library takes frames to be skipped for empty ones
         raise ValueError("it is no lz4 frame")
     # A declared content size is allocated at once by the library: bound it by lz4's best ratio.
     if len(data) > 14 and data[4] & 0x08:
         size = int.from_bytes(data[6:14], "little")
-        if size > 255 * len(data) + 1024 or size > SIZE_MAX:
+        if size > 255 * len(data) + 1024:
             raise ValueError(f"a frame of {len(data)} bytes claims to hold {size}")
-    plain: bytes = lz4.frame.decompress(data)
-    _grown(len(plain))
+        _grown(size, limit)
+    if limit >= 255 * len(data):  # it can't make more
+        plain: bytes = lz4.frame.decompress(data)
+        return plain
+    frame = lz4.frame.LZ4FrameDecompressor()
+    plain = frame.decompress(data, max_length=limit + 1)
+    _grown(len(plain), limit)
+    if not frame.eof:
+        raise EOFError("the stream is cut")
     return plain
 
 
@@ -232,20 +256,20 @@ _REPEATED_BYTE: Final = 1  # the type of a block whose size is that of what it m
 _ZSTD_SLICE: Final = 1024  # a block of 4 bytes can make 128 KiB, so this much makes 32 MiB
 
 
-def _unzstd(data: Buffer) -> bytes:
+def _unzstd(data: Buffer, limit: int) -> bytes:
     view = memoryview(data)
     frame = zstandard.get_frame_parameters(data)
     size = frame.content_size
-    if 0 < size <= SIZE_MAX or size == zstandard.CONTENTSIZE_UNKNOWN:
+    if 0 < size <= limit or size == zstandard.CONTENTSIZE_UNKNOWN:
         # The library doesn't look into a frame that says it is empty, and it ignores what follows
         # one that says no size.
         end = _frame_end(view, has_checksum=frame.has_checksum)
         with contextlib.suppress(zstandard.ZstdError):
             if end == len(view):
                 return _contexts.decompressor.decompress(
-                    data, max_output_size=16 * len(data) + (1 << 16)
+                    data, max_output_size=min(16 * len(data) + (1 << 16), limit)
                 )
-    return _unzstd_slowly(view)
+    return _unzstd_slowly(view, limit)
 
 
 def _frame_end(view: memoryview, *, has_checksum: bool) -> int:
@@ -258,7 +282,7 @@ def _frame_end(view: memoryview, *, has_checksum: bool) -> int:
     return at + (4 if has_checksum else 0)
 
 
-def _unzstd_slowly(view: memoryview) -> bytes:
+def _unzstd_slowly(view: memoryview, limit: int) -> bytes:
     """Several frames, extreme ratios, and damage: by slices, so that the output stays bounded."""
     parts: list[bytes] = []
     total = at = 0
@@ -268,14 +292,14 @@ def _unzstd_slowly(view: memoryview) -> bytes:
             frame = _contexts.decompressor.decompressobj()
         piece = view[at : at + _ZSTD_SLICE]
         parts.append(frame.decompress(piece))
-        total = _grown(total + len(parts[-1]))
+        total = _grown(total + len(parts[-1]), limit)
         at += len(piece) - len(frame.unused_data)
     if not frame.eof:
         raise EOFError("the stream is cut")
     return b"".join(parts)
 
 
-_DECOMPRESSORS: Final[dict[Codec, Callable[[Buffer], Buffer]]] = {
+_DECOMPRESSORS: Final[dict[Codec, Callable[[Buffer, int], Buffer]]] = {
     Codec.GZIP: _gunzip,
     Codec.SNAPPY: _unsnappy,
     Codec.LZ4: _unlz4,

@@ -25,7 +25,8 @@ cdef class Parser:
     cdef int[::1] kinds, key_offsets, value_offsets, list_offsets, name_offsets, content_offsets
     cdef u8[::1] key_data, key_valid, value_data, value_valid, name_data, content_data, content_valid
     cdef readonly Py_ssize_t rows, key_bytes, value_bytes, headers, name_bytes, content_bytes
-    cdef readonly Py_ssize_t fault_at
+    cdef readonly Py_ssize_t fault_at, refused
+    cdef readonly i64 lowest, highest
     cdef i64 delta, step, header_count, key_size, value_size
     cdef Py_ssize_t headers_at, stop_at, key_at, value_at
 
@@ -35,6 +36,8 @@ cdef class Parser:
         rows=Py_ssize_t, keys=Py_ssize_t, values=Py_ssize_t, headers=Py_ssize_t,
         names=Py_ssize_t, contents=Py_ssize_t, done=i64, take=int, previous=i64, status=int)
     cpdef int parse(self, const u8[::1] src, Py_ssize_t at, Py_ssize_t stop, i64 count, i64 base, i64 last, i64 base_time, i64 max_time, int kind, i64 first, i64 end) except -1
+    @cython.locals(done=i64, time=i64, status=int)
+    cpdef int survey(self, const u8[::1] src, Py_ssize_t at, Py_ssize_t stop, i64 count, i64 base_time, i64 low, i64 high, bint need_keys, i64[::1] bad) except -1
     @cython.locals(n=Py_ssize_t, m=Py_ssize_t, size=i64)
     cdef inline int read(self, const u8[::1] src, Py_ssize_t at, Py_ssize_t stop) noexcept nogil
     @cython.locals(row=Py_ssize_t, size=i64)

@@ -82,6 +82,7 @@ class Parser:
         self.rows = self.key_bytes = self.value_bytes = 0
         self.headers = self.name_bytes = self.content_bytes = 0
         self.fault_at = 0
+        self.refused = self.lowest = self.highest = 0
         # The record at hand:
         self.delta = self.step = self.header_count = self.headers_at = self.stop_at = 0
         self.key_size = self.key_at = self.value_size = self.value_at = 0
@@ -198,6 +199,63 @@ class Parser:
         if status != DONE:
             self.rows, self.key_bytes, self.value_bytes = rows, keys, values
             self.headers, self.name_bytes, self.content_bytes = headers, names, contents
+        return status
+
+    def survey(
+        self,
+        src: View,
+        at: int,
+        stop: int,
+        count: int,
+        base_time: int,
+        low: int,
+        high: int,
+        need_keys: int,
+        bad: View,
+    ) -> int:
+        """Look at the `count` records of src[at : stop] as who appends them must; keep none.
+
+        Their offsets must count 0, 1, 2, ... `refused` is how many have no key where `need_keys`,
+        or a time (ms, -1 is none) outside of low..high; `bad` gets the indexes of the first ones,
+        as it has room, those without a key as -1 - index. `lowest`, `highest`: their times.
+        Returns: DONE, or the fault of the record at `fault_at`.
+        """
+        done = time = 0
+        status = DONE
+        self.refused = 0
+        self.lowest = MICROS_MAX
+        self.highest = -1 - MICROS_MAX
+        with cython.nogil:
+            if count < 0 or count > (stop - at) // 7:
+                status = BAD_COUNT
+            while status == DONE and done < count:
+                self.fault_at = at
+                status = self.read(src, at, stop)
+                if status != DONE:
+                    break
+                if self.step != done:
+                    status = BAD_OFFSET
+                    break
+                at = self.take_headers(src, 0)
+                if at < 0:
+                    status = -at
+                    break
+                time = wrap(base_time + self.delta)
+                if time < self.lowest:
+                    self.lowest = time
+                if time > self.highest:
+                    self.highest = time
+                if need_keys and self.key_size < 0:
+                    if self.refused < len(bad):
+                        bad[self.refused] = -1 - done
+                    self.refused += 1
+                elif time != -1 and (time < low or time > high):
+                    if self.refused < len(bad):
+                        bad[self.refused] = done
+                    self.refused += 1
+                done += 1
+            if status == DONE and at != stop:
+                status = BAD_REST
         return status
 
     def read(self, src: View, at: int, stop: int) -> int:

@@ -2,6 +2,7 @@
 
 - `log`: `Log`, the public face; `admin`, `appending`, `commit`: what changes a log
 - `chunk_stager`: rows become the chunks of a commit
+- `client_batches`, `producing`: what Kafka's clients sent, checked; many of them in one commit
 - `topic_names`: which are sparklog's own, which may be new
 - `fetch`, `partition_reader`, `offset_lookup`, `time_lookup`, `aborted_transactions`,
   `last_stable_offset`, `read_retry`: from offsets or times to Arrow batches

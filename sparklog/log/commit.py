@@ -13,6 +13,7 @@ from sparklog.errors import (
     BatchConflictError,
     CommitUnknownError,
     InvalidRequestError,
+    SparklogError,
     UnknownTopicError,
 )
 from sparklog.log.batch_gaps import warn_of_gap
@@ -21,6 +22,7 @@ from sparklog.log.topic_names import refuse_brokers_own
 from sparklog.storage.commits import Change, Chunk, CommitLog, change
 from sparklog.storage.ledger_records import AppendRecord, CommitRecord, Ranges
 from sparklog.storage.log_state import LogState
+from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.query_origin import QueryOrigin, predecessor
 
 Ends = dict[str, dict[int, tuple[int, int]]]
@@ -144,10 +146,13 @@ def _duplicate(commits: CommitLog, chunks: Sequence[Chunk]) -> CommitResult | No
             "an idempotent append must fit one segment (segment.bytes) of one partition; "
             "append smaller tables"
         )
-    found = commits.appended_before(chunks[0])
+    (found,) = commits.judge(chunks)
+    if isinstance(found, SparklogError):
+        raise found
     if found is None:
         return None
-    return CommitResult(True, commits.state.time_ms, _by_topic({chunks[0].key: found}))
+    span = OffsetRange(found.first, found.end)
+    return CommitResult(True, commits.state.time_ms, _by_topic({chunks[0].key: span}))
 
 
 def _is_stamped(state: LogState, chunk: Chunk) -> bool:

@@ -16,9 +16,11 @@ from sparklog.errors import FencedError, InvalidRequestError, OutOfOrderSequence
 from sparklog.format.batch import CONTROL, SEQUENCE_MAX, TRANSACTIONAL
 from sparklog.format.control import ControlType, Marker
 from sparklog.format.producer_snapshot import ProducerEntry
+from sparklog.storage.commits import AppendedBefore
 
 BATCHES_KEPT: Final = 5
 EXPIRATION_MS: Final = 86_400_000
+NEVER_MS: Final = 2**63
 _INT32: Final = 0xFFFF_FFFF
 
 Table = NDArray[Any]
@@ -51,7 +53,10 @@ class CompletedTxn(NamedTuple):
 
 @dataclass(slots=True)
 class Producer:
-    """One producer id. `timestamp`: of its newest batch or marker (ms); -1 means none."""
+    """One producer id. `timestamp`: of its newest batch or marker (ms); -1 means none.
+
+    `appended_ms`: when that was appended, where the log says so; a record's own time may be older.
+    """
 
     id: int
     epoch: int = -1
@@ -59,12 +64,30 @@ class Producer:
     timestamp: int = -1
     txn_first_offset: int = -1
     batches: deque[Written] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+    appended_ms: int = -1
+
+    @property
+    def seen_ms(self) -> int:
+        """When it was heard of last, as far as is known."""
+        return max(self.timestamp, self.appended_ms)
+
+    def copy(self) -> "Producer":
+        """Return another one with the same contents."""
+        return replace(self, batches=deque(self.batches, BATCHES_KEPT))
 
     def move_to(self, epoch: int) -> None:
         """Take over an epoch; another one forgets the batches."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
+
+    def wrote(self, row: Any, shift: int = 0) -> None:
+        """Take in a batch of it, at the row's offsets and `shift`."""
+        base, last = int(row["base_offset"]), int(row["last_offset"])
+        self.move_to(int(row["producer_epoch"]))
+        self.timestamp = int(row["max_timestamp"])
+        sequence = last_sequence(int(row["base_sequence"]), last - base)
+        self.batches.append(Written(sequence, last + shift, last - base, self.timestamp))
 
 
 class ProducerState:
@@ -81,6 +104,7 @@ class ProducerState:
         self.end = end
         self._expiration_ms = expiration_ms
         self._producers: dict[int, Producer] = {}
+        self._quiet_until_ms = NEVER_MS  # nobody can expire before
         self.open_txns: dict[int, int] = {}  # first offset -> producer id
         for entry in entries:
             self._restore(entry, now)
@@ -97,17 +121,30 @@ class ProducerState:
                 Written(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
             )
         self._producers[producer.id] = producer
+        self._heard(producer)
         if txn >= 0:
             self.open_txns[txn] = producer.id
 
     def copy(self) -> "ProducerState":
         """Return another one with the same contents; batches too, of which snapshots keep one."""
         other = ProducerState(self.end, expiration_ms=self._expiration_ms)
-        other._producers = {
-            p.id: replace(p, batches=deque(p.batches, BATCHES_KEPT))
-            for p in self._producers.values()
-        }
+        other._producers = {p.id: p.copy() for p in self._producers.values()}
+        other._quiet_until_ms = self._quiet_until_ms
         other.open_txns = dict(self.open_txns)
+        return other
+
+    def with_batches(self, table: Table, appended_ms: int) -> "ProducerState":
+        """Return what it is after plain batches that were appended at a time; this one stays.
+
+        Cost: a dict of the producers is copied, and those that wrote.
+        """
+        other = ProducerState(self.end, expiration_ms=self._expiration_ms)
+        other._producers, other.open_txns = dict(self._producers), dict(self.open_txns)
+        other._quiet_until_ms = self._quiet_until_ms
+        other.expire(appended_ms)
+        for producer_id in set(table["producer_id"].tolist()) & other._producers.keys():
+            other._producers[producer_id] = other._producers[producer_id].copy()
+        other.apply(table, no_markers, appended_ms)
         return other
 
     def __len__(self) -> int:
@@ -117,7 +154,7 @@ class ProducerState:
         """Return all that is known, each producer with all its batches; a snapshot keeps one."""
         producers = [
             [p.id, p.epoch, p.coordinator_epoch, p.timestamp, p.txn_first_offset,
-             [list(batch) for batch in p.batches]]
+             [list(batch) for batch in p.batches], p.appended_ms]
             for p in self._producers.values()
         ]  # fmt: skip
         return [self.end, producers]
@@ -127,10 +164,12 @@ class ProducerState:
         """Rebuild it from what `to_json` gave. Raises: TypeError, ValueError: it isn't that."""
         end, producers = values
         state = cls(int(end))
-        for producer_id, epoch, coordinator_epoch, timestamp, txn, batches in producers:
+        for producer_id, epoch, coordinator_epoch, timestamp, txn, batches, at_ms in producers:
             producer = Producer(producer_id, epoch, coordinator_epoch, timestamp, txn)
             producer.batches.extend(Written(*(int(n) for n in batch)) for batch in batches)
+            producer.appended_ms = at_ms
             state._producers[producer.id] = producer
+            state._heard(producer)
             if producer.txn_first_offset >= 0:
                 state.open_txns[producer.txn_first_offset] = producer.id
         return state
@@ -142,16 +181,27 @@ class ProducerState:
     def expire(self, now: int) -> int:
         """Forget producers whose newest batch's time is `expiration_ms` ago, without open txn.
 
-        Returns how many. Source: ProducerStateManager.removeExpiredProducers.
+        Returns how many. Cost: nothing as long as none can be due.
+        Source: ProducerStateManager.removeExpiredProducers.
         """
-        gone = [
-            p.id
-            for p in self._producers.values()
-            if p.txn_first_offset < 0 and now - p.timestamp >= self._expiration_ms
-        ]
+        if not self.expires(now):
+            return 0
+        idle = [p for p in self._producers.values() if p.txn_first_offset < 0]
+        gone = [p.id for p in idle if now - p.seen_ms >= self._expiration_ms]
         for producer_id in gone:
             del self._producers[producer_id]
+        self._quiet_until_ms = NEVER_MS
+        for producer in self._producers.values():
+            self._heard(producer)
         return len(gone)
+
+    def expires(self, now: int) -> bool:
+        """Tell whether a producer may be due to be forgotten."""
+        return now >= self._quiet_until_ms
+
+    def _heard(self, producer: Producer) -> None:
+        due_ms = producer.seen_ms + self._expiration_ms
+        self._quiet_until_ms = min(self._quiet_until_ms, due_ms)
 
     def last_stable_offset(self) -> int:
         """The first offset of the oldest open transaction, else `end`."""
@@ -161,8 +211,10 @@ class ProducerState:
         """What a snapshot holds, in the order in which Kafka's hash map gives it."""
         return [_entry(p) for p in _java_order(self._producers)]
 
-    def apply(self, table: Table, read_marker: ReadMarker) -> list[tuple[CompletedTxn, int]]:
-        """Take in the next batches of the log.
+    def apply(
+        self, table: Table, read_marker: ReadMarker, appended_ms: int = -1
+    ) -> list[tuple[CompletedTxn, int]]:
+        """Take in the next batches of the log; `appended_ms`: when they were, if that is known.
 
         Returns the transactions they ended, each with the last stable offset right after.
         """
@@ -178,18 +230,17 @@ class ProducerState:
                     self.open_txns.pop(txn.first_offset, None)
                     completed.append((txn, min(others, default=txn.last_offset + 1)))
             else:
-                self._data(row)
+                self._data(row, appended_ms)
         return completed
 
-    def _data(self, row: Any) -> None:
+    def _data(self, row: Any, appended_ms: int) -> None:
         producer = self._producers.setdefault(
             int(row["producer_id"]), Producer(int(row["producer_id"]))
         )
-        base, last = int(row["base_offset"]), int(row["last_offset"])
-        producer.move_to(int(row["producer_epoch"]))
-        producer.timestamp = int(row["max_timestamp"])
-        sequence = last_sequence(int(row["base_sequence"]), last - base)
-        producer.batches.append(Written(sequence, last, last - base, producer.timestamp))
+        producer.wrote(row)
+        producer.appended_ms = appended_ms
+        self._heard(producer)
+        base = int(row["base_offset"])
         if row["attributes"] & TRANSACTIONAL and producer.txn_first_offset < 0:
             producer.txn_first_offset = base
             self.open_txns[base] = producer.id
@@ -200,51 +251,84 @@ class ProducerState:
         producer.move_to(marker.producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.timestamp = marker.timestamp
+        self._heard(producer)
         producer.txn_first_offset = -1
         if first < 0:
             return None  # an empty transaction
         return CompletedTxn(producer.id, first, marker.offset, marker.type is ControlType.ABORT)
 
     def check(self, table: Table, *, where: str) -> tuple[int, int] | None:
-        """Judge an append whose batches are `table`, before anything is written.
+        """Judge an append, before anything is written; see `ProducerAppends.judge`."""
+        found = ProducerAppends(lambda: self, self.end, where).judge(table)
+        return None if found is None else found[:2]
 
-        Returns None if it may be written, or the old (first offset, end offset) if it is there
-        already: one append is atomic, so its last batch tells for all.
+
+class ProducerAppends:
+    """Judges what is to be appended to a partition together, one append after the other.
+
+    Each is judged as if those before it that may be written were written, and nothing of one that
+    is refused stays. `load`: gives what is known so far, which isn't changed; called if it is
+    needed. `end`: where the partition ends.
+    Source: ProducerAppendInfo, UnifiedLog.analyzeAndValidateProducerState (Kafka 4.1).
+    """
+
+    def __init__(self, load: Callable[[], ProducerState | None], end: int, where: str) -> None:
+        self._load, self._end, self._where = load, end, where
+        self._pending: dict[int, Producer] = {}
+
+    def skip(self, records: int) -> None:
+        """Take in an append of no producer."""
+        self._end += records
+
+    def judge(self, table: Table) -> AppendedBefore | None:
+        """Judge the batches of an append, one or more; offsets count from anywhere.
+
+        Returns None if it may be written, or where it is already: one append is atomic, so its last
+        batch tells for all.
         Raises: FencedError: a newer epoch is known. OutOfOrderSequenceError: a sequence number
         leaves a gap. InvalidRequestError: a plain batch inside an open transaction.
         """
+        count = int(table["last_offset"][-1]) + 1 - int(table["base_offset"][0])
         own = table[table["producer_id"] >= 0]
-        if not len(own):
-            return None
-        duplicate = self._duplicate(own[-1])
-        if duplicate is not None:
-            end = duplicate.last_offset + 1
-            return end - (int(table["last_offset"][-1]) + 1 - int(table["base_offset"][0])), end
-        seen: dict[int, tuple[int, int]] = {}
-        for row in own:
-            producer_id = int(row["producer_id"])
-            producer = self._producers.get(producer_id)
-            if producer_id not in seen and producer is not None:
-                last = producer.batches[-1].last_sequence if producer.batches else -1
-                seen[producer_id] = producer.epoch, last
-            _check_next(row, seen.get(producer_id), where)
-            if (
-                producer is not None
-                and producer.txn_first_offset >= 0
-                and not row["attributes"] & TRANSACTIONAL
-            ):
-                raise InvalidRequestError(
-                    f"{where}: producer {producer_id} has an open transaction; end it first"
-                )
-            delta = int(row["last_offset"]) - int(row["base_offset"])
-            seen[producer_id] = (
-                int(row["producer_epoch"]),
-                last_sequence(int(row["base_sequence"]), delta),
-            )
+        if len(own):
+            before = self._find(own[-1])
+            if before is not None:
+                end = before.last_offset + 1
+                return AppendedBefore(end - count, end, before.timestamp)
+            self._pending |= self._followed(own, self._end - int(table["base_offset"][0]))
+        self._end += count
         return None
 
-    def _duplicate(self, row: Any) -> Written | None:
-        producer = self._producers.get(int(row["producer_id"]))
+    def _followed(self, own: Table, shift: int) -> dict[int, Producer]:
+        """Return the producers as they are after batches that may be written."""
+        moved: dict[int, Producer] = {}
+        for row in own:
+            producer_id = int(row["producer_id"])
+            producer = moved.get(producer_id) or self._copy(producer_id)
+            _check_next(row, producer, self._where)
+            if producer.txn_first_offset >= 0 and not row["attributes"] & TRANSACTIONAL:
+                raise InvalidRequestError(
+                    f"{self._where}: producer {producer_id} has an open transaction; end it first"
+                )
+            producer.wrote(row, shift)
+            moved[producer_id] = producer
+        return moved
+
+    def _get(self, producer_id: int) -> Producer | None:
+        pending = self._pending.get(producer_id)
+        if pending is not None:
+            return pending
+        known = self._load()
+        return None if known is None else known.get(producer_id)
+
+    def _copy(self, producer_id: int) -> Producer:
+        found = self._get(producer_id)
+        if found is None:
+            return Producer(producer_id)
+        return found.copy()
+
+    def _find(self, row: Any) -> Written | None:
+        producer = self._get(int(row["producer_id"]))
         if producer is None or producer.epoch != int(row["producer_epoch"]):
             return None
         first = int(row["base_sequence"])
@@ -260,20 +344,21 @@ def last_sequence(first: int, delta: int) -> int:
     return -1 if first < 0 else (first + delta) & SEQUENCE_MAX
 
 
-def _check_next(row: Any, known: tuple[int, int] | None, where: str) -> None:
+def _check_next(row: Any, known: Producer, where: str) -> None:
     """Source: ProducerAppendInfo.checkProducerEpoch, checkSequence."""
-    if known is None:
-        return  # an unknown producer takes any sequence: its batches may have expired
-    producer_id, epoch = int(row["producer_id"]), int(row["producer_epoch"])
+    producer_id, epoch = known.id, int(row["producer_epoch"])
     first = int(row["base_sequence"])
-    known_epoch, last = known
+    known_epoch = known.epoch
+    if known_epoch < 0:
+        return  # an unknown producer takes any sequence: its batches may have expired
+    last = known.batches[-1].last_sequence if known.batches else -1
     if epoch < known_epoch:
         raise FencedError(
             f"{where}: producer {producer_id} of epoch {epoch} was replaced by epoch "
             f"{known_epoch}; stop this one"
         )
     if epoch > known_epoch:
-        if first != 0 and known_epoch >= 0:
+        if first != 0:
             raise OutOfOrderSequenceError(
                 f"{where}: producer {producer_id} begins epoch {epoch} with sequence {first}, "
                 "not 0; start it anew under a new id"

@@ -9,15 +9,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.fs import FileSystem
 from sparklog.log.batch_windows import walk
+from sparklog.log.producer_state import ProducerAppends
 from sparklog.logdir.chunk_files import is_adoptable
 from sparklog.logdir.free_space import check_space
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_offsets, write_offsets
 from sparklog.logdir.partition.partition_log import PartitionLog
-from sparklog.storage.commits import Chunk
+from sparklog.storage.commits import AppendedBefore, Chunk
 from sparklog.storage.offset_ranges import OffsetRange
 
 WINDOW_BYTES: Final = 16 << 20
@@ -33,6 +34,28 @@ def check_room(manager: LogManager, chunks: Sequence[Chunk]) -> None:
         size = 0 if _adoptable(manager, chunk, log) else chunk.size_bytes  # it is there already
         needed[directory] = needed.get(directory, 0) + size
     check_space(manager, needed)
+
+
+def judge(
+    manager: LogManager, chunks: Sequence[Chunk]
+) -> list[AppendedBefore | SparklogError | None]:
+    """Judge idempotent producers' batches; see `CommitLog.judge`."""
+    known: dict[TopicPartition, ProducerAppends] = {}
+    found: list[AppendedBefore | SparklogError | None] = []
+    for chunk in chunks:
+        assert chunk.data is not None
+        try:
+            log = manager.writer(*chunk.key)
+            if chunk.key not in known:
+                known[chunk.key] = log.producer_appends()
+            if chunk.idempotent:
+                found.append(known[chunk.key].judge(log.scanned(chunk.data)))
+            else:
+                known[chunk.key].skip(chunk.records)
+                found.append(None)
+        except SparklogError as error:
+            found.append(error)
+    return found
 
 
 def append_time(manager: LogManager, touched: Collection[TopicPartition]) -> int | None:

@@ -36,6 +36,7 @@ from sparklog.logdir.chunk_appends import (
     append_chunks,
     append_time,
     check_room,
+    judge,
     sync_logs,
 )
 from sparklog.logdir.intent import Intent
@@ -46,7 +47,7 @@ from sparklog.logdir.partition.segment_swap import SegmentSwap
 from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.redo import carry_out, publish_all
 from sparklog.logdir.recovery.returned_partitions import take_in_returned
-from sparklog.storage.commits import Change, Chunk, PositionMovedError
+from sparklog.storage.commits import AppendedBefore, Change, Chunk, PositionMovedError
 from sparklog.storage.leader_epochs import new_epoch
 from sparklog.storage.ledger_records import (
     AppendRecord,
@@ -56,7 +57,6 @@ from sparklog.storage.ledger_records import (
     StartRecord,
     TopicRecord,
 )
-from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.segments import StaleReadError
 
 _LOGGER = logging.getLogger(__name__)
@@ -282,11 +282,9 @@ class LogDirCommits(LogManager):
         """Refuse chunks that the disks have no room for, or whose partition is offline."""
         check_room(self, chunks)
 
-    def appended_before(self, chunk: Chunk) -> OffsetRange | None:
-        """Judge an idempotent producer's batches; see `PartitionLog.check_producer`."""
-        assert chunk.data is not None
-        found = self.writer(*chunk.key).check_producer(chunk.data)
-        return None if found is None else OffsetRange(*found)
+    def judge(self, chunks: Sequence[Chunk]) -> list[AppendedBefore | SparklogError | None]:
+        """Judge idempotent producers' batches; see `CommitLog.judge`."""
+        return judge(self, chunks)
 
     def discard(self, chunks: Sequence[Chunk]) -> None:
         """Unlink staged files that were copied; what can't go now is swept another time."""
@@ -402,8 +400,10 @@ class LogDirCommits(LogManager):
     def _append_record(self, record: LedgerRecord, *, sync: bool) -> LedgerRecord:
         if not sync:
             record = replace(record, flushed=False)
-        # It never goes back (PROTOCOL, H14), not behind what records were stamped with either.
-        time_ms = max(self.clock(), self.state.time_ms, record.time_ms)
+        # It never goes back (PROTOCOL, H14), and what was stamped with it has this very time.
+        stamped = isinstance(record, AppendRecord) and record.stamped
+        now_ms = record.time_ms if stamped else self.clock()
+        time_ms = max(now_ms, self.state.time_ms, record.time_ms)
         epoch = max(self.state.epoch, record.epoch)
         return self.ledger.append(record, epoch=epoch, time_ms=time_ms, sync=sync)
 

@@ -14,7 +14,7 @@ what the ledger says, and does nothing that can't be forgotten.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
@@ -22,7 +22,6 @@ from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.storage.ledger_records import LedgerRecord
 from sparklog.storage.log_state import LogState
-from sparklog.storage.offset_ranges import OffsetRange
 
 
 class PositionMovedError(SparklogError):
@@ -63,7 +62,7 @@ class Chunk:
     records: int
     min_timestamp: int  # ms
     max_timestamp: int  # ms
-    idempotent: bool = False  # its batches carry a producer: in memory, alone in its commit
+    idempotent: bool = False  # its batches carry a producer: in memory
     copied: bool = False  # from another log: its producers and times aren't judged, nor stamped
     synced_boot_id: str | None = None
     position: int = 0  # bytes
@@ -75,6 +74,14 @@ class Chunk:
     def key(self) -> TopicPartition:
         """Its partition."""
         return TopicPartition(self.topic, self.partition)
+
+
+class AppendedBefore(NamedTuple):
+    """Where an idempotent producer's batches are already; `timestamp`: of the last one, ms."""
+
+    first: int
+    end: int
+    timestamp: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,11 +237,13 @@ class CommitLog(Ledger, Protocol):
         offline. InvalidRequestError: a chunk isn't there any more, or isn't what was staged.
         """
 
-    def appended_before(self, chunk: Chunk) -> OffsetRange | None:
-        """Judge an idempotent producer's batches by what the partition holds of that producer.
+    def judge(self, chunks: Sequence[Chunk]) -> "list[AppendedBefore | SparklogError | None]":
+        """Judge idempotent producers' batches by what the partitions hold of these producers.
 
-        Returns the offsets that they got, if they were appended before.
-        Raises: FencedError, OutOfOrderSequenceError.
+        Within `exclusive`. Each chunk, in memory, in its order and as if those before it that may
+        be written were: None: it may be, as any that is of no producer. Where its batches are, if
+        they were appended before. FencedError, OutOfOrderSequenceError, InvalidRequestError (an
+        open transaction), or what keeps its partition from being used: it may not.
         """
 
     def discard(self, chunks: Sequence[Chunk]) -> None:

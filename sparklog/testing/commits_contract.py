@@ -9,16 +9,28 @@ What the home alone can bring about (a store that takes a record and doesn't ans
 disk) is for its own tests.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from sparklog.common import TopicPartition
-from sparklog.errors import BatchConflictError, InvalidRequestError, UnknownTopicError
+from sparklog.errors import (
+    BatchConflictError,
+    FencedError,
+    InvalidRequestError,
+    OutOfOrderSequenceError,
+    TopicReplacedError,
+    UnknownTopicError,
+)
 from sparklog.format.batch import encode_one
+from sparklog.format.compression import Codec
+from sparklog.format.records import encode
 from sparklog.log.admin import create_topic, delete_records, drop_topic, reset_writers
 from sparklog.log.commit import Identity, commit
+from sparklog.log.producing import Outcome, Produced, produce
 from sparklog.storage.commits import Change, Chunk, CommitLog, PositionMovedError, change
 from sparklog.storage.ledger_records import AppendRecord, StartRecord, TopicRecord
 from sparklog.storage.log_state import LogState
@@ -39,6 +51,33 @@ def chunk(commits: CommitLog, count: int, *, partition: int = 0) -> Chunk:
         topic="t", partition=partition, data=data, size_bytes=len(data), records=count,
         min_timestamp=now_ms, max_timestamp=now_ms,
     )  # fmt: skip
+
+
+def sent(
+    commits: CommitLog, sequence: int = -1, count: int = 1, *,
+    partition: int = 0, producer: int = 7, epoch: int = 0, topic: str = "t",
+) -> Chunk:
+    """One batch of `count` records as a client's: of an idempotent producer, or of none (-1)."""
+    now_ms = commits.clock()
+    times = pa.array([now_ms] * count, pa.timestamp("ms"))
+    encoded = encode(
+        pa.record_batch({"value": pa.array([b"value"] * count), "timestamp": times}),
+        codec=Codec.NONE, batch_size=1 << 20, timestamp_ms_default=now_ms,
+        producer=None if sequence < 0 else (producer, epoch, sequence),
+    )
+    data = bytes(encoded.data)
+    return Chunk(
+        topic=topic, partition=partition, data=data, size_bytes=len(data), records=count,
+        min_timestamp=now_ms, max_timestamp=now_ms, idempotent=sequence >= 0,
+    )  # fmt: skip
+
+
+def spans(outcomes: Sequence[Outcome]) -> list[tuple[int, int] | type[Exception]]:
+    """Where each batch is, or the class of what keeps it out."""
+    return [
+        (found.first, found.end) if isinstance(found, Produced) else type(found)
+        for found in outcomes
+    ]
 
 
 def appended(commits: CommitLog, *chunks: Chunk) -> Change:
@@ -208,6 +247,92 @@ class CommitLogContract:
         create_topic(two, "t", 1, {}, False)
         assert two.state.epoch == epoch
         assert next(record.epoch for _, record in two.records_backwards(two.position)) == epoch
+
+    def test_many_clients_batches_are_one_commit(self, open_commits: Open) -> None:
+        one, two = open_commits(), open_commits()
+        create_topic(one, "t", 2, {}, False)
+        at = one.position
+        found = produce(one, [
+            sent(one, count=2), sent(one, 0, 3), sent(one, 3, 1), sent(one, 0, 2, producer=8),
+            sent(one, 0, 2, partition=1), sent(one, count=1, partition=1), sent(one, 2, 2),
+        ])  # fmt: skip
+        assert spans(found) == [
+            (0, 2), (2, 5), (5, 6), (6, 8), (0, 2), (2, 3), OutOfOrderSequenceError
+        ]  # fmt: skip
+        assert two.catch_up() == at + 1
+        ((_, record),) = two.records(at, at + 1)
+        assert isinstance(record, AppendRecord)
+        assert record.ends == {("t", 0): (0, 8), ("t", 1): (0, 3)}
+        again = [sent(two, 3, 1), sent(two, 0, 3), sent(two, 0, 2, producer=8)]
+        found = produce(two, [*again, sent(two, 0, 2, partition=1)])
+        assert spans(found) == [(5, 6), (2, 5), (6, 8), (0, 2)]
+        assert all(isinstance(each, Produced) and each.is_replay for each in found)
+        assert one.catch_up() == at + 1  # nothing was written
+
+    def test_a_batch_that_is_refused_takes_no_other_with_it(self, open_commits: Open) -> None:
+        one = open_commits()
+        create_topic(one, "t", 1, {}, False)
+        assert spans(produce(one, [sent(one, 0, epoch=4)])) == [(0, 1)]
+        found = produce(one, [
+            sent(one, 1, epoch=3), sent(one, 5, epoch=4), sent(one, 1, epoch=4),
+            sent(one, topic="gone"), sent(one, partition=9), sent(one, 1, epoch=4),
+            replace(sent(one), topic_id="another"), sent(one, 1, 2, producer=8),
+            sent(one, 7, epoch=5), sent(one, 0, epoch=5), sent(one, 2, epoch=4),
+            sent(one, topic="__consumer_offsets"), sent(one),
+        ])  # fmt: skip
+        assert spans(found) == [
+            FencedError, OutOfOrderSequenceError, (1, 2), UnknownTopicError, UnknownTopicError,
+            (1, 2), TopicReplacedError, (2, 4), OutOfOrderSequenceError, (4, 5), FencedError,
+            InvalidRequestError, (5, 6),
+        ]  # fmt: skip
+        before = one.position
+        assert spans(produce(one, [sent(one, 1, epoch=3)])) == [FencedError]
+        assert one.catch_up() == before
+        assert produce(one, []) == []
+
+    def test_the_last_five_batches_of_each_producer_are_known(self, open_commits: Open) -> None:
+        one, two = open_commits(), open_commits()
+        create_topic(one, "t", 1, {}, False)
+        produce(one, [sent(one, 2 * n, 2) for n in range(7)])
+        found = produce(two, [sent(two, 2 * n, 2) for n in range(7)])
+        assert spans(found)[:2] == [OutOfOrderSequenceError] * 2
+        assert spans(found)[2:] == [(2 * n, 2 * n + 2) for n in range(2, 7)]
+
+    def test_clients_and_others_take_turns(self, open_commits: Open) -> None:
+        create_topic(open_commits(), "t", 1, {}, False)
+        handles = [open_commits() for _ in range(3)]
+
+        def work(number: int) -> list[tuple[int, int]]:
+            handle, found = handles[number], []
+            for n in range(6):
+                if number == 0:
+                    found.append(commit(handle, [chunk(handle, 2)]).ends["t"][0])
+                else:
+                    batch = sent(handle, 3 * n, 3, producer=number)
+                    outcomes = spans(produce(handle, [batch]))
+                    assert spans(produce(handle, [batch])) == outcomes
+                    found += outcomes  # type: ignore[arg-type]
+            return found
+
+        with ThreadPoolExecutor(len(handles)) as pool:
+            found = sorted(span for some in pool.map(work, range(len(handles))) for span in some)
+        assert [first for first, _ in found] == [0, *(end for _, end in found[:-1])]
+        assert found[-1][1] == 6 * (2 + 3 + 3)
+
+    def test_the_append_gives_records_their_time_where_the_topic_says_so(
+        self, open_commits: Open
+    ) -> None:
+        one, two = open_commits(), open_commits()
+        create_topic(one, "t", 1, {"message.timestamp.type": "LogAppendTime"}, False)
+        create_topic(one, "u", 1, {}, False)
+        stamped, plain = produce(one, [sent(one, 0, 2), sent(one, topic="u")])
+        assert isinstance(stamped, Produced)
+        assert isinstance(plain, Produced)
+        assert plain.append_time_ms == -1
+        ((_, record),) = one.records(one.position - 1, one.position)
+        assert stamped.append_time_ms == record.time_ms
+        (again,) = produce(two, [sent(two, 0, 2)])
+        assert again == replace(stamped, is_replay=True)
 
     def test_what_must_be_durable_is(self, open_commits: Open) -> None:
         one = open_commits()

@@ -49,7 +49,7 @@ RECORDS = [
 def test_an_entry_comes_back_as_it_was(record) -> None:  # type: ignore[no-untyped-def]
     entry = Entry(
         id="a" * 32, prev="b" * 32, record=record, extents=((T0, INLINE), (T0, STAGED)), seen=2,
-        before=1, keys={"": KEY, "o": KEY}, producers=(ProducerBatch(1, 0, 2, 5, 8, 99),),
+        before=1, keys={"": KEY, "o": KEY}, producers={T0: (ProducerBatch(1, 0, 2, 5, 8, 99),)},
     )  # fmt: skip
     raw = encode(17, entry, b"inline")
     found = decode(raw, number=17, path="p")

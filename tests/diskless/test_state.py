@@ -183,7 +183,7 @@ def test_producers_are_known_by_their_sequences(log: Folding) -> None:
     batch = ProducerBatch(7, 0, 0, 0, 2, 1)
     log.add(
         AppendRecord(ends={T0: OffsetRange(0, 3)}, idempotent=True), extents=((T0, extent),),
-        producers=(batch,),
+        producers={T0: (batch,)},
     )  # fmt: skip
     from sparklog.diskless.state import producer_table
 

@@ -172,8 +172,8 @@ def test_an_older_state_is_taken_for_one_that_is_not_good(
     if how == "other history":
         bad = encode_state(replace(decode_state(raw, path="p"), entry_id="another"))
     elif how == "newer fold":
-        monkeypatch.setattr(state_objects, "FOLD_VERSION", 2)
-        bad = encode_state(decode_state(raw.replace(b'"fold": 1', b'"fold": 2'), path="p"))
+        monkeypatch.setattr(state_objects, "FOLD_VERSION", 99)
+        bad = encode_state(decode_state(raw.replace(b'"fold": 2', b'"fold": 99'), path="p"))
         monkeypatch.undo()
     elif how == "no entry":
         newest = state_name("log", 999)

@@ -20,7 +20,12 @@ from sparklog.format.checkpoint_files import format_partition_metadata
 from sparklog.format.names import PARTITION_METADATA
 from sparklog.format.scan import rebase, rebase_headers, scan, stamp
 from sparklog.fs import File, FileSystem
-from sparklog.log.producer_state import EXPIRATION_MS, ProducerState, has_producers
+from sparklog.log.producer_state import (
+    EXPIRATION_MS,
+    ProducerAppends,
+    ProducerState,
+    has_producers,
+)
 from sparklog.logdir.partition.leader_epochs import LeaderEpochFileCache, create_epochs
 from sparklog.logdir.partition.producer_state_manager import ProducerStateManager
 from sparklog.logdir.partition.rolling import entry_limits, fit
@@ -198,12 +203,12 @@ class PartitionLog:
 
         The offsets in `data` may count from anywhere (0, or on from the piece before); a writable
         buffer is patched in place, which a second try doesn't mind, others are copied. Rolls
-        between batches where Kafka would. Producers are not judged here: that is `check_producer`.
+        between batches where Kafka would. Producers are not judged here: see `producer_appends`.
         `append_time_ms` becomes the time of all records (message.timestamp.type=LogAppendTime).
         Raises: InvalidRequestError: `data` is something else. RecordTooLargeError: a batch
         exceeds segment.bytes. Nothing is written in either case.
         """
-        table = self._scanned(data, "data to append")
+        table = self.scanned(data)
         active = self._active
         if not len(table):
             return active.end, active.end
@@ -234,7 +239,9 @@ class PartitionLog:
             at += count
         return first, self._active.end
 
-    def _scanned(self, data: Buffer, what: str) -> Table:
+    def scanned(self, data: Buffer) -> Table:
+        """Return the batches of what is to be appended; raises as `append`. No CRC is looked at."""
+        what = "data to append"
         found = scan(data, path=what, check_crc=False)
         return checked(found, len(data), what=what, batch_bytes_max=self.config.roll_bytes)
 
@@ -254,14 +261,9 @@ class PartitionLog:
             active.add_aborted(aborted)
             self._unflushed.names = True
 
-    def check_producer(self, data: Buffer) -> tuple[int, int] | None:
-        """Judge an idempotent producer's append before it is written.
-
-        Returns the old (first, end) if it was written before, None if it may be written.
-        Raises: FencedError, OutOfOrderSequenceError, InvalidRequestError (open transaction).
-        """
-        table = self._scanned(data, "data to append")
-        return self.producers.check(table, where=self.path) if has_producers(table) else None
+    def producer_appends(self) -> ProducerAppends:
+        """Return what judges idempotent producers' appends to the end, before they are written."""
+        return ProducerAppends(lambda: self.producers, self.end_offset, self.path)
 
     def adopt(
         self,

@@ -1,0 +1,262 @@
+"""What a client sent as records for one partition: checked as a broker would, made a chunk.
+
+Nothing of it is believed: sizes, counts and the CRC, whether the records come out of their codec
+and parse to the last byte, keys and times by the topic's config. One pass over the records, in
+native code.
+Source: ProduceRequest.validateRecords, UnifiedLog.append, LogValidator (Kafka 4.1).
+
+Stricter than a broker, where what it takes in would be of no use to readers: the offsets in a batch
+count from 0 without gaps (a broker doesn't look at those of uncompressed ones), a client sets no
+delete horizon, and so much comes out of a codec at most (`PLAIN_BYTES_MAX`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from sparklog.common import TopicPartition
+from sparklog.config import TopicConfig
+from sparklog.configdef import LONG_MAX, LONG_MIN
+from sparklog.errors import DataCorruptionError, InvalidRequestError, RecordTooLargeError
+from sparklog.format.batch import (
+    BATCH_PREFIX,
+    CODEC_MASK,
+    CRC_START,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_END,
+    TRANSACTIONAL,
+    BatchHeader,
+    unpack_header,
+)
+from sparklog.format.compression import Codec, OversizeError, compress, decompress
+from sparklog.format.parser import FAULTS, PARSED, Parser
+from sparklog.storage.commits import Chunk
+from sparklog.storage.staging import Framing
+
+PLAIN_BYTES_MAX: Final = 128 << 20
+"""Bytes that the records of a compressed batch may have: what one check takes of memory."""
+RECORD_FAULTS_MAX: Final = 1000
+"""So many records of a batch are named when it is refused."""
+_NO_TIMESTAMP: Final = -1
+_NONE: Final[NDArray[np.int64]] = np.empty(0, np.int64)
+
+
+class Fault(Enum):
+    """Why a batch is refused, as far as clients react to it differently."""
+
+    CORRUPT = auto()
+    INVALID_RECORD = auto()
+    INVALID_TIMESTAMP = auto()
+    UNSUPPORTED_CODEC = auto()
+    TRANSACTIONAL = auto()
+
+
+class RecordFault(NamedTuple):
+    """What is wrong with a record; `number`: its place in the batch, from 0."""
+
+    number: int
+    why: str
+
+
+class RefusedBatchError(InvalidRequestError):
+    """A client's batch isn't taken; the same one never will be. `records`: which ones, if any."""
+
+    def __init__(self, message: str, *, fault: Fault, records: Sequence[RecordFault] = ()) -> None:
+        super().__init__(message)
+        self.fault, self.records = fault, tuple(records)
+
+
+def check_form(data: memoryview, *, zstd: bool = True) -> BatchHeader:
+    """Check what needs no topic: that it is one whole batch v2 of plain records, as it says.
+
+    Args: zstd: whether the client's version of Produce knows zstd (7 and newer).
+    Raises: RefusedBatchError. Cost: none of the records is looked at.
+    """
+    if len(data) <= MAGIC_END:
+        raise _refused("there is no record batch: a produce request has one for each partition")
+    _, length, _, magic = BATCH_PREFIX.unpack_from(data, 0)
+    if magic != MAGIC:
+        raise _refused(f"it is a batch of magic {magic}: a produce request has magic 2")
+    if length < HEADER_SIZE - LOG_OVERHEAD:
+        raise _refused(f"batch length {length} is below that of a header", Fault.CORRUPT)
+    if length != len(data) - LOG_OVERHEAD:
+        raise _refused(
+            f"a batch of {length + LOG_OVERHEAD} bytes in {len(data)}: a produce request has one "
+            "whole batch for each partition"
+        )
+    header = unpack_header(data, 0)
+    codec = header.attributes & CODEC_MASK
+    if codec > max(Codec):
+        raise _refused(f"codec {codec} is unknown", Fault.UNSUPPORTED_CODEC)
+    if codec == Codec.ZSTD and not zstd:
+        raise _refused("zstd needs Produce 7 or newer", Fault.UNSUPPORTED_CODEC)
+    if header.attributes & TRANSACTIONAL:
+        raise _refused(
+            "this log takes no transactions: produce without transactional.id",
+            Fault.TRANSACTIONAL,
+        )
+    return header
+
+
+def chunk_of(
+    data: memoryview,
+    key: TopicPartition,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    topic_id: str = "",
+    zstd: bool = True,
+) -> Chunk:
+    """Return a client's batch as a chunk that may be committed to a topic of this config.
+
+    It is `data` itself where it can stay as it is. A largest timestamp that the header has wrong is
+    mended, another codec than the topic's compression.type replaced, as a broker does.
+    Raises: RefusedBatchError, RecordTooLargeError.
+    Memory: `PLAIN_BYTES_MAX`, if it is compressed. Cost: a pass over the records, plain ones.
+    """  # fmt: skip
+    header = check_form(data, zstd=zstd)
+    _check_size(header.size, key, config)
+    crc = crc32c(data[CRC_START:])
+    if crc != header.crc:
+        reason = f"{key}: the batch is damaged: its CRC is {crc}, its header says {header.crc}"
+        raise _refused(reason, Fault.CORRUPT)
+    _check_header(header, key)
+    records = _plain(data, header, key)
+    parser = _checked(records, header, key, config, now_ms)
+    highest = parser.highest
+    codec, level = Framing(codec=header.codec).compression(config)
+    if codec != header.codec:
+        data = _packed(header, records, codec, level, highest)
+        _check_size(len(data), key, config)
+    elif highest != header.max_timestamp:
+        data = _sealed(replace(header, max_timestamp=highest), data[HEADER_SIZE:])
+    return Chunk(
+        topic=key.topic, partition=key.partition, data=data, size_bytes=len(data),
+        records=header.count, min_timestamp=parser.lowest, max_timestamp=highest,
+        idempotent=header.producer_id >= 0, topic_id=topic_id,
+    )  # fmt: skip
+
+
+def _check_size(size: int, key: TopicPartition, config: TopicConfig) -> None:
+    limit = min(config.max_message_bytes, config.roll_bytes)
+    if size > limit:
+        name = "max.message.bytes" if limit == config.max_message_bytes else "segment.bytes"
+        error = RecordTooLargeError(
+            f"{key}: a record batch of {size} bytes exceeds the topic's {name}={limit}; raise "
+            "that, or make the batches smaller"
+        )
+        error.size_bytes = size
+        raise error
+
+
+def _check_header(header: BatchHeader, key: TopicPartition) -> None:
+    """Source: LogValidator.validateBatch, UnifiedLog.analyzeAndValidateRecords."""
+    reason = None
+    if header.base_offset != 0:
+        reason = f"its base offset is {header.base_offset}, not 0"
+    elif header.count <= 0 or header.count != header.last_offset_delta + 1:
+        reason = f"{header.count} records up to offset delta {header.last_offset_delta} can't be"
+    elif header.is_control:
+        reason = "clients don't write control records"
+    elif header.attributes & DELETE_HORIZON:
+        reason = "clients don't set a delete horizon"
+    elif header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        reason = (
+            f"producer {header.producer_id} sent sequence {header.base_sequence} of epoch "
+            f"{header.producer_epoch}"
+        )
+    if reason is not None:
+        raise _refused(f"{key}: the batch is invalid: {reason}")
+    if header.attributes & LOG_APPEND_TIME:
+        raise _refused(
+            f"{key}: the batch says LogAppendTime, which is not for producers to say",
+            Fault.INVALID_TIMESTAMP,
+        )
+
+
+def _plain(data: memoryview, header: BatchHeader, key: TopicPartition) -> memoryview:
+    """Return the records out of their codec."""
+    try:
+        records = decompress(
+            header.codec, data[HEADER_SIZE:], path=str(key), position=HEADER_SIZE,
+            limit=PLAIN_BYTES_MAX,
+        )  # fmt: skip
+    except OversizeError as error:
+        raise RecordTooLargeError(f"{error.reason}; make the batches smaller") from None
+    except DataCorruptionError as error:
+        raise _refused(f"{key}: the batch is invalid: {error.reason}") from None
+    return memoryview(records)
+
+
+def _checked(
+    records: memoryview, header: BatchHeader, key: TopicPartition, config: TopicConfig, now_ms: int
+) -> Parser:
+    """Parse the records to the last byte; what is returned knows their times."""
+    low, high = LONG_MIN, LONG_MAX
+    if not config.log_append_time:
+        low = max(now_ms - config.message_timestamp_before_max_ms, LONG_MIN)
+        high = min(now_ms + config.message_timestamp_after_max_ms, LONG_MAX)
+    parser = Parser(0, 0, 0)
+    given = (records, 0, len(records), header.count, header.base_timestamp, low, high)
+    status = parser.survey(*given, config.compact, _NONE.data)
+    if status != PARSED:
+        raise _refused(f"{key}: the batch is invalid at byte {parser.fault_at}: {FAULTS[status]}")
+    if parser.refused:
+        bad = np.empty(min(parser.refused, RECORD_FAULTS_MAX), np.int64)
+        parser.survey(*given, config.compact, bad.data)
+        raise _refused_records(bad.tolist(), parser.refused, key, low, high)
+    return parser
+
+
+def _refused_records(
+    bad: list[int], count: int, key: TopicPartition, low: int, high: int
+) -> RefusedBatchError:
+    """Source: LogValidator.processRecordErrors."""
+    no_key = f"Compacted topic cannot accept message without key in topic partition {key}"
+    late = f"Timestamp is out of range. The timestamp should be within [{low}, {high}]"
+    records = [RecordFault(n, late) if n >= 0 else RecordFault(-1 - n, no_key) for n in bad]
+    if any(n >= 0 for n in bad):
+        fault, why = Fault.INVALID_TIMESTAMP, "have a timestamp out of the topic's range"
+    else:
+        fault, why = Fault.INVALID_RECORD, "have no key, and the topic is compacted"
+    return RefusedBatchError(
+        f"{key}: {count} records of the batch {why}; the first is number {records[0].number}: "
+        f"{records[0].why}",
+        fault=fault,
+        records=records,
+    )
+
+
+def _packed(
+    header: BatchHeader, records: memoryview, codec: Codec, level: int | None, highest: int
+) -> memoryview:
+    """Return the batch under the topic's codec; its records stay as they are."""
+    packed = compress(codec, records, level)
+    return _sealed(
+        replace(
+            header,
+            length=HEADER_SIZE - LOG_OVERHEAD + len(packed),
+            attributes=header.attributes & ~CODEC_MASK | codec,
+            max_timestamp=highest,
+        ),
+        packed,
+    )
+
+
+def _sealed(header: BatchHeader, records: bytes | memoryview) -> memoryview:
+    head = header.pack()
+    crc = crc32c(records, crc32c(head[CRC_START:]))
+    return memoryview(bytearray().join((header.pack(crc), records)))
+
+
+def _refused(reason: str, fault: Fault = Fault.INVALID_RECORD) -> RefusedBatchError:
+    return RefusedBatchError(reason, fault=fault)

@@ -1,0 +1,241 @@
+"""Many clients' batches in one commit: each is judged by itself, the good ones go in together.
+
+A commit costs what it costs, however much is in it (an fsync or three; a PUT), so what comes while
+one is on its way goes into the next. A batch that is refused takes no other one with it, and one
+that was appended before (an idempotent producer's retry) is answered with its old offsets.
+Source of what is answered: UnifiedLog.append, ProducerAppendInfo (Kafka 4.1).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from sparklog.clock import monotonic_ms
+from sparklog.common import TopicPartition
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    SparklogError,
+    StorageUnavailableError,
+    TopicReplacedError,
+)
+from sparklog.format.scan import rebase
+from sparklog.log.commit import check_known
+from sparklog.log.topic_names import refuse_brokers_own
+from sparklog.storage.commits import AppendedBefore, Change, Chunk, CommitLog, change
+from sparklog.storage.ledger_records import AppendRecord
+from sparklog.storage.log_state import LogState
+
+_NO_TIMESTAMP: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """A batch that is in the log: at offsets [first, end).
+
+    `append_time_ms`: what its records have as timestamp, if the topic has LogAppendTime; else -1.
+    `log_start`: of the partition. `is_replay`: it was there before.
+    """
+
+    first: int
+    end: int
+    append_time_ms: int
+    log_start: int
+    is_replay: bool = False
+
+
+Outcome: TypeAlias = Produced | SparklogError
+
+
+def produce(commits: CommitLog, batches: Sequence[Chunk], *, app: str = "") -> list[Outcome]:
+    """Commit clients' batches; returns what became of each, in their order. Raises nothing of them.
+
+    Args:
+        batches: chunks of one batch each, in memory, checked (`client_batches`). Of one partition
+            they are appended in this order.
+        app: who wrote, for the ledger.
+
+    Returns: for each where it lies, or why it doesn't. FencedError, OutOfOrderSequenceError: of
+        its producer. UnknownTopicError, TopicReplacedError. DataCorruptionError: its partition is
+        offline. StorageUnavailableError: as after any failed commit nothing of it was written;
+        CommitUnknownError: nobody knows, and the retry of an idempotent producer finds out.
+    Raises: LogReplacedError, LogLockedError: nothing was committed, of any.
+    Cost: one commit; none where nothing is to be written.
+    """
+    outcomes: dict[int, Outcome] = {}
+    _commit(commits, [*enumerate(batches)], outcomes, app)
+    return [outcomes[number] for number in range(len(batches))]
+
+
+Numbered: TypeAlias = tuple[int, Chunk]
+
+
+def _commit(
+    commits: CommitLog, batches: Sequence[Numbered], outcomes: dict[int, Outcome], app: str
+) -> None:
+    """Commit batches together, or by partition where together they can't be."""
+    try:
+        with commits.meters.committing():
+            _Attempt(commits, batches, app).run(outcomes)
+    except (InvalidRequestError, DataCorruptionError) as error:
+        # Of one of the partitions alone: its files are damaged, or its config was changed.
+        parts = _by_partition(batches)
+        if len(parts) == 1:
+            outcomes |= {number: error for number, _ in batches}
+            return
+        for part in parts:
+            _commit(commits, part, outcomes, app)
+    except StorageUnavailableError as error:
+        outcomes |= {number: error for number, _ in batches}
+
+
+def _by_partition(batches: Sequence[Numbered]) -> list[list[Numbered]]:
+    found: dict[TopicPartition, list[Numbered]] = {}
+    for number, chunk in batches:
+        found.setdefault(chunk.key, []).append((number, chunk))
+    return list(found.values())
+
+
+class _Attempt:
+    """One commit of some batches, however often it has to be decided."""
+
+    def __init__(self, commits: CommitLog, batches: Sequence[Numbered], app: str) -> None:
+        self._commits, self._batches, self._app = commits, batches, app
+        self._asked_ms, self._asked_at = commits.clock(), commits.position
+        self._outcomes: dict[int, Outcome] = {}
+        self._good: list[Numbered] = []
+        self._joined: tuple[Chunk, ...] = ()
+
+    def run(self, outcomes: dict[int, Outcome]) -> None:
+        """Carry it out; what became of each batch goes to `outcomes`."""
+        began_ms, commits = monotonic_ms(), self._commits
+        written = change(commits, self._decide)
+        if written is not None:
+            assert isinstance(written, AppendRecord)
+            commits.discard(self._joined)
+            commits.meters.committed(began_ms, (chunk.size_bytes for chunk in self._joined))
+            self._note_stamps(written)
+        elif any(isinstance(found, Produced) for found in self._outcomes.values()):
+            commits.meters.replayed()
+        outcomes |= self._outcomes
+
+    def _decide(self, state: LogState) -> Change | None:
+        """Judge all; returns what is to be written of it."""
+        commits = self._commits
+        if commits.sync:
+            commits.make_durable()  # "appended already" must mean durable
+        self._outcomes = {}
+        found = self._with_room(self._known(state))
+        judged = commits.judge([chunk for _, chunk in found])
+        ends: dict[TopicPartition, int] = {}
+        good = []
+        for (number, chunk), verdict in zip(found, judged, strict=True):
+            if isinstance(verdict, SparklogError):
+                self._outcomes[number] = verdict
+                continue
+            if verdict is None:
+                first = ends.get(chunk.key, state.ends[chunk.key])
+                ends[chunk.key] = first + chunk.records
+                good.append((number, chunk))
+                verdict = AppendedBefore(first, first + chunk.records, _NO_TIMESTAMP)
+                self._outcomes[number] = _produced(state, chunk, verdict, is_replay=False)
+            else:
+                self._outcomes[number] = _produced(state, chunk, verdict, is_replay=True)
+        if not good:
+            return None
+        if good != self._good:  # decided again, the same chunks needn't be staged again
+            self._good, self._joined = good, joined([chunk for _, chunk in good])
+        record = AppendRecord(
+            ends={},
+            app=self._app,
+            size_bytes=sum(chunk.size_bytes for chunk in self._joined),
+            idempotent=any(chunk.idempotent for chunk in self._joined),
+            stamped=any(state.topics[c.topic].parsed().log_append_time for c in self._joined),
+        )
+        return Change(
+            record=record, chunks=self._joined, asked_ms=self._asked_ms, asked_at=self._asked_at
+        )
+
+    def _known(self, state: LogState) -> list[Numbered]:
+        """Refuse what no log in this state takes; returns the others."""
+        found = []
+        for number, chunk in self._batches:
+            try:
+                refuse_brokers_own(chunk.topic)
+                check_known(self._commits, chunk.key)
+                _check_topic(state, chunk, self._commits.home)
+                found.append((number, chunk))
+            except SparklogError as error:
+                self._outcomes[number] = error
+        return found
+
+    def _with_room(self, batches: list[Numbered]) -> list[Numbered]:
+        """Refuse what the home can't take now; returns the others."""
+        commits = self._commits
+        try:
+            commits.check([chunk for _, chunk in batches])
+            return batches
+        except SparklogError as error:
+            together = error
+        found = []
+        for part in _by_partition(batches):
+            try:
+                commits.check([chunk for _, chunk in part])
+                found += part
+            except SparklogError as error:
+                self._outcomes |= {number: error for number, _ in part}
+        if len(found) == len(batches):  # each would fit, but not all: the next try may be smaller
+            self._outcomes |= {number: together for number, _ in found}
+            return []
+        return sorted(found, key=lambda each: each[0])
+
+    def _note_stamps(self, written: AppendRecord) -> None:
+        """Say when the records were appended, where that is what they have as their time."""
+        if not written.stamped:
+            return
+        topics = self._commits.state.topics
+        for number, chunk in self._good:
+            topic, outcome = topics.get(chunk.topic), self._outcomes[number]
+            if topic is not None and topic.parsed().log_append_time:
+                assert isinstance(outcome, Produced)
+                self._outcomes[number] = replace(outcome, append_time_ms=written.time_ms)
+
+
+def _produced(state: LogState, chunk: Chunk, where: AppendedBefore, *, is_replay: bool) -> Produced:
+    is_stamped = is_replay and state.topics[chunk.topic].parsed().log_append_time
+    stamp_ms = where.timestamp if is_stamped else _NO_TIMESTAMP
+    start = state.starts.get(chunk.key, 0)
+    return Produced(where.first, where.end, stamp_ms, start, is_replay)
+
+
+def _check_topic(state: LogState, chunk: Chunk, home: str) -> None:
+    if chunk.topic_id not in ("", state.topics[chunk.topic].id):
+        raise TopicReplacedError(
+            f"topic {chunk.topic} of {home} was deleted and made again since this batch was sent "
+            "to it; nothing of it was committed"
+        )
+
+
+def joined(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
+    """Return one chunk for each partition, of all its chunks in memory, in their order."""
+    found: dict[TopicPartition, list[Chunk]] = {}
+    for chunk in chunks:
+        found.setdefault(chunk.key, []).append(chunk)
+    return tuple(some[0] if len(some) == 1 else _one(some) for some in found.values())
+
+
+def _one(chunks: Sequence[Chunk]) -> Chunk:
+    whole = bytearray().join(chunk.data or b"" for chunk in chunks)
+    view, at, base = memoryview(whole), 0, 0
+    for chunk in chunks:
+        rebase(view[at : at + chunk.size_bytes], base, 0)
+        at, base = at + chunk.size_bytes, base + chunk.records
+    return replace(
+        chunks[0],
+        data=view,
+        size_bytes=len(whole),
+        records=base,
+        min_timestamp=min(chunk.min_timestamp for chunk in chunks),
+        max_timestamp=max(chunk.max_timestamp for chunk in chunks),
+        idempotent=any(chunk.idempotent for chunk in chunks),
+    )
