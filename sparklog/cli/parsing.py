@@ -43,6 +43,17 @@ def parse_properties(given: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
+def key_values(given: Sequence[str], option: str) -> dict[str, str]:
+    """Return KEY=VALUE texts, one a text, as a dict. Raises click.BadParameter."""
+    found: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{text!r}: want key=value", param_hint=f"'{option}'")
+        found[key.strip()] = value.strip()
+    return found
+
+
 def _is_list(text: str) -> bool:
     """Whether several pairs were given at once, a=1,b=2, as Kafka's tools take them."""
     return text.count("=") > 1 and all("=" in pair for pair in text.split(","))

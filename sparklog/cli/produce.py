@@ -120,9 +120,7 @@ def _end(done: Produced, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _check(
-    path: str, topic: str, partition: int | None, create: int | None, reach: Reach
-) -> None:
+def _check(path: str, topic: str, partition: int | None, create: int | None, reach: Reach) -> None:
     """Raise InvalidRequestError before any input is read, and before anything is made."""
     known = None
     if create is not None:
@@ -131,9 +129,7 @@ def _check(
             with to_read(path, reach) as log:
                 known = log.topics().get(topic)
     else:
-        with to_read(
-            path, reach, archives=False, cure="--create PARTITIONS makes one"
-        ) as log:
+        with to_read(path, reach, archives=False, cure="--create PARTITIONS makes one") as log:
             try:
                 known = log.topic(topic)
             except UnknownTopicError as error:

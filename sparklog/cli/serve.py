@@ -3,15 +3,16 @@
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from sparklog.cli.open_log import check_directories, to_change, to_read
+from sparklog.cli.kafka_server import KafkaServer, KafkaServing
+from sparklog.cli.open_log import check_directories
 from sparklog.cli.output import print_json
+from sparklog.cli.parsing import key_values
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import Reach, parse_storage_options, storage_option
 from sparklog.service import Service
@@ -21,6 +22,8 @@ from sparklog.tools.report.build import make_report
 from sparklog.tools.report.live import LiveReport, parse_address
 from sparklog.tools.report.model import LogReport
 from sparklog.tools.report.segments import Memory
+
+_LOOK_S: Final = 1.0
 
 
 @click.command(cls=Command)
@@ -96,17 +99,17 @@ def serve(
     Several may run; one at a time does the work, the others stand by. With --kafka, Kafka's
     clients are served, too.
     """
-    known = _read(options)
+    known = key_values(options, "--option")
     given = parse_storage_options(storage_options)
     _, log_options = ServiceOptions.parse(known)
     if keyring is not None:
         log_options |= {"remote.keyring": keyring}
     reach = Reach(given, log_options)
-    endpoint = _Kafka.of(path, kafka, kafka_options, reach, read_only=read_only)
-    if endpoint is not None and (once or dry_run):
+    serving = KafkaServing.of(path, reach, kafka, kafka_options, read_only=read_only)
+    if serving is not None and (once or dry_run):
         raise click.UsageError("--kafka is served until it is stopped: leave out --once, --dry-run")
-    if endpoint is not None and read_only:
-        return _serve_only(endpoint, path, as_json=as_json)
+    if serving is not None and read_only:
+        return _serve_only(serving, as_json=as_json)
     check_directories(path)
     live = None if address is None else parse_address(address)
     if live is not None and (once or dry_run):
@@ -136,76 +139,36 @@ def serve(
         stop_signal() as stop,
         service,
         _showing(path, live, given, keyring) as url,
-        _serving_kafka(endpoint) as servers,
+        _serving_kafka(serving) as server,
     ):
-        urls = {"metrics": service.metrics_url, "ui": url, "kafka": servers}
+        urls = {"metrics": service.metrics_url, "ui": url}
+        if server is not None:
+            urls["kafka"] = server.bootstrap_servers
         _tell("serving", path, as_json=as_json, **{name: at for name, at in urls.items() if at})
-        stop.wait()
+        while not stop.wait(_LOOK_S):
+            if server is not None:
+                server.look()
     _tell("stopped", path, as_json=as_json)
     return EXIT_OK
-
-
-@dataclass(frozen=True, slots=True)
-class _Kafka:
-    """What is served to Kafka's clients, and where."""
-
-    path: str
-    reach: Reach
-    read_only: bool
-    host: str
-    port: int
-    options: Mapping[str, str]
-
-    @classmethod
-    def of(
-        cls,
-        path: str,
-        address: str | None,
-        options: Sequence[str],
-        reach: Reach,
-        *,
-        read_only: bool,
-    ) -> "_Kafka | None":
-        if address is None:
-            if options or read_only:
-                raise click.UsageError("--kafka-option and --read-only are for --kafka: give it")
-            return None
-        host, port = parse_address(address)
-        return cls(path, reach, read_only, host, port, _read(options))
 
 
 @contextlib.contextmanager
-def _serving_kafka(kafka: _Kafka | None) -> Iterator[str | None]:
-    """Serve Kafka's clients, if it is asked for; gives their bootstrap.servers."""
-    if kafka is None:
+def _serving_kafka(serving: KafkaServing | None) -> Iterator[KafkaServer | None]:
+    """Serve Kafka's clients, if it is asked for."""
+    if serving is None:
         yield None
         return
-    from sparklog.kafka import Endpoint
-
-    opened = to_read if kafka.read_only else to_change
-    with (
-        opened(kafka.path, reach=kafka.reach) as log,
-        Endpoint(log, host=kafka.host, port=kafka.port, options=kafka.options) as endpoint,
-    ):
-        yield endpoint.bootstrap_servers
+    with KafkaServer(serving) as server:
+        yield server
 
 
-def _serve_only(kafka: _Kafka, path: str, *, as_json: bool) -> int:
-    with stop_signal() as stop, _serving_kafka(kafka) as servers:
-        _tell("serving", path, as_json=as_json, kafka=str(servers))
-        stop.wait()
-    _tell("stopped", path, as_json=as_json)
+def _serve_only(serving: KafkaServing, *, as_json: bool) -> int:
+    with stop_signal() as stop, KafkaServer(serving) as server:
+        _tell("serving", serving.path, as_json=as_json, kafka=server.bootstrap_servers)
+        while not stop.wait(_LOOK_S):
+            server.look()
+    _tell("stopped", serving.path, as_json=as_json)
     return EXIT_OK
-
-
-def _read(options: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for option in options:
-        key, equals, value = option.partition("=")
-        if not equals or not key.strip():
-            raise click.BadParameter(f"{option!r}: want key=value", param_hint="'--option'")
-        found[key.strip()] = value.strip()
-    return found
 
 
 @contextlib.contextmanager

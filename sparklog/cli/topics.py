@@ -132,9 +132,7 @@ def create(
     """Make a topic; also the log at PATH, where there is nothing yet."""
     config = parse_configs(configs)
     check_creation(path, topic, config)
-    with sparklog.open(
-        path, "rw", storage_options=reach.storage, options=reach.options
-    ) as log:
+    with sparklog.open(path, "rw", storage_options=reach.storage, options=reach.options) as log:
         there = topic in log.topics()
         log.create_topic(topic, partitions, config, if_not_exists=if_not_exists)
         if as_json:

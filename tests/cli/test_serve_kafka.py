@@ -1,6 +1,8 @@
 """`sparklog serve --kafka`: by its command, as a process of its own."""
 
+import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,10 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 import sparklog
 from sparklog.cli.app import run
+from sparklog.clock import attempts
 
 
 @contextmanager
@@ -63,3 +67,21 @@ def test_no_log_is_made_where_none_is(tmp_path: Path) -> None:
     path.mkdir()
     assert run(["serve", str(path), "--kafka", "0", "--read-only"]) == 2
     assert list(path.iterdir()) == []
+
+
+def test_a_log_that_is_made_again_is_served_at_the_same_address(tmp_path: Path) -> None:
+    path = str(tmp_path / "log")
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("before")
+    with serving(path, "--kafka", "0", "--option", "log.initial.task.delay.ms=600000") as servers:
+        client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        assert set(client.list_topics(timeout=10).topics) == {"before"}
+        shutil.rmtree(path)
+        with sparklog.open(path, "rw") as log:
+            log.create_topic("after")
+        for _ in attempts(20_000, longest_ms=200):
+            with contextlib.suppress(KafkaException):
+                if set(client.list_topics(timeout=1).topics) == {"after"}:
+                    break
+        else:
+            pytest.fail("the new log isn't served")

@@ -1,0 +1,104 @@
+"""What `sparklog serve --kafka` runs: an endpoint, on the log that is at the path."""
+
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import click
+
+from sparklog.cli.open_log import to_change, to_read
+from sparklog.cli.parsing import key_values
+from sparklog.cli.storage import Reach
+from sparklog.errors import SparklogError
+from sparklog.kafka import Endpoint
+from sparklog.log.log import Log
+from sparklog.tools.report.live import parse_address
+
+_LOGGER = logging.getLogger("sparklog.kafka")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaServing:
+    """What is to be served, and where; `read_only`: nothing is written."""
+
+    path: str
+    reach: Reach
+    host: str
+    port: int
+    options: Mapping[str, str]
+    read_only: bool
+
+    @classmethod
+    def of(
+        cls,
+        path: str,
+        reach: Reach,
+        address: str | None,
+        options: Sequence[str],
+        *,
+        read_only: bool,
+    ) -> "KafkaServing | None":
+        """Return what a command line asks for; None if it doesn't. Raises: click.UsageError."""
+        if address is None:
+            if options or read_only:
+                raise click.UsageError("--kafka-option and --read-only are for --kafka: give it")
+            return None
+        host, port = parse_address(address)
+        return cls(path, reach, host, port, key_values(options, "--kafka-option"), read_only)
+
+
+class KafkaServer:
+    """A context manager; `bootstrap_servers` is what clients are given.
+
+    A log that is replaced (restored, deleted and made again) is opened anew, at the same address;
+    while there is none clients can't connect, and try again.
+    """
+
+    def __init__(self, serving: KafkaServing) -> None:
+        self._serving, self._port = serving, serving.port
+        self._opened = contextlib.ExitStack()
+        self._log: Log | None = None
+        self.bootstrap_servers = ""
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def look(self) -> None:
+        """Open the log anew if another one is at the path; called now and then. Cost: a stat."""
+        if self._log is not None and (self._log.home.lost or not self._log.home.is_current()):
+            _LOGGER.warning("%s was replaced: opening what is there now", self._serving.path)
+            self._close()
+        if self._log is None:
+            try:
+                self._open()
+            except SparklogError as error:
+                _LOGGER.warning("%s can't be served, trying again: %s", self._serving.path, error)
+
+    def _open(self) -> None:
+        serving = self._serving
+        opened = to_read if serving.read_only else to_change
+        with contextlib.ExitStack() as stack:
+            log = stack.enter_context(opened(serving.path, reach=serving.reach))
+            endpoint = stack.enter_context(
+                Endpoint(log, host=serving.host, port=self._port, options=serving.options)
+            )
+            self._opened = stack.pop_all()
+        self._log, self._port = log, endpoint.port
+        self.bootstrap_servers = endpoint.bootstrap_servers
+
+    def _close(self) -> None:
+        self._log = None
+        with contextlib.suppress(SparklogError):  # of a log that is gone
+            self._opened.close()
