@@ -126,15 +126,7 @@ def serve(
         metrics_address=metrics_address,
     )
     if once or dry_run:
-        try:
-            report = service.run_once(dry_run=dry_run)
-        finally:
-            service.close()
-        if as_json:
-            print_json(report.to_dict())
-        else:
-            click.echo(str(report))
-        return EXIT_FAILED if report.errors or report.standing_by else EXIT_OK
+        return _run_once(service, dry_run=dry_run, as_json=as_json)
     with (
         stop_signal() as stop,
         service,
@@ -150,6 +142,18 @@ def serve(
                 server.look()
     _tell("stopped", path, as_json=as_json)
     return EXIT_OK
+
+
+def _run_once(service: Service, *, dry_run: bool, as_json: bool) -> int:
+    try:
+        report = service.run_once(dry_run=dry_run)
+    finally:
+        service.close()
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        click.echo(str(report))
+    return EXIT_FAILED if report.errors or report.standing_by else EXIT_OK
 
 
 @contextlib.contextmanager
