@@ -11,6 +11,8 @@
 - `topic_admin`, `record_deletion`: topics made, deleted, grown, cut; `configs`, `topic_configs`;
   `changes`: how long a client waits for one; `refusals`: why there is none
 - `log_dirs`; `replicas`: elections and reassignments; `producer_states`
+- `partition_memory`: leader epochs and last stable offsets, for as long as they hold
+- `offset_listing`: ListOffsets, OffsetForLeaderEpoch
 - `listeners`: where it may listen; `tls`; `sasl`, `users`, `credentials`: who may connect; `quotas`
 
 It is served on one thread, and a few more read and write the log. How it fits in: docs/kafka.md.

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from sparklog.clock import Clock
 from sparklog.kafka.options import EndpointOptions
+from sparklog.kafka.partition_memory import PartitionMemory
 from sparklog.kafka.partitions import Partitions
 from sparklog.log.log import Log
 
@@ -32,6 +33,7 @@ class Broker:
     loop: asyncio.AbstractEventLoop
     pool: ThreadPoolExecutor
     partitions: Partitions
+    memory: PartitionMemory
 
     @property
     def node_id(self) -> int:

@@ -18,6 +18,7 @@ from sparklog.kafka import (
     configs,
     log_dirs,
     metadata,
+    offset_listing,
     producer_states,
     record_deletion,
     replicas,
@@ -29,6 +30,7 @@ from sparklog.kafka.broker import Broker
 from sparklog.kafka.connection import Connection
 from sparklog.kafka.messages import Api
 from sparklog.kafka.options import EndpointOptions
+from sparklog.kafka.partition_memory import PartitionMemory
 from sparklog.kafka.partitions import Partitions
 from sparklog.log.log import Log
 from sparklog.logdir.ledger import LEDGER_TOPIC
@@ -42,6 +44,7 @@ _AREAS: Final[tuple[Callable[[Broker], dict[Api, Served]], ...]] = (
     topic_partitions.apis,
     replicas.apis,
     producer_states.apis,
+    offset_listing.apis,
 )
 """What says what is served, an area each."""
 _BACKLOG: Final = 512
@@ -84,7 +87,7 @@ class Endpoint:
         self._broker = Broker(
             log=log, options=self.options, clock=clock, cluster_id=cluster_id_of(log),
             host=self.host, port=self.port, is_writable=is_writable(log), loop=self._loop,
-            pool=self._pool, partitions=self._partitions,
+            pool=self._pool, partitions=self._partitions, memory=PartitionMemory(log.view),
         )  # fmt: skip
         self.served: Mapping[Api, Served] = self._serve_all()
         self.versions: Mapping[int, tuple[int, int]] = {

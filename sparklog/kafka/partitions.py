@@ -212,6 +212,12 @@ class Partitions:
             self._thread.join()
 
 
+def known_partition(topics: Mapping[str, TopicInfo], key: TopicPartition) -> bool:
+    """Tell whether a partition is among `topics`."""
+    info = topics.get(key.topic)
+    return info is not None and key.partition in info.dirs
+
+
 def _spans(view: View, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
     """Return the spans of those that are there."""
     try:
