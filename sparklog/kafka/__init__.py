@@ -10,7 +10,8 @@
 - `metadata`: ApiVersions, Metadata, DescribeCluster; `topic_partitions`
 - `topic_admin`, `record_deletion`: topics made, deleted, grown, cut; `configs`, `topic_configs`;
   `changes`: how long a client waits for one; `refusals`: why there is none
-- `log_dirs`; `replicas`: elections and reassignments; `producer_states`
+- `log_dirs`; `replicas`: elections and reassignments; `producer_states`; `absences`: what a
+  cluster has and a log hasn't
 - `partition_memory`: leader epochs and last stable offsets, for as long as they hold
 - `offset_listing`: ListOffsets, OffsetForLeaderEpoch
 - `listeners`: where it may listen; `tls`; `sasl`, `users`, `credentials`: who may connect; `quotas`

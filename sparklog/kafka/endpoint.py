@@ -15,6 +15,7 @@ from sparklog.clock import Clock, system_clock
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.kafka import (
+    absences,
     configs,
     log_dirs,
     metadata,
@@ -45,6 +46,7 @@ _AREAS: Final[tuple[Callable[[Broker], dict[Api, Served]], ...]] = (
     replicas.apis,
     producer_states.apis,
     offset_listing.apis,
+    absences.apis,
 )
 """What says what is served, an area each."""
 _BACKLOG: Final = 512

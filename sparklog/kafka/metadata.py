@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
+from sparklog.format.names import KAFKA_INTERNAL
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.error_codes import error_code
 from sparklog.kafka.messages import Api, ErrorCode, Request
+from sparklog.kafka.topic_admin import TopicAdmin
 from sparklog.kafka.topic_ids import uuid_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.storage.view import TopicInfo
@@ -48,6 +50,7 @@ class Metadata:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._topic_admin = TopicAdmin.of(broker)
         self._epochs: dict[str, tuple[Any, dict[int, int]]] = {}
 
     async def metadata(self, request: Request) -> Response:
@@ -56,11 +59,14 @@ class Metadata:
         everything = asked is None or (request.version == 0 and not asked)
         broker = self._broker
         try:
-            topics = await broker.partitions.topics()
+            topics = await broker.partitions.topics(max_age_ms=broker.log.view.poll_ms)
+            refused = await self._auto_create(request, topics)
+            if refused is not None:
+                topics = await broker.partitions.topics(max_age_ms=0)
             found = [info for _, info in sorted(topics.items())] if everything else []
             described = [await self._topic(info) for info in found]
             if not everything:
-                described = [await self._asked(each, topics) for each in asked]
+                described = [await self._asked(each, topics, refused or {}) for each in asked]
         except Exception as error:  # noqa: BLE001 - the client is told, by a code
             code = error_code(error)
             described = [] if everything else [_unknown(each, code) for each in asked]
@@ -87,7 +93,29 @@ class Metadata:
             "cluster_authorized_operations": NOT_ASKED,
         }
 
-    async def _asked(self, asked: Any, topics: Mapping[str, TopicInfo]) -> dict[str, Any]:
+    async def _auto_create(
+        self, request: Request, topics: Mapping[str, TopicInfo]
+    ) -> dict[str, ErrorCode] | None:
+        """Make the topics that are asked for by name and missing, where that is wanted.
+
+        Returns {name: why it isn't there}; None: there was nothing to make.
+        """
+        broker, body = self._broker, request.body
+        if not (broker.options.auto_create_topics_enable and broker.is_writable):
+            return None
+        if not getattr(body, "allow_auto_topic_creation", True):
+            return None
+        names = [each.name for each in body.topics or ()]
+        missing = [name for name in names if name is not None and name not in topics]
+        if not missing:
+            return None
+        refused = await broker.run(self._topic_admin.auto_create, missing)
+        broker.partitions.changed()
+        return refused
+
+    async def _asked(
+        self, asked: Any, topics: Mapping[str, TopicInfo], refused: Mapping[str, ErrorCode]
+    ) -> dict[str, Any]:
         topic_id: UUID | None = getattr(asked, "topic_id", None)
         name = asked.name
         if topic_id is not None and not name:
@@ -99,7 +127,7 @@ class Metadata:
         if name not in topics:
             topics = await self._broker.partitions.topics(max_age_ms=_PROBE_MS)
         if name not in topics:
-            return _unknown(asked, ErrorCode.unknown_topic_or_partition)
+            return _unknown(asked, refused.get(name, ErrorCode.unknown_topic_or_partition))
         return await self._topic(topics[name])
 
     async def _topic(self, info: TopicInfo) -> dict[str, Any]:
@@ -109,7 +137,7 @@ class Metadata:
             "error_code": ErrorCode.none,
             "name": info.name,
             "topic_id": uuid_of(info.id) if info.id else None,
-            "is_internal": False,
+            "is_internal": info.name in KAFKA_INTERNAL,
             "topic_authorized_operations": NOT_ASKED,
             "partitions": [
                 {

@@ -8,7 +8,7 @@ Kafka's where a client may look at them. Source: ReplicationControlManager, Cont
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 from uuid import UUID
 
 from sparklog.config import TopicConfig
@@ -33,10 +33,7 @@ Topics = dict[str, TopicInfo]
 
 def apis(broker: Broker) -> dict[Api, Served]:
     """Return what is served here."""
-    admin = TopicAdmin(
-        broker.log, node_id=broker.node_id, num_partitions=broker.options.num_partitions,
-        is_writable=broker.is_writable,
-    )  # fmt: skip
+    admin = TopicAdmin.of(broker)
 
     def handled(make: Any, late: Any) -> Any:
         async def handle(request: Request) -> Response:
@@ -65,6 +62,14 @@ class TopicAdmin:
         self._log, self._node_id = log, node_id
         self._num_partitions, self._is_writable = num_partitions, is_writable
 
+    @classmethod
+    def of(cls, broker: Broker) -> Self:
+        """Return that of an endpoint."""
+        return cls(
+            broker.log, node_id=broker.node_id, num_partitions=broker.options.num_partitions,
+            is_writable=broker.is_writable,
+        )  # fmt: skip
+
     # --- CreateTopics ------------------------------------------------------------------------
 
     def create_topics(self, body: Any) -> Response:
@@ -91,10 +96,15 @@ class TopicAdmin:
         """
         refused = {}
         known = self._log.topics()
+        left = PARTITIONS_MAX
         for name in names:
             try:
-                if name not in known:
-                    self._made(name, self._num_partitions, {}, known)
+                if name in known:
+                    continue
+                left -= self._num_partitions
+                if left < 0:
+                    raise _too_many_partitions()
+                self._made(name, self._num_partitions, {}, known)
             except REFUSED as error:
                 refused[name] = reason(error)[0]
         return refused

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 import sparklog
@@ -143,6 +143,16 @@ def test_a_log_that_is_open_for_reading_is_left_alone(
     assert {n: t.partitions for n, t in sparklog_log.topics().items()} == {"there": 1}
 
 
+def test_a_client_cant_have_any_number_of_topics_made(sparklog_log: Log) -> None:
+    admin = admin_of(sparklog_log, num_partitions=PARTITIONS_MAX)
+    assert list(admin.auto_create([])) == []
+    names = ["a", "b"]
+    assert admin_of(sparklog_log, num_partitions=PARTITIONS_MAX + 1).auto_create(names) == (
+        dict.fromkeys(names, ErrorCode.policy_violation)
+    )
+    assert sparklog_log.topics() == {}
+
+
 # --- deleted -------------------------------------------------------------------------------------
 
 
@@ -258,6 +268,36 @@ def test_librdkafkas_admin_client(sparklog_log: Log) -> None:
             admin.delete_topics(["old"])["old"].result(10)
     assert sparklog_log.topic("new").partitions == 5
     assert sparklog_log.topic("new").config.compact
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_topic_is_made_when_a_producer_asks_about_it(sparklog_log: Log, is_on: bool) -> None:
+    options = {"auto.create.topics.enable": is_on, "num.partitions": 3}
+    with Endpoint(sparklog_log, options=options) as endpoint:
+        producer = Producer({"bootstrap.servers": endpoint.bootstrap_servers})
+        found = producer.list_topics("new", timeout=10).topics["new"]
+        asked_for = producer.list_topics("bad name", timeout=10).topics["bad name"]
+        AdminClient({"bootstrap.servers": endpoint.bootstrap_servers}).list_topics(timeout=10)
+    code = None if is_on else "UNKNOWN_TOPIC_OR_PART"
+    assert (found.error and found.error.name()) == code
+    assert asked_for.error.name() == ("TOPIC_EXCEPTION" if is_on else "UNKNOWN_TOPIC_OR_PART")
+    made = {"new": 3} if is_on else {}
+    assert {name: topic.partitions for name, topic in sparklog_log.topics().items()} == made
+
+
+def test_nothing_is_made_for_whoever_only_looks(sparklog_log: Log, sparklog_path: str) -> None:
+    on = {"auto.create.topics.enable": True}
+    with (
+        Endpoint(sparklog_log, options=on) as endpoint,
+        sparklog.open(sparklog_path) as reader,
+        Endpoint(reader, options=on) as read_only,
+    ):
+        look = {"bootstrap.servers": endpoint.bootstrap_servers, "allow.auto.create.topics": False}
+        assert Consumer({"group.id": "g", **look}).list_topics("a", timeout=10).topics["a"].error
+        producer = Producer({"bootstrap.servers": read_only.bootstrap_servers})
+        error = producer.list_topics("a", timeout=10).topics["a"].error
+        assert error.name() == "UNKNOWN_TOPIC_OR_PART"
+    assert sparklog_log.topics() == {}
 
 
 def test_two_endpoints_and_python_see_one_anothers_topics(
