@@ -6,6 +6,7 @@ anybody: no length is believed before the bytes are there, and no more objects a
 than it could sensibly hold.
 """
 
+import itertools
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -72,8 +73,19 @@ class Cursor:
         self.at = at + size
         return self.data[at : at + size]
 
+    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
+        """Return the values of the next bytes."""
+        at, size = self.at, form.size
+        if size > self.end - at:
+            self.take(size)  # which refuses
+        self.at = at + size
+        return form.unpack_from(self.data, at)
+
     def varint(self) -> int:
         """Read an unsigned varint of at most 32 bits."""
+        if self.at < self.end and self.data[self.at] < 0x80:
+            self.at += 1
+            return self.data[self.at - 1]
         value = shift = 0
         while True:
             if self.at >= self.end or shift > 28:
@@ -97,13 +109,12 @@ class Cursor:
 
 Read = Callable[[Cursor], Any]
 Write = Callable[["Output", Any], None]
-_FIXED: Final = {
-    name: struct.Struct(form)
-    for name, form in {
-        "int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q", "uint16": ">H", "uint32": ">I",
-        "float64": ">d",
-    }.items()
+_FORMATS: Final = {
+    "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint16": "H", "uint32": "I",
+    "float64": "d", "bool": "?",
 }  # fmt: skip
+_FIXED: Final = {name: struct.Struct(">" + form) for name, form in _FORMATS.items()}
+_INT32: Final = _FIXED["int32"]
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -115,24 +126,60 @@ def reader(schema: Struct) -> Read:
     Arrays are lists; records and bytes a slice of the message; the zero UUID None.
     It raises MalformedMessageError.
     """
-    plain = [(f.name, _field_reader(f, schema.is_flexible)) for f in schema.fields if f.tag is None]
+    plain = [_run_reader(run, schema.is_flexible) for run in _runs(schema)]
     tagged = {
         f.tag: (f.name, _field_reader(f, schema.is_flexible))
         for f in schema.fields
         if f.tag is not None
     }
     missing = {f.name: f.default for f in schema.fields if f.tag is not None}
+    is_flexible = schema.is_flexible
 
     def read(cursor: Cursor) -> SimpleNamespace:
         found = SimpleNamespace(**missing)
         values = found.__dict__
-        for name, read_field in plain:
-            values[name] = read_field(cursor)
-        if schema.is_flexible:
+        for read_run in plain:
+            read_run(cursor, values)
+        if is_flexible:
             _read_tagged(cursor, tagged, values)
         return found
 
     return read
+
+
+def _runs(schema: Struct) -> list[tuple[Field, ...]]:
+    """The plain fields in their order; neighbours of fixed size together, others alone."""
+    found: list[tuple[Field, ...]] = []
+    plain = (field for field in schema.fields if field.tag is None)
+    for is_fixed, run in itertools.groupby(plain, lambda f: f.kind in _FORMATS and not f.is_array):
+        fields = tuple(run)
+        found += [fields] if is_fixed else [(field,) for field in fields]
+    return found
+
+
+def _run_format(run: tuple[Field, ...]) -> struct.Struct | None:
+    """What packs several fields of fixed size at once; None for one field of another kind."""
+    if run[0].kind not in _FORMATS or run[0].is_array:
+        return None
+    return struct.Struct(">" + "".join(_FORMATS[field.kind] for field in run))
+
+
+def _run_reader(
+    run: tuple[Field, ...], flexible: bool
+) -> Callable[[Cursor, dict[str, Any]], object]:
+    names, form = tuple(field.name for field in run), _run_format(run)
+    if form is not None:
+
+        def read_fixed(cursor: Cursor, values: dict[str, Any]) -> None:
+            values.update(zip(names, cursor.unpack(form), strict=True))
+
+        return read_fixed
+    (name,), read = names, _field_reader(run[0], flexible)
+
+    def read_one(cursor: Cursor, values: dict[str, Any]) -> None:
+        values[name] = read(cursor)
+
+    return read_one
 
 
 def skip_tagged_fields(cursor: Cursor) -> None:
@@ -161,7 +208,7 @@ def _field_reader(field: Field, flexible: bool) -> Read:
     element = _value_reader(field, flexible, nullable=False)
 
     def read_array(cursor: Cursor) -> list[Any] | None:
-        size = cursor.varint() - 1 if flexible else _FIXED["int32"].unpack(cursor.take(4))[0]
+        size = cursor.varint() - 1 if flexible else cursor.unpack(_INT32)[0]
         if size < 0:
             if field.is_nullable and size == -1:
                 return None
@@ -179,10 +226,7 @@ def _value_reader(field: Field, flexible: bool, *, nullable: bool) -> Read:
         return _nullable_struct_reader(inner) if nullable else inner
     if kind in _FIXED:
         form = _FIXED[kind]
-        unpack, size = form.unpack, form.size
-        return lambda cursor: unpack(cursor.take(size))[0]
-    if kind == "bool":
-        return lambda cursor: cursor.take(1) != b"\0"
+        return lambda cursor: cursor.unpack(form)[0]
     if kind == "uuid":
         return _read_uuid
     length = _length_reader(field, flexible)
@@ -202,7 +246,7 @@ def _length_reader(field: Field, flexible: bool) -> Callable[[Cursor], int]:
     if flexible:
         return lambda cursor: cursor.varint() - 1
     form = _FIXED["int16" if field.kind == "string" else "int32"]
-    return lambda cursor: int(form.unpack(cursor.take(form.size))[0])
+    return lambda cursor: int(cursor.unpack(form)[0])
 
 
 def _text_reader(name: str, read_bytes: Callable[[Cursor], Buffer | None]) -> Read:
@@ -220,7 +264,7 @@ def _text_reader(name: str, read_bytes: Callable[[Cursor], Buffer | None]) -> Re
 
 def _nullable_struct_reader(inner: Read) -> Read:
     def read(cursor: Cursor) -> Any:
-        (marker,) = _FIXED["int8"].unpack(cursor.take(1))
+        (marker,) = cursor.unpack(_FIXED["int8"])
         return None if marker < 0 else inner(cursor)
 
     return read
@@ -235,34 +279,36 @@ def _read_uuid(cursor: Cursor) -> UUID | None:
 
 
 class Output:
-    """A message that is being written: buffers, of which large ones are the caller's own."""
+    """A message that is being written: buffers, of which large ones are the caller's own.
 
-    __slots__ = ("_small", "buffers", "size")
+    `small`: the last of them, to which short pieces are appended.
+    """
+
+    __slots__ = ("buffers", "small")
 
     def __init__(self) -> None:
-        self.buffers: list[Buffer] = []
-        self.size = 0
-        self._small = bytearray()
-        self.buffers.append(self._small)
+        self.small = bytearray()
+        self.buffers: list[Buffer] = [self.small]
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return sum(map(len, self.buffers))
 
     def write(self, data: Buffer) -> None:
         """Append bytes."""
-        size = len(data)
-        self.size += size
-        if size <= KEPT_BYTES:
-            self._small += data
+        if len(data) <= KEPT_BYTES:
+            self.small += data
         else:
-            self._small = bytearray()
-            self.buffers += (data, self._small)
+            self.small = bytearray()
+            self.buffers += (data, self.small)
 
     def varint(self, value: int) -> None:
         """Append an unsigned varint."""
         while value > 0x7F:
-            self._small.append(value & 0x7F | 0x80)
-            self.size += 1
+            self.small.append(value & 0x7F | 0x80)
             value >>= 7
-        self._small.append(value)
-        self.size += 1
+        self.small.append(value)
 
 
 class Records:
@@ -284,16 +330,19 @@ def writer(schema: Struct) -> Write:
     What isn't given has the field's default; what is None, though it can't be, is its default, too.
     Other keys are left out: the caller answers by the newest version's names.
     """
-    fields = [(f, _field_writer(f, schema.is_flexible)) for f in schema.fields]
-    plain = [(f.name, f, write) for f, write in fields if f.tag is None]
+    plain = [_run_writer(run, schema.is_flexible) for run in _runs(schema)]
     tagged = sorted(
-        ((f.tag, f, write) for f, write in fields if f.tag is not None), key=lambda item: item[0]
+        ((f.tag, f, _field_writer(f, True)) for f in schema.fields if f.tag is not None),
+        key=lambda item: item[0],
     )
+    is_flexible = schema.is_flexible
 
     def write(out: Output, values: Mapping[str, Any]) -> None:
-        for name, field, write_field in plain:
-            write_field(out, values.get(name, field.default))
-        if schema.is_flexible:
+        for write_run in plain:
+            write_run(out, values)
+        if is_flexible and not tagged:
+            out.varint(0)
+        elif is_flexible:
             given = [
                 (tag, write_field, values[field.name])
                 for tag, field, write_field in tagged
@@ -302,6 +351,27 @@ def writer(schema: Struct) -> Write:
             _write_tagged(out, given)
 
     return write
+
+
+def _run_writer(
+    run: tuple[Field, ...], flexible: bool
+) -> Callable[[Output, Mapping[str, Any]], object]:
+    form = _run_format(run)
+    defaults = [(field.name, field.default) for field in run]
+    if form is not None:
+        pack = form.pack
+
+        def write_fixed(out: Output, values: Mapping[str, Any]) -> None:
+            get = values.get
+            out.small += pack(*[get(name, default) or 0 for name, default in defaults])
+
+        return write_fixed
+    ((name, default),), write = defaults, _field_writer(run[0], flexible)
+
+    def write_one(out: Output, values: Mapping[str, Any]) -> None:
+        write(out, values.get(name, default))
+
+    return write_one
 
 
 def _write_tagged(out: Output, given: list[tuple[int, Write, Any]]) -> None:
@@ -328,7 +398,7 @@ def _field_writer(field: Field, flexible: bool) -> Write:
         if flexible:
             out.varint(size + 1)
         else:
-            out.write(pack(size))
+            out.small += pack(size)
         for value in values or ():
             element(out, value)
 
@@ -344,8 +414,6 @@ def _value_writer(field: Field, flexible: bool, *, nullable: bool) -> Write:
     if kind in _FIXED:
         pack = _FIXED[kind].pack
         return lambda out, value: out.write(pack(value or 0))
-    if kind == "bool":
-        return lambda out, value: out.write(b"\1" if value else b"\0")
     if kind == "uuid":
         return lambda out, value: out.write((value or _ZERO_UUID).bytes)
     length = _FIXED["int16" if kind == "string" else "int32"].pack
@@ -358,11 +426,13 @@ def _value_writer(field: Field, flexible: bool, *, nullable: bool) -> Write:
         if flexible:
             out.varint(size + 1)
         else:
-            out.write(length(size))
+            out.small += length(size)
+        if not data:
+            return
         if isinstance(data, Records):
             for buffer in data.buffers:
                 out.write(buffer)
-        elif data:
+        else:
             out.write(data)
 
     return write_bytes
