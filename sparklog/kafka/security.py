@@ -1,0 +1,127 @@
+"""`Security`: who may connect to an endpoint, and what they may do; as its options say it.
+
+TLS is spoken if there is a certificate, SASL if there are users; what may be reached from other
+hosts needs both, or certificates of the clients' own (`listeners`). Without users everybody who
+comes in may do everything; with users each has the rights that the file says, at once when it says
+otherwise.
+"""
+
+import ssl
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from sparklog.errors import InvalidRequestError
+from sparklog.kafka.credentials import SCRAM, Mechanism
+from sparklog.kafka.listeners import (
+    Address,
+    check_advertised,
+    check_listener,
+    parse_advertised,
+)
+from sparklog.kafka.options import EndpointOptions
+from sparklog.kafka.sasl import SaslServer
+from sparklog.kafka.tls import ClientAuth, Tls, TlsFiles
+from sparklog.kafka.users import ALL, Right, Users
+
+ANONYMOUS: Final = "ANONYMOUS"
+"""Who has not been asked. Source: KafkaPrincipal.ANONYMOUS."""
+
+
+class Security:
+    """What an endpoint asks of its clients. `pool` checks passwords, one at a time."""
+
+    def __init__(
+        self, options: EndpointOptions, address: Address, addresses: Sequence[str]
+    ) -> None:
+        """Read the files, and check that strangers can't come in.
+
+        `address` is where it listens, `addresses` what that resolves to. Raises:
+        InvalidRequestError, with the option or the file, and what to do; StorageUnavailableError.
+        """
+        self._options = options
+        self.advertised = parse_advertised(options.advertised_listeners)
+        self.mechanisms = _mechanisms(options)
+        files = _tls_files(options)
+        check_listener(
+            address,
+            addresses,
+            tls=files is not None,
+            client_certificates=options.ssl_client_auth == ClientAuth.REQUIRED,
+            mechanisms=self.mechanisms,
+            insecure=options.listener_insecure,
+        )
+        check_advertised(address, self.advertised, tls=files is not None)
+        self.users = Users(options.sasl_users_location or None)
+        self.tls = None if files is None else Tls(files)
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="sparklog-kafka-sasl")
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's security.protocol, as clients have to say it."""
+        return ("SASL_" if self.mechanisms else "") + ("PLAINTEXT" if self.tls is None else "SSL")
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """What new connections are encrypted by; None: they aren't."""
+        return None if self.tls is None else self.tls.context
+
+    def sasl(self) -> SaslServer | None:
+        """Return a new connection's authentication; None: it needs none."""
+        if not self.mechanisms:
+            return None
+        return SaslServer(
+            self.users, self.mechanisms, max_reauth_ms=self._options.connections_max_reauth_ms
+        )
+
+    def rights(self, name: str) -> frozenset[Right]:
+        """Return what a user may do now. Cost: a look-up in memory."""
+        return ALL if self.users.path is None else self.users.rights(name)
+
+    def refresh(self) -> None:
+        """Take changed files up; not on an event loop's thread."""
+        self.users.refresh()
+        if self.tls is not None:
+            self.tls.refresh()
+
+    def close(self) -> None:
+        """End the pool."""
+        self.pool.shutdown()
+
+
+def _mechanisms(options: EndpointOptions) -> tuple[Mechanism, ...]:
+    """Return the enabled ones; none without users."""
+    wanted = options.sasl_enabled_mechanisms
+    if options.sasl_users_location:
+        return tuple(map(Mechanism, wanted))
+    if wanted != tuple(SCRAM):
+        raise InvalidRequestError(
+            f"sasl.enabled.mechanisms={','.join(wanted)}: give sasl.users.location=FILE as well; "
+            "`sparklog kafka-users FILE --add NAME` makes it"
+        )
+    return ()
+
+
+def _tls_files(options: EndpointOptions) -> TlsFiles | None:
+    given = {
+        "ssl.key.location": options.ssl_key_location,
+        "ssl.key.password": options.ssl_key_password,
+        "ssl.truststore.location": options.ssl_truststore_location,
+    }
+    if not options.ssl_keystore_location:
+        lost = [name for name, value in given.items() if value]
+        if options.ssl_client_auth != ClientAuth.NONE:
+            lost.append("ssl.client.auth")
+        if lost:
+            raise InvalidRequestError(
+                f"{', '.join(lost)}: give ssl.keystore.location=FILE as well, the endpoint's own "
+                "certificate (PEM)"
+            )
+        return None
+    return TlsFiles(
+        certificate=options.ssl_keystore_location,
+        key=options.ssl_key_location,
+        key_password=options.ssl_key_password,
+        truststore=options.ssl_truststore_location,
+        client_auth=ClientAuth(options.ssl_client_auth),
+    )
