@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from sparklog.kafka.sasl import SaslServer
+
 
 class Client(Protocol):
     """A client's connection. On the loop's thread."""
@@ -10,8 +12,14 @@ class Client(Protocol):
     host: str
     """The client's address."""
 
+    local_host: str
+    """The address of this host that it came by."""
+
     principal: str
     """As whom it has authenticated: `User:alice`; `User:ANONYMOUS` where nobody has to."""
+
+    sasl: SaslServer | None
+    """How it authenticates; None if it needn't."""
 
     is_closed: bool
 
@@ -20,3 +28,6 @@ class Client(Protocol):
 
     def close(self, why: str) -> None:
         """End it at once; `why` is logged."""
+
+    def hang_up(self, why: str, *, reason: str) -> None:
+        """End it when what is under way is answered; nothing more is read. `why` is logged."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from sparklog.configdef import Key, keys_of, option, read, refuse_unknown
+from sparklog.configdef import INT_MAX, Key, keys_of, option, read, refuse_unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,95 @@ class EndpointOptions:
     socket_request_max_bytes: int = option(
         "socket.request.max.bytes", 100 << 20, low=1,
         doc="Largest request in bytes; a connection that announces a larger one is closed.",
+    )  # fmt: skip
+
+    queued_max_request_bytes: int = option(
+        "queued.max.request.bytes", 256 << 20, low=1 << 20, long=True,
+        doc="Memory (bytes) of all requests above 64 KiB together; those that find no room wait. "
+        "Kafka: unlimited.",
+    )  # fmt: skip
+    queued_max_response_bytes: int = option(
+        "queued.max.response.bytes", 512 << 20, low=1 << 20, long=True,
+        doc="Own option: bytes of answers that clients haven't taken yet. Above it, clients that "
+        "took nothing for 10 s are disconnected.",
+    )  # fmt: skip
+    max_connections: int = option(
+        "max.connections", 1000, low=1,
+        doc="Connections at a time, further ones are closed; at most half of the files that the "
+        "process may open. With TLS each takes 0.3 MiB. Kafka: unlimited.",
+    )  # fmt: skip
+    max_connections_per_ip: int = option(
+        "max.connections.per.ip", INT_MAX, low=1,
+        doc="Connections at a time from one address.",
+    )  # fmt: skip
+    max_connection_creation_rate: int = option(
+        "max.connection.creation.rate", INT_MAX, low=1,
+        doc="New connections a second; further ones are closed.",
+    )  # fmt: skip
+    connections_max_idle_ms: int = option(
+        "connections.max.idle.ms", 600_000, low=1, long=True,
+        doc="Time (ms) after which a connection on which nothing moves is closed.",
+    )  # fmt: skip
+    connections_setup_timeout_ms: int = option(
+        "connections.setup.timeout.ms", 30_000, low=1,
+        doc="Own option: time (ms) for the TLS handshake and for authenticating; and for a "
+        "request to be all there, unless 8 KiB a second come.",
+    )  # fmt: skip
+    listener_insecure: bool = option(
+        "listener.insecure", False,
+        doc="Own option: it may listen elsewhere than on loopback without TLS or SASL, for only "
+        "those whom you trust reach that address.",
+    )  # fmt: skip
+    advertised_listeners: str = option(
+        "advertised.listeners", "",
+        doc="HOST:PORT that clients are told to connect to; where it listens by default, and for "
+        "0.0.0.0 or :: the address that a client came by.",
+    )  # fmt: skip
+    sasl_users_location: str = option(
+        "sasl.users.location", "",
+        doc="Own option: the users' file, made by `sparklog kafka-users`; with it clients have to "
+        "authenticate, and have the rights that it says.",
+    )  # fmt: skip
+    sasl_enabled_mechanisms: tuple[str, ...] = option(
+        "sasl.enabled.mechanisms", ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        choices=("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"),
+        doc="SASL mechanisms for the users of sasl.users.location. None: the file has only the "
+        "rights of those who come by certificate. Kafka: GSSAPI.",
+    )  # fmt: skip
+    sasl_server_max_receive_bytes: int = option(
+        "sasl.server.max.receive.size", 512 << 10, low=1,
+        doc="Largest request (bytes) of a client that hasn't authenticated.",
+    )  # fmt: skip
+    connections_max_reauth_ms: int = option(
+        "connections.max.reauth.ms", 0, long=True,
+        doc="Time (ms) after which a client has to authenticate again (KIP-368); 0: never.",
+    )  # fmt: skip
+    connection_failed_authentication_delay_ms: int = option(
+        "connection.failed.authentication.delay.ms", 100,
+        doc="Time (ms) that a client waits for the answer that its password is wrong.",
+    )  # fmt: skip
+    ssl_keystore_location: str = option(
+        "ssl.keystore.location", "", also=("ssl.certificate.location",),
+        doc="The endpoint's certificate with its chain (PEM); with it clients have to use TLS. "
+        "Read again when it changes.",
+    )  # fmt: skip
+    ssl_key_location: str = option(
+        "ssl.key.location", "",
+        doc="The certificate's key (PEM), if it isn't in ssl.keystore.location, too.",
+    )  # fmt: skip
+    ssl_key_password: str = option(
+        "ssl.key.password", "", secret=True,
+        doc="Of the key, if it is encrypted.",
+    )  # fmt: skip
+    ssl_truststore_location: str = option(
+        "ssl.truststore.location", "", also=("ssl.ca.location",),
+        doc="The authorities (PEM) whose certificates clients may show. Read again when it "
+        "changes.",
+    )  # fmt: skip
+    ssl_client_auth: str = option(
+        "ssl.client.auth", "none", choices=("none", "requested", "required"), any_case=True,
+        doc="Whether clients have to show a certificate; its subject (CN=alice,O=x) is then their "
+        "name, unless they authenticate by SASL.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:

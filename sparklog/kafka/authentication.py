@@ -1,0 +1,66 @@
+"""Who is here: SaslHandshake and SaslAuthenticate. What they do is `sasl`'s; Source: KafkaApis."""
+
+import asyncio
+from typing import Final
+
+from sparklog.clock import monotonic_ms
+from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.broker import Broker
+from sparklog.kafka.messages import Api, ErrorCode, Request
+from sparklog.kafka.sasl import Failure, Refused, SaslServer
+
+_CODES: Final = {each: ErrorCode[each.name.lower()] for each in Failure}
+
+
+def apis(broker: Broker) -> dict[Api, Served]:
+    """Return what is served here."""
+    found = Authentication(broker.options.connection_failed_authentication_delay_ms)
+    return {
+        Api.SASL_HANDSHAKE: Served((0, 1), found.handshake),
+        Api.SASL_AUTHENTICATE: Served((0, 2), found.authenticate),
+    }
+
+
+class Authentication:
+    """Lets connections authenticate; what fails is answered after a delay, and hung up on."""
+
+    def __init__(self, delay_ms: int) -> None:
+        self._delay_ms = delay_ms
+
+    async def handshake(self, request: Request) -> Response:
+        """Answer SaslHandshake."""
+        sasl = request.connection.sasl
+        if sasl is None:
+            return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
+        try:
+            sasl.handshake(request.body.mechanism, version=request.version)
+        except Refused as refused:
+            await self._fail(request, refused)
+            return {"error_code": _CODES[refused.failure], "mechanisms": list(sasl.mechanisms)}
+        return {"error_code": ErrorCode.none, "mechanisms": list(sasl.mechanisms)}
+
+    async def authenticate(self, request: Request) -> Response:
+        """Answer SaslAuthenticate."""
+        sasl = request.connection.sasl
+        if sasl is None:
+            return {
+                "error_code": ErrorCode.illegal_sasl_state,
+                "error_message": "there is no SASL here: set security.protocol to PLAINTEXT or SSL",
+            }
+        try:
+            answer = await step(request.connection, sasl, bytes(request.body.auth_bytes))
+        except Refused as refused:
+            await self._fail(request, refused)
+            return {
+                "error_code": _CODES[refused.failure],
+                "error_message": refused.message,
+            }
+        return {
+            "error_code": ErrorCode.none,
+            "auth_bytes": answer.token,
+            "session_lifetime": answer.session_lifetime_ms,
+        }
+
+    async def _fail(self, request: Request, refused: Refused) -> None:
+        request.connection.hang_up(refused.message)
+        await asyncio.sleep(self._delay_ms / 1000)
