@@ -14,8 +14,8 @@ from sparklog.cli.parsing import key_values
 from sparklog.cli.storage import Reach
 from sparklog.errors import SparklogError
 from sparklog.kafka import Endpoint
+from sparklog.kafka.listeners import parse_address
 from sparklog.log.log import Log
-from sparklog.tools.report.live import parse_address
 
 _LOGGER = logging.getLogger("sparklog.kafka")
 
@@ -46,8 +46,9 @@ class KafkaServing:
             if options or read_only:
                 raise click.UsageError("--kafka-option and --read-only are for --kafka: give it")
             return None
-        host, port = parse_address(address)
-        return cls(path, reach, host, port, key_values(options, "--kafka-option"), read_only)
+        found = parse_address(address)
+        given = key_values(options, "--kafka-option")
+        return cls(path, reach, found.host, found.port, given, read_only)
 
 
 class KafkaServer:

@@ -14,7 +14,8 @@
   cluster has and a log hasn't
 - `partition_memory`: leader epochs and last stable offsets, for as long as they hold
 - `offset_listing`: ListOffsets, OffsetForLeaderEpoch
-- `listeners`: where it may listen; `tls`; `sasl`, `users`, `credentials`: who may connect; `quotas`
+- `security`: who may connect; `listeners`: from where; `tls`, `handshake`; `users`, `credentials`,
+  `sasl`, `authentication`; `authorization`: what they may do; `quotas`; `wire_meters`
 
 It is served on one thread, and a few more read and write the log. How it fits in: docs/kafka.md.
 """

@@ -1,13 +1,15 @@
 """Who is here: SaslHandshake and SaslAuthenticate. What they do is `sasl`'s; Source: KafkaApis."""
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from sparklog.clock import monotonic_ms
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
+from sparklog.kafka.client import Client
 from sparklog.kafka.messages import Api, ErrorCode, Request
-from sparklog.kafka.sasl import Failure, Refused, SaslServer
+from sparklog.kafka.sasl import Answer, Failure, Refused, SaslServer
 
 _CODES: Final = {each: ErrorCode[each.name.lower()] for each in Failure}
 
@@ -62,5 +64,18 @@ class Authentication:
         }
 
     async def _fail(self, request: Request, refused: Refused) -> None:
-        request.connection.hang_up(refused.message)
+        request.connection.hang_up(refused.message, reason="authentication")
         await asyncio.sleep(self._delay_ms / 1000)
+
+
+async def step(connection: Client, sasl: SaslServer, token: bytes) -> Answer:
+    """Take a token in, on a thread of its own. Raises: Refused."""
+    work = partial(sasl.step, token, now_ms=monotonic_ms())
+    try:
+        answer = await asyncio.get_running_loop().run_in_executor(sasl.pool, work)
+    except Refused:
+        connection.authenticated(None)
+        raise
+    if sasl.authenticated:
+        connection.authenticated(sasl.user)
+    return answer

@@ -87,7 +87,9 @@ def _fetch(body: Any) -> Response:
         "responses": [
             {
                 **_topic_of(topic),
-                "partitions": [{"partition_index": p.partition, **nothing} for p in topic.partitions],
+                "partitions": [
+                    {"partition_index": p.partition, **nothing} for p in topic.partitions
+                ],
             }
             for topic in body.topics
         ]
@@ -115,7 +117,11 @@ def _delete_records(body: Any) -> Response:
             {
                 **_topic_of(topic),
                 "partitions": [
-                    {"partition_index": p.partition_index, "low_watermark": -1, "error_code": _TOPIC}
+                    {
+                        "partition_index": p.partition_index,
+                        "low_watermark": -1,
+                        "error_code": _TOPIC,
+                    }
                     for p in topic.partitions
                 ],
             }
@@ -148,7 +154,9 @@ def _configs(body: Any) -> Response:
 _TOPIC_RESOURCE: Final = 2  # ConfigResource.Type.TOPIC
 
 
-def _each(answers: str, asked: str, key: str, name: str, code: ErrorCode) -> Callable[[Any], Response]:
+def _each(
+    answers: str, asked: str, key: str, name: str, code: ErrorCode
+) -> Callable[[Any], Response]:
     """Return what refuses each element of a request's list `asked`, by its `key`."""
 
     def refuse(body: Any) -> Response:

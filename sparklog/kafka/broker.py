@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sparklog.clock import Clock
+from sparklog.kafka.client import Client
 from sparklog.kafka.options import EndpointOptions
 from sparklog.kafka.partition_memory import PartitionMemory
 from sparklog.kafka.partitions import Partitions
+from sparklog.kafka.security import Security
+from sparklog.kafka.users import Right
 from sparklog.log.log import Log
 
 T = TypeVar("T")
@@ -19,8 +22,9 @@ T = TypeVar("T")
 class Broker:
     """The endpoint's parts, as its APIs use them. On the loop's thread, but for `log`.
 
-    `host` and `port`: where clients are told to connect to. `is_writable`: the log was opened to be
-    written to. What touches files, a store or a lock of the log goes through `run`.
+    `host` and `port`: where clients are told to connect to, see `address`. `is_writable`: the log
+    was opened to be written to. What touches files, a store or a lock of the log goes through
+    `run`.
     """
 
     log: Log
@@ -34,6 +38,20 @@ class Broker:
     pool: ThreadPoolExecutor
     partitions: Partitions
     memory: PartitionMemory
+    security: Security
+
+    def address(self, client: Client) -> tuple[str, int]:
+        """Return the host and the port by which a client is told to connect.
+
+        Where we listen on every address, and no name is advertised, the one that it came by.
+        """
+        if self.host not in ("0.0.0.0", "::"):  # noqa: S104 - nothing is bound here
+            return self.host, self.port
+        return client.local_host.removeprefix("::ffff:"), self.port
+
+    def may(self, client: Client, right: Right) -> bool:
+        """Tell whether a client has a right; what its request as a whole takes was looked at."""
+        return right in self.security.rights(client.principal.removeprefix("User:"))
 
     @property
     def node_id(self) -> int:

@@ -26,6 +26,9 @@ class Client(Protocol):
     on_closed: list[Callable[[], None]]
     """Called once when it has ended, for whatever reason."""
 
+    def authenticated(self, user: str | None) -> None:
+        """Note as whom it has authenticated; None: it has failed to."""
+
     def close(self, why: str) -> None:
         """End it at once; `why` is logged."""
 

@@ -3,6 +3,10 @@
 As a broker does, a connection works on one request at a time, so that no client can ask for more
 than it takes; producers alone may have several under way, which are then committed together. What
 is to be sent leaves in pieces, and nothing more is read while a client doesn't take its answers.
+
+Before a client has authenticated it gets no further than that (`sasl`), and a request waits for its
+turn where many large ones come at once (`quotas`). Whoever sends something else, or nothing, or
+takes nothing, is disconnected, with a line in the log: see `check`.
 """
 
 import asyncio
@@ -13,6 +17,8 @@ from typing import Final, Protocol
 
 from sparklog.clock import monotonic_ms
 from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.authentication import step
+from sparklog.kafka.authorization import BEFORE, is_allowed, refusal
 from sparklog.kafka.codec import Buffer
 from sparklog.kafka.messages import (
     Api,
@@ -24,9 +30,17 @@ from sparklog.kafka.messages import (
     encode_as,
     read_request,
 )
+from sparklog.kafka.options import EndpointOptions
+from sparklog.kafka.quotas import SMALL_BYTES, LimitedLog, Progress, RequestMemory
+from sparklog.kafka.sasl import Refused, SaslServer, State
+from sparklog.kafka.security import ANONYMOUS, Security
+from sparklog.kafka.tls import subject_name
+from sparklog.kafka.wire_meters import WireMeters
 
 PRODUCES_MAX: Final = 5  # that are under way at once; what Java clients send at most
 PIECE_BYTES: Final = 256 << 10
+STALLED_MS: Final = 10_000
+"""Who took nothing for so long is disconnected where answers take too much memory."""
 _LENGTH_BYTES: Final = 4
 _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
@@ -40,7 +54,13 @@ class Server(Protocol):
 
     versions: Mapping[int, tuple[int, int]]
     """Those of `served`."""
-    request_max_bytes: int
+    options: EndpointOptions
+    security: Security
+    memory: RequestMemory
+    meters: WireMeters
+    lines: LimitedLog
+    outgoing_bytes: int
+    """Of the answers of all connections that are not sent yet; counted here."""
     requests: Counter[tuple[Api, int]]
     """How many requests there were of each API and version; counted here."""
 
@@ -54,37 +74,44 @@ class Server(Protocol):
 class _Answer:
     """The place of an answer in the order of the requests."""
 
-    __slots__ = ("awaited", "buffers", "is_ready", "request")
+    __slots__ = ("awaited", "began_ms", "buffers", "is_ready", "request", "taken")
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
+    def __init__(self, request: Request | None, taken: int) -> None:
+        """`request`: None for a token of SASL. `taken`: of the memory for requests."""
+        self.request, self.taken = request, taken
+        self.began_ms = monotonic_ms()
         self.awaited: asyncio.Future[Response | None] | None = None
         self.buffers: list[Buffer] = []
         self.is_ready = False
 
 
 class Connection(asyncio.Protocol):
-    """A connection; all of it on the loop's thread.
-
-    `host`: the client's address. `principal`: as whom it has authenticated. `on_closed`: called
-    once when it has ended, for whatever reason.
-    """
+    """A connection; all of it on the loop's thread. Its fields: see `Client`."""
 
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
         self._server, self._loop = server, loop
-        self.host = ""
-        self.principal = "User:ANONYMOUS"
+        self.host = self.local_host = ""
+        self.principal = f"User:{ANONYMOUS}"
+        self.sasl: SaslServer | None = server.security.sasl()
         self.on_closed: list[Callable[[], None]] = []
         self.is_closed = False
-        self.used_ms = monotonic_ms()
-        """When something came or went last, by `monotonic_ms`."""
+        self.is_counted = False
+        """Whether the server has taken it in."""
+        self.made_ms = self.used_ms = monotonic_ms()
+        """When it began, and when something came or went last, by `monotonic_ms`."""
         self._transport: asyncio.Transport | None = None
+        self._is_tls = False
         self._received = bytearray()
         self._answers: deque[_Answer] = deque()
         self._outgoing: deque[Buffer] = deque()
+        self._outgoing_bytes = 0
         self._can_write = True
         self._is_reading = True
         self._ends = False  # no more is read; closes when all is sent
+        self._taken = 0  # of the memory for requests, for the one that is being received
+        self._waits_for_memory = False
+        self._progress: Progress | None = None
+        self._unread_ms: float | None = None  # since when nothing is read
 
     # --- the transport's calls ---------------------------------------------------------------
 
@@ -92,18 +119,32 @@ class Connection(asyncio.Protocol):
         """Begin."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        peer = transport.get_extra_info("peername")
-        self.host = peer[0] if peer else ""
-        transport.set_write_buffer_limits(high=0)  # to be told when all is gone
-        if not self._server.opened(self):
+        self.locate(transport)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self._is_tls = True
+            name = subject_name(tls.getpeercert())
+            if name:
+                self.principal = f"User:{name}"
+        # To be told when all is gone. At high=0 asyncio's TLS pauses what has nothing left to send.
+        transport.set_write_buffer_limits(high=1, low=0)
+        if not self.is_counted and not self._server.opened(self):
             transport.abort()
+
+    def locate(self, transport: asyncio.BaseTransport) -> None:
+        """Note between which addresses it is."""
+        peer, here = (transport.get_extra_info(name) for name in ("peername", "sockname"))
+        self.host, self.local_host = (str(each[0]) if each else "" for each in (peer, here))
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in, and work on the requests that are whole."""
         self.used_ms = monotonic_ms()
+        self._server.meters.received.add(len(data))
         if self._ends:
             return
         self._received += data
+        if self._progress is not None:
+            self._progress.received(len(data))
         self._advance()
 
     def pause_writing(self) -> None:
@@ -121,47 +162,151 @@ class Connection(asyncio.Protocol):
         """Answer what was asked before a client closed its side, then close."""
         self._ends = True
         self._close_when_done()
-        return True
+        return not self._is_tls  # whose transports can't be closed by half
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of all."""
         self.is_closed = True
-        self._received.clear()
+        self._received = bytearray()
         self._outgoing.clear()
+        self._server.outgoing_bytes -= self._outgoing_bytes
+        self._outgoing_bytes = 0
+        self._server.memory.forget(self)
+        self._give_back(self._taken)
+        self._taken = 0
         for answer in self._answers:
             if answer.awaited is not None:
                 answer.awaited.cancel()
+            self._give_back(answer.taken)
         self._answers.clear()
-        self._server.closed(self)
+        if self.is_counted:
+            self._server.closed(self)
         for call in self.on_closed:
             call()
         self.on_closed.clear()
+
+    # --- who it is ---------------------------------------------------------------------------
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether it may ask for something."""
+        return self.sasl is None or self.sasl.authenticated
+
+    def authenticated(self, user: str | None) -> None:
+        """Note as whom it has authenticated; None: it has failed to."""
+        self._server.meters.authenticated(well=user is not None)
+        if user is not None:
+            self.principal = f"User:{user}"
+
+    def check(self, now_ms: float) -> None:
+        """Close it if nothing moves, or too slowly. Called once a second."""
+        options = self._server.options
+        setup_ms = options.connections_setup_timeout_ms
+        if self._ends and now_ms - self.used_ms > setup_ms and not self._answers:
+            self.end("it doesn't take what it asked for", reason="stalled")
+        elif not self.is_authenticated and self._is_new and now_ms - self.made_ms > setup_ms:
+            self.end("it hasn't authenticated in time", reason="authentication")
+        elif self._is_reading and self._progress and self._progress.is_too_slow(now_ms, setup_ms):
+            self.end(f"its request doesn't come to an end in {setup_ms} ms", reason="slow")
+        elif now_ms - self.used_ms > options.connections_max_idle_ms and not (
+            self._answers and self._can_write
+        ):
+            self.end("nothing moves on it (connections.max.idle.ms)", reason="idle")
+
+    @property
+    def _is_new(self) -> bool:
+        return self.sasl is not None and self.sasl.user is None
+
+    def stalled_ms(self, now_ms: float) -> float:
+        """Return for how long it has taken none of what is to be sent to it; 0: all is sent."""
+        return now_ms - self.used_ms if self._outgoing and not self._can_write else 0
+
+    def drop(self) -> int:
+        """Let go of what was to be sent; returns its bytes, which the caller takes off the sum."""
+        dropped, self._outgoing_bytes = self._outgoing_bytes, 0
+        self._outgoing.clear()
+        return dropped
+
+    def _rights_error(self, request: Request) -> str | None:
+        """Return why a request isn't for this client, None if it is."""
+        sasl = self.sasl
+        if sasl is not None and request.api not in BEFORE:
+            if not sasl.authenticated:
+                return f"{request.api.name} before it has authenticated"
+            if sasl.expired(monotonic_ms()):
+                return "its session is over (connections.max.reauth.ms)"
+        return None
+
+    def _is_allowed(self, api: Api) -> bool:
+        return is_allowed(api, self._server.security.rights(self.principal.removeprefix("User:")))
 
     # --- requests ----------------------------------------------------------------------------
 
     def _advance(self) -> None:
         """Begin the requests that are whole and may begin; stop reading where none may."""
         while not self.is_closed and not self._ends:
-            size = self._frame_size()
+            size = self._announced()
             if size is None:
-                self._read_on(True)
+                return
+            if len(self._received) < _LENGTH_BYTES + size:
+                self._read_on(self._has_memory(size))
                 return
             if not self._may_begin():
                 self._read_on(False)
                 return
-            frame = memoryview(bytes(self._received[_LENGTH_BYTES : _LENGTH_BYTES + size]))
-            del self._received[: _LENGTH_BYTES + size]
-            self._begin(frame)
+            self._progress = None
+            self._begin(self._cut(size))
 
-    def _frame_size(self) -> int | None:
-        """Return the size of the next request; None if it isn't whole yet."""
+    def _announced(self) -> int | None:
+        """Return the size of the next request; None if it isn't known yet, or is none."""
+        if not self._received:
+            self._progress = None
+        elif self._progress is None:
+            self._progress = Progress(monotonic_ms())
+            self._progress.received(len(self._received))
         if len(self._received) < _LENGTH_BYTES:
+            self._read_on(True)
             return None
+        options = self._server.options
+        size_max = options.socket_request_max_bytes
+        if not self.is_authenticated:
+            size_max = min(size_max, options.sasl_server_max_receive_bytes)
         size = int.from_bytes(self._received[:_LENGTH_BYTES], "big", signed=True)
-        if not 0 < size <= self._server.request_max_bytes:
-            self.close(f"a request of {size} bytes; {self._server.request_max_bytes} are allowed")
+        if not 0 < size <= size_max:
+            known = _what_it_is(self._received)
+            self.close(known or f"a request of {size} bytes; {size_max} are allowed")
             return None
-        return size if len(self._received) >= _LENGTH_BYTES + size else None
+        return size
+
+    def _has_memory(self, size: int) -> bool:
+        """Take the memory for a large request before it is there; False: it has to wait."""
+        if size <= SMALL_BYTES or self._taken:
+            return True
+        if not self._waits_for_memory and self._server.memory.take(self, size, self._got_memory):
+            self._taken = size
+            return True
+        self._waits_for_memory = True
+        return False
+
+    def _got_memory(self) -> None:
+        self._waits_for_memory = False
+        self._taken = int.from_bytes(self._received[:_LENGTH_BYTES], "big")
+        self._loop.call_soon(self._advance)
+
+    def _give_back(self, taken: int) -> None:
+        if taken:
+            self._server.memory.give_back(taken)
+
+    def _cut(self, size: int) -> memoryview:
+        """Return the next request, and keep what is behind it. Large ones aren't copied."""
+        end = _LENGTH_BYTES + size
+        if size > SMALL_BYTES:
+            whole = memoryview(self._received).toreadonly()
+            self._received = bytearray(whole[end:])
+            return whole[_LENGTH_BYTES:end]
+        frame = memoryview(bytes(self._received[_LENGTH_BYTES:end]))
+        del self._received[:end]
+        return frame
 
     def _may_begin(self) -> bool:
         if self._outgoing:
@@ -172,41 +317,93 @@ class Connection(asyncio.Protocol):
         return (
             api_key == Api.PRODUCE
             and len(self._answers) < PRODUCES_MAX
-            and all(answer.request.api is Api.PRODUCE for answer in self._answers)
+            and all(
+                answer.request is not None and answer.request.api is Api.PRODUCE
+                for answer in self._answers
+            )
         )
 
     def _read_on(self, wanted: bool) -> None:
         if self._transport is None or wanted == self._is_reading or self.is_closed:
             return
         self._is_reading = wanted
+        now_ms = monotonic_ms()
         if wanted:
             self._transport.resume_reading()
+            if self._progress is not None and self._unread_ms is not None:
+                self._progress.paused(now_ms - self._unread_ms)
+            self._unread_ms = None
         else:
             self._transport.pause_reading()
+            self._unread_ms = now_ms
 
     def _begin(self, frame: memoryview) -> None:
-        served = self._server.served
+        taken, self._taken = self._taken, 0
+        sasl = self.sasl
+        if sasl is not None and sasl.raw and sasl.state is State.TOKENS:
+            self._begin_token(sasl, bytes(frame), taken)
+            return
         try:
             request = read_request(frame, self._server.versions, self)
+            unknown = self._rights_error(request)
         except UnsupportedApiError as error:
+            self._give_back(taken)
             self._refuse(error)
             return
         except MalformedMessageError as error:
+            self._give_back(taken)
             self.close(str(error))
             return
-        self._server.requests[request.api, request.version] += 1
-        answer = _Answer(request)
+        answer = _Answer(request, taken)
         self._answers.append(answer)
+        if unknown is not None:
+            self.end(unknown, reason="authentication")
+            return
+        self._server.requests[request.api, request.version] += 1
+        if not self._is_allowed(request.api):
+            self._deny(answer, request)
+            return
         try:
-            result = served[request.api].handle(request)
+            result = self._server.served[request.api].handle(request)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the endpoint
             self._failed(answer, error)
             return
         if isinstance(result, Awaitable):
-            answer.awaited = asyncio.ensure_future(result)
-            answer.awaited.add_done_callback(lambda done: self._done(answer, done))
+            self._await(answer, result)
         else:
             self._ready(answer, result)
+
+    def _await(self, answer: _Answer, result: Awaitable[Response | None]) -> None:
+        answer.awaited = asyncio.ensure_future(result)
+        answer.awaited.add_done_callback(lambda done: self._done(answer, done))
+
+    def _deny(self, answer: _Answer, request: Request) -> None:
+        """Answer a request that its user hasn't the right to."""
+        self._server.meters.refused(request.api)
+        response = refusal(request)
+        if response is None:
+            self.end(f"{self.principal} has no right to {request.api.name}", reason="authorization")
+        else:
+            self._ready(answer, response)
+
+    def _begin_token(self, sasl: SaslServer, token: bytes, taken: int) -> None:
+        """Take a token of SASL that comes alone, after a SaslHandshake of version 0."""
+
+        async def work() -> Response | None:
+            try:
+                found = await step(self, sasl, token)
+            except Refused as refused:
+                self._ends = True
+                options = self._server.options
+                await asyncio.sleep(options.connection_failed_authentication_delay_ms / 1000)
+                self.end(refused.message, reason="authentication")
+                return None
+            answer.buffers = [len(found.token).to_bytes(4, "big") + found.token]
+            return None
+
+        answer = _Answer(None, taken)
+        self._answers.append(answer)
+        self._await(answer, work())
 
     def _refuse(self, error: UnsupportedApiError) -> None:
         """Answer ApiVersions of an unknown version in version 0 (KIP-511); close for all else."""
@@ -220,7 +417,7 @@ class Connection(asyncio.Protocol):
                 {"api_key": Api.API_VERSIONS, "min_version": served[0], "max_version": served[1]}
             ],
         }
-        self._outgoing.extend(encode_as(Api.API_VERSIONS, 0, error.correlation_id, response))
+        self._queue(encode_as(Api.API_VERSIONS, 0, error.correlation_id, response))
         self._send()
 
     def _done(self, answer: _Answer, done: "asyncio.Future[Response | None]") -> None:
@@ -234,29 +431,39 @@ class Connection(asyncio.Protocol):
 
     def _failed(self, answer: _Answer, error: BaseException) -> None:
         request = answer.request
-        _LOGGER.error(
-            "%s %d of %s (%s) failed", request.api.name, request.version, self.host,
-            request.client_id, exc_info=error,
-        )  # fmt: skip
-        self.close("its request failed here")
+        name = "a token" if request is None else f"{request.api.name} {request.version}"
+        _LOGGER.error("%s of %s failed", name, self.host, exc_info=error)
+        self.end("its request failed here", reason="failure")
 
     def _ready(self, answer: _Answer, response: Response | None) -> None:
         if self.is_closed:
             return
-        if response is not None:
-            try:
-                answer.buffers = encode(answer.request, response)
-            except Exception as error:  # noqa: BLE001 - as in _begin
-                self._failed(answer, error)
-                return
+        request = answer.request
+        if request is not None:
+            if response is not None:
+                try:
+                    answer.buffers = encode(request, response)
+                except Exception as error:  # noqa: BLE001 - as in _begin
+                    self._failed(answer, error)
+                    return
+            took_ms = monotonic_ms() - answer.began_ms
+            self._server.meters.answered(request.api, request.version, response, took_ms)
         answer.is_ready = True
         while self._answers and self._answers[0].is_ready:
-            self._outgoing.extend(self._answers.popleft().buffers)
+            done = self._answers.popleft()
+            self._queue(done.buffers)
+            self._give_back(done.taken)
         self._send()
         if not self._outgoing and self._received:
             self._loop.call_soon(self._advance)
 
     # --- answers -----------------------------------------------------------------------------
+
+    def _queue(self, buffers: list[Buffer]) -> None:
+        size = sum(map(len, buffers))
+        self._outgoing.extend(buffers)
+        self._outgoing_bytes += size
+        self._server.outgoing_bytes += size
 
     def _send(self) -> None:
         """Hand out pieces as long as the client takes them."""
@@ -269,6 +476,9 @@ class Connection(asyncio.Protocol):
                 view = memoryview(data)
                 self._outgoing.appendleft(view[PIECE_BYTES:])
                 data = view[:PIECE_BYTES]
+            self._outgoing_bytes -= len(data)
+            self._server.outgoing_bytes -= len(data)
+            self._server.meters.sent.add(len(data))
             transport.write(data)
         if not self._outgoing:
             self._close_when_done()
@@ -277,9 +487,41 @@ class Connection(asyncio.Protocol):
         if self._ends and not self._answers and not self._outgoing and self._transport is not None:
             self._transport.close()  # what it still holds is sent
 
+    def hang_up(self, why: str, *, reason: str) -> None:
+        """End it when what is under way is answered."""
+        self._tell(why, reason)
+        self._ends = True
+        self._read_on(False)
+
     def close(self, why: str) -> None:
         """End it at once: nothing sensible can come any more."""
+        self.end(why, reason="protocol")
+
+    def end(self, why: str, *, reason: str) -> None:
+        """End it at once; `reason`: one of the metric's."""
         if not self.is_closed and self._transport is not None:
-            _LOGGER.info("connection of %s is closed: %s", self.host, why)
+            self._tell(why, reason)
             self._ends = True
             self._transport.abort()
+
+    def _tell(self, why: str, reason: str) -> None:
+        if not self._transport or self._transport.is_closing():
+            return
+        self._server.meters.closed(reason)
+        who = "" if self.principal.endswith(f":{ANONYMOUS}") else f" ({self.principal})"
+        level = logging.INFO if reason in ("idle", "end") else logging.WARNING
+        self._server.lines.log(
+            level, "connection of %s%s is closed: %s", self.host, who, why.strip()[:500]
+        )
+
+
+def _what_it_is(begin: bytearray) -> str | None:
+    """Say of what is no request what it seems to be."""
+    if begin[:2] == b"\x16\x03":
+        return (
+            "it wants TLS, which isn't spoken here: give ssl.keystore.location, or set its "
+            "security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+        )
+    if bytes(begin[:4]) in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN", b"PRI "):
+        return "it speaks HTTP; Kafka's protocol is spoken here, and metrics have their own port"
+    return None

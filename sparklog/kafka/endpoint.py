@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-import socket
+import resource
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Final, Self
 
-from sparklog.clock import Clock, system_clock
+from sparklog.clock import Clock, monotonic_ms, system_clock
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.kafka import (
     absences,
+    authentication,
     configs,
     log_dirs,
     metadata,
@@ -28,13 +29,20 @@ from sparklog.kafka import (
 )
 from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
-from sparklog.kafka.connection import Connection
+from sparklog.kafka.connection import STALLED_MS, Connection
+from sparklog.kafka.handshake import TlsHandshake
+from sparklog.kafka.listeners import Address, listen, resolve
 from sparklog.kafka.messages import Api
 from sparklog.kafka.options import EndpointOptions
 from sparklog.kafka.partition_memory import PartitionMemory
 from sparklog.kafka.partitions import Partitions
+from sparklog.kafka.quotas import ConnectionQuotas, LimitedLog, RequestMemory
+from sparklog.kafka.security import Security
+from sparklog.kafka.wire_meters import WireMeters
 from sparklog.log.log import Log
 from sparklog.logdir.ledger import LEDGER_TOPIC
+from sparklog.logdir.paths import split_path
+from sparklog.metrics import meters
 
 _AREAS: Final[tuple[Callable[[Broker], dict[Api, Served]], ...]] = (
     metadata.apis,
@@ -47,9 +55,11 @@ _AREAS: Final[tuple[Callable[[Broker], dict[Api, Served]], ...]] = (
     producer_states.apis,
     offset_listing.apis,
     absences.apis,
+    authentication.apis,
 )
 """What says what is served, an area each."""
-_BACKLOG: Final = 512
+_TICK_SECONDS: Final = 1.0
+_REFRESH_TICKS: Final = 5
 _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
 
@@ -72,13 +82,29 @@ class Endpoint:
     ) -> None:
         """`host`, `port`: where it listens; port 0 takes a free one. `options`: by Kafka's names.
 
-        Raises: InvalidRequestError: an option, or an address that is taken or isn't here.
+        Raises: InvalidRequestError: an option, an address that is taken or isn't here, or one that
+        strangers can reach without TLS and SASL (docs/kafka.md); StorageUnavailableError.
         """
         self.options = EndpointOptions.parse(options or {})
         self._log = log
-        self._socket = _listen(host, port)
-        self.host, self.port = host, int(self._socket.getsockname()[1])
-        self.request_max_bytes = self.options.socket_request_max_bytes
+        address = Address(host, port)
+        addresses = resolve(host)
+        self.security = Security(self.options, address, addresses)
+        try:
+            self._sockets = listen(address, addresses)
+        except InvalidRequestError:
+            self.security.close()
+            raise
+        self.address = Address(host, int(self._sockets[0].getsockname()[1]))
+        self.quotas = ConnectionQuotas(
+            connections_max(self.options.max_connections),
+            self.options.max_connections_per_ip,
+            self.options.max_connection_creation_rate,
+        )
+        self.memory = RequestMemory(self.options.queued_max_request_bytes)
+        self.meters = WireMeters(meters(split_path(log.home.path)[0]))
+        self.lines = LimitedLog(_LOGGER)
+        self.outgoing_bytes = 0
         self.requests: Counter[tuple[Api, int]] = Counter()
         self._connections: set[Connection] = set()
         self._pool = ThreadPoolExecutor(
@@ -88,8 +114,9 @@ class Endpoint:
         self._partitions = Partitions(log.view, self._loop, self._pool)
         self._broker = Broker(
             log=log, options=self.options, clock=clock, cluster_id=cluster_id_of(log),
-            host=self.host, port=self.port, is_writable=is_writable(log), loop=self._loop,
-            pool=self._pool, partitions=self._partitions, memory=PartitionMemory(log.view),
+            host=self.advertised.host, port=self.advertised.port, is_writable=is_writable(log),
+            loop=self._loop, pool=self._pool, partitions=self._partitions,
+            memory=PartitionMemory(log.view), security=self.security,
         )  # fmt: skip
         self.served: Mapping[Api, Served] = self._serve_all()
         self.versions: Mapping[int, tuple[int, int]] = {
@@ -101,10 +128,24 @@ class Endpoint:
         self._thread.start()
 
     @property
+    def host(self) -> str:
+        """Where it listens, as it was given."""
+        return self.address.host
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self.address.port
+
+    @property
+    def advertised(self) -> Address:
+        """Where clients are told to connect to."""
+        return self.security.advertised or self.address
+
+    @property
     def bootstrap_servers(self) -> str:
         """What clients are given to connect: `host:port`."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return str(self.advertised)
 
     def _serve_all(self) -> dict[Api, Served]:
         served: dict[Api, Served] = {}
@@ -116,13 +157,61 @@ class Endpoint:
     # --- connections -------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
-        """Take a connection in."""
+        """Take a connection in; False: there is no room for it."""
+        why = self.quotas.enter(connection.host, monotonic_ms())
+        if why is not None:
+            self.meters.closed("quota")
+            self.lines.log(
+                logging.WARNING, "a connection of %s is refused: %s", connection.host, why
+            )
+            return False
+        connection.is_counted = True
+        self.meters.opened.add()
+        self.meters.connections.add(1)
         self._connections.add(connection)
         return True
 
     def closed(self, connection: Connection) -> None:
-        """Forget a connection."""
+        """Forget a connection that was taken in."""
         self._connections.discard(connection)
+        self.quotas.leave(connection.host)
+        self.meters.connections.add(-1)
+
+    def _accept(self) -> asyncio.Protocol:
+        connection = Connection(self, self._loop)
+        context = self.security.context
+        if context is None:
+            return connection
+        return TlsHandshake(connection, self, context, self._loop)
+
+    async def _look_after(self) -> None:
+        """Close what doesn't move, and take changed files up; for ever."""
+        ticks = 0
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            ticks += 1
+            now_ms = monotonic_ms()
+            for connection in list(self._connections):
+                connection.check(now_ms)
+            self._make_room(now_ms)
+            if ticks % _REFRESH_TICKS == 0:
+                try:
+                    await self._loop.run_in_executor(self.security.pool, self.security.refresh)
+                except Exception:  # the next round may do better
+                    _LOGGER.exception("users and certificates can't be read again")
+
+    def _make_room(self, now_ms: float) -> None:
+        """Disconnect who takes no answers, where these take too much memory: longest first."""
+        if self.outgoing_bytes <= self.options.queued_max_response_bytes:
+            return
+        stalled = [(each.stalled_ms(now_ms), each) for each in self._connections]
+        for since_ms, connection in sorted(stalled, key=lambda pair: -pair[0]):
+            if since_ms < STALLED_MS:
+                return
+            connection.end("it takes none of its answers", reason="stalled")
+            self.outgoing_bytes -= connection.drop()
+            if self.outgoing_bytes <= self.options.queued_max_response_bytes:
+                return
 
     # --- the thread --------------------------------------------------------------------------
 
@@ -134,13 +223,16 @@ class Endpoint:
             self._loop.close()
 
     async def _serve(self) -> None:
-        server = await self._loop.create_server(
-            lambda: Connection(self, self._loop), sock=self._socket, backlog=_BACKLOG
-        )
+        servers = [
+            await self._loop.create_server(self._accept, sock=each) for each in self._sockets
+        ]
+        looking_after = self._loop.create_task(self._look_after())
         await self._stopping.wait()
-        server.close()
+        looking_after.cancel()
+        for server in servers:
+            server.close()
         for connection in list(self._connections):
-            connection.close("the endpoint ends")
+            connection.end("the endpoint ends", reason="end")
         await asyncio.sleep(0)  # what that cancels ends
         rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in rest:
@@ -156,6 +248,7 @@ class Endpoint:
         self._thread.join()
         self._partitions.close()
         self._pool.shutdown()
+        self.security.close()
 
     def __enter__(self) -> Self:
         return self
@@ -194,14 +287,10 @@ def is_writable(log: Log) -> bool:
     return True
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        found = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except (OSError, OverflowError) as error:
-        raise InvalidRequestError(
-            f"Kafka endpoint: can't listen on {host}:{port}: {error}; choose another port, or 0 "
-            "for a free one"
-        ) from None
-    found.setblocking(False)
-    return found
+def connections_max(wanted: int) -> int:
+    """Return how many connections there may be: the log needs files, too."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    room = wanted if soft == resource.RLIM_INFINITY else max(1, soft // 2)
+    if room < wanted:
+        _LOGGER.info("max.connections=%d: %d, half of `ulimit -n`", wanted, room)
+    return min(wanted, room)

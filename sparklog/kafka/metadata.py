@@ -11,6 +11,7 @@ from sparklog.kafka.error_codes import error_code
 from sparklog.kafka.messages import Api, ErrorCode, Request
 from sparklog.kafka.topic_admin import TopicAdmin
 from sparklog.kafka.topic_ids import uuid_of
+from sparklog.kafka.users import Right
 from sparklog.log.partition_reader import reader_of
 from sparklog.storage.view import TopicInfo
 
@@ -70,8 +71,8 @@ class Metadata:
         except Exception as error:  # noqa: BLE001 - the client is told, by a code
             code = error_code(error)
             described = [] if everything else [_unknown(each, code) for each in asked]
-            return {**self._cluster(), "error_code": code, "topics": described}
-        return {**self._cluster(), "topics": described}
+            return {**self._cluster(request), "error_code": code, "topics": described}
+        return {**self._cluster(request), "topics": described}
 
     def describe_cluster(self, request: Request) -> Response:
         """Answer DescribeCluster; there are no controllers to be asked for (KIP-919)."""
@@ -80,12 +81,13 @@ class Metadata:
                 "error_code": ErrorCode.unsupported_endpoint_type,
                 "error_message": "there are no controllers here: connect to the broker",
             }
-        return {**self._cluster(node_id="broker_id"), "endpoint_type": 1}
+        return {**self._cluster(request, node_id="broker_id"), "endpoint_type": 1}
 
-    def _cluster(self, *, node_id: str = "node_id") -> dict[str, Any]:
+    def _cluster(self, request: Request, *, node_id: str = "node_id") -> dict[str, Any]:
         """Return the cluster; the two APIs name a node's id differently."""
         broker = self._broker
-        node = {node_id: broker.node_id, "host": broker.host, "port": broker.port, "rack": None}
+        host, port = broker.address(request.connection)
+        node = {node_id: broker.node_id, "host": host, "port": port, "rack": None}
         return {
             "brokers": [node],
             "cluster_id": broker.cluster_id,
@@ -109,6 +111,8 @@ class Metadata:
         missing = [name for name in names if name is not None and name not in topics]
         if not missing:
             return None
+        if not broker.may(request.connection, Right.ADMIN):
+            return dict.fromkeys(missing, ErrorCode.topic_authorization_failed)
         refused = await broker.run(self._topic_admin.auto_create, missing)
         broker.partitions.changed()
         return refused

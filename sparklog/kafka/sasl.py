@@ -11,6 +11,7 @@ texts these are; RFC 5802 by the library scramp.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, NoReturn, Protocol
@@ -82,10 +83,18 @@ class SaslServer:
     """
 
     def __init__(
-        self, users: Users, mechanisms: Sequence[Mechanism], *, max_reauth_ms: int = 0
+        self,
+        users: Users,
+        mechanisms: Sequence[Mechanism],
+        *,
+        max_reauth_ms: int = 0,
+        pool: Executor | None = None,
     ) -> None:
-        """`mechanisms`: the enabled ones; max_reauth_ms: connections.max.reauth.ms, 0: never."""
-        self.users, self.mechanisms = users, tuple(mechanisms)
+        """`mechanisms`: the enabled ones; max_reauth_ms: connections.max.reauth.ms, 0: never.
+
+        `pool`: where the caller is to run `step`.
+        """
+        self.users, self.mechanisms, self.pool = users, tuple(mechanisms), pool
         self.state = State.HANDSHAKE
         self.user: str | None = None
         self.raw = False

@@ -71,7 +71,10 @@ class Security:
         if not self.mechanisms:
             return None
         return SaslServer(
-            self.users, self.mechanisms, max_reauth_ms=self._options.connections_max_reauth_ms
+            self.users,
+            self.mechanisms,
+            max_reauth_ms=self._options.connections_max_reauth_ms,
+            pool=self.pool,
         )
 
     def rights(self, name: str) -> frozenset[Right]:
