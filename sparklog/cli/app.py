@@ -36,6 +36,7 @@ _COMMANDS: Final = {  # name: (where it is, what the list of commands says of it
     "get-offsets": (
         "get_offsets:offsets", "Offsets by time, earliest, latest (kafka-get-offsets).",
     ),
+    "handover": ("handover:handover", "Make a log one that a Kafka broker starts on."),
     "import": ("moving:import_", "Copy a topic from a live Kafka, offsets kept."),
     "leader-election": (
         "leader_election:elect", "Offline partitions go on without what is missing.",

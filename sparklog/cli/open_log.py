@@ -15,7 +15,8 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.names import check_topic
 from sparklog.fs import LOCAL
 from sparklog.log.log import Log
-from sparklog.logdir.detection import META_PROPERTIES, holds_log
+from sparklog.logdir.detection import holds_log
+from sparklog.logdir.meta_properties import META_PROPERTIES
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.topics_file import TOPICS_NAME
 from sparklog.opening import check_log_dirs as refuse_store

@@ -3,6 +3,7 @@
 - `batch`, `control`, `legacy`, `scan`: headers of batches; markers; old magics; walking them
 - `records`, `rows`, `columns`, `sparse_records`: Arrow columns to batches
 - `decoder`, `buffers`: batches to Arrow columns
+- `metadata_records`: of a KRaft cluster's metadata
 - `compression`, `partitioner`: codecs; which partition a key goes to
 - `index`, `checkpoint_files`, `producer_snapshot`, `names`: the files beside a log
 - `batch_cutting`: a batch that is left with fewer records

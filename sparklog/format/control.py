@@ -1,19 +1,30 @@
 """Control batches: the markers that end transactions. They take an offset; readers skip them.
 
+KRaft's are made here as well: the first and the last one of a snapshot of its metadata.
+
 One record, never compressed; key i16 version 0, i16 type; value i16 version 0,
 i32 coordinator epoch. Source: ControlRecordType.java, EndTransactionMarker.java (Kafka 1eb7644).
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
 from sparklog.errors import DataCorruptionError
-from sparklog.format.batch import HEADER_SIZE, BatchHeader, Buffer
+from sparklog.format.batch import (
+    CONTROL,
+    HEADER_SIZE,
+    BatchHeader,
+    Buffer,
+    encode_one,
+    seal,
+    unpack_header,
+)
 
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
+_SNAPSHOT_HEADER, _SNAPSHOT_FOOTER = 3, 4
 
 
 class ControlType(IntEnum):
@@ -64,6 +75,24 @@ def read_marker(
         offset=header.base_offset,
         timestamp=header.max_timestamp,
     )
+
+
+def snapshot_header(*, timestamp: int) -> bytearray:
+    """The control batch that begins a snapshot, at offset 0. Source: SnapshotHeaderRecord.json."""
+    return _control(_SNAPSHOT_HEADER, struct.pack(">hqb", 0, 0, 0), timestamp)
+
+
+def snapshot_footer(*, timestamp: int) -> bytearray:
+    """The control batch that ends a snapshot, at offset 0. Source: SnapshotFooterRecord.json."""
+    return _control(_SNAPSHOT_FOOTER, struct.pack(">hb", 0, 0), timestamp)
+
+
+def _control(kind: int, value: bytes, timestamp: int) -> bytearray:
+    batch = encode_one(_KEY.pack(0, kind), value, timestamp=timestamp)
+    header = replace(unpack_header(batch, 0), attributes=CONTROL)
+    batch[:HEADER_SIZE] = header.pack()
+    seal(batch)
+    return batch
 
 
 def _record(data: memoryview) -> tuple[memoryview, memoryview]:

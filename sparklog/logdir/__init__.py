@@ -2,7 +2,8 @@
 
 - `home`: from a path to an open `Log` on log dirs
 - `commit_log`, `lock`, `intent`, `ledger`: the lock, the step under way, the commit point
-- `broker_lockout`: keeping Kafka's brokers out; the clean shutdown marker
+- `broker_lockout`, `meta_properties`: keeping Kafka's brokers out; the clean shutdown marker
+- `cluster_metadata`: what a broker's metadata log says of topics
 - `log_manager`: the partition logs that a writer has open, and what it knows of them
 - `opening`, `adoption`, `closing`: from a path to an open commit log and back
 - `view`, `ledger_reader`: what readers see of it, without a lock; `detection`: whether a path

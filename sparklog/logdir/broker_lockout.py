@@ -1,11 +1,13 @@
 """Keeping brokers and unsound file systems away from a log that is open for writing.
 
-- `.lock`, Kafka's own lock file, is held shared in every log dir: a broker, which wants it
-  exclusively, refuses to start, and where a broker runs we refuse.
+- `meta.properties` has a version that no broker knows, in every log dir from the first open for
+  writing until the log is handed over (`meta_properties`): a broker refuses to start before it
+  looks at anything else, for it would rename every partition that its cluster doesn't know.
+- `.lock`, Kafka's own lock file, is held shared in every log dir: where a broker runs we refuse.
 - `sparklog_open/`, an empty directory (the guard), stands in every log dir from the first open to
-  the last clean close. A broker can't parse its name as a partition and refuses to start on it, so
-  it can never expose half a commit after a crash; and where it is missing we know that the tail may
-  be a broker's (PROTOCOL, C4).
+  the last clean close. A broker can't parse its name as a partition and refuses to start on it,
+  whatever became of `meta.properties`, so it can never expose half a commit after a crash; and
+  where it is missing we know that the tail may be a broker's (PROTOCOL, C4).
 - `.kafka_cleanshutdown` is Kafka's word that a log dir was closed cleanly. A broker removes it when
   it starts and writes its own epoch into it when it stops; ours says -1, which no broker in service
   has: so it tells whether a broker was here since.
@@ -19,6 +21,7 @@ from typing import Final
 from sparklog.errors import InvalidRequestError, LogLockedError
 from sparklog.format.checkpoint_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT
 from sparklog.fs import FileSystem, LockFile, read_bytes, write_durably
+from sparklog.logdir.meta_properties import keep_from_brokers
 
 OPEN_MARKER_NAME: Final = "sparklog_open"
 KAFKA_LOCK_NAME: Final = ".lock"
@@ -74,6 +77,7 @@ def mark_open(fs: FileSystem, directories: Sequence[str]) -> None:
 
     The first dir's guard decides how a log is opened, so it is made last.
     """
+    keep_from_brokers(fs, directories)
     for directory in reversed(directories):
         with contextlib.suppress(FileExistsError):
             fs.mkdir(os.path.join(directory, OPEN_MARKER_NAME))
@@ -82,6 +86,13 @@ def mark_open(fs: FileSystem, directories: Sequence[str]) -> None:
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(os.path.join(directory, CLEAN_SHUTDOWN))
             fs.sync_dir(directory)
+
+
+def mark_made(fs: FileSystem, directories: Sequence[str]) -> None:
+    """Mark the log dirs of a new log, which no session had open, as after our own clean close."""
+    keep_from_brokers(fs, directories)
+    for directory in directories:
+        write_durably(fs, os.path.join(directory, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)
 
 
 def mark_closed(fs: FileSystem, directories: Sequence[str]) -> None:

@@ -2,11 +2,16 @@
 
 import logging
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.errors import LogReplacedError, PartitionOfflineError
+from sparklog.errors import (
+    InvalidRequestError,
+    LogLockedError,
+    LogReplacedError,
+    PartitionOfflineError,
+)
 from sparklog.format.names import snapshot_name
 from sparklog.fs import FileSystem
 from sparklog.logdir.broker_lockout import mark_closed
@@ -43,6 +48,33 @@ def close_session(session: LogDirCommits) -> None:
         session.release()
 
 
+def give_up_session(session: LogDirCommits, give: Callable[[], None]) -> None:
+    """Close the last session of a log as `close_session` does, for somebody else to take it.
+
+    Args: give: writes what they need, once all else is durable. Brokers are still kept out.
+    Raises: LogLockedError: another session is open; InvalidRequestError: a partition is offline or
+        not as the ledger says; what `give` raises. The log is then as a crash leaves it.
+    """
+    try:
+        with session.exclusive():
+            if not session.lock.is_last():
+                raise LogLockedError(
+                    f"{session.home} is open in another process, or in this one: end its queries, "
+                    "services and other writers, then repeat this"
+                )
+            if not _is_whole(session):
+                missing = ", ".join(map(str, sorted(session.offline))) or "a partition"
+                raise InvalidRequestError(
+                    f"{session.home}: {missing} isn't whole (`sparklog verify` says why): mount or "
+                    "restore what is missing, or give it up by `sparklog leader-election`"
+                )
+            _leave_durable(session)
+            give()
+            mark_closed(session.fs, session.present)
+    finally:
+        session.release()
+
+
 def _is_whole(session: LogDirCommits) -> bool:
     """Tell whether every partition is as the ledger says; what isn't is left for recovery."""
     if session.offline:
@@ -70,6 +102,11 @@ def _is_closed(session: LogDirCommits, topic: str, partition: int) -> bool:
 
 
 def _leave_clean(session: LogDirCommits) -> None:
+    _leave_durable(session)
+    mark_closed(session.fs, session.present)
+
+
+def _leave_durable(session: LogDirCommits) -> None:
     session.make_durable()
     fs, state = session.fs, session.state
     for topic, partition in state.ends:
@@ -80,7 +117,6 @@ def _leave_clean(session: LogDirCommits) -> None:
     absent = session.dirs.absent
     write_checkpoints(fs, session.directories, state, session.ledger.end, absent=absent)
     publish_all(session)
-    mark_closed(fs, session.present)
 
 
 def write_checkpoints(

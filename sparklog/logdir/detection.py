@@ -7,13 +7,13 @@ from sparklog.format.names import parse_partition_dir
 from sparklog.fs import FileSystem
 from sparklog.logdir.high_watermarks import WATERMARKS_NAME
 from sparklog.logdir.lock import LOCK_NAME
+from sparklog.logdir.meta_properties import META_PROPERTIES
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics_file import TOPICS_NAME
 
 STORE_MARKS: Final = frozenset({"sparklog.home", "sparklog.import"})
 """Objects of a log whose home is a store (a directory too may be one), or is to become one."""
 
-META_PROPERTIES: Final = "meta.properties"
 _MARKS: Final = (TOPICS_NAME, WATERMARKS_NAME, LOCK_NAME, META_PROPERTIES)
 
 

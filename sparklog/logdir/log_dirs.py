@@ -22,13 +22,13 @@ from sparklog.errors import (
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.ledger import ledger_path
+from sparklog.logdir.meta_properties import DIRECTORY_ID, read_properties
 from sparklog.logdir.topics_file import read_topics
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.topic_state import TopicState
 
 DIRS_NAME: Final = "sparklog.dirs"
 _CURE: Final = "open the log once for writing, it is then written anew"
-_META: Final = "meta.properties"
 _BACK: Final = (
     "it comes back by itself with its files (mount the disk, restore them from a copy); to go on "
     "without them: sparklog leader-election --election-type unclean"
@@ -280,14 +280,8 @@ def write_new_dirs(fs: FileSystem, directories: Sequence[str], paths: Sequence[s
 
 def _directory_id(fs: FileSystem, path: str, *, taken: Sequence[LogDir]) -> str:
     """The id that a broker gave the directory, if it did and no other has it; else a new one."""
-    try:
-        lines = read_bytes(fs, os.path.join(path, _META)).decode(errors="replace").splitlines()
-    except FileNotFoundError:
-        lines = []
-    given = [line.partition("=")[2].strip() for line in lines if line.startswith("directory.id=")]
-    if given and given[0] and given[0] not in [one.id for one in taken]:
-        return given[0]
-    return new_topic_id()
+    given = read_properties(fs, path).get(DIRECTORY_ID)
+    return given if given and given not in [one.id for one in taken] else new_topic_id()
 
 
 def _read(fs: FileSystem, directory: str) -> _DirsFile | None:

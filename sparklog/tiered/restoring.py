@@ -22,8 +22,6 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.format.checkpoint_files import (
-    CLEAN_SHUTDOWN,
-    CLEAN_SHUTDOWN_CONTENT,
     format_partition_metadata,
     parse_epochs,
 )
@@ -41,6 +39,7 @@ from sparklog.format.names import (
 from sparklog.fs import LOCAL, FileSystem, write_durably
 from sparklog.log.batch_windows import walk
 from sparklog.log.positions import Position, resolve
+from sparklog.logdir.broker_lockout import mark_made
 from sparklog.logdir.home import open_log
 from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.offset_checkpoints import (
@@ -228,7 +227,7 @@ def _fill(
     write_offsets(fs, work, LOG_START, {part.key: part.start for part in parts})
     write_offsets(fs, work, RECOVERY_POINT, ends)
     write_offsets(fs, work, HIGH_WATERMARK, ends)
-    write_durably(fs, joined(work, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)
+    mark_made(fs, [work])
 
 
 def _bring(

@@ -9,8 +9,8 @@ from sparklog.errors import SparklogError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.topic_names import INTERNAL
-from sparklog.logdir.detection import META_PROPERTIES
 from sparklog.logdir.log_dirs import find_dirs
+from sparklog.logdir.meta_properties import read_properties
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.local_segments import segments_of
 from sparklog.logdir.view import LogDirView
@@ -105,15 +105,9 @@ def _size(fs: FileSystem, path: str) -> int:
 
 def _node(fs: FileSystem, home: str) -> int:
     """The broker's number if one was here; 0 for a log that only sparklog knows."""
-    path = os.path.join(home, META_PROPERTIES)
-    try:
-        with fs.open(path) as file:
-            text = file.pread(file.size(), 0).decode("utf-8", "replace")
-    except FileNotFoundError:
-        return 0
-    values = dict(line.partition("=")[::2] for line in text.splitlines())
+    values = read_properties(fs, home)
     for key in _NODE_KEYS:
-        if (number := values.get(key, "").strip()).isdecimal():
+        if (number := values.get(key, "")).isdecimal():
             return int(number)
     return 0
 

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -207,12 +208,20 @@ def properties(log_dir: str, port: int, controller_port: int) -> dict[str, str]:
 
 
 class JarEngine:
-    """The broker as a Java process of Maven's jars."""
+    """The broker as a Java process of Maven's jars.
 
-    def __init__(self, home: Path, log_dir: Path, port: int) -> None:
+    `config`: of one whose log dir is formatted already.
+    """
+
+    def __init__(
+        self, home: Path, log_dir: Path, port: int, *, config: Path | None = None
+    ) -> None:
         self._class_path, self._java = jars.kafka_jars(), jars.java()
         self._process: subprocess.Popen[bytes] | None = None
         self._output = home / "broker.log"
+        if config is not None:
+            self._config = str(config)
+            return
         config = home / "server.properties"
         keys = properties(str(log_dir), port, free_port())
         config.write_text("".join(f"{k}={v}\n" for k, v in keys.items()))
@@ -300,6 +309,19 @@ def free_port() -> int:
     with socket.socket() as s:
         s.bind(("localhost", 0))
         return int(s.getsockname()[1])
+
+
+@contextlib.contextmanager
+def handed_broker(home: Path, log_dir: Path, config: Path, port: int) -> Iterator[Broker]:
+    """A broker, not started yet, of log dirs that were handed over with these settings.
+
+    Raises: jars.Unavailable where Maven or a JDK is missing.
+    """
+    made = Broker(log_dir, port, JarEngine(home, log_dir, port, config=config))
+    try:
+        yield made
+    finally:
+        made.kill()
 
 
 @contextlib.contextmanager

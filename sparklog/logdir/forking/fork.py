@@ -19,12 +19,11 @@ from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError
-from sparklog.format.checkpoint_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT
-from sparklog.fs import LOCAL, FileSystem, write_durably
+from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.fork_points import Wanted
 from sparklog.log.timeline import within
 from sparklog.log.topic_names import new_topic_id
-from sparklog.logdir.broker_lockout import check_file_system
+from sparklog.logdir.broker_lockout import check_file_system, mark_made
 from sparklog.logdir.closing import close_session, write_checkpoints
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.forking.fork_point import ForkPoint, find_point
@@ -300,8 +299,7 @@ def _write(
                 write_offsets(fs, directory, name, kept)
     write_checkpoints(fs, staged.directories, state, 1)
     publish(fs, home, {**state.ends, LEDGER: 1}, state.starts, durable=1)
-    for directory in staged.directories:
-        write_durably(fs, os.path.join(directory, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)
+    mark_made(fs, staged.directories)
 
 
 def _write_ledger(

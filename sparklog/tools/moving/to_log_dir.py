@@ -29,8 +29,6 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.format.checkpoint_files import (
-    CLEAN_SHUTDOWN,
-    CLEAN_SHUTDOWN_CONTENT,
     format_partition_metadata,
 )
 from sparklog.format.names import PARTITION_METADATA, log_name, partition_dir, snapshot_name
@@ -38,7 +36,7 @@ from sparklog.format.producer_snapshot import format_snapshot
 from sparklog.fs import LOCAL, File, FileSystem, write_durably
 from sparklog.log.batch_windows import Window, walk
 from sparklog.log.topic_names import new_topic_id
-from sparklog.logdir.broker_lockout import check_file_system
+from sparklog.logdir.broker_lockout import check_file_system, mark_made
 from sparklog.logdir.closing import write_checkpoints
 from sparklog.logdir.group_offsets import write_reader
 from sparklog.logdir.high_watermarks import publish
@@ -116,7 +114,7 @@ def move_to_log_dir(
         then = moved.write_log()
         for reader in readers.groups:
             write_reader(fs, directory, reader)
-        write_durably(fs, joined(directory, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)
+        mark_made(fs, [directory])
         write_new_dirs(fs, [directory], [target])
         staged.publish()
     return MadeLog(

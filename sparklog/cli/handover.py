@@ -1,0 +1,114 @@
+"""`sparklog handover`: a log becomes a directory that a Kafka broker starts on."""
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.open_log import check_log_dirs
+from sparklog.cli.output import console, print_json
+from sparklog.pluralize import pluralize
+from sparklog.tools.handover.handing_over import HandedOver, hand_over
+from sparklog.tools.handover.server_properties import DEFAULT_LISTENERS
+
+
+@click.command(cls=Command)
+@click.argument("path")
+@click.option("--check", is_flag=True, help="Only show what would be; nothing is changed.")
+@click.option(
+    "--node-id", type=click.IntRange(0, 2**31 - 1),
+    help="The broker's; 1, or what a broker's log dirs say.",
+)  # fmt: skip
+@click.option("--cluster-id", help="The cluster's; a new one, or what a broker's log dirs say.")
+@click.option(
+    "--listeners", default=DEFAULT_LISTENERS, show_default=True, metavar="NAME://HOST:PORT,...",
+    help="The broker's; the one named CONTROLLER is the controller's.",
+)  # fmt: skip
+@click.option(
+    "--metadata-log-dir", metavar="DIR",
+    help="A broker's metadata.log.dir, where that is none of the log dirs.",
+)  # fmt: skip
+@click.option("--properties", metavar="FILE", help="Write the broker's settings there as well.")
+@click.option(
+    "--groups", metavar="FILE", help="Write the positions of registered groups there, as CSV."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def handover(
+    path: str,
+    check: bool,
+    node_id: int | None,
+    cluster_id: str | None,
+    listeners: str,
+    metadata_log_dir: str | None,
+    properties: str | None,
+    groups: str | None,
+    as_json: bool,
+) -> int:
+    """Make the log at PATH a directory that a stock Kafka 4.1 starts on, and serves as it is.
+
+    One node, broker and controller: every topic comes with its id, configs, offsets and leader
+    epochs, sparklog's ledger as one that clients can read. Until then no broker starts on a
+    log. PATH is one log dir or several, which nobody has open. Prints the broker's settings and
+    the command that starts it. Whoever opens the log for writing, once the broker has stopped,
+    takes it back with what the broker appended; it can then be handed over again.
+    """
+    check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it", offline=True)
+    done = hand_over(
+        path, check=check, node_id=node_id, cluster_id=cluster_id, listeners=listeners,
+        metadata_log_dir=metadata_log_dir, properties_file=properties, groups_file=groups,
+    )  # fmt: skip
+    if as_json:
+        print_json(to_dict(done))
+        return EXIT_OK
+    _show_topics(done)
+    for note in done.notes:
+        click.echo(f"note: {note}")
+    if done.notes:
+        click.echo()
+    click.echo(done.properties)
+    _say(done)
+    return EXIT_OK
+
+
+def _show_topics(done: HandedOver) -> None:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("topic", "id", "partition", "start", "end", "leader epoch"):
+        table.add_column(name, justify="left" if name in ("topic", "id") else "right")
+    for topic in done.topics:
+        for number, held in sorted(topic.partitions.items()):
+            span = (str(number), str(held.start), str(held.end), str(held.leader_epoch))
+            table.add_row(topic.name, topic.id, *span)
+    console().print(table)
+
+
+def _say(done: HandedOver) -> None:
+    records = pluralize(done.metadata_records, "metadata record")
+    where = "for a new cluster" if done.is_new_cluster else "to be added to the cluster's"
+    dirs = ", ".join(done.directories)
+    if done.check:
+        click.echo(f"# {dirs}: {records} {where}; nothing was changed. What starts the broker then")
+    else:
+        click.echo(f"# {dirs}: node {done.node_id} of cluster {done.cluster_id}. Start the broker")
+    saved = "" if done.properties_file else " (with the lines above in server.properties)"
+    click.echo(f"# by{saved}:\n{done.command}")
+    if done.groups:
+        file = "" if done.groups_file else " (with --groups groups.csv)"
+        click.echo(f"# and, once it runs, so that groups go on where they are{file}:")
+        click.echo(done.groups_command)
+
+
+def to_dict(done: HandedOver) -> dict[str, Any]:
+    """Return what scripts get."""
+    document = asdict(done)
+    document["groups"] = {
+        group: [
+            {"topic": topic, "partition": partition, "offset": offset}
+            for (topic, partition), offset in offsets.items()
+        ]
+        for group, offsets in done.groups.items()
+    }
+    return document

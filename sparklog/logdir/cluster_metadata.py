@@ -1,0 +1,255 @@
+"""What a KRaft cluster's metadata log says of topics, read from its files; nothing is written.
+
+A broker of today knows topics, their ids and their configs by `__cluster_metadata-0` alone: the
+newest snapshot there (OFFSET-EPOCH.checkpoint) and the records from its offset on. Before a
+controller ever ran, its first records are those of `bootstrap.checkpoint`. Of a cluster of one
+node, whose log is all there is, every whole record counts.
+Source: KafkaRaftLog, Snapshots, ReplicationControlManager, PartitionRegistration.merge (Kafka 4.1).
+"""
+
+import logging
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.batch import CONTROL
+from sparklog.format.decoder import Decoder
+from sparklog.format.metadata_records import (
+    TOPIC_RESOURCE,
+    ApiKey,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    NodeRecord,
+    OtherRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    decode_metadata,
+)
+from sparklog.format.names import log_name
+from sparklog.format.scan import scan
+from sparklog.fs import FileSystem, read_bytes
+from sparklog.logdir.segment_files import segment_bases
+
+METADATA_DIR: Final = "__cluster_metadata-0"
+BOOTSTRAP_NAME: Final = "bootstrap.checkpoint"
+METADATA_VERSION: Final = "metadata.version"
+
+_LOGGER: Final = logging.getLogger(__name__)
+_SNAPSHOT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
+_ENDS: Final = (ApiKey.END_TRANSACTION, ApiKey.ABORT_TRANSACTION)
+
+
+@dataclass(slots=True)
+class KnownPartition:
+    """A partition as the cluster knows it. `directories`: ids of log dirs, as `replicas` are."""
+
+    replicas: Sequence[int]
+    leader_epoch: int
+    partition_epoch: int
+    directories: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class KnownTopic:
+    """A topic as the cluster knows it; `config` is what is set on the topic itself."""
+
+    name: str
+    id: str
+    partitions: dict[int, KnownPartition] = field(default_factory=dict)
+    config: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ClusterMetadata:
+    """The fold over a metadata log. `end`: the offset behind its last record; `epoch`: of that.
+
+    `position`: where in the last segment `path` the last whole batch ends; "" if there is none.
+    `others`: records that say nothing of topics, features or nodes, as they came.
+    """
+
+    topics: dict[str, KnownTopic] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    nodes: set[int] = field(default_factory=set)
+    next_producer_id: int = 0
+    others: list[MetadataRecord] = field(default_factory=list)
+    end: int = 0
+    epoch: int = 0
+    path: str = ""
+    position: int = 0
+    _names: dict[str, str] = field(default_factory=dict)
+    _configs: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a controller wrote its first records; else it still goes by the bootstrap."""
+        return METADATA_VERSION in self.features
+
+    def apply(self, record: MetadataRecord) -> None:
+        """Fold one record in. Raises KeyError for one of a topic that isn't known."""
+        match record:
+            case FeatureLevelRecord():
+                self.features[record.name] = record.level
+            case TopicRecord():
+                known = KnownTopic(record.name, record.topic_id)
+                known.config = self._configs.setdefault(record.name, {})
+                self.topics[record.name] = known
+                self._names[record.topic_id] = record.name
+            case RemoveTopicRecord():
+                name = self._names.pop(record.topic_id)
+                del self.topics[name]
+                self._configs.pop(name, None)
+            case PartitionRecord():
+                self._of(record.topic_id).partitions[record.partition] = KnownPartition(
+                    record.replicas, record.leader_epoch, record.partition_epoch,
+                    record.directories,
+                )  # fmt: skip
+            case PartitionChangeRecord():
+                self._change(record)
+            case ConfigRecord():
+                self._config(record)
+            case ProducerIdsRecord():
+                self.next_producer_id = record.next_producer_id
+            case NodeRecord(ApiKey.UNREGISTER_BROKER, node):
+                self.nodes.discard(node)
+            case NodeRecord():
+                self.nodes.add(record.node_id)
+            case OtherRecord():
+                self.others.append(record)
+
+    def _of(self, topic_id: str) -> KnownTopic:
+        return self.topics[self._names[topic_id]]
+
+    def _change(self, record: PartitionChangeRecord) -> None:
+        known = self._of(record.topic_id).partitions[record.partition]
+        known.partition_epoch += 1
+        known.leader_epoch += record.leader is not None
+        if record.replicas is not None:
+            known.replicas = record.replicas
+        if record.directories is not None:
+            known.directories = record.directories
+
+    def _config(self, record: ConfigRecord) -> None:
+        if record.resource_type != TOPIC_RESOURCE:
+            self.others.append(record)
+            return
+        # Configs of a topic come before or after it; the topic then shares this very dict.
+        config = self._configs.setdefault(record.resource_name, {})
+        if record.value is None:
+            config.pop(record.name, None)
+        else:
+            config[record.name] = record.value
+
+
+def metadata_dirs(fs: FileSystem, directories: Sequence[str]) -> list[str]:
+    """Return those of `directories` in which a metadata log lies."""
+    return [path for path in directories if fs.is_dir(os.path.join(path, METADATA_DIR))]
+
+
+def read_cluster_metadata(fs: FileSystem, directory: str) -> ClusterMetadata | None:
+    """Fold the metadata log in a log dir; None if there is none.
+
+    Raises: DataCorruptionError: a snapshot is damaged, or a record contradicts those before it.
+    Cost: reads the newest snapshot and the segments from there on.
+    """
+    path = os.path.join(directory, METADATA_DIR)
+    if not fs.is_dir(path):
+        return None
+    found = ClusterMetadata()
+    snapshots = [match for name in fs.listdir(path) if (match := _SNAPSHOT.fullmatch(name))]
+    if snapshots:
+        newest = max(snapshots, key=lambda match: (int(match[1]), int(match[2])))
+        snapshot = os.path.join(path, newest[0])
+        raw = read_bytes(fs, snapshot)
+        _fold(found, _records(raw, 0, snapshot, whole=True), snapshot)
+        found.end, found.epoch = int(newest[1]), int(newest[2])
+    bases = segment_bases(fs, path)
+    first = found.end
+    for base, following in zip(bases, [*bases[1:], None], strict=True):
+        segment = os.path.join(path, log_name(base))
+        if following is not None and following <= first:
+            continue
+        raw = read_bytes(fs, segment)
+        _fold(found, _records(raw, first, segment), segment)
+        batches = scan(raw, path=segment)
+        found.path, found.position = segment, batches.end
+        if len(batches):
+            found.end = max(found.end, int(batches.table["last_offset"][-1]) + 1)
+            found.epoch = int(batches.table["leader_epoch"][-1])
+        if batches.error is not None:  # a broker that was killed; it cuts its log here as well
+            _LOGGER.warning("%s: the metadata log ends at its first damage", batches.error)
+            break
+    return found
+
+
+def read_bootstrap(fs: FileSystem, directory: str) -> ClusterMetadata | None:
+    """Fold the records of a log dir's bootstrap file; None if there is none."""
+    path = os.path.join(directory, BOOTSTRAP_NAME)
+    try:
+        raw = read_bytes(fs, path)
+    except FileNotFoundError:
+        return None
+    found = ClusterMetadata()
+    _fold(found, _records(raw, 0, path, whole=True), path)
+    return found
+
+
+def _records(
+    raw: bytes, first: int, path: str, *, whole: bool = False
+) -> Iterator[tuple[int, MetadataRecord]]:
+    """Yield (offset, record) from offset `first` on. `whole`: damage is an error, not the end."""
+    batches = scan(raw, path=path)
+    if whole and (batches.error is not None or batches.end < len(raw)):
+        raise batches.error or DataCorruptionError(
+            "it ends within a batch; restore the file from a copy", path=path,
+            position=batches.end,
+        )  # fmt: skip
+    table = batches.table[(batches.table["attributes"] & CONTROL) == 0]
+    decoder = Decoder(["offset", "value"])
+    while len(table):
+        table = table[decoder.add_many(raw, table, first=first, path=path) :]
+        rows = decoder.finish()
+        offsets, values = rows.column("offset").to_pylist(), rows.column("value").to_pylist()
+        for offset, value in zip(offsets, values, strict=True):
+            try:
+                yield offset, decode_metadata(value or b"")
+            except ValueError as error:
+                raise DataCorruptionError(
+                    f"no metadata record: {error}; restore the file from a copy", path=path,
+                    first=offset, end=offset + 1,
+                ) from error  # fmt: skip
+
+
+def _fold(
+    found: ClusterMetadata, records: Iterator[tuple[int, MetadataRecord]], path: str
+) -> None:
+    """Fold records in; those of a transaction once it ends, and never if it is aborted."""
+    pending: list[tuple[int, MetadataRecord]] | None = None
+    for offset, record in records:
+        key = record.key if isinstance(record, OtherRecord) else None
+        if key == ApiKey.BEGIN_TRANSACTION:
+            pending = []
+        elif key in _ENDS:
+            for held in pending or () if key == ApiKey.END_TRANSACTION else ():
+                _apply(found, *held, path)
+            pending = None
+        elif pending is not None:
+            pending.append((offset, record))
+        else:
+            _apply(found, offset, record, path)
+
+
+def _apply(found: ClusterMetadata, offset: int, record: MetadataRecord, path: str) -> None:
+    try:
+        found.apply(record)
+    except KeyError as error:
+        raise DataCorruptionError(
+            f"a record of {error}, of which nothing was said before; restore the file from a copy",
+            path=path, first=offset, end=offset + 1,
+        ) from error  # fmt: skip

@@ -1,0 +1,431 @@
+"""A log becomes a directory on which a stock Kafka broker starts, and serves all that is there.
+
+The log is opened for writing (recovered or taken back from a broker, where need be) and closed
+as a broker's clean stop would. Then, with the guards still standing, the cluster's metadata learns
+of its topics, each log dir gets a `meta.properties` that a broker takes, and last the guards go: a
+crash before leaves a log of sparklog's, and the same call goes on.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparklog.clock import Clock, system_clock
+from sparklog.config import LogOptions
+from sparklog.errors import InvalidRequestError
+from sparklog.format.checkpoint_files import topic_id_bytes
+from sparklog.format.metadata_records import FeatureLevelRecord, MetadataRecord, RemoveTopicRecord
+from sparklog.fs import LOCAL, FileSystem, read_bytes, write_durably
+from sparklog.log.topic_names import new_topic_id
+from sparklog.logdir.broker_lockout import is_marked_open, lock_out_brokers
+from sparklog.logdir.closing import close_session, give_up_session
+from sparklog.logdir.cluster_metadata import (
+    BOOTSTRAP_NAME,
+    METADATA_DIR,
+    METADATA_VERSION,
+    ClusterMetadata,
+    metadata_dirs,
+    read_bootstrap,
+    read_cluster_metadata,
+)
+from sparklog.logdir.detection import holds_log
+from sparklog.logdir.home import open_log
+from sparklog.logdir.ledger import deleted_topic_ends
+from sparklog.logdir.log_dirs import find_dirs
+from sparklog.logdir.meta_properties import (
+    CLUSTER_ID,
+    DIRECTORY_ID,
+    NODE_ID,
+    give_to_brokers,
+    read_properties,
+)
+from sparklog.logdir.opening import open_session
+from sparklog.logdir.paths import split_path
+from sparklog.opening import Path, check_log_dirs
+from sparklog.storage.groups import Reader
+from sparklog.tools.handover.bootstrap_checkpoint import append_to_metadata_log, write_bootstrap
+from sparklog.tools.handover.group_offsets_csv import csv_text, groups_to_reset, reset_command
+from sparklog.tools.handover.inventory import (
+    TIERED_KEYS,
+    HandedTopic,
+    collisions,
+    next_producer_id,
+    take_inventory,
+)
+from sparklog.tools.handover.metadata_changes import FEATURES, feature_records, metadata_changes
+from sparklog.tools.handover.server_properties import (
+    DEFAULT_LISTENERS,
+    WRITTEN_BY,
+    client_address,
+    server_properties,
+)
+
+_METADATA_VERSION_MIN: Final = 17  # 3.7-IV2, from which on partitions say their log dir
+_ZOOKEEPER_ID: Final = "broker.id"  # of brokers whose cluster had no metadata log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOver:
+    """What was handed over, or would be.
+
+    properties, command: the broker's settings, and what starts it; `properties_file`: where they
+        were written, "" if nowhere.
+    groups: {group: {(topic, partition): offset}}; `groups_command` commits what `groups_file` says
+        once the broker runs.
+    notes: what is otherwise in the broker than here, a sentence each.
+    """
+
+    directories: Sequence[str]
+    cluster_id: str
+    node_id: int
+    is_new_cluster: bool
+    metadata_records: int
+    topics: Sequence[HandedTopic]
+    properties: str
+    properties_file: str
+    command: str
+    groups: Mapping[str, Mapping[tuple[str, int], int]]
+    groups_file: str
+    groups_command: str
+    notes: Sequence[str]
+    check: bool
+
+
+def hand_over(
+    path: Path,
+    *,
+    check: bool = False,
+    node_id: int | None = None,
+    cluster_id: str | None = None,
+    listeners: str = DEFAULT_LISTENERS,
+    metadata_log_dir: str | None = None,
+    properties_file: str | None = None,
+    groups_file: str | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> HandedOver:
+    """Make log dirs a directory that Kafka 4.1 serves: one node, broker and controller.
+
+    `sparklog.open(path, "rw")` takes the log back, once the broker has stopped.
+
+    Args:
+        path: log dirs, all of the log's. Left open by a crash, or a broker's, they are taken over
+            first, as by `sparklog.open(path, "rw")`.
+        check: change nothing; return what would be.
+        node_id, cluster_id: the broker's; those that are there already if there are any, else 1
+            and a new one.
+        listeners: Kafka's key of that name.
+        metadata_log_dir: where the cluster's metadata log lies, if in none of the log dirs.
+        properties_file, groups_file: where to write the broker's settings, and the positions of
+            registered groups; a file of another's making is left alone.
+    Raises:
+        InvalidRequestError: no log in log dirs; a partition is offline; a directory that a broker
+            would not leave alone; ids that aren't those of the log dirs; another node's metadata.
+        LogLockedError: the log is open elsewhere, or a broker runs on it.
+        DataCorruptionError: a partition or the metadata log is damaged.
+    """
+    check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it")
+    directories = split_path(path)
+    if not any(holds_log(fs, directory) for directory in directories):
+        raise InvalidRequestError(f"{os.fspath(path)} holds no log: give a log's directory")
+    metadata = None if metadata_log_dir is None else os.path.abspath(metadata_log_dir)
+    handover = _Handover(
+        fs, clock, directories, node_id, cluster_id, listeners, metadata, properties_file,
+        groups_file,
+    )  # fmt: skip
+    handover.check_files()
+    if check:
+        return handover.plan(check=True).result
+    outside = [metadata] if metadata is not None and metadata not in directories else []
+    held = lock_out_brokers(fs, outside)
+    try:
+        session = open_session(fs, clock, directories, LogOptions(), news=False)
+        try:
+            handover.plan(check=False)  # what it refuses is left as it was
+        except BaseException:
+            close_session(session)
+            raise
+        made: list[HandedOver] = []
+        give_up_session(session, lambda: made.append(handover.carry_out()))
+        return made[0]
+    finally:
+        for file in held:
+            file.close()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Plan:
+    """What is to be written. `known`: the metadata log to append to; None: a new cluster's."""
+
+    result: HandedOver
+    metadata_dir: str
+    known: ClusterMetadata | None
+    records: list[MetadataRecord]
+    properties: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+class _Handover:
+    """One call of `hand_over`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        directories: list[str],
+        node_id: int | None,
+        cluster_id: str | None,
+        listeners: str,
+        metadata: str | None,
+        properties_file: str | None,
+        groups_file: str | None,
+    ) -> None:
+        self._fs, self._clock, self._all = fs, clock, directories
+        self._node_id, self._cluster_id = node_id, cluster_id
+        self._listeners, self._metadata = listeners, metadata
+        self._properties_file = properties_file and os.path.abspath(properties_file)
+        self._groups_file = groups_file and os.path.abspath(groups_file)
+        self._new_cluster_id = new_topic_id()
+        self._new_ids = [new_topic_id() for _ in directories]
+
+    def check_files(self) -> None:
+        """Refuse to replace a file that somebody else wrote."""
+        path = self._properties_file
+        if not path or not self._fs.exists(path):
+            return
+        if not read_bytes(self._fs, path).startswith(WRITTEN_BY.encode()):
+            raise InvalidRequestError(f"{path} exists: choose another file", path=path)
+
+    def plan(self, *, check: bool) -> _Plan:
+        """Look at all that is there; nothing is changed."""
+        fs = self._fs
+        dirs = find_dirs(fs, self._all)
+        present = dirs.present(self._all)
+        known_ids = {path: dirs.known[n].id for n, path in enumerate(self._all[: len(dirs.known)])}
+        with open_log(",".join(self._all), fs=fs) as log:
+            topics = take_inventory(log, fs, present)
+            readers = log.home.groups.readers().groups
+        found = {path: read_properties(fs, path) for path in present}
+        node_id, cluster_id = self._ids(found)
+        directory_ids = {
+            path: found[path].get(DIRECTORY_ID) or known_ids.get(path) or fresh
+            for path, fresh in zip(present, self._new_ids, strict=False)
+        }
+        metadata_dir = self._metadata_dir(present, found)
+        known = read_cluster_metadata(fs, metadata_dir)
+        begun = known if known is not None and known.is_begun else None
+        first = [] if begun is not None else self._first_records(metadata_dir)
+        _check_cluster(begun, node_id, metadata_dir)
+        records = metadata_changes(
+            topics, begun or ClusterMetadata(), node_id=node_id, directory_ids=directory_ids,
+            dropped={key.topic for key in deleted_topic_ends(fs, self._all[0])},
+            next_producer_id=next_producer_id(fs, topics),
+        )  # fmt: skip
+        properties = {
+            path: found[path]
+            | {CLUSTER_ID: cluster_id, NODE_ID: str(node_id), DIRECTORY_ID: directory_ids[path]}
+            for path in present
+        }
+        for path in present:
+            properties[path].pop(_ZOOKEEPER_ID, None)
+        result = self._result(
+            present, topics, readers, node_id, cluster_id, metadata_dir,
+            check=check, is_new=begun is None, records=[*first, *records], known=begun,
+        )  # fmt: skip
+        return _Plan(
+            result=result, metadata_dir=metadata_dir, known=begun, records=[*first, *records],
+            properties=properties,
+        )  # fmt: skip
+
+    def carry_out(self) -> HandedOver:
+        """Write the metadata, the files that were asked for, and let brokers in."""
+        plan, fs, now = self.plan(check=False), self._fs, self._clock()
+        if plan.known is None:
+            write_bootstrap(fs, plan.metadata_dir, plan.records, time_ms=now)
+        elif plan.records:
+            append_to_metadata_log(fs, plan.known, plan.records, time_ms=now)
+        if self._properties_file:
+            write_durably(fs, self._properties_file, plan.result.properties.encode())
+        if self._groups_file and plan.result.groups:
+            write_durably(fs, self._groups_file, csv_text(plan.result.groups).encode())
+        for directory, properties in plan.properties.items():
+            give_to_brokers(fs, directory, properties)
+        return plan.result
+
+    def _ids(self, found: Mapping[str, Mapping[str, str]]) -> tuple[int, str]:
+        """Return (node id, cluster id); those of the log dirs, which must agree."""
+        node = _agreed(found, NODE_ID) or _agreed(found, _ZOOKEEPER_ID)
+        cluster = _agreed(found, CLUSTER_ID)
+        if node is not None and self._node_id not in (None, int(node)):
+            raise InvalidRequestError(
+                f"node_id={self._node_id}: the log dirs are those of node {node}; leave it out"
+            )
+        if cluster is not None and self._cluster_id not in (None, cluster):
+            raise InvalidRequestError(
+                f"cluster_id={self._cluster_id}: the log dirs are cluster {cluster}'s; leave it out"
+            )
+        if self._cluster_id is not None:
+            _check_cluster_id(self._cluster_id)
+        node_id = int(node) if node is not None else (self._node_id or 1)
+        if node_id < 0:
+            raise InvalidRequestError(f"node_id={node_id}: want 0..2^31-1")
+        return node_id, cluster or self._cluster_id or self._new_cluster_id
+
+    def _metadata_dir(
+        self, present: Sequence[str], found: Mapping[str, Mapping[str, str]]
+    ) -> str:
+        """Return the directory with the cluster's metadata log, or where it will be."""
+        held = metadata_dirs(self._fs, present)
+        if self._metadata is not None and self._metadata not in present:
+            if not metadata_dirs(self._fs, [self._metadata]):
+                raise InvalidRequestError(
+                    f"{self._metadata} holds no {METADATA_DIR}: give the broker's metadata.log.dir"
+                )
+            return self._metadata
+        if len(held) > 1:
+            raise InvalidRequestError(
+                f"{METADATA_DIR} lies in {' and '.join(held)}, and a broker accepts one: move away "
+                "the one that is not its metadata.log.dir"
+            )
+        if held:
+            return held[0]
+        begun = [path for path in present if self._fs.exists(os.path.join(path, BOOTSTRAP_NAME))]
+        is_kafkas = any(CLUSTER_ID in said and _ZOOKEEPER_ID not in said for said in found.values())
+        if is_kafkas and not begun:
+            raise InvalidRequestError(
+                "the log dirs belong to a cluster whose metadata log is elsewhere: give its "
+                "directory (metadata_log_dir, --metadata-log-dir); where other nodes are its "
+                "controllers, copy the records instead: `sparklog export --to-kafka`"
+            )
+        return self._metadata or (begun or present)[0]
+
+    def _first_records(self, metadata_dir: str) -> list[MetadataRecord]:
+        """Return a new cluster's first records; those of `kafka-storage format` if it was run."""
+        given = read_bootstrap(self._fs, metadata_dir)
+        if given is None or not given.is_begun:
+            return feature_records()
+        return [*(FeatureLevelRecord(*each) for each in given.features.items()), *given.others]
+
+    def _result(
+        self,
+        present: Sequence[str],
+        topics: Sequence[HandedTopic],
+        readers: Sequence[Reader],
+        node_id: int,
+        cluster_id: str,
+        metadata_dir: str,
+        *,
+        check: bool,
+        is_new: bool,
+        records: Sequence[MetadataRecord],
+        known: ClusterMetadata | None,
+    ) -> HandedOver:
+        groups = groups_to_reset(readers, topics)
+        groups_file = self._groups_file or "groups.csv"
+        properties_file = self._properties_file or "server.properties"
+        return HandedOver(
+            directories=list(present),
+            cluster_id=cluster_id,
+            node_id=node_id,
+            is_new_cluster=is_new,
+            metadata_records=len(records),
+            topics=topics,
+            properties=server_properties(
+                present, node_id=node_id, listeners=self._listeners, metadata_log_dir=metadata_dir
+            ),
+            properties_file=self._properties_file or "",
+            command=f"kafka-server-start.sh {properties_file}",
+            groups=groups,
+            groups_file=self._groups_file or "",
+            groups_command=(
+                reset_command([*groups], groups_file, client_address(self._listeners))
+                if groups
+                else ""
+            ),
+            notes=[*self._state_notes(check=check), *_notes(topics, known, records)],
+            check=check,
+        )
+
+    def _state_notes(self, *, check: bool) -> list[str]:
+        if not check or not is_marked_open(self._fs, self._all[0]):
+            return []
+        return ["the log is open, or a crash left it open: offsets may change until it is closed"]
+
+
+def _agreed(found: Mapping[str, Mapping[str, str]], key: str) -> str | None:
+    """Return what all log dirs that say it say."""
+    values = {path: said[key] for path, said in found.items() if said.get(key)}
+    if len(set(values.values())) > 1:
+        told = ", ".join(f"{path}: {value}" for path, value in values.items())
+        raise InvalidRequestError(f"the log dirs are of several brokers: {key} is {told}")
+    return next(iter(values.values()), None)
+
+
+def _check_cluster_id(text: str) -> None:
+    try:
+        topic_id_bytes(text)
+    except ValueError as error:
+        raise InvalidRequestError(
+            f"cluster_id={text}: {error}; want 16 bytes as base64, as `kafka-storage random-uuid` "
+            "gives them"
+        ) from None
+
+
+def _check_cluster(known: ClusterMetadata | None, node_id: int, metadata_dir: str) -> None:
+    """Refuse the metadata of a cluster of several nodes: the others' copies would part from it."""
+    if known is None:
+        return
+    if others := sorted(known.nodes - {node_id}):
+        raise InvalidRequestError(
+            f"{metadata_dir} is of a cluster with the nodes {others} besides: its metadata can't "
+            "be changed here alone. Copy the records: `sparklog export --to-kafka`",
+            path=metadata_dir,
+        )
+    if known.features[METADATA_VERSION] < _METADATA_VERSION_MIN:
+        raise InvalidRequestError(
+            f"{metadata_dir}: metadata.version {known.features[METADATA_VERSION]} is of a Kafka "
+            f"before 3.7: upgrade the cluster first (kafka-features upgrade); 4.1 has "
+            f"{FEATURES[METADATA_VERSION]}",
+            path=metadata_dir,
+        )
+
+
+def _notes(
+    topics: Sequence[HandedTopic], known: ClusterMetadata | None, records: Sequence[MetadataRecord]
+) -> list[str]:
+    """Return what is otherwise in the broker than here."""
+    notes: list[str] = []
+    for topic in topics:
+        if not topic.id:
+            notes.append(f"{topic.name} has no topic id yet and gets one")
+        own = {key: value for key, value in topic.left_out.items() if key not in TIERED_KEYS}
+        if own:
+            notes.append(f"{topic.name}: Kafka doesn't know {_pairs(own)}")
+        tiered = {key: value for key, value in topic.left_out.items() if key in TIERED_KEYS}
+        if tiered:
+            notes.append(
+                f"{topic.name}: {_pairs(tiered)} left out, for a stock broker has no plugin for "
+                "remote storage; what is on disk expires by retention.* there"
+            )
+        notes += [
+            f"{topic.name}-{number}: offsets {held.log_start} to {held.start - 1} are only in "
+            f"remote storage; the broker begins at {held.start}"
+            for number, held in sorted(topic.partitions.items())
+            if held.log_start < held.start
+        ]
+    notes += [
+        f"{a} and {b} are one name in the broker's metrics, and it makes no such topics itself"
+        for a, b in collisions(topics)
+    ]
+    removed = {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
+    here = {topic.name for topic in topics}
+    for name, there in sorted(({} if known is None else known.topics).items()):
+        if there.id in removed:
+            notes.append(f"{name} (id {there.id}) was deleted here, and goes in the cluster")
+        elif name not in here:
+            notes.append(f"{name} is the cluster's, of which nothing lies here; it stays")
+    return notes
+
+
+def _pairs(config: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(config.items()))

@@ -1,0 +1,184 @@
+"""What is handed over: each topic with its id, configs, offsets and leader epochs."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparklog.common import TopicPartition
+from sparklog.config import OWN_KEYS
+from sparklog.errors import InvalidRequestError
+from sparklog.format.names import (
+    KAFKA_INTERNAL,
+    SNAPSHOT,
+    collides,
+    parse_partition_dir,
+    partition_dir,
+)
+from sparklog.format.producer_snapshot import parse_snapshot
+from sparklog.fs import FileSystem, read_bytes
+from sparklog.log.log import Log
+from sparklog.log.topic_names import REMOTE_METADATA
+from sparklog.logdir.cluster_metadata import METADATA_DIR
+from sparklog.logdir.ledger import LEDGER
+from sparklog.logdir.offline_partitions import stored_topic_id
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.segment_files import joined, segment_bases
+
+TIERED_KEYS: Final = frozenset(
+    {
+        "remote.storage.enable",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "local.retention.ms",
+        "local.retention.bytes",
+    }
+)
+"""Topic keys that a broker without a plugin for remote storage must not be given."""
+
+READ_ONLY: Final = {"max.message.bytes": "0"}
+"""What keeps a broker's clients from writing to a topic that is sparklog's own."""
+
+_OWN: Final = {
+    LEDGER: {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"},
+    TopicPartition(REMOTE_METADATA, 0): {"cleanup.policy": "compact", "retention.ms": "-1"},
+}
+_NOT_LIVE: Final = ("-delete", "-stray", "-future")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedPartition:
+    """A partition: in which log dir it lies, which offsets [start, end) a broker serves.
+
+    `log_start`: below `start` where the first records are only in remote storage.
+    """
+
+    directory: str
+    log_start: int
+    start: int
+    end: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedTopic:
+    """A topic. `config`: what a broker is told; `left_out`: what it isn't, for it can't know it.
+
+    `id` is "" where it will get one only when it is handed over.
+    """
+
+    name: str
+    id: str
+    config: Mapping[str, str]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    partitions: Mapping[int, HandedPartition]
+
+
+def take_inventory(log: Log, fs: FileSystem, directories: Sequence[str]) -> list[HandedTopic]:
+    """Return the topics of a log in log dirs, sparklog's own among them, by name.
+
+    Args: log: opened for reading; directories: its log dirs.
+    Raises: InvalidRequestError: something lies there that a broker would not leave alone;
+        PartitionOfflineError: of the first partition that can't be used.
+    Cost: a listing and three small files a partition.
+    """
+    topics: list[HandedTopic] = []
+    for name, info in sorted(log.topics().items()):
+        for error in info.offline.values():
+            raise error
+        keys = [TopicPartition(name, partition) for partition in info.dirs]
+        spans = log.view.spans(keys)
+        config = {} if name in KAFKA_INTERNAL else info.config.to_dict()
+        kept = {key: value for key, value in config.items() if _is_kafkas(key)}
+        topics.append(
+            HandedTopic(
+                name=name,
+                id=info.id,
+                config=kept,
+                left_out={key: value for key, value in config.items() if key not in kept},
+                partitions={
+                    key.partition: _partition(fs, info.dirs[key.partition], *spans[key])
+                    for key in keys
+                },
+            )
+        )
+    topics += _own_topics(log, fs, directories)
+    _check_others(fs, directories, topics)
+    return sorted(topics, key=lambda topic: topic.name)
+
+
+def _is_kafkas(key: str) -> bool:
+    return key not in OWN_KEYS | TIERED_KEYS
+
+
+def _partition(fs: FileSystem, path: str, log_start: int, end: int) -> HandedPartition:
+    bases = segment_bases(fs, path)
+    epochs = read_epochs(fs, path)
+    return HandedPartition(
+        directory=os.path.dirname(path),
+        log_start=log_start,
+        start=max(log_start, bases[0] if bases else end),
+        end=end,
+        leader_epoch=epochs[-1][0] if epochs else 0,
+    )
+
+
+def _own_topics(log: Log, fs: FileSystem, directories: Sequence[str]) -> Iterator[HandedTopic]:
+    """Yield what no reader is shown: the ledger, and what is known of copies."""
+    for key, config in _OWN.items():
+        for directory in directories:
+            path = joined(directory, partition_dir(*key))
+            if not fs.is_dir(path):
+                continue
+            start, end = log.view.spans([key])[key]
+            yield HandedTopic(
+                name=key.topic,
+                id=stored_topic_id(fs, path) or "",
+                config={**config, **READ_ONLY},
+                partitions={key.partition: _partition(fs, path, start, end)},
+            )
+
+
+def _check_others(
+    fs: FileSystem, directories: Sequence[str], topics: Sequence[HandedTopic]
+) -> None:
+    """Refuse directories that a broker stops at, or takes for partitions."""
+    known = {
+        joined(held.directory, partition_dir(topic.name, number))
+        for topic in topics
+        for number, held in topic.partitions.items()
+    }
+    for directory in directories:
+        for name in fs.listdir(directory):
+            path = joined(directory, name)
+            if path in known or name == METADATA_DIR or not fs.is_dir(path):
+                continue
+            if name == "sparklog_open" or name.endswith(_NOT_LIVE):
+                continue
+            does = "rename it" if parse_partition_dir(name) else "not start"
+            raise InvalidRequestError(
+                f"{path} is no partition of this log: a broker would {does}; move it away",
+                path=path,
+            )
+
+
+def next_producer_id(fs: FileSystem, topics: Sequence[HandedTopic]) -> int:
+    """Return a producer id above all that the partitions know; 0 if they know none.
+
+    Cost: the newest producer snapshot of each partition.
+    """
+    highest = -1
+    for topic in topics:
+        for number, held in topic.partitions.items():
+            path = joined(held.directory, partition_dir(topic.name, number))
+            newest = [name for name in fs.listdir(path) if name.endswith(SNAPSHOT)][-1:]
+            for name in newest:
+                entries = parse_snapshot(read_bytes(fs, joined(path, name)), joined(path, name))
+                highest = max([highest, *(entry.producer_id for entry in entries)])
+    return highest + 1
+
+
+def collisions(topics: Sequence[HandedTopic]) -> list[tuple[str, str]]:
+    """Return pairs of names that are one name in a broker's metrics."""
+    names = [topic.name for topic in topics]
+    return [(a, b) for at, a in enumerate(names) for b in names[at + 1 :] if collides(a, b)]

@@ -1,0 +1,120 @@
+"""The records by which a cluster's metadata comes to know a log, or what became of it since.
+
+Pure: nothing is read or written. What the metadata says already isn't said again, so the records
+for a log that nobody changed are none; what it alone knows (users, quotas, ACLs, topics that
+sparklog never saw) stays as it is.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from sparklog.config import KEYS
+from sparklog.format.metadata_records import (
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from sparklog.format.names import KAFKA_INTERNAL
+from sparklog.logdir.cluster_metadata import ClusterMetadata, KnownPartition, KnownTopic
+from sparklog.tools.handover.inventory import READ_ONLY, HandedPartition, HandedTopic
+
+FEATURES: Final = {
+    "metadata.version": 27,  # 4.1-IV1
+    "eligible.leader.replicas.version": 1,
+    "group.version": 1,
+    "transaction.version": 2,
+}
+"""Those of `kafka-storage format` of Kafka 4.1. Source: Formatter, BootstrapMetadata."""
+
+_BLOCK: Final = 1000  # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE
+
+
+def feature_records() -> list[MetadataRecord]:
+    """Return the first records of a new cluster."""
+    return [FeatureLevelRecord(name, level) for name, level in FEATURES.items()]
+
+
+def metadata_changes(
+    topics: Sequence[HandedTopic],
+    known: ClusterMetadata,
+    *,
+    node_id: int,
+    directory_ids: Mapping[str, str],
+    dropped: Collection[str],
+    next_producer_id: int,
+) -> list[MetadataRecord]:
+    """Return what `known` lacks of `topics`, in the order in which a controller would say it.
+
+    Args:
+        directory_ids: of the log dirs, by path.
+        dropped: names of topics that sparklog deleted: what the cluster still knows of them goes.
+        next_producer_id: no producer id from here on was used.
+    """
+    records: list[MetadataRecord] = []
+    wanted = {topic.name: topic for topic in topics}
+    for name, there in sorted(known.topics.items()):
+        mine = wanted.get(name)
+        is_gone = mine is None and name in dropped and name not in KAFKA_INTERNAL
+        if is_gone or (mine is not None and mine.id != there.id):
+            records.append(RemoveTopicRecord(there.id))
+    if next_producer_id > known.next_producer_id:
+        block = -(-next_producer_id // _BLOCK) * _BLOCK
+        records.append(ProducerIdsRecord(node_id, -1, block))
+    for topic in topics:
+        there_is = known.topics.get(topic.name)
+        same = there_is if there_is is not None and there_is.id == topic.id else None
+        records += _topic(topic, same, node_id, directory_ids)
+    return records
+
+
+def _topic(
+    topic: HandedTopic, known: KnownTopic | None, node_id: int, directory_ids: Mapping[str, str]
+) -> Iterator[MetadataRecord]:
+    if known is None:
+        yield TopicRecord(topic.name, topic.id)
+    before = {} if known is None else known.config
+    if topic.name not in KAFKA_INTERNAL:
+        for key, value in _configs(topic, before):
+            yield ConfigRecord(TOPIC_RESOURCE, topic.name, key, value)
+    for number, held in sorted(topic.partitions.items()):
+        there = None if known is None else known.partitions.get(number)
+        directory = directory_ids[held.directory]
+        if there is not None and _is_known(held, there, node_id, directory):
+            continue
+        yield PartitionRecord(
+            partition=number,
+            topic_id=topic.id,
+            replicas=[node_id],
+            isr=[node_id],
+            leader=node_id,
+            leader_epoch=max(held.leader_epoch, 0 if there is None else there.leader_epoch),
+            partition_epoch=0 if there is None else there.partition_epoch + 1,
+            directories=[directory],
+        )
+
+
+def _is_known(
+    held: HandedPartition, there: KnownPartition, node_id: int, directory: str
+) -> bool:
+    """Whether the cluster has a partition as it is; its next leader then goes beyond its epochs."""
+    return (
+        held.leader_epoch <= there.leader_epoch
+        and list(there.replicas) == [node_id]
+        and list(there.directories) == [directory]
+    )
+
+
+def _configs(topic: HandedTopic, before: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+    """Yield what is to be set, and None for what is set no more; unknown keys stay."""
+    for key, value in sorted(topic.config.items()):
+        if before.get(key) != value:
+            yield key, value
+    for key in sorted(before.keys() - topic.config.keys() - topic.left_out.keys()):
+        if key in KEYS or key in READ_ONLY:
+            yield key, None
+
