@@ -30,7 +30,9 @@ from sparklog.configdef import (
 )
 from sparklog.errors import InvalidRequestError
 
-__all__ = ["KEYS", "LOG_KEYS", "OWN_KEYS", "Key", "LogOptions", "TopicConfig", "markdown"]
+__all__ = [
+    "KEYS", "LOG_KEYS", "OWN_KEYS", "TIERED_KEYS", "Key", "LogOptions", "TopicConfig", "markdown",
+]  # fmt: skip
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
@@ -264,6 +266,17 @@ KEYS: Final[dict[str, Key]] = keys_of(TopicConfig)
 
 OWN_KEYS: Final = frozenset({"retention.respect.readers", "segment.idle.ms"})
 """Topic keys that Kafka doesn't know: a broker that adopts the log takes no notice of them."""
+
+TIERED_KEYS: Final = frozenset(
+    {
+        "remote.storage.enable",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "local.retention.ms",
+        "local.retention.bytes",
+    }
+)
+"""Topic keys that mean nothing to a broker without a plugin for remote storage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,8 @@
 """Takes over a log dir that a broker wrote to, or that was left open.
 
 A broker's own rules say where its logs end; the ledger takes that over in one `adopt` record.
+What its clients made of topics' configs is in its metadata log (`cluster_metadata`), if that lies
+here: of a topic that it doesn't tell of nothing expires (retention.ms=-1).
 """
 
 import logging
@@ -9,12 +11,16 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from sparklog.common import TopicPartition
+from sparklog.config import OWN_KEYS, TIERED_KEYS, TopicConfig
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint_files import format_partition_metadata
-from sparklog.format.names import PARTITION_METADATA, partition_dir
+from sparklog.format.names import PARTITION_METADATA, RESERVED, partition_dir
 from sparklog.fs import write_durably
 from sparklog.log.topic_names import new_topic_id
+from sparklog.logdir.cluster_metadata import KnownTopic, metadata_dirs, read_cluster_metadata
 from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.ledger import ledger_path
+from sparklog.logdir.meta_properties import is_kept_from_brokers
 from sparklog.logdir.offline_partitions import stored_topic_id
 from sparklog.logdir.offset_checkpoints import (
     CLEANED,
@@ -25,6 +31,7 @@ from sparklog.logdir.offset_checkpoints import (
     raise_offsets,
     read_offsets,
 )
+from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.recovery.log_loader import LoadReport, load
 from sparklog.logdir.segment_files import segment_bases
@@ -103,6 +110,7 @@ def adopt(
     topics: dict[str, TopicState] = {}
     loaded: dict[TopicPartition, LoadReport] = {}
     ids = _topic_ids(session, found)
+    brokers = _brokers_topics(session)
     for key in session.offline:
         before = state.topics[key.topic]
         topics.setdefault(key.topic, _as_of(before, before.id)).dirs[key.partition] = before.dirs[
@@ -116,7 +124,7 @@ def adopt(
         topic_id = ids[topic]
         known = state.topics.get(topic)
         same = known if known is not None and known.id == topic_id else None
-        fresh = _as_of(same, topic_id)
+        fresh = _as_of(same, topic_id, brokers.get(topic))
         topics.setdefault(topic, fresh).dirs[partition] = number
         if same is not None and _is_short(session, key, path):
             continue
@@ -127,8 +135,7 @@ def adopt(
             session.clock,
             clean=clean,
             recovery_point=points.get(key, 0),
-            # A log's start never goes back, but Kafka's file of them may be lost or damaged.
-            log_start=max(starts.get(key, 0), 0 if same is None else state.starts.get(key, 0)),
+            log_start=starts.get(key, 0) if same is None else _start(state, key, starts),
             local_start=0 if same is None else state.local_start(*key),
         )
         _refuse_open_transactions(key, loaded[key])
@@ -154,11 +161,13 @@ def adopt(
     if (
         unmoved
         and adopted.local_starts == state.local_starts
-        and {n: (t.id, t.dirs) for n, t in topics.items()}
-        == {n: (t.id, t.dirs) for n, t in state.topics.items()}
+        and {n: (t.id, t.dirs, t.config) for n, t in topics.items()}
+        == {n: (t.id, t.dirs, t.config) for n, t in state.topics.items()}
     ):
         return  # a broker was here, or our mark was lost, but nothing that shows has changed
-    _record(session, adopted, [report.epoch for report in loaded.values()], news=news)
+    epochs = [report.epoch for report in loaded.values()]
+    epochs += [entry[0] for entry in read_epochs(fs, ledger_path(session.home))[-1:]]
+    _record(session, adopted, epochs, news=news)
 
 
 def _record(
@@ -183,10 +192,58 @@ def _record(
     )  # fmt: skip
 
 
-def _as_of(same: TopicState | None, topic_id: str) -> TopicState:
-    """A topic as it is taken over, without its partitions; `same`: as the ledger knew it."""
+def _start(state: LogState, key: TopicPartition, starts: Offsets) -> int:
+    """Return the log start of a partition that the ledger knows; `starts`: the broker's.
+
+    It never goes back, but Kafka's file of them may be lost or damaged. A broker without remote
+    storage begins with the first local segment, which takes nothing away from what is remote.
+    """
+    mine, theirs = state.starts.get(key, 0), starts.get(key, 0)
+    return mine if theirs <= state.local_start(*key) else theirs
+
+
+def _brokers_topics(session: LogDirCommits) -> dict[str, KnownTopic]:
+    """Return the topics as the broker's metadata log has them, if it lies here.
+
+    Nothing while our own `meta.properties` stands: no broker was here since, and what its
+    metadata says of configs is older than what the ledger does.
+    """
+    fs = session.fs
+    if is_kept_from_brokers(fs, session.home):
+        return {}
+    found: dict[str, KnownTopic] = {}
+    for directory in metadata_dirs(fs, session.present):
+        try:
+            known = read_cluster_metadata(fs, directory)
+        except DataCorruptionError as error:
+            _LOGGER.warning("%s; the configs that clients set in the broker aren't known", error)
+            continue
+        found |= known.topics if known is not None else {}
+    return {name: topic for name, topic in found.items() if name not in RESERVED}
+
+
+def _as_of(same: TopicState | None, topic_id: str, known: KnownTopic | None = None) -> TopicState:
+    """A topic as it is taken over, without its partitions.
+
+    Args: same: as the ledger knew it; known: as the broker does, which may be another topic's id.
+    """
     config, bases = (_KEEP, {}) if same is None else (same.config, same.bases)
+    if known is not None and known.id == topic_id:
+        config = _taken_config(known.config, {} if same is None else same.config)
+        if same is None:
+            config = {**_KEEP, **config}
     return TopicState(topic_id, dict(config), {}, adopted=True, bases=dict(bases))
+
+
+def _taken_config(theirs: Mapping[str, str], mine: Mapping[str, str]) -> dict[str, str]:
+    """Return a topic's config as a broker has it, with those of ours that it was never given."""
+    config = {key: value for key, value in mine.items() if key in OWN_KEYS | TIERED_KEYS}
+    for key, value in sorted(theirs.items()):
+        try:
+            config = TopicConfig.parse({**config, key: value}).to_dict()
+        except InvalidRequestError as error:
+            _LOGGER.warning("a config that a broker has isn't taken over: %s", error)
+    return config
 
 
 def _is_short(session: LogDirCommits, key: TopicPartition, path: str) -> bool:

@@ -169,23 +169,30 @@ def read_cluster_metadata(fs: FileSystem, directory: str) -> ClusterMetadata | N
         raw = read_bytes(fs, snapshot)
         _fold(found, _records(raw, 0, snapshot, whole=True), snapshot)
         found.end, found.epoch = int(newest[1]), int(newest[2])
+    _fold(found, _log_records(fs, path, found), path)
+    return found
+
+
+def _log_records(
+    fs: FileSystem, path: str, found: ClusterMetadata
+) -> Iterator[tuple[int, MetadataRecord]]:
+    """Yield (offset, record) from `found.end` on, and note in `found` where the log ends."""
     bases = segment_bases(fs, path)
     first = found.end
-    for base, following in zip(bases, [*bases[1:], None], strict=True):
+    for at, base in enumerate(bases):
         segment = os.path.join(path, log_name(base))
-        if following is not None and following <= first:
+        if at + 1 < len(bases) and bases[at + 1] <= first:
             continue
         raw = read_bytes(fs, segment)
-        _fold(found, _records(raw, first, segment), segment)
         batches = scan(raw, path=segment)
+        yield from _records(raw, first, segment)
         found.path, found.position = segment, batches.end
         if len(batches):
             found.end = max(found.end, int(batches.table["last_offset"][-1]) + 1)
             found.epoch = int(batches.table["leader_epoch"][-1])
         if batches.error is not None:  # a broker that was killed; it cuts its log here as well
             _LOGGER.warning("%s: the metadata log ends at its first damage", batches.error)
-            break
-    return found
+            return
 
 
 def read_bootstrap(fs: FileSystem, directory: str) -> ClusterMetadata | None:

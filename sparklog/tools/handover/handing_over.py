@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sparklog.clock import Clock, system_clock
-from sparklog.config import LogOptions
+from sparklog.config import TIERED_KEYS, LogOptions
 from sparklog.errors import InvalidRequestError
 from sparklog.format.checkpoint_files import topic_id_bytes
 from sparklog.format.metadata_records import FeatureLevelRecord, MetadataRecord, RemoveTopicRecord
@@ -47,7 +47,6 @@ from sparklog.storage.groups import Reader
 from sparklog.tools.handover.bootstrap_checkpoint import append_to_metadata_log, write_bootstrap
 from sparklog.tools.handover.group_offsets_csv import csv_text, groups_to_reset, reset_command
 from sparklog.tools.handover.inventory import (
-    TIERED_KEYS,
     HandedTopic,
     collisions,
     next_producer_id,

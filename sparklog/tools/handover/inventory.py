@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.config import OWN_KEYS
+from sparklog.config import OWN_KEYS, TIERED_KEYS
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import (
     KAFKA_INTERNAL,
@@ -24,17 +24,6 @@ from sparklog.logdir.ledger import LEDGER
 from sparklog.logdir.offline_partitions import stored_topic_id
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.segment_files import joined, segment_bases
-
-TIERED_KEYS: Final = frozenset(
-    {
-        "remote.storage.enable",
-        "remote.log.copy.disable",
-        "remote.log.delete.on.disable",
-        "local.retention.ms",
-        "local.retention.bytes",
-    }
-)
-"""Topic keys that a broker without a plugin for remote storage must not be given."""
 
 READ_ONLY: Final = {"max.message.bytes": "0"}
 """What keeps a broker's clients from writing to a topic that is sparklog's own."""

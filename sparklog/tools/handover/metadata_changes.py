@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from sparklog.config import KEYS
+from sparklog.errors import InvalidRequestError
 from sparklog.format.metadata_records import (
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -21,7 +22,7 @@ from sparklog.format.metadata_records import (
 )
 from sparklog.format.names import KAFKA_INTERNAL
 from sparklog.logdir.cluster_metadata import ClusterMetadata, KnownPartition, KnownTopic
-from sparklog.tools.handover.inventory import READ_ONLY, HandedPartition, HandedTopic
+from sparklog.tools.handover.inventory import HandedPartition, HandedTopic
 
 FEATURES: Final = {
     "metadata.version": 27,  # 4.1-IV1
@@ -115,6 +116,14 @@ def _configs(topic: HandedTopic, before: Mapping[str, str]) -> Iterator[tuple[st
         if before.get(key) != value:
             yield key, value
     for key in sorted(before.keys() - topic.config.keys() - topic.left_out.keys()):
-        if key in KEYS or key in READ_ONLY:
+        if key in KEYS and not _is_default(key, before[key]):
             yield key, None
+
+
+def _is_default(key: str, text: str) -> bool:
+    """Whether a config says what holds without it; or what only the cluster understands."""
+    try:
+        return KEYS[key].parse(text) == KEYS[key].default
+    except InvalidRequestError:
+        return True
 
