@@ -1,0 +1,293 @@
+"""A log becomes a directory on which a real broker starts; sparklog takes it back, and again."""
+
+import hashlib
+import shlex
+import subprocess
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+import sparklog
+from sparklog.errors import LogLockedError
+from sparklog.fs import LOCAL
+from sparklog.logdir.cluster_metadata import read_cluster_metadata
+from sparklog.service import verify
+from tests import jars
+from tests.kafka.broker import JarEngine, free_port
+from tests.kafka.handovers import described, served, strays, tool, topic_ids
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def _needs_jars():
+    try:
+        jars.kafka_jars(), jars.java()
+    except jars.Unavailable as reason:
+        pytest.skip(f"broker: {reason}")
+
+
+def _values(first, end):
+    return pa.table({"value": [b"value %d" % n for n in range(first, end)]})
+
+
+def _read(log, topic, partition=0):
+    return log.read(topic, [partition]).read_all()["value"].to_pylist()
+
+
+def _produce(broker, topic, *values, partition=0):
+    failed = []
+    producer = broker.producer(acks="all", enable_idempotence=True)
+    for value in values:
+        producer.produce(
+            topic, value, partition=partition,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )  # fmt: skip
+    assert producer.flush(30) == 0
+    return failed
+
+
+def _alter(broker, topic, **config):
+    kinds = {None: AlterConfigOpType.DELETE}
+    entries = [
+        ConfigEntry(
+            name.replace("_", "."), value,
+            incremental_operation=kinds.get(value, AlterConfigOpType.SET),
+        )
+        for name, value in config.items()
+    ]  # fmt: skip
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin = broker.admin()  # its futures die with it
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def _delete(broker, topic):
+    admin = broker.admin()
+    admin.delete_topics([topic])[topic].result(30)
+
+
+def _until(what):
+    until = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_there_and_back_and_there_again(tmp_path):
+    """Two log dirs; ids, configs, offsets, epochs, groups; what clients change; a kill -9."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    path = f"{a},{b}"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("flights", 2, config={"retention.ms": -1, "segment.idle.ms": 5000})
+        log.create_topic("a.b", 3, config={"compression.type": "lz4", "retention.ms": 604800000})
+        log.create_topic("going", 1)
+        log.create_topic("gone", 1)
+        for n in range(3):
+            log.append("flights", _values(n * 100, n * 100 + 100), partition=0)
+        log.append("flights", _values(0, 7), partition=1)
+        log.append("a.b", _values(0, 10), partition=2)
+        log.delete_records("flights", {0: 100})
+        log.commit_offsets("audit", {"flights": {0: 150, 1: 3}, "a.b": {2: 10}})
+        log.delete_topic("gone")
+        ids = {name: info.id for name, info in log.topics().items()}
+        places = [each for info in log.topics().values() for each in info.dirs.values()]
+        assert {Path(place).parent for place in places} == {a, b}
+    groups = tmp_path / "groups.csv"
+    with served(path, tmp_path, groups_file=str(groups)) as (broker, done):
+        assert strays(a) == strays(b) == []
+        found = topic_ids(broker)
+        assert {name: found[name] for name in ids} == ids
+        assert found.keys() == {*ids, "__sparklog_commits"}
+        assert broker.offsets("flights", 0) == (100, 300)
+        assert broker.offsets("flights", 1) == (0, 7)
+        assert broker.offsets("a.b", 2) == (0, 10)
+        seen = broker.consume("flights", 0)
+        assert [(r.offset, r.value) for r in seen] == [
+            (n, b"value %d" % n) for n in range(100, 300)
+        ]
+        assert described(broker, "flights") == {"retention.ms": "-1"}
+        assert described(broker, "a.b") == {"compression.type": "lz4"}
+        assert [note for note in done.notes if "segment.idle.ms" in note]
+        # The ledger is one that clients read, and can't write to.
+        kinds = [r.value.split(b'"kind":"')[1].split(b'"')[0] for r in _ledger(broker)]
+        assert kinds[:3] == [b"snapshot", b"topic", b"topic"]
+        assert [e.name() for e in _produce(broker, "__sparklog_commits", b"x")] == [
+            "MSG_SIZE_TOO_LARGE"
+        ]
+        # Groups go on by Kafka's own tool.
+        command = shlex.split(done.groups_command)
+        assert command[0] == "kafka-consumer-groups.sh"
+        tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", broker, *command[3:])
+        lag = tool(
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", broker,
+            "--describe", "--group", "audit",
+        )  # fmt: skip
+        rows = {tuple(row[1:4]) for line in lag.splitlines() if (row := line.split())}
+        assert {("flights", "0", "150"), ("flights", "1", "3"), ("a.b", "2", "10")} <= rows
+        # Clients do what clients do.
+        assert _produce(broker, "flights", b"more", b"and more") == []
+        admin = broker.admin()
+        made = NewTopic("fresh", 2, 1, config={"cleanup.policy": "compact"})
+        admin.create_topics([made])["fresh"].result(30)
+        _delete(broker, "going")
+        _alter(broker, "a.b", compression_type=None, max_message_bytes="5000")
+        admin = broker.admin()
+        admin.create_partitions([NewPartitions("flights", 3)])["flights"].result(30)
+        for name in ("flights-2", "fresh-0", "fresh-1"):
+            _until(lambda name=name: (a / name).is_dir() or (b / name).is_dir())
+        with pytest.raises(LogLockedError, match="broker"):
+            sparklog.open(path, "rw")
+        broker.stop()
+
+    with sparklog.open(path, "rw") as log:  # taken back
+        assert log.offsets("flights") == {0: (100, 302), 1: (0, 7), 2: (0, 0)}
+        assert _read(log, "flights")[-2:] == [b"more", b"and more"]
+        topics = log.topics()
+        assert topics.keys() == {"a.b", "flights", "fresh", "__consumer_offsets"}
+        assert {name: topics[name].id for name in ("a.b", "flights")} == {
+            name: ids[name] for name in ("a.b", "flights")
+        }
+        assert topics["a.b"].config.to_dict() == {"max.message.bytes": "5000"}
+        assert topics["flights"].config.to_dict() == {
+            "retention.ms": "-1", "segment.idle.ms": "5000"
+        }  # fmt: skip
+        fresh = topics["fresh"].config.to_dict()
+        assert fresh == {"cleanup.policy": "compact", "retention.ms": "-1"}
+        log.append("flights", _values(0, 5), partition=2)
+        log.append("flights", _values(0, 1), partition=0)
+        log.create_topic("later", 1)
+        log.append("later", _values(0, 3))
+        log.delete_topic("fresh")
+        log.alter_topic("a.b", partitions=4)
+
+    with served(path, tmp_path) as (broker, done):  # and again
+        assert not done.is_new_cluster
+        assert strays(a) == strays(b) == []
+        assert topic_ids(broker).keys() == {
+            "a.b", "flights", "later", "__consumer_offsets", "__sparklog_commits"
+        }  # fmt: skip
+        assert broker.offsets("flights", 0) == (100, 303)
+        assert broker.offsets("flights", 2) == (0, 5)
+        assert broker.offsets("later") == (0, 3)
+        assert broker.offsets("a.b", 3) == (0, 0)
+        assert described(broker, "a.b") == {"max.message.bytes": "5000"}
+        assert _produce(broker, "later", b"fourth") == []
+        assert _produce(broker, "flights", b"last") == []
+        broker.kill()
+
+    with sparklog.open(path, "rw") as log:  # after a kill -9
+        assert _read(log, "later")[3:] == [b"fourth"]
+        assert log.offsets("flights")[0] == (100, 304)
+        log.append("later", _values(4, 5))
+    assert verify(path).ok
+    with served(path, tmp_path) as (broker, _):
+        assert [r.value for r in broker.consume("later")][3:] == [b"fourth", b"value 4"]
+        assert strays(a) == strays(b) == []
+
+
+def _ledger(broker):
+    return broker.consume("__sparklog_commits")
+
+
+def _tree(path):
+    return {
+        str(p.relative_to(path)): hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else ""
+        for p in path.rglob("*")
+        if p.name != ".lock"
+    }
+
+
+def _refused(home, log_dir):
+    """Start a broker on a log dir, in the way that its operator would; return what it printed."""
+    config = home / "mine.properties"
+    port = free_port()
+    config.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+        f"listeners=PLAINTEXT://localhost:{free_port()},CONTROLLER://localhost:{port}\n"
+        f"controller.quorum.voters=1@localhost:{port}\nlog.dirs={log_dir}\n"
+    )
+    engine = JarEngine(home, log_dir, 0, config=config)
+    format_it = ["--cluster-id=MkU3OEVBNTcwNTJENDM2Qg", f"--config={config}"]
+    command = engine._command("kafka.tools.StorageTool", "format", *format_it)
+    formatted = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    engine.start()
+    process = engine._process
+    try:
+        code = process.wait(60)
+    finally:
+        process.kill()
+    assert code == 1, engine.log()[-2000:]
+    return formatted.returncode, formatted.stdout + formatted.stderr, engine.log()
+
+
+@pytest.mark.parametrize("state", ["closed", "crashed"])
+def test_no_broker_starts_on_a_log_that_was_not_handed_over(tmp_path, state):
+    """And nothing is changed there: neither by kafka-storage format nor by the broker."""
+    path = tmp_path / "log"
+    log = sparklog.open(path, "rw")
+    log.create_topic("t", 2)
+    log.append("t", _values(0, 3))
+    if state == "closed":
+        log.close()
+    else:
+        log.home.commits.release()  # as a crash does
+    before = _tree(path)
+    code, formatted, printed = _refused(tmp_path, path)
+    assert code != 0
+    assert "run `sparklog handover` on it first" in formatted
+    assert "run `sparklog handover` on it first" in printed
+    assert _tree(path) == before
+    with sparklog.open(path, "rw") as log:
+        assert log.offsets("t")
+
+
+def test_the_guard_alone_keeps_a_broker_from_half_a_commit(tmp_path):
+    """Whoever forces the formatting on a log that a crash left open still gets no broker."""
+    path = tmp_path / "log"
+    log = sparklog.open(path, "rw")
+    log.create_topic("t")
+    log.append("t", _values(0, 3))
+    log.home.commits.release()
+    (path / "meta.properties").unlink()
+    code, _, printed = _refused(tmp_path, path)
+    assert code == 0
+    assert "sparklog_open" in printed
+    assert strays(path) == []
+    # What that left there, a metadata log without topics, is no obstacle either.
+    assert (path / "__cluster_metadata-0").is_dir()
+    with served(path, tmp_path) as (broker, done):
+        assert not done.is_new_cluster
+        assert done.cluster_id == "MkU3OEVBNTcwNTJENDM2Qg"
+        assert [r.value for r in broker.consume("t")] == [b"value 0", b"value 1", b"value 2"]
+
+
+def test_what_the_metadata_log_says_is_what_the_broker_says(tmp_path):
+    """Our reading of it, snapshots too, against the broker's own answers."""
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t", 2)
+    with served(tmp_path / "log", tmp_path) as (broker, _):
+        for n in range(5):
+            broker.create_topic(f"u{n}", 1 + n, segment_ms=1000 + n)
+        _alter(broker, "u1", segment_ms="77", retention_ms=None)
+        _delete(broker, "u0")
+        ids = topic_ids(broker)
+        configs = {name: described(broker, name) for name in ids}
+        partitions = {name: len(t.partitions) for name, t in
+                      broker.admin().list_topics(timeout=10).topics.items()}  # fmt: skip
+        broker.stop()
+    known = read_cluster_metadata(LOCAL, str(tmp_path / "log"))
+    assert known is not None
+    assert known.nodes == {1}
+    assert {name: topic.id for name, topic in known.topics.items()} == ids
+    assert {name: topic.config for name, topic in known.topics.items()} == configs
+    assert {name: len(topic.partitions) for name, topic in known.topics.items()} == partitions
