@@ -157,17 +157,21 @@ def adopt(
             adopted.starts[key] = state.starts[key]
         if key in state.local_starts:
             adopted.local_starts[key] = state.local_starts[key]
-    unmoved = (adopted.ends, adopted.starts) == (state.ends, state.starts)
-    if (
-        unmoved
-        and adopted.local_starts == state.local_starts
-        and {n: (t.id, t.dirs, t.config) for n, t in topics.items()}
-        == {n: (t.id, t.dirs, t.config) for n, t in state.topics.items()}
-    ):
+    if _is_same(adopted, state):
         return  # a broker was here, or our mark was lost, but nothing that shows has changed
     epochs = [report.epoch for report in loaded.values()]
     epochs += [entry[0] for entry in read_epochs(fs, ledger_path(session.home))[-1:]]
     _record(session, adopted, epochs, news=news)
+
+
+def _is_same(adopted: LogState, state: LogState) -> bool:
+    """Tell whether nothing that shows is otherwise than the ledger has it."""
+    places = [
+        {name: (topic.id, topic.dirs, topic.config) for name, topic in each.topics.items()}
+        for each in (adopted, state)
+    ]
+    offsets = [(each.ends, each.starts, each.local_starts) for each in (adopted, state)]
+    return offsets[0] == offsets[1] and places[0] == places[1]
 
 
 def _record(

@@ -83,12 +83,14 @@ def _until(what):
         time.sleep(0.05)
 
 
-def test_there_and_back_and_there_again(tmp_path):
-    """Two log dirs; ids, configs, offsets, epochs, groups; what clients change; a kill -9."""
-    a, b = tmp_path / "a", tmp_path / "b"
-    path = f"{a},{b}"
+FLIGHTS = {"retention.ms": "-1", "segment.idle.ms": "5000"}
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+def _fill(path):
+    """Three topics in two log dirs, a group, a topic that went; return the topics' ids."""
     with sparklog.open(path, "rw") as log:
-        log.create_topic("flights", 2, config={"retention.ms": -1, "segment.idle.ms": 5000})
+        log.create_topic("flights", 2, config=FLIGHTS)
         log.create_topic("a.b", 3, config={"compression.type": "lz4", "retention.ms": 604800000})
         log.create_topic("going", 1)
         log.create_topic("gone", 1)
@@ -99,70 +101,84 @@ def test_there_and_back_and_there_again(tmp_path):
         log.delete_records("flights", {0: 100})
         log.commit_offsets("audit", {"flights": {0: 150, 1: 3}, "a.b": {2: 10}})
         log.delete_topic("gone")
-        ids = {name: info.id for name, info in log.topics().items()}
         places = [each for info in log.topics().values() for each in info.dirs.values()]
-        assert {Path(place).parent for place in places} == {a, b}
-    groups = tmp_path / "groups.csv"
-    with served(path, tmp_path, groups_file=str(groups)) as (broker, done):
-        assert strays(a) == strays(b) == []
-        found = topic_ids(broker)
-        assert {name: found[name] for name in ids} == ids
-        assert found.keys() == {*ids, "__sparklog_commits"}
-        assert broker.offsets("flights", 0) == (100, 300)
-        assert broker.offsets("flights", 1) == (0, 7)
-        assert broker.offsets("a.b", 2) == (0, 10)
-        seen = broker.consume("flights", 0)
-        assert [(r.offset, r.value) for r in seen] == [
-            (n, b"value %d" % n) for n in range(100, 300)
-        ]
-        assert described(broker, "flights") == {"retention.ms": "-1"}
-        assert described(broker, "a.b") == {"compression.type": "lz4"}
+        assert len({Path(place).parent for place in places}) == 2
+        return {name: info.id for name, info in log.topics().items()}
+
+
+def _check_served(broker, ids):
+    """All is as it was here."""
+    found = topic_ids(broker)
+    assert {name: found[name] for name in ids} == ids
+    assert found.keys() == {*ids, "__sparklog_commits"}
+    assert broker.offsets("flights", 0) == (100, 300)
+    assert broker.offsets("flights", 1) == (0, 7)
+    assert broker.offsets("a.b", 2) == (0, 10)
+    seen = broker.consume("flights", 0)
+    assert [(r.offset, r.value) for r in seen] == [(n, b"value %d" % n) for n in range(100, 300)]
+    assert described(broker, "flights") == {"retention.ms": "-1"}
+    assert described(broker, "a.b") == {"compression.type": "lz4"}
+    # The ledger is one that clients read, and can't write to.
+    kinds = [r.value.split(b'"kind":"')[1].split(b'"')[0] for r in _ledger(broker)]
+    assert kinds[:3] == [b"snapshot", b"topic", b"topic"]
+    assert [e.name() for e in _produce(broker, "__sparklog_commits", b"x")] == [
+        "MSG_SIZE_TOO_LARGE"
+    ]
+
+
+def _check_groups(broker, done):
+    """Groups go on by Kafka's own tool."""
+    command = shlex.split(done.groups_command)
+    assert command[0] == "kafka-consumer-groups.sh"
+    tool(GROUPS, broker, *command[3:])
+    lag = tool(GROUPS, broker, "--describe", "--group", "audit")
+    rows = {tuple(row[1:4]) for line in lag.splitlines() if (row := line.split())}
+    assert {("flights", "0", "150"), ("flights", "1", "3"), ("a.b", "2", "10")} <= rows
+
+
+def _change(broker, dirs):
+    """Do what clients do: append, make, alter, extend and delete topics."""
+    assert _produce(broker, "flights", b"more", b"and more") == []
+    admin = broker.admin()
+    made = NewTopic("fresh", 2, 1, config={"cleanup.policy": "compact"})
+    admin.create_topics([made])["fresh"].result(30)
+    _delete(broker, "going")
+    _alter(broker, "a.b", compression_type=None, max_message_bytes="5000")
+    admin.create_partitions([NewPartitions("flights", 3)])["flights"].result(30)
+    for name in ("flights-2", "fresh-0", "fresh-1"):
+        _until(lambda name=name: any((path / name).is_dir() for path in dirs))
+
+
+def _check_taken_back(log, ids):
+    assert log.offsets("flights") == {0: (100, 302), 1: (0, 7), 2: (0, 0)}
+    assert _read(log, "flights")[-2:] == [b"more", b"and more"]
+    topics = log.topics()
+    assert topics.keys() == {"a.b", "flights", "fresh", "__consumer_offsets"}
+    for name in ("a.b", "flights"):
+        assert topics[name].id == ids[name]
+    assert topics["a.b"].config.to_dict() == {"max.message.bytes": "5000"}
+    assert topics["flights"].config.to_dict() == FLIGHTS
+    fresh = topics["fresh"].config.to_dict()
+    assert fresh == {"cleanup.policy": "compact", "retention.ms": "-1"}
+
+
+def test_there_and_back_and_there_again(tmp_path):
+    """Two log dirs; ids, configs, offsets, epochs, groups; what clients change; a kill -9."""
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    path = f"{dirs[0]},{dirs[1]}"
+    ids = _fill(path)
+    with served(path, tmp_path, groups_file=str(tmp_path / "groups.csv")) as (broker, done):
+        assert [strays(each) for each in dirs] == [[], []]
         assert [note for note in done.notes if "segment.idle.ms" in note]
-        # The ledger is one that clients read, and can't write to.
-        kinds = [r.value.split(b'"kind":"')[1].split(b'"')[0] for r in _ledger(broker)]
-        assert kinds[:3] == [b"snapshot", b"topic", b"topic"]
-        assert [e.name() for e in _produce(broker, "__sparklog_commits", b"x")] == [
-            "MSG_SIZE_TOO_LARGE"
-        ]
-        # Groups go on by Kafka's own tool.
-        command = shlex.split(done.groups_command)
-        assert command[0] == "kafka-consumer-groups.sh"
-        tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", broker, *command[3:])
-        lag = tool(
-            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", broker,
-            "--describe", "--group", "audit",
-        )  # fmt: skip
-        rows = {tuple(row[1:4]) for line in lag.splitlines() if (row := line.split())}
-        assert {("flights", "0", "150"), ("flights", "1", "3"), ("a.b", "2", "10")} <= rows
-        # Clients do what clients do.
-        assert _produce(broker, "flights", b"more", b"and more") == []
-        admin = broker.admin()
-        made = NewTopic("fresh", 2, 1, config={"cleanup.policy": "compact"})
-        admin.create_topics([made])["fresh"].result(30)
-        _delete(broker, "going")
-        _alter(broker, "a.b", compression_type=None, max_message_bytes="5000")
-        admin = broker.admin()
-        admin.create_partitions([NewPartitions("flights", 3)])["flights"].result(30)
-        for name in ("flights-2", "fresh-0", "fresh-1"):
-            _until(lambda name=name: (a / name).is_dir() or (b / name).is_dir())
+        _check_served(broker, ids)
+        _check_groups(broker, done)
+        _change(broker, dirs)
         with pytest.raises(LogLockedError, match="broker"):
             sparklog.open(path, "rw")
         broker.stop()
 
-    with sparklog.open(path, "rw") as log:  # taken back
-        assert log.offsets("flights") == {0: (100, 302), 1: (0, 7), 2: (0, 0)}
-        assert _read(log, "flights")[-2:] == [b"more", b"and more"]
-        topics = log.topics()
-        assert topics.keys() == {"a.b", "flights", "fresh", "__consumer_offsets"}
-        assert {name: topics[name].id for name in ("a.b", "flights")} == {
-            name: ids[name] for name in ("a.b", "flights")
-        }
-        assert topics["a.b"].config.to_dict() == {"max.message.bytes": "5000"}
-        assert topics["flights"].config.to_dict() == {
-            "retention.ms": "-1", "segment.idle.ms": "5000"
-        }  # fmt: skip
-        fresh = topics["fresh"].config.to_dict()
-        assert fresh == {"cleanup.policy": "compact", "retention.ms": "-1"}
+    with sparklog.open(path, "rw") as log:
+        _check_taken_back(log, ids)
         log.append("flights", _values(0, 5), partition=2)
         log.append("flights", _values(0, 1), partition=0)
         log.create_topic("later", 1)
@@ -170,12 +186,11 @@ def test_there_and_back_and_there_again(tmp_path):
         log.delete_topic("fresh")
         log.alter_topic("a.b", partitions=4)
 
-    with served(path, tmp_path) as (broker, done):  # and again
+    with served(path, tmp_path) as (broker, done):
         assert not done.is_new_cluster
-        assert strays(a) == strays(b) == []
-        assert topic_ids(broker).keys() == {
-            "a.b", "flights", "later", "__consumer_offsets", "__sparklog_commits"
-        }  # fmt: skip
+        assert [strays(each) for each in dirs] == [[], []]
+        left = {"a.b", "flights", "later", "__consumer_offsets", "__sparklog_commits"}
+        assert topic_ids(broker).keys() == left
         assert broker.offsets("flights", 0) == (100, 303)
         assert broker.offsets("flights", 2) == (0, 5)
         assert broker.offsets("later") == (0, 3)
@@ -185,14 +200,14 @@ def test_there_and_back_and_there_again(tmp_path):
         assert _produce(broker, "flights", b"last") == []
         broker.kill()
 
-    with sparklog.open(path, "rw") as log:  # after a kill -9
+    with sparklog.open(path, "rw") as log:
         assert _read(log, "later")[3:] == [b"fourth"]
         assert log.offsets("flights")[0] == (100, 304)
         log.append("later", _values(4, 5))
     assert verify(path).ok
     with served(path, tmp_path) as (broker, _):
         assert [r.value for r in broker.consume("later")][3:] == [b"fourth", b"value 4"]
-        assert strays(a) == strays(b) == []
+        assert [strays(each) for each in dirs] == [[], []]
 
 
 def _ledger(broker):
