@@ -7,6 +7,7 @@
 - `messages`: requests and responses, by kio's schemas; `codec`: how a schema is read and written
 - `apis`: what serving an API is; `broker`: what the APIs share; `options`
 - `partitions`: topics and watermarks in memory; `topic_ids`; `error_codes`
+- `producing`: Produce, InitProducerId; `committer`: all that waits in one commit
 - `metadata`: ApiVersions, Metadata, DescribeCluster; `topic_partitions`
 - `topic_admin`, `record_deletion`: topics made, deleted, grown, cut; `configs`, `topic_configs`;
   `changes`: how long a client waits for one; `refusals`: why there is none

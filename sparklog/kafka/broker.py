@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sparklog.clock import Clock
@@ -39,6 +39,8 @@ class Broker:
     partitions: Partitions
     memory: PartitionMemory
     security: Security
+    at_end: list[Callable[[], None]] = field(default_factory=list)
+    """Called when the endpoint ends, off the loop and before it: what is under way is finished."""
 
     def address(self, client: Client) -> tuple[str, int]:
         """Return the host and the port by which a client is told to connect.

@@ -22,6 +22,7 @@ from sparklog.kafka import (
     metadata,
     offset_listing,
     producer_states,
+    producing,
     record_deletion,
     replicas,
     topic_admin,
@@ -56,6 +57,7 @@ _AREAS: Final[tuple[Callable[[Broker], dict[Api, Served]], ...]] = (
     offset_listing.apis,
     absences.apis,
     authentication.apis,
+    producing.apis,
 )
 """What says what is served, an area each."""
 _TICK_SECONDS: Final = 1.0
@@ -244,6 +246,8 @@ class Endpoint:
         if self._is_closed:
             return
         self._is_closed = True
+        for end in self._broker.at_end:
+            end()
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._partitions.close()

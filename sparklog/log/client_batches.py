@@ -11,6 +11,7 @@ delete horizon, and so much comes out of a codec at most (`PLAIN_BYTES_MAX`).
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum, auto
 from typing import Final, NamedTuple
@@ -46,7 +47,7 @@ PLAIN_BYTES_MAX: Final = 128 << 20
 """Bytes that the records of a compressed batch may have: what one check takes of memory."""
 RECORD_FAULTS_MAX: Final = 1000
 """So many records of a batch are named when it is refused."""
-_NO_TIMESTAMP: Final = -1
+QUICK_BYTES: Final = 256 << 10
 _NONE: Final[NDArray[np.int64]] = np.empty(0, np.int64)
 
 
@@ -73,6 +74,53 @@ class RefusedBatchError(InvalidRequestError):
     def __init__(self, message: str, *, fault: Fault, records: Sequence[RecordFault] = ()) -> None:
         super().__init__(message)
         self.fault, self.records = fault, tuple(records)
+
+
+class ClientBatch:
+    """What a client sent for a partition: a chunk once the config is known that it is judged by.
+
+    `zstd`: whether the client's version of Produce knows that codec. Not thread-safe.
+    """
+
+    __slots__ = ("_chunk", "_config", "_data", "_error", "_zstd", "key", "size_bytes", "topic_id")
+
+    def __init__(
+        self, key: TopicPartition, data: memoryview, *, topic_id: str = "", zstd: bool = True
+    ) -> None:
+        self.key, self.topic_id, self.size_bytes = key, topic_id, len(data)
+        self._data, self._zstd = data, zstd
+        self._config: TopicConfig | None = None
+        self._chunk: Chunk | None = None
+        self._error: InvalidRequestError | None = None
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a look at it takes no more than a fraction of a millisecond."""
+        attributes = self._data[CRC_START + 1] if len(self._data) > CRC_START + 1 else 0
+        return self.size_bytes <= QUICK_BYTES and not attributes & CODEC_MASK
+
+    def look(self, config: TopicConfig, now_ms: int) -> None:
+        """Make it a chunk already, or find out that it is none: `chunk` will tell."""
+        with suppress(InvalidRequestError):
+            self.chunk(config, now_ms)
+
+    def chunk(self, config: TopicConfig, now_ms: int) -> Chunk:
+        """Return it as `chunk_of` makes it; asked for again under the same config, what it was.
+
+        Raises: as `chunk_of`, the same each time.
+        """
+        if config is not self._config and config != self._config:
+            self._chunk, self._error, self._config = None, None, config
+            try:
+                self._chunk = chunk_of(
+                    self._data, self.key, config, now_ms, topic_id=self.topic_id, zstd=self._zstd
+                )
+            except InvalidRequestError as error:
+                self._error = error
+        if self._error is not None:
+            raise self._error
+        assert self._chunk is not None
+        return self._chunk
 
 
 def check_form(data: memoryview, *, zstd: bool = True) -> BatchHeader:

@@ -8,7 +8,7 @@ Source of what is answered: UnifiedLog.append, ProducerAppendInfo (Kafka 4.1).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
@@ -20,6 +20,7 @@ from sparklog.errors import (
     TopicReplacedError,
 )
 from sparklog.format.scan import rebase
+from sparklog.log.client_batches import ClientBatch
 from sparklog.log.commit import check_known
 from sparklog.log.topic_names import refuse_brokers_own
 from sparklog.storage.commits import AppendedBefore, Change, Chunk, CommitLog, change
@@ -47,16 +48,20 @@ class Produced:
 Outcome: TypeAlias = Produced | SparklogError
 
 
-def produce(commits: CommitLog, batches: Sequence[Chunk], *, app: str = "") -> list[Outcome]:
+def produce(
+    commits: CommitLog, batches: Sequence[ClientBatch | Chunk], *, app: str = ""
+) -> list[Outcome]:
     """Commit clients' batches; returns what became of each, in their order. Raises nothing of them.
 
     Args:
-        batches: chunks of one batch each, in memory, checked (`client_batches`). Of one partition
-            they are appended in this order.
+        batches: what clients sent, or chunks of one batch each, in memory, that are checked. Of
+            one partition they are appended in this order. They are judged by their topics' config
+            as it is when they are committed, whatever was known before.
         app: who wrote, for the ledger.
 
     Returns: for each where it lies, or why it doesn't. FencedError, OutOfOrderSequenceError: of
-        its producer. UnknownTopicError, TopicReplacedError. DataCorruptionError: its partition is
+        its producer. UnknownTopicError, TopicReplacedError. RefusedBatchError,
+        RecordTooLargeError: of what was sent. DataCorruptionError: its partition is
         offline. StorageUnavailableError: as after any failed commit nothing of it was written;
         CommitUnknownError: nobody knows, and the retry of an idempotent producer finds out.
     Raises: LogReplacedError, LogLockedError: nothing was committed, of any.
@@ -68,10 +73,12 @@ def produce(commits: CommitLog, batches: Sequence[Chunk], *, app: str = "") -> l
 
 
 Numbered: TypeAlias = tuple[int, Chunk]
+Given: TypeAlias = tuple[int, ClientBatch | Chunk]
+T = TypeVar("T", bound=ClientBatch | Chunk)
 
 
 def _commit(
-    commits: CommitLog, batches: Sequence[Numbered], outcomes: dict[int, Outcome], app: str
+    commits: CommitLog, batches: Sequence[Given], outcomes: dict[int, Outcome], app: str
 ) -> None:
     """Commit batches together, or by partition where together they can't be."""
     try:
@@ -89,17 +96,17 @@ def _commit(
         outcomes |= {number: error for number, _ in batches}
 
 
-def _by_partition(batches: Sequence[Numbered]) -> list[list[Numbered]]:
-    found: dict[TopicPartition, list[Numbered]] = {}
-    for number, chunk in batches:
-        found.setdefault(chunk.key, []).append((number, chunk))
+def _by_partition(batches: Sequence[tuple[int, T]]) -> list[list[tuple[int, T]]]:
+    found: dict[TopicPartition, list[tuple[int, T]]] = {}
+    for number, batch in batches:
+        found.setdefault(batch.key, []).append((number, batch))
     return list(found.values())
 
 
 class _Attempt:
     """One commit of some batches, however often it has to be decided."""
 
-    def __init__(self, commits: CommitLog, batches: Sequence[Numbered], app: str) -> None:
+    def __init__(self, commits: CommitLog, batches: Sequence[Given], app: str) -> None:
         self._commits, self._batches, self._app = commits, batches, app
         self._asked_ms, self._asked_at = commits.clock(), commits.position
         self._outcomes: dict[int, Outcome] = {}
@@ -159,12 +166,16 @@ class _Attempt:
     def _known(self, state: LogState) -> list[Numbered]:
         """Refuse what no log in this state takes; returns the others."""
         found = []
-        for number, chunk in self._batches:
+        for number, batch in self._batches:
             try:
-                refuse_brokers_own(chunk.topic)
-                check_known(self._commits, chunk.key)
-                _check_topic(state, chunk, self._commits.home)
-                found.append((number, chunk))
+                refuse_brokers_own(batch.key.topic)
+                check_known(self._commits, batch.key)
+                _check_topic(state, batch, self._commits.home)
+                if isinstance(batch, ClientBatch):
+                    config = state.topics[batch.key.topic].parsed()
+                    found.append((number, batch.chunk(config, self._asked_ms)))
+                else:
+                    found.append((number, batch))
             except SparklogError as error:
                 self._outcomes[number] = error
         return found
@@ -208,11 +219,11 @@ def _produced(state: LogState, chunk: Chunk, where: AppendedBefore, *, is_replay
     return Produced(where.first, where.end, stamp_ms, start, is_replay)
 
 
-def _check_topic(state: LogState, chunk: Chunk, home: str) -> None:
-    if chunk.topic_id not in ("", state.topics[chunk.topic].id):
+def _check_topic(state: LogState, batch: ClientBatch | Chunk, home: str) -> None:
+    if batch.topic_id not in ("", state.topics[batch.key.topic].id):
         raise TopicReplacedError(
-            f"topic {chunk.topic} of {home} was deleted and made again since this batch was sent "
-            "to it; nothing of it was committed"
+            f"topic {batch.key.topic} of {home} was deleted and made again since this batch was "
+            "sent to it; nothing of it was committed"
         )
 
 

@@ -1,0 +1,148 @@
+"""Commits what producers send: one thread, one commit at a time, all that waits in each.
+
+A commit ends with an fsync or a PUT, however much is in it; what arrives meanwhile is the next one.
+So a lone producer waits for one commit, and many share it.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from sparklog.clock import Clock
+from sparklog.common import TopicPartition
+from sparklog.errors import SparklogError, StorageUnavailableError
+from sparklog.log.client_batches import ClientBatch
+from sparklog.log.producing import Outcome, Produced, produce
+from sparklog.storage.commits import CommitLog
+
+COMMIT_BYTES: Final = 32 << 20
+"""No more requests go into a commit when it has so many bytes; one goes in whatever it has."""
+COMMIT_BATCHES: Final = 4096
+"""Nor when it has so many batches: each is some 150 bytes of the record that commits it."""
+APP: Final = "kafka"
+_LOGGER: Final = logging.getLogger("sparklog.kafka")
+
+
+class Work:
+    """A request's batches. `answer`: done when it is known what became of them, or given up."""
+
+    __slots__ = ("_respond", "answer", "batches", "given_up", "size_bytes")
+
+    def __init__(
+        self,
+        batches: Sequence[ClientBatch],
+        answer: "asyncio.Future[Any]",
+        respond: Callable[[Sequence[Outcome]], Any],
+    ) -> None:
+        self.batches, self.answer, self._respond = batches, answer, respond
+        self.size_bytes = sum(batch.size_bytes for batch in batches)
+        self.given_up = False
+
+    def done(self, outcomes: Sequence[Outcome]) -> None:
+        """Answer it, if nobody has. On the loop's thread."""
+        if not self.answer.done():
+            self.answer.set_result(self._respond(outcomes))
+
+    def give_up(self, error: SparklogError) -> None:
+        """Answer it with an error now: it is left out of the log if no commit has it yet."""
+        if not self.answer.done():
+            self.given_up = True
+            self.done([error] * len(self.batches))
+
+
+class Committer:
+    """`advanced`: told on the loop's thread where partitions end now, after each commit."""
+
+    def __init__(
+        self,
+        commits: CommitLog,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        advanced: Callable[[Mapping[TopicPartition, int]], None],
+    ) -> None:
+        self._commits, self._loop, self._clock, self._advanced = commits, loop, clock, advanced
+        self._waiting: SimpleQueue[Work | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def add(self, work: Work) -> None:
+        """Commit it when it is its turn. On the loop's thread."""
+        if self._is_closed:
+            work.give_up(StorageUnavailableError("the endpoint ends; try again", passing=True))
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, name="sparklog-kafka-committer", daemon=True
+            )
+            self._thread.start()
+        self._waiting.put(work)
+
+    def close(self) -> None:
+        """End when all is committed that was added. Not on the loop's thread. Idempotent."""
+        self._is_closed = True
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            works, ended = self._take()
+            if works:
+                outcomes = self._commit(works)
+                try:
+                    self._loop.call_soon_threadsafe(self._tell, works, outcomes)
+                except RuntimeError:  # the loop is closed, and nobody waits any more
+                    _LOGGER.debug("nobody is left to be told of a commit")
+
+    def _take(self) -> tuple[list[Work], bool]:
+        """Wait for work, take what has come; and whether there will be no more."""
+        works: list[Work] = []
+        size = count = 0
+        work = self._waiting.get()
+        while work is not None:
+            if not work.given_up:
+                works.append(work)
+                size, count = size + work.size_bytes, count + len(work.batches)
+            if size >= COMMIT_BYTES or count >= COMMIT_BATCHES:
+                return works, False
+            try:
+                work = self._waiting.get_nowait()
+            except Empty:
+                return works, False
+        return works, True
+
+    def _commit(self, works: Iterable[Work]) -> list[Outcome]:
+        batches = [batch for work in works for batch in work.batches]
+        try:
+            self._look_at(batches)
+            return produce(self._commits, batches, app=APP)
+        except SparklogError as error:
+            return [error] * len(batches)
+        except Exception as error:
+            _LOGGER.exception("a commit of what producers sent failed")
+            failed = StorageUnavailableError(f"the commit failed here: {error!r}")
+            return [failed] * len(batches)
+
+    def _look_at(self, batches: Iterable[ClientBatch]) -> None:
+        """Check them before the log's lock is held, by what is known of their topics."""
+        topics, now_ms = self._commits.state.topics, self._clock()
+        for batch in batches:
+            topic = topics.get(batch.key.topic)
+            if topic is not None:
+                batch.look(topic.parsed(), now_ms)
+
+    def _tell(self, works: Iterable[Work], outcomes: Sequence[Outcome]) -> None:
+        ends: dict[TopicPartition, int] = {}
+        at = 0
+        for work in works:
+            own = outcomes[at : at + len(work.batches)]
+            at += len(own)
+            for batch, outcome in zip(work.batches, own, strict=True):
+                if isinstance(outcome, Produced):
+                    ends[batch.key] = max(outcome.end, ends.get(batch.key, 0))
+            work.done(own)
+        self._advanced(ends)

@@ -1,0 +1,257 @@
+"""Produce and InitProducerId: what producers send is committed. Transactions are refused.
+
+Every acks is the log's own commit: who asks for none gets no answer, and waits in the same line.
+Several requests of a connection may be under way; all that wait, of whatever connection, are
+committed together (`committer`), each batch judged by itself.
+Source: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords (Kafka 4.1).
+"""
+
+import secrets
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from sparklog.common import TopicPartition
+from sparklog.errors import (
+    CommitUnknownError,
+    InvalidRequestError,
+    LogLockedError,
+    SparklogError,
+    TopicReplacedError,
+)
+from sparklog.format.checkpoint_files import topic_id_text
+from sparklog.format.names import RESERVED
+from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.broker import Broker
+from sparklog.kafka.committer import Committer, Work
+from sparklog.kafka.messages import Api, ErrorCode, Request
+from sparklog.kafka.refusals import Refusal, reason
+from sparklog.kafka.topic_ids import uuid_of
+from sparklog.log.client_batches import ClientBatch, Fault, RefusedBatchError
+from sparklog.log.producing import Outcome, Produced
+
+VERSIONS: Final = (3, 13)
+ADVERTISED_MIN: Final = 0
+"""librdkafka compresses for no broker that doesn't advertise 0 (KAFKA-18659)."""
+ZSTD_VERSION: Final = 7
+TOPIC_ID_VERSION: Final = 13
+WAIT_MS_MIN: Final = 1000
+"""A request's timeout is for replicas to follow, which there are none of: some clients say 0."""
+PRODUCER_ID_BITS: Final = 62
+_NO_TRANSACTIONS: Final = "this log takes no transactions: produce without transactional.id"
+_FAULTS: Final = {
+    Fault.CORRUPT: ErrorCode.corrupt_message,
+    Fault.INVALID_RECORD: ErrorCode.invalid_record,
+    Fault.INVALID_TIMESTAMP: ErrorCode.invalid_timestamp,
+    Fault.UNSUPPORTED_CODEC: ErrorCode.unsupported_compression_type,
+    Fault.TRANSACTIONAL: ErrorCode.transactional_id_authorization_failed,
+}
+
+
+def apis(broker: Broker) -> dict[Api, Served]:
+    """Return what is served here."""
+    producing = Producing(broker)
+    return {
+        Api.PRODUCE: Served(VERSIONS, producing.produce, ADVERTISED_MIN),
+        Api.INIT_PRODUCER_ID: Served((0, 5), producing.init_producer_id),
+    }
+
+
+class _Part(NamedTuple):
+    """A partition of a request: its batch, or why there is none."""
+
+    number: int
+    batch: ClientBatch | None
+    refused: SparklogError | None
+
+
+class _Topic(NamedTuple):
+    name: str
+    id: UUID | None
+    parts: list[_Part]
+
+
+class Producing:
+    """What answers producers; on the loop's thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._committer: Committer | None = None
+        self._names: dict[UUID, str] = {}
+        if broker.is_writable:
+            self._committer = Committer(
+                broker.log.home.commits, broker.loop, broker.clock, broker.partitions.advanced
+            )
+            broker.at_end.append(self._committer.close)
+
+    # --- Produce -----------------------------------------------------------------------------
+
+    def produce(self, request: Request) -> Awaitable[Response | None] | Response | None:
+        """Answer Produce. Within one connection requests are committed in their order."""
+        body = request.body
+        refusal = self._refusal(body)
+        if refusal is None and request.version >= TOPIC_ID_VERSION:
+            unknown = [t.topic_id for t in body.topic_data if self._name(t.topic_id) is None]
+            if unknown:
+                return self._look_up(request, unknown)
+        return self._begin(request, refusal)
+
+    async def _look_up(self, request: Request, ids: Sequence[UUID]) -> Response | None:
+        """Look for topics that aren't known yet, then go on."""
+        self._names |= await self._broker.partitions.topic_names(ids)
+        response = self._begin(request, None)
+        return await response if isinstance(response, Awaitable) else response
+
+    def _refusal(self, body: Any) -> SparklogError | None:
+        """Return why nothing of a request is taken, whatever it holds."""
+        if body.acks not in (-1, 0, 1):
+            return Refusal(
+                ErrorCode.invalid_required_acks, f"acks={body.acks}: want -1 (all), 0 or 1"
+            )
+        if body.transactional_id is not None:
+            return Refusal(ErrorCode.transactional_id_authorization_failed, _NO_TRANSACTIONS)
+        if self._committer is None:
+            return Refusal(
+                ErrorCode.topic_authorization_failed,
+                f"{self._broker.log.path} is open for reading: nothing can be produced here",
+            )
+        return None
+
+    def _begin(
+        self, request: Request, refusal: SparklogError | None
+    ) -> Awaitable[Response | None] | Response | None:
+        topics = [self._topic(request, data, refusal) for data in request.body.topic_data]
+        batches = [part.batch for topic in topics for part in topic.parts if part.batch is not None]
+
+        def respond(outcomes: Sequence[Outcome]) -> Response | None:
+            return _response(request, topics, iter(outcomes))
+
+        if not batches or self._committer is None:
+            return respond(())
+        loop = self._broker.loop
+        work = Work(batches, loop.create_future(), respond)
+        self._look_at(batches)
+        self._committer.add(work)
+        if request.body.acks == -1:
+            wait_ms = max(request.body.timeout, WAIT_MS_MIN)
+            late = LogLockedError(
+                f"no commit within timeout.ms={wait_ms}: another process holds the log's lock, or "
+                "its disk or store is slow; whether it will be is not known"
+            )
+            timer = loop.call_later(wait_ms / 1000, work.give_up, late)
+            work.answer.add_done_callback(lambda _: timer.cancel())
+        return work.answer
+
+    def _look_at(self, batches: Sequence[ClientBatch]) -> None:
+        """Check what takes no time, so that the committer finds it done."""
+        topics, now_ms = self._broker.log.home.commits.state.topics, self._broker.clock()
+        for batch in batches:
+            topic = topics.get(batch.key.topic)
+            if topic is not None and batch.is_quick:
+                batch.look(topic.parsed(), now_ms)
+
+    def _topic(self, request: Request, data: Any, refusal: SparklogError | None) -> _Topic:
+        topic_id: UUID | None = getattr(data, "topic_id", None)
+        name = data.name if topic_id is None else self._name(topic_id)
+        if refusal is None and name is None:
+            refusal = Refusal(ErrorCode.unknown_topic_id, f"there is no topic of id {topic_id}")
+        if refusal is None and name in RESERVED:
+            refusal = Refusal(
+                ErrorCode.invalid_topic_exception, f"{name} is an internal topic: nobody writes it"
+            )
+        zstd = request.version >= ZSTD_VERSION
+        known = "" if topic_id is None else topic_id_text(topic_id.bytes)
+        parts = []
+        for each in data.partition_data:
+            batch = None
+            if refusal is None:
+                key = TopicPartition(str(name), each.index)
+                records = memoryview(each.records or b"")
+                batch = ClientBatch(key, records, topic_id=known, zstd=zstd)
+            parts.append(_Part(each.index, batch, refusal))
+        return _Topic(name or "", topic_id, parts)
+
+    def _name(self, topic_id: UUID) -> str | None:
+        """Return the name of a topic by its id, as far as is known; the commit looks again."""
+        if topic_id not in self._names and self._committer is not None:
+            topics = list(self._broker.log.home.commits.state.topics.items())
+            self._names |= {uuid_of(topic.id): name for name, topic in topics}
+        return self._names.get(topic_id)
+
+    # --- InitProducerId ----------------------------------------------------------------------
+
+    def init_producer_id(self, request: Request) -> Response:
+        """Answer InitProducerId: an idempotent producer gets an id, one of transactions none.
+
+        An id is a random number of 62 bits, which asks nothing of the log and is nobody else's: not
+        another endpoint's, nor that of a broker that takes the log over and counts from 0. A
+        producer that lost its place goes on with the next epoch, which it counts itself (KIP-360).
+        """
+        body = request.body
+        code = ErrorCode.none
+        if body.transactional_id is not None:
+            code = ErrorCode.transactional_id_authorization_failed
+        elif (getattr(body, "producer_id", -1) < 0) != (getattr(body, "producer_epoch", -1) < 0):
+            code = ErrorCode.invalid_request
+        if code is not ErrorCode.none:
+            return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
+        producer_id = secrets.randbits(PRODUCER_ID_BITS)
+        return {"error_code": code, "producer_id": producer_id, "producer_epoch": 0}
+
+
+def _response(request: Request, topics: Sequence[_Topic], outcomes: Any) -> Response | None:
+    """Return the answer; None where the client wants none.
+
+    Who wants none and has sent something that isn't taken is hung up on, as a broker does, so that
+    it looks anew where its topics are.
+    """
+    responses: list[dict[str, Any]] = []
+    failed: SparklogError | None = None
+    for topic in topics:
+        parts = []
+        for part in topic.parts:
+            outcome = part.refused if part.refused is not None else next(outcomes)
+            if isinstance(outcome, Produced):
+                parts.append({
+                    "index": part.number, "error_code": ErrorCode.none,
+                    "base_offset": outcome.first, "log_append_time": outcome.append_time_ms,
+                    "log_start_offset": outcome.log_start,
+                })  # fmt: skip
+            else:
+                failed = outcome
+                parts.append({"index": part.number, **_refused(outcome, request.version)})
+        name = {"topic_id": topic.id} if topic.id is not None else {"name": topic.name}
+        responses.append({**name, "partition_responses": parts})
+    if request.body.acks != 0:
+        return {"responses": responses}
+    if failed is not None:
+        request.connection.close(f"what it produced with acks=0 is refused: {failed}")
+    return None
+
+
+def _refused(error: SparklogError, version: int) -> dict[str, Any]:
+    records = error.records if isinstance(error, RefusedBatchError) else ()
+    return {
+        "error_code": _code(error, version),
+        "base_offset": -1,
+        "log_append_time": -1,
+        "log_start_offset": -1,
+        "error_message": str(error),
+        "record_errors": [
+            {"batch_index": number, "batch_index_error_message": why} for number, why in records
+        ],
+    }
+
+
+def _code(error: SparklogError, version: int) -> ErrorCode:
+    """Return the code by which a producer knows whether to try again, and what to do first."""
+    if isinstance(error, RefusedBatchError):
+        return _FAULTS[error.fault]
+    if isinstance(error, CommitUnknownError):
+        return ErrorCode.not_enough_replicas_after_append  # it may be in; retriable
+    if isinstance(error, TopicReplacedError):
+        by_id = version >= TOPIC_ID_VERSION
+        return ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+    if type(error) is InvalidRequestError:  # an open transaction of a broker's, say
+        return ErrorCode.invalid_record
+    return reason(error)[0]
