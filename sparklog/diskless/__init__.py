@@ -16,7 +16,8 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
   `segment_ids`: what a segment's id tells; `retention`: log starts rise; `garbage`: what goes;
   `backpressure`: writers merge where no service does
 - `rounds`: the service's work, step by step; `cleaning`: compaction; `damaged_partitions`
-- `lease`: one service at a time; `service_log`: how it changes the log; `options`: how often
+- `lease`: one service at a time; `service_log`: how it changes the log; `options`: how often;
+  `endpoint_lease`: one endpoint at a time that coordinates consumer groups
 - `state_objects`: states as objects, which spare reading the whole ledger
 - `groups`: registered readers and their positions
 - `contention`: how writers get out of each other's way

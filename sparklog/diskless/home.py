@@ -7,6 +7,7 @@ from sparklog.clock import Clock, system_clock
 from sparklog.config import LogOptions
 from sparklog.diskless.backpressure import MERGE_THREADS, BackPressure
 from sparklog.diskless.commit_log import DisklessCommits
+from sparklog.diskless.endpoint_lease import NumberedLease
 from sparklog.diskless.entry_creation import Patience
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.groups import DisklessGroups
@@ -153,6 +154,10 @@ class DisklessHome:
     def service_lease(self) -> Lease:
         """Return the lease of the log's service: the log's term; not taken yet."""
         return TermLease(ServiceLog(self.commits))
+
+    def endpoint_lease(self, said: Mapping[str, object]) -> Lease:
+        """Return the lease of the log's endpoints, by numbered objects; not taken yet."""
+        return NumberedLease(self.objects.store, self._clock, said)
 
     def give_up(
         self, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool

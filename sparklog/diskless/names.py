@@ -7,6 +7,7 @@
     <topic>-<p>-<topic id>/...                  closed segments (sparklog/tiered/layout)
     readers/<group>/<k>                         a group's positions, the highest k counts
     service/<term>                              that the holder of the term lives
+    endpoint/<n>                                which endpoint coordinates groups, the highest n
 
 The log id is in the names, so that objects of another log, copied here, are never taken for ours.
 """
@@ -27,6 +28,7 @@ TRIAL: Final = "trial-"
 """What the names of a new home's trial begin with."""
 SERVICE: Final = "service/"
 READERS: Final = "readers/"
+ENDPOINT: Final = "endpoint/"
 _TERM_BYTES: Final = 6  # eight characters of the text form
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _LABEL_MAX: Final = 80
@@ -90,6 +92,17 @@ def term_of(segment_id: str) -> int:
 def service_name(term: int) -> str:
     """The sign of life of the holder of a term."""
     return f"{SERVICE}{term:020d}"
+
+
+def endpoint_name(number: int) -> str:
+    """Number `number` of the lease of the log's endpoints."""
+    return f"{ENDPOINT}{number:020d}"
+
+
+def parse_endpoint(name: str) -> int | None:
+    """The number of an endpoint's lease; None if it is no such."""
+    number = name.removeprefix(ENDPOINT)
+    return int(number) if name.startswith(ENDPOINT) and _is_number(number) else None
 
 
 def readers_prefix(group: str) -> str:

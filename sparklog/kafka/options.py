@@ -121,6 +121,37 @@ class EndpointOptions:
         doc="Whether clients have to show a certificate; its subject (CN=alice,O=x) is then their "
         "name, unless they authenticate by SASL.",
     )  # fmt: skip
+    group_initial_rebalance_delay_ms: int = option(
+        "group.initial.rebalance.delay.ms", 3000,
+        doc="How long (ms) a new consumer group waits for further members before its first "
+        "rebalance.",
+    )  # fmt: skip
+    group_min_session_timeout_ms: int = option(
+        "group.min.session.timeout.ms", 6000,
+        doc="Shortest session timeout (ms) that consumers may ask for.",
+    )  # fmt: skip
+    group_max_session_timeout_ms: int = option(
+        "group.max.session.timeout.ms", 1_800_000,
+        doc="Longest session timeout (ms) that consumers may ask for.",
+    )  # fmt: skip
+    group_max_size: int = option(
+        "group.max.size", INT_MAX, low=1,
+        doc="Most members of a consumer group.",
+    )  # fmt: skip
+    group_members_max_bytes: int = option(
+        "group.members.max.bytes", 64 << 20, low=1 << 20, long=True,
+        doc="Own option: memory in bytes for what the members of all groups say of themselves and "
+        "are assigned; beyond it nobody joins (GROUP_MAX_SIZE_REACHED).",
+    )  # fmt: skip
+    offset_metadata_max_bytes: int = option(
+        "offset.metadata.max.bytes", 4096,
+        doc="Longest text, in characters, that a client may commit beside an offset.",
+    )  # fmt: skip
+    offsets_retention_check_interval_ms: int = option(
+        "offsets.retention.check.interval.ms", 600_000, low=1, long=True,
+        doc="How often (ms) groups without members are forgotten, and commits of those at work "
+        "kept from expiring. What has expired goes with the service's rounds.",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         for key in ENDPOINT_KEYS.values():

@@ -269,6 +269,11 @@ class Log:
         """
         return self.home.groups.delete(group)
 
+    @property
+    def offsets_retention_ms(self) -> int:
+        """How long (ms) a group's commit counts: offsets.retention.minutes."""
+        return self._options.offsets_retention_ms
+
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return {partition: (log start offset, high watermark)}."""
         keys = [TopicPartition(topic, p) for p in self.view.partitions(topic)]

@@ -18,7 +18,7 @@ from sparklog.logdir.ledger_reader import LedgerReader
 from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.logdir.opening import clear_up, open_session
 from sparklog.logdir.paths import split_path
-from sparklog.logdir.service_lease import ServiceLease
+from sparklog.logdir.service_lease import ENDPOINT_NAME, ServiceLease
 from sparklog.logdir.staging import ChunkFiles, LogDirStaging
 from sparklog.logdir.topics_file import describe
 from sparklog.logdir.unclean_election import give_up
@@ -106,6 +106,12 @@ class LogDirHome:
     def service_lease(self) -> Lease:
         """Return the lock of the log's service; not taken yet."""
         return ServiceLease(self._fs, self._clock, self.commits.home)
+
+    def endpoint_lease(self, said: Mapping[str, object]) -> Lease:
+        """Return the lock of the log's endpoints; not taken yet."""
+        return ServiceLease(
+            self._fs, self._clock, self.view.home, name=ENDPOINT_NAME, what="endpoint", said=said
+        )
 
     def give_up(
         self, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool

@@ -1,4 +1,6 @@
-"""The lease of a log dir's service: a lock on `sparklog.service` in the first log dir.
+"""The leases of a log dir: locks on `sparklog.service` and `sparklog.endpoint` in the first one.
+
+One service at a time works on a log, one of its endpoints at a time coordinates consumer groups.
 
 The file says who holds it. A kernel gives the lock back when its holder dies, and not before: a
 stalled holder keeps it. Only where locks break (a copied disk, a machine image that was resumed)
@@ -9,6 +11,7 @@ import json
 import os
 import socket
 import uuid
+from collections.abc import Mapping
 
 from sparklog.clock import Clock
 from sparklog.fs import FileSystem, LockFile
@@ -16,14 +19,28 @@ from sparklog.logdir.segment_files import joined
 from sparklog.storage.lease import LeaseLostError
 
 NAME = "sparklog.service"
-_SIZE = 512
+ENDPOINT_NAME = "sparklog.endpoint"
+_SIZE = 1024
 
 
 class ServiceLease:
-    """A `sparklog.storage.lease.Lease` by a lock file."""
+    """A `sparklog.storage.lease.Lease` by a lock file.
 
-    def __init__(self, fs: FileSystem, clock: Clock, home: str) -> None:
-        self._fs, self._clock, self.path = fs, clock, joined(home, NAME)
+    `what` it is for, in words; `said`: what its holder says of itself to the others.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        home: str,
+        *,
+        name: str = NAME,
+        what: str = "service",
+        said: Mapping[str, object] | None = None,
+    ) -> None:
+        self._fs, self._clock, self.path = fs, clock, joined(home, name)
+        self._what, self._said = what, dict(said or {})
         self._token = uuid.uuid4().hex
         self._file: LockFile | None = None
 
@@ -41,12 +58,15 @@ class ServiceLease:
             file.close()
             return False
         mine = {
+            **self._said,
             "token": self._token,
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "since_ms": self._clock(),
         }
-        file.pwrite(json.dumps(mine).encode().ljust(_SIZE), 0)
+        raw = json.dumps(mine).encode()
+        assert len(raw) <= _SIZE  # host names have 253 characters at most
+        file.pwrite(raw.ljust(_SIZE), 0)
         self._file = file
         return True
 
@@ -54,7 +74,7 @@ class ServiceLease:
         """Raise LeaseLostError unless it is still ours. Cost: a stat and a small read."""
         file = self._file
         if file is None:
-            raise LeaseLostError(f"{self.path}: this service has no lease")
+            raise LeaseLostError(f"{self.path}: this {self._what} has no lease")
         if not file.is_current() or self.holder().get("token") != self._token:
             self.release()
             raise LeaseLostError(f"{self.path}: {self.describe()} has taken over; standing back")
@@ -71,7 +91,7 @@ class ServiceLease:
     def describe(self) -> str:
         """The holder in words."""
         who = self.holder()
-        return f"the service of process {who.get('pid', '?')} on host {who.get('host', '?')}"
+        return f"the {self._what} of process {who.get('pid', '?')} on host {who.get('host', '?')}"
 
     def release(self) -> None:
         """Give it back. Idempotent."""

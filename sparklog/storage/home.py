@@ -3,7 +3,7 @@
 Everything else of a home (its directories, its store, what its background work needs) is its own.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -108,6 +108,12 @@ class Home(Protocol):
 
     def service_lease(self) -> Lease:
         """Return the lease that a service takes before it works on the log; not taken yet."""
+
+    def endpoint_lease(self, said: Mapping[str, object]) -> Lease:
+        """Return the lease that one of the log's endpoints has, which coordinates groups.
+
+        Also of a log that is open for reading. `said`: what the others read of its holder.
+        """
 
     def give_up(
         self, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool

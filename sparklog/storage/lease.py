@@ -1,5 +1,7 @@
 """The lease: one service at a time works on a log; the others stand by.
 
+So do endpoints for Kafka clients, of which one at a time coordinates consumer groups.
+
 Nothing that was committed depends on it. Where two services believe that they hold it, for a home
 can't always tell that a holder has died (a stalled machine, a clock that jumps), each of their
 changes is still decided on the log's state and refused where that has moved on; both at work is

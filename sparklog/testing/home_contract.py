@@ -164,3 +164,14 @@ class HomeContract:
         one.release()
         assert two.acquire()
         two.release()
+
+    def test_one_of_its_endpoints_coordinates(self, open_log: Open) -> None:
+        open_log("rw").create_topic("t")
+        said = {"endpoint": "h:9092", "node_id": 1}
+        one, two = (open_log(mode).home.endpoint_lease(said) for mode in ("r", "rw"))
+        assert one.acquire()
+        assert not two.acquire()
+        assert said.items() <= two.holder().items()
+        one.release()
+        assert two.acquire()
+        two.release()

@@ -7,7 +7,7 @@ import pytest
 
 from sparklog.clock import system_clock
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.logdir.service_lease import NAME, ServiceLease
+from sparklog.logdir.service_lease import ENDPOINT_NAME, NAME, ServiceLease
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.lease_contract import LeaseContract
@@ -29,6 +29,37 @@ class TestLogDir(LeaseContract):
     @pytest.fixture
     def lose(self, fs: FileSystem, root: str) -> Callable[[Lease], None]:
         return lambda _: fs.rename(os.path.join(root, NAME), os.path.join(root, "gone"))
+
+
+class TestEndpoints(TestLogDir):
+    """The lease of endpoints: another file, and what its holder says of itself."""
+
+    @pytest.fixture
+    def new_lease(self, fs: FileSystem, root: str) -> Callable[[], Lease]:
+        said = {"endpoint": "h:9092", "node_id": 1}
+        return lambda: ServiceLease(
+            fs, system_clock, root, name=ENDPOINT_NAME, what="endpoint", said=said
+        )
+
+    @pytest.fixture
+    def lose(self, fs: FileSystem, root: str) -> Callable[[Lease], None]:
+        old = os.path.join(root, ENDPOINT_NAME)
+        return lambda _: fs.rename(old, os.path.join(root, "gone"))
+
+    def test_the_others_read_what_its_holder_says(self, new_lease: Callable[[], Lease]) -> None:
+        one, two = new_lease(), new_lease()
+        assert one.acquire()
+        assert {"endpoint": "h:9092", "node_id": 1}.items() <= two.holder().items()
+        assert two.describe().startswith("the endpoint of process")
+
+    def test_it_is_not_the_services(
+        self, new_lease: Callable[[], Lease], fs: FileSystem, root: str
+    ) -> None:
+        one, service = new_lease(), ServiceLease(fs, system_clock, root)
+        assert one.acquire()
+        assert service.acquire()
+        service.release()
+        one.release()
 
 
 class TestCrashFS(TestLogDir):

@@ -1,0 +1,507 @@
+"""The classic group protocol: members join, their leader assigns, heartbeats keep them.
+
+A pure state machine: requests come in by methods, answers go out by callbacks, time is a clock's,
+and nothing waits. Answers of a generation go out together, in the call that completes it.
+Source: GroupMetadataManager.classicGroupJoin and below it (Kafka 4.1), method by method.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sparklog.kafka.groups.classic_group import (
+    AnswerJoin,
+    AnswerSync,
+    Budget,
+    ClassicGroup,
+    State,
+)
+from sparklog.kafka.groups.classic_members import (
+    NO_MEMBER,
+    Joined,
+    Joining,
+    Leaving,
+    Member,
+    Synced,
+    Syncing,
+    weight,
+)
+from sparklog.kafka.groups.timers import Timers
+from sparklog.kafka.messages import ErrorCode
+
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
+"""How long a member's first join may wait: it has no id yet, so it can't send heartbeats."""
+_GROUP_BYTES: Final = 1024
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What groups are allowed. The comment is the broker config."""
+
+    initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
+    min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms
+    max_session_timeout_ms: int = 1_800_000  # group.max.session.timeout.ms
+    max_size: int = 2**31 - 1  # group.max.size
+    members_max_bytes: int = 64 << 20  # group.members.max.bytes, of all groups
+
+
+class ClassicGroups:
+    """All classic groups. One thread."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        clock: Callable[[], float],
+        timers: Timers,
+        *,
+        emptied: Callable[[ClassicGroup, frozenset[str] | None], None] = lambda _, __: None,
+    ) -> None:
+        """`emptied` hears of a group without members any more, and what it subscribed to."""
+        self._limits, self._clock, self._timers = limits, clock, timers
+        self._budget = Budget(limits.members_max_bytes)
+        self._emptied = emptied
+        self.groups: dict[str, ClassicGroup] = {}
+
+    # --- JoinGroup ---------------------------------------------------------------------------
+
+    def join(self, joining: Joining, answer: AnswerJoin) -> None:
+        """Let a member join or join again; `answer` is called now, or with the generation."""
+        error = self._refusal(joining)
+        group = self.groups.get(joining.group)
+        is_unknown = joining.member_id == NO_MEMBER
+        if error is ErrorCode.none and group is None and not is_unknown:
+            error = ErrorCode.unknown_member_id
+        if error is not ErrorCode.none:
+            answer(Joined(error=error, member_id=joining.member_id))
+            return
+        size = weight(joining.member_id, joining.client_id, joining.protocols)
+        if group is None:
+            group = ClassicGroup(joining.group, self._clock(), self._budget)
+            size += _GROUP_BYTES
+        if not self._accepts(group, joining.member_id):
+            self._forget(group, joining.member_id)
+            answer(Joined(error=ErrorCode.group_max_size_reached))
+            self._complete_if_all_joined(group)
+            return
+        if not self._budget.has(size):
+            _LOGGER.warning(
+                "group %s: no room for a member in group.members.max.bytes=%d, which is for all",
+                joining.group, self._budget.limit,
+            )  # fmt: skip
+            answer(Joined(error=ErrorCode.group_max_size_reached))
+            return
+        if not group.supports(joining.protocol_type, [name for name, _ in joining.protocols]):
+            error = ErrorCode.inconsistent_group_protocol
+            answer(Joined(error=error, member_id=joining.member_id))
+            return
+        if joining.group not in self.groups:
+            self.groups[joining.group] = group
+            self._budget.used += _GROUP_BYTES
+        (self._join_new if is_unknown else self._join_known)(group, joining, answer)
+
+    def _refusal(self, joining: Joining) -> ErrorCode:
+        low, high = self._limits.min_session_timeout_ms, self._limits.max_session_timeout_ms
+        if not joining.group:
+            return ErrorCode.invalid_group_id
+        if not low <= joining.session_timeout_ms <= high:
+            return ErrorCode.invalid_session_timeout
+        return ErrorCode.none
+
+    def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
+        """Tell whether there is room for a member. Source: acceptJoiningMember."""
+        if group.state is State.EMPTY:
+            return True
+        member = group.members.get(member_id)
+        if group.state is State.PREPARING:
+            awaits = member is not None and member.answer_join is not None
+            return awaits or group.awaiting_joins < self._limits.max_size
+        return member is not None or len(group.members) < self._limits.max_size
+
+    def _join_new(self, group: ClassicGroup, joining: Joining, answer: AnswerJoin) -> None:
+        new_id = group.new_member_id(joining.client_id, joining.instance_id)
+        if joining.instance_id is not None:
+            old_id = group.static_members.get(joining.instance_id)
+            if old_id is None:
+                self._add(group, joining, new_id, answer)
+            else:
+                self._replace_static(group, joining, (old_id, new_id), answer)
+        elif joining.needs_member_id:
+            group.add_pending(new_id)
+            self._schedule_heartbeat(group, new_id, joining.session_timeout_ms)
+            answer(Joined(error=ErrorCode.member_id_required, member_id=new_id))
+        else:
+            self._add(group, joining, new_id, answer)
+
+    def _join_known(self, group: ClassicGroup, joining: Joining, answer: AnswerJoin) -> None:
+        member_id = joining.member_id
+        if member_id in group.pending_joins and joining.instance_id is None:
+            self._add(group, joining, member_id, answer)
+            return
+        error = group.check_member(member_id, joining.instance_id)
+        if error is not ErrorCode.none or group.state is State.EMPTY:
+            error = error or ErrorCode.unknown_member_id
+            answer(Joined(error=error, member_id=member_id))
+            return
+        member = group.members[member_id]
+        is_same = member.protocols == joining.protocols
+        leads = group.leader == member_id
+        if group.state is State.PREPARING or not is_same or (
+            group.state is State.STABLE and leads
+        ):  # fmt: skip
+            group.update(member, joining)
+            group.await_join(member, answer)
+            self._rebalance_or_complete(group, f"{member_id} joins again: {joining.reason}")
+            return
+        # The answer to its first request was lost, or nothing changed: as it is in this generation.
+        answer(self._joined(group, member, leads=leads and group.state is State.COMPLETING))
+
+    def _joined(self, group: ClassicGroup, member: Member, *, leads: bool) -> Joined:
+        return Joined(
+            member_id=member.member_id,
+            generation=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+            leader=group.leader or NO_MEMBER,
+            members=group.described_members() if leads else (),
+        )
+
+    def _add(
+        self, group: ClassicGroup, joining: Joining, member_id: str, answer: AnswerJoin
+    ) -> None:
+        if group.state is State.PREPARING and group.previous_state is State.EMPTY:
+            group.was_joined = True
+        group.add(
+            Member(
+                member_id, joining.instance_id, joining.client_id, joining.client_host,
+                joining.rebalance_timeout_ms, joining.session_timeout_ms, joining.protocol_type,
+                joining.protocols, answer_join=answer, is_new=True,
+            )
+        )  # fmt: skip
+        self._schedule_heartbeat(group, member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalance_or_complete(group, f"{member_id} joins: {joining.reason}")
+
+    def _replace_static(
+        self, group: ClassicGroup, joining: Joining, ids: tuple[str, str], answer: AnswerJoin
+    ) -> None:
+        """Let a static member that was restarted go on. Source: updateStaticMember...Join."""
+        assert joining.instance_id is not None
+        led_by = group.leader or NO_MEMBER
+        member = group.replace_static(joining.instance_id, *ids)
+        self._timers.cancel(self._heartbeat_key(group, ids[0]))
+        member.client_id, member.client_host = joining.client_id, joining.client_host
+        self._schedule_heartbeat(group, member.member_id, joining.session_timeout_ms)
+        group.update(member, joining)
+        group.await_join(member, answer)
+        if group.state is State.COMPLETING:
+            # The leader may have been told of the old id already, and would assign nothing to this.
+            self._prepare(group, f"static member {joining.instance_id} has a new id")
+        elif group.state is not State.STABLE:
+            self._complete_if_all_joined(group)
+        elif group.protocol_name != group.select_protocol():
+            self._rebalance_or_complete(group, f"{joining.instance_id} changes the protocol")
+        elif joining.may_skip:
+            leads = group.leader == member.member_id
+            joined = self._joined(group, member, leads=leads)
+            group.answer_join(member, _skipping(joined) if leads else joined)
+        else:  # a leader that isn't told that it leads doesn't assign anew
+            joined = self._joined(group, member, leads=False)
+            group.answer_join(member, _led_by(joined, led_by))
+
+    # --- rebalances --------------------------------------------------------------------------
+
+    def _rebalance_or_complete(self, group: ClassicGroup, reason: str) -> None:
+        if group.can_rebalance:
+            self._prepare(group, reason)
+        else:
+            self._complete_if_all_joined(group)
+
+    def _prepare(self, group: ClassicGroup, reason: str) -> None:
+        """Begin a rebalance: who waits for an assignment is to join again."""
+        if group.state is State.COMPLETING:
+            self._assign(group, {}, ErrorCode.rebalance_in_progress)
+        group.pending_syncs.clear()
+        self._timers.cancel(("sync", group.group))
+        is_first = group.state is State.EMPTY
+        group.transition(State.PREPARING, self._clock())
+        _LOGGER.info(
+            "group %s rebalances, after generation %d: %s", group.group, group.generation, reason
+        )
+        if is_first:  # the group is new: give the others time to come
+            delay_ms = self._limits.initial_rebalance_delay_ms
+            left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+            self._delay_first(group, delay_ms, left_ms)
+        elif group.has_all_joined:
+            self._complete_join(group)
+        else:
+            self._schedule_join(group)
+
+    def _delay_first(self, group: ClassicGroup, delay_ms: int, left_ms: int) -> None:
+        def over() -> None:
+            if group.was_joined and left_ms:
+                group.was_joined = False
+                again_ms = min(self._limits.initial_rebalance_delay_ms, left_ms)
+                self._delay_first(group, again_ms, max(left_ms - delay_ms, 0))
+            else:
+                self._complete_join(group)
+
+        self._timers.schedule(("join", group.group), delay_ms, over)
+
+    def _schedule_join(self, group: ClassicGroup) -> None:
+        self._timers.schedule(
+            ("join", group.group), group.rebalance_timeout_ms, lambda: self._complete_join(group)
+        )
+
+    def _complete_if_all_joined(self, group: ClassicGroup) -> None:
+        is_first = group.previous_state is State.EMPTY
+        if group.state is State.PREPARING and not is_first and group.has_all_joined:
+            self._complete_join(group)
+
+    def _complete_join(self, group: ClassicGroup) -> None:
+        """Begin the next generation, without dynamic members that haven't joined again."""
+        self._timers.cancel(("join", group.group))
+        for member in group.not_yet_joined():
+            if member.instance_id is None:
+                self._forget(group, member.member_id)
+        if group.members and not group.elect_joined_leader():
+            self._schedule_join(group)  # static members: until their sessions end
+            return
+        topics = group.topics
+        group.begin_generation(self._clock())
+        if group.state is State.EMPTY:
+            _LOGGER.info("group %s is empty, after generation %d", group.group, group.generation)
+            self._emptied(group, topics)
+            return
+        _LOGGER.info(
+            "group %s: generation %d of %d members", group.group, group.generation,
+            len(group.members),
+        )  # fmt: skip
+        for member in list(group.members.values()):
+            joined = self._joined(group, member, leads=group.leader == member.member_id)
+            group.answer_join(member, joined)
+            self._schedule_heartbeat(group, member.member_id, member.session_timeout_ms)
+            member.is_new = False
+            group.pending_syncs.add(member.member_id)
+        generation = group.generation
+        self._timers.schedule(
+            ("sync", group.group),
+            group.rebalance_timeout_ms,
+            lambda: self._expire_syncs(group, generation),
+        )
+
+    def _expire_syncs(self, group: ClassicGroup, generation: int) -> None:
+        if generation != group.generation or not group.is_in(State.COMPLETING, State.STABLE):
+            return
+        silent = sorted(group.pending_syncs)
+        for member_id in silent:
+            self._forget(group, member_id)
+        if silent:
+            self._prepare(group, f"no SyncGroup came from {silent}")
+
+    # --- SyncGroup ---------------------------------------------------------------------------
+
+    def sync(self, syncing: Syncing, answer: AnswerSync) -> None:
+        """Give a member its assignment; `answer` is called now, or once the leader has assigned."""
+        group = self.groups.get(syncing.group)
+        error = self._sync_refusal(group, syncing)
+        if group is None or error is not ErrorCode.none:
+            answer(Synced(error=error))
+            return
+        member = group.members[syncing.member_id]
+        group.pending_syncs.discard(syncing.member_id)
+        if not group.pending_syncs:
+            self._timers.cancel(("sync", group.group))
+        if group.state is State.STABLE:
+            answer(
+                Synced(
+                    protocol_type=group.protocol_type,
+                    protocol_name=group.protocol_name,
+                    assignment=member.assignment,
+                )
+            )
+            return
+        group.await_sync(member, answer)
+        if group.leader == syncing.member_id:
+            self._take_assignments(group, syncing)
+
+    def _sync_refusal(self, group: ClassicGroup | None, syncing: Syncing) -> ErrorCode:
+        if not syncing.group:
+            return ErrorCode.invalid_group_id
+        if group is None or group.state is State.EMPTY:
+            return ErrorCode.unknown_member_id
+        error = group.check_member(syncing.member_id, syncing.instance_id)
+        if error is not ErrorCode.none:
+            return error
+        if syncing.generation != group.generation:
+            return ErrorCode.illegal_generation
+        said = (syncing.protocol_type, group.protocol_type)
+        named = (syncing.protocol_name, group.protocol_name)
+        if any(None not in pair and pair[0] != pair[1] for pair in (said, named)):
+            return ErrorCode.inconsistent_group_protocol
+        if group.state is State.PREPARING:
+            return ErrorCode.rebalance_in_progress
+        return ErrorCode.none
+
+    def _take_assignments(self, group: ClassicGroup, syncing: Syncing) -> None:
+        wanted = {m: assigned for m, assigned in syncing.assignments if m in group.members}
+        if not self._budget.has(sum(map(len, wanted.values()))):
+            _LOGGER.warning(
+                "group %s: no room for its assignments in group.members.max.bytes", group.group
+            )
+            self._assign(group, {}, ErrorCode.unknown_server_error)
+            self._rebalance_or_complete(group, "its assignments are too large")
+            return
+        group.transition(State.STABLE, self._clock())
+        self._assign(group, wanted, ErrorCode.none)
+
+    def _assign(self, group: ClassicGroup, assigned: dict[str, bytes], error: ErrorCode) -> None:
+        """Keep assignments, and answer who waits for them."""
+        is_good = error is ErrorCode.none
+        for member in list(group.members.values()):
+            group.assign(member, assigned.get(member.member_id, b""))
+            synced = Synced(
+                error=error,
+                protocol_type=group.protocol_type if is_good else None,
+                protocol_name=group.protocol_name if is_good else None,
+                assignment=member.assignment,
+            )
+            if group.answer_sync(member, synced):
+                # Its session may have ended while it waited, which counted for nothing.
+                self._schedule_heartbeat(group, member.member_id, member.session_timeout_ms)
+
+    # --- Heartbeat, LeaveGroup ---------------------------------------------------------------
+
+    def heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Keep a member's session; the code tells it to join again, or that it is none."""
+        if not group_id:
+            return ErrorCode.invalid_group_id
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.unknown_member_id
+        error = group.check_member(member_id, instance_id)
+        if error is not ErrorCode.none:
+            return error
+        if generation != group.generation:
+            return ErrorCode.illegal_generation
+        self.keep(group, member_id)
+        is_preparing = group.state is State.PREPARING
+        return ErrorCode.rebalance_in_progress if is_preparing else ErrorCode.none
+
+    def keep(self, group: ClassicGroup, member_id: str) -> None:
+        """Let a member's session begin anew."""
+        self._schedule_heartbeat(group, member_id, group.members[member_id].session_timeout_ms)
+
+    def leave(
+        self, group_id: str, leaving: Sequence[Leaving]
+    ) -> tuple[ErrorCode, list[ErrorCode]]:
+        """Let members go; returns the error of all, and that of each."""
+        if not group_id:
+            return ErrorCode.invalid_group_id, []
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.none, [ErrorCode.unknown_member_id] * len(leaving)
+        told = [self._leave(group, each) for each in leaving]
+        if ErrorCode.none in told:
+            reason = ", ".join(f"{each.instance_id or each.member_id} left" for each in leaving)
+            if group.is_in(State.STABLE, State.COMPLETING):
+                self._rebalance_or_complete(group, reason)
+            else:
+                self._complete_if_all_joined(group)
+        return ErrorCode.none, told
+
+    def _leave(self, group: ClassicGroup, leaving: Leaving) -> ErrorCode:
+        member_id = leaving.member_id
+        if member_id == NO_MEMBER:  # an operator removes a static member
+            found = group.static_members.get(leaving.instance_id or "")
+            if found is None:
+                return ErrorCode.unknown_member_id
+            member_id = found
+        elif member_id not in group.pending_joins:
+            error = group.check_member(member_id, leaving.instance_id)
+            if error is not ErrorCode.none:
+                return error
+        self._forget(group, member_id)
+        return ErrorCode.none
+
+    def _forget(self, group: ClassicGroup, member_id: str) -> None:
+        """Remove a member; one whose first join waits is told to begin anew."""
+        self._timers.cancel(self._heartbeat_key(group, member_id))
+        member = group.members.get(member_id)
+        if member is not None:
+            group.answer_join(member, Joined(error=ErrorCode.unknown_member_id))
+            group.answer_sync(member, Synced(error=ErrorCode.unknown_member_id))
+        group.remove(member_id)
+
+    # --- sessions ----------------------------------------------------------------------------
+
+    @staticmethod
+    def _heartbeat_key(group: ClassicGroup, member_id: str) -> tuple[str, str, str]:
+        return ("heartbeat", group.group, member_id)
+
+    def _schedule_heartbeat(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
+        self._timers.schedule(
+            self._heartbeat_key(group, member_id),
+            timeout_ms,
+            lambda: self._expire_member(group, member_id),
+        )
+
+    def _expire_member(self, group: ClassicGroup, member_id: str) -> None:
+        member = group.members.get(member_id)
+        if member is None:
+            if member_id in group.pending_joins:
+                group.remove(member_id)
+                if group.state is State.PREPARING and group.has_all_joined:
+                    self._complete_join(group)
+            return
+        if member.lives_by_request:
+            return
+        _LOGGER.info("group %s: %s is silent, and removed", group.group, member_id)
+        self._forget(group, member_id)
+        if group.is_in(State.STABLE, State.COMPLETING):
+            self._rebalance_or_complete(group, f"{member_id} is silent")
+        elif group.state is State.PREPARING and group.has_all_joined:
+            self._complete_join(group)
+
+    # --- groups ------------------------------------------------------------------------------
+
+    def is_active(self, group_id: str) -> bool:
+        """Tell whether a group has members, or is about to."""
+        group = self.groups.get(group_id)
+        return group is not None and (group.state is not State.EMPTY or bool(group.pending_joins))
+
+    def forget_group(self, group_id: str) -> None:
+        """Forget a group without members."""
+        group = self.groups.get(group_id)
+        if group is not None and group.state is State.EMPTY:
+            for member_id in list(group.pending_joins):
+                self._forget(group, member_id)
+            del self.groups[group_id]
+            self._budget.used -= _GROUP_BYTES
+
+    def forget_idle(self, idle_ms: float) -> None:
+        """Forget groups that have had no member for so long; their offsets are kept elsewhere."""
+        before_ms = self._clock() - idle_ms
+        for group in list(self.groups.values()):
+            if not self.is_active(group.group) and group.state_since_ms <= before_ms:
+                self.forget_group(group.group)
+
+    def resign(self) -> None:
+        """Forget everything: another endpoint coordinates. Who waits is sent there."""
+        for group in self.groups.values():
+            for member in list(group.members.values()):
+                joined = Joined(error=ErrorCode.not_coordinator, member_id=member.member_id)
+                group.answer_join(member, joined)
+                group.answer_sync(member, Synced(error=ErrorCode.not_coordinator))
+        self.groups.clear()
+        self._budget.used = 0
+
+
+def _skipping(joined: Joined) -> Joined:
+    return replace(joined, skip_assignment=True)
+
+
+def _led_by(joined: Joined, leader: str) -> Joined:
+    return replace(joined, leader=leader)

@@ -1,0 +1,124 @@
+"""Members of a classic group, what they ask for when they join and sync, and what they are told."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.kafka.messages import ErrorCode
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""(name, metadata) of each protocol that a member supports, the one it likes best first."""
+NO_MEMBER: Final = ""
+_OVERHEAD: Final = 512
+"""Bytes of a member's objects, beside its strings: a round number above what was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """A JoinGroup request. `needs_member_id`: version 4 and up; `may_skip`: 9 and up (KIP-814)."""
+
+    group: str
+    protocol_type: str
+    protocols: Protocols
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    member_id: str = NO_MEMBER
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    reason: str = "not provided"
+    needs_member_id: bool = True
+    may_skip: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """The answer to JoinGroup. `members`: (member id, instance id, metadata), for the leader."""
+
+    error: ErrorCode = ErrorCode.none
+    member_id: str = NO_MEMBER
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = NO_MEMBER
+    skip_assignment: bool = False
+    members: tuple[tuple[str, str | None, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Syncing:
+    """A SyncGroup request. `assignments`: {member id: its assignment}, from the leader."""
+
+    group: str
+    generation: int
+    member_id: str
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synced:
+    """The answer to SyncGroup."""
+
+    error: ErrorCode = ErrorCode.none
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """One member that LeaveGroup names: by its id, or an operator's by its instance id alone."""
+
+    member_id: str = NO_MEMBER
+    instance_id: str | None = None
+    reason: str = "not provided"
+
+
+@dataclass(slots=True)
+class Member:
+    """A member. `answer_join` and `answer_sync`: requests that wait; `is_new`: since its first.
+
+    Source: ClassicGroupMember (Kafka 4.1).
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    assignment: bytes = b""
+    answer_join: Callable[[Joined], None] | None = None
+    answer_sync: Callable[[Synced], None] | None = None
+    is_new: bool = False
+
+    @property
+    def lives_by_request(self) -> bool:
+        """Whether a request that waits stands for its heartbeats; not that of a new member."""
+        if self.is_new:
+            return False
+        return self.answer_join is not None or self.answer_sync is not None
+
+    @property
+    def protocol_names(self) -> list[str]:
+        """The protocols that it supports."""
+        return [name for name, _ in self.protocols]
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Return what it says under a protocol that it supports."""
+        return next(metadata for name, metadata in self.protocols if name == protocol)
+
+    def vote(self, candidates: Collection[str]) -> str:
+        """Return the one of `candidates` that it likes best; it supports one of them."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+
+def weight(member_id: str, client_id: str, protocols: Protocols) -> int:
+    """Return the bytes that a member takes, without its assignment."""
+    said = sum(len(name) + len(metadata) for name, metadata in protocols)
+    return _OVERHEAD + len(member_id) + len(client_id) + said

@@ -1,0 +1,273 @@
+"""Committed offsets, where the log keeps its registered readers; in memory where it keeps none.
+
+A group's commits that arrive while one of its own is written are written together, by the next
+one. Each group has one write under way at most; groups don't wait for one another, but for a thread
+of the pool.
+
+A broker's directory, an archive and a file system or bucket that may not be written to keep no
+readers. There commits live as long as the endpoint, above what is kept already; a log line says so
+once. A disk that is full is no such place: clients are told to try again.
+"""
+
+import asyncio
+import errno
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from sparklog.common import TopicPartition
+from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
+from sparklog.kafka.broker import Broker
+from sparklog.log.truncation_detection import LogTruncationDetector
+from sparklog.storage.groups import (
+    GROUP,
+    Committed,
+    Decision,
+    Groups,
+    Reader,
+    check_group,
+    committed_by_client,
+    expired_of,
+    of_query,
+    touched,
+    without_partitions,
+)
+from sparklog.tiered.object_store.failures import Failure, failure_of
+
+T = TypeVar("T")
+Offsets = Mapping[TopicPartition, Committed]
+_REFUSED: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+_LOGGER: Final = logging.getLogger("sparklog.kafka")
+
+
+class KeptOffsets:
+    """What groups have committed. All methods on the loop's thread; the work is done in the pool.
+
+    Raises: StorageUnavailableError, LogLockedError; DataCorruptionError where a group is read that
+    is damaged; InvalidRequestError for what is a streaming query's, or can be no group's name.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._kept: Groups = broker.log.home.groups
+        self._memory: GroupsInMemory | None = None
+        self._is_asked = self._has_kept = False
+        self._waiting: dict[str, list[_Commit]] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
+
+    # --- reading -----------------------------------------------------------------------------
+
+    async def reader(self, group: str) -> Reader | None:
+        """Return what is known of a group; None if nothing is."""
+        check_group(group)
+        if self._memory is not None and (known := self._memory.reader(group)) is not None:
+            return known
+        found = await self._broker.run(self._kept.reader, group)
+        is_forgotten = self._memory is not None and group in self._memory.forgotten
+        return None if is_forgotten else found
+
+    async def readers(self) -> dict[str, Reader]:
+        """Return all groups that have committed. Damaged ones are left out, with a warning."""
+        found = {each.group: each for each in (await self._broker.run(self._kept.readers)).groups}
+        if self._memory is not None:
+            found |= self._memory.groups
+            for group in self._memory.forgotten - self._memory.groups.keys():
+                found.pop(group, None)
+        return found
+
+    async def is_query(self, group: str) -> bool:
+        """Tell whether a streaming query has that name."""
+        known = await self.reader(group)
+        return known is not None and known.kind != GROUP
+
+    # --- writing -----------------------------------------------------------------------------
+
+    async def commit(self, client: Reader, offsets: Offsets) -> None:
+        """Keep commits of a client's (its group, host and app), durably."""
+        check_group(client.group)
+        if not offsets:
+            return
+        commit = _Commit(client, offsets, self._broker.loop.create_future())
+        self._waiting.setdefault(client.group, []).append(commit)
+        if client.group not in self._writing:
+            task = self._broker.loop.create_task(self._write_all(client.group))
+            self._writing[client.group] = task
+        await asyncio.shield(commit.done)
+
+    async def _write_all(self, group: str) -> None:
+        """Write what waits, and what comes meanwhile, until nothing does."""
+        try:
+            while commits := self._waiting.pop(group, None):
+                merged: dict[TopicPartition, Committed] = {}
+                for commit in commits:
+                    merged |= commit.offsets
+                try:
+                    await self._write(commits[-1].client, merged)
+                except Exception as error:  # noqa: BLE001 - each client is told
+                    for commit in commits:
+                        commit.failed(error)
+                else:
+                    for commit in commits:
+                        commit.succeeded()
+        finally:
+            del self._writing[group]
+
+    async def _write(self, client: Reader, offsets: Offsets) -> None:
+        now_ms = self._broker.clock()
+        detector = LogTruncationDetector(self._broker.log.view)
+
+        def write(groups: Groups | GroupsInMemory) -> None:
+            origins = detector.origins({key: at.offset for key, at in offsets.items()})
+            told = {
+                key: at._replace(time_ms=now_ms, origin=origins.get(key))
+                for key, at in offsets.items()
+            }
+            groups.change(client.group, lambda known: committed_by_client(known, client, told))
+
+        await self._changed(write)
+
+    async def forget(self, group: str, keys: Collection[TopicPartition]) -> bool:
+        """Forget a group's commits of some partitions; tells whether it had any."""
+        return await self._change(group, lambda known: without_partitions(known, keys))
+
+    async def delete(self, group: str) -> bool:
+        """Forget all that a group has committed; tells whether it had."""
+
+        def decide(known: Reader | None) -> Reader | None:
+            if known is not None and known.kind != GROUP:
+                raise of_query(known)
+            return None if known is None else replace(known, offsets={})
+
+        return await self._change(group, decide)
+
+    async def touch(self, group: str, keys: Collection[TopicPartition]) -> None:
+        """Let commits of a group that is at work count as made now, so that they don't expire."""
+        now_ms = self._broker.clock()
+        await self._change(group, lambda known: touched(known, keys, now_ms))
+
+    async def _change(self, group: str, decide: Decision) -> bool:
+        check_group(group)
+        return await self._changed(lambda groups: groups.change(group, decide))
+
+    async def _changed(self, work: "Callable[[Groups | GroupsInMemory], T]") -> T:
+        """Do `work` on what keeps the groups, which is memory where nothing else does."""
+        if not self._is_asked:
+            if not await self._broker.run(lambda: self._kept.are_waited_for):
+                self._keep_in_memory("nothing there waits for readers")
+            self._is_asked = True
+        if self._memory is None:
+            try:
+                done = await self._broker.run(work, self._kept)
+            except StorageUnavailableError as error:
+                if self._has_kept or not is_refused(error):
+                    raise
+                self._keep_in_memory(str(error))
+            else:
+                self._has_kept = True
+                return done
+        assert self._memory is not None
+        return await self._broker.run(work, self._memory)
+
+    def _keep_in_memory(self, why: str) -> None:
+        if self._memory is None:
+            self._memory = GroupsInMemory(self._kept)
+            _LOGGER.warning(
+                "%s keeps no committed offsets (%s): those of Kafka clients live as long as this "
+                "endpoint", self._broker.log.path, why,
+            )  # fmt: skip
+
+    def expire(self, retention_ms: int) -> None:
+        """Forget what is old where nobody else does: in memory."""
+        if self._memory is not None:
+            self._memory.expire(self._broker.clock(), retention_ms)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether commits live no longer than this endpoint, as far as is known yet."""
+        return self._memory is not None
+
+
+class _Commit:
+    """A commit that waits to be written."""
+
+    __slots__ = ("client", "done", "offsets")
+
+    def __init__(self, client: Reader, offsets: Offsets, done: "asyncio.Future[None]") -> None:
+        self.client, self.offsets, self.done = client, offsets, done
+
+    def succeeded(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def failed(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+            self.done.exception()  # its client may be gone
+
+
+class GroupsInMemory:
+    """Groups above those that are kept, for a log that can't keep any. Threads may share it."""
+
+    def __init__(self, kept: Groups) -> None:
+        self._kept = kept
+        self._lock = threading.Lock()
+        self.groups: dict[str, Reader] = {}
+        self.forgotten: set[str] = set()
+
+    def reader(self, group: str) -> Reader | None:
+        """Return a group that was changed here."""
+        return self.groups.get(group)
+
+    def change(self, group: str, decide: Decision) -> bool:
+        """Make of a group what `decide` wants; see `sparklog.storage.groups.Groups.change`."""
+        with self._lock:
+            known = self.groups.get(group)
+            if known is None and group not in self.forgotten:
+                known = self._kept_reader(group)
+            reader = decide(known)
+            if reader is None:
+                return False
+            if reader.offsets:
+                self.groups[group] = reader
+                return True
+            self.groups.pop(group, None)
+            if known is not None:
+                self.forgotten.add(group)
+            return known is not None
+
+    def _kept_reader(self, group: str) -> Reader | None:
+        try:
+            return self._kept.reader(group)
+        except InvalidRequestError:
+            raise
+        except SparklogError as error:
+            _LOGGER.warning("group %s begins anew: %s", group, error)
+            return None
+
+    def expire(self, now_ms: int, retention_ms: int) -> None:
+        """Forget commits that are older."""
+        with self._lock:
+            for group, reader in list(self.groups.items()):
+                old = {(e.topic, e.partition) for e in expired_of(reader, now_ms, retention_ms)}
+                offsets = {key: at for key, at in reader.offsets.items() if key not in old}
+                if offsets:
+                    self.groups[group] = replace(reader, offsets=offsets)
+                else:
+                    del self.groups[group]
+
+
+def is_refused(error: BaseException) -> bool:
+    """Tell whether a place may not be written to, which no waiting mends."""
+    if isinstance(error, StorageUnavailableError) and error.passing:
+        return False
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.errno in _REFUSED:
+            return True
+        if isinstance(found, Exception) and failure_of(found) is Failure.CREDENTIALS:
+            return True
+        found = found.__cause__
+    return False
+

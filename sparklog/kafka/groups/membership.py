@@ -1,0 +1,190 @@
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: what members of the classic protocol send.
+
+Requests are turned into the state machine's and back; what waits there waits here as a future,
+which ends with the client's connection. Source: KafkaApis, GroupCoordinatorService (Kafka 4.1).
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from sparklog.errors import SparklogError
+from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.broker import Broker
+from sparklog.kafka.groups.classic_members import (
+    NO_MEMBER,
+    Joined,
+    Joining,
+    Leaving,
+    Synced,
+    Syncing,
+)
+from sparklog.kafka.groups.coordinator import Coordinator
+from sparklog.kafka.groups.refusals import group_error, name_error
+from sparklog.kafka.messages import Api, ErrorCode, Request
+
+T = TypeVar("T")
+_REASON_CHARS_MAX: Final = 255
+
+
+class Membership:
+    """Answers members. On the loop's thread."""
+
+    def __init__(self, broker: Broker, coordinator: Coordinator) -> None:
+        self._broker, self._coordinator = broker, coordinator
+
+    def apis(self) -> dict[Api, Served]:
+        """Return what is served here."""
+        return {
+            Api.JOIN_GROUP: Served((0, 9), self.join),
+            Api.SYNC_GROUP: Served((0, 5), self.sync),
+            Api.HEARTBEAT: Served((0, 4), self.heartbeat),
+            Api.LEAVE_GROUP: Served((0, 5), self.leave),
+        }
+
+    async def join(self, request: Request) -> Response:
+        """Answer JoinGroup, once the group's generation begins."""
+        joining = joining_of(request)
+        error = name_error(joining.group) or await self._coordinator.check()
+        if not error and joining.group not in self._coordinator.classic.groups:
+            error = await self._name_is_free(joining.group)
+            error = error or await self._coordinator.check()
+        if error:
+            return joined_response(Joined(error=error, member_id=joining.member_id), request)
+        answer: asyncio.Future[Joined] = self._broker.loop.create_future()
+        self._coordinator.classic.join(joining, _into(answer))
+        return joined_response(await answer, request)
+
+    async def _name_is_free(self, group: str) -> ErrorCode:
+        """Return NONE unless the name is a streaming query's. Cost: a small file or object."""
+        try:
+            is_taken = await self._coordinator.offsets.is_query(group)
+        except SparklogError as error:
+            code = group_error(group, error)
+            # A damaged group is one that commits anew.
+            return ErrorCode.none if code is ErrorCode.unknown_server_error else code
+        return ErrorCode.group_authorization_failed if is_taken else ErrorCode.none
+
+    async def sync(self, request: Request) -> Response:
+        """Answer SyncGroup, once the leader has assigned."""
+        body = request.body
+        error = name_error(body.group_id) or await self._coordinator.check()
+        if error:
+            return {"error_code": error, "assignment": b""}
+        answer: asyncio.Future[Synced] = self._broker.loop.create_future()
+        syncing = Syncing(
+            group=body.group_id,
+            generation=body.generation_id,
+            member_id=body.member_id,
+            instance_id=getattr(body, "group_instance_id", None),
+            protocol_type=getattr(body, "protocol_type", None),
+            protocol_name=getattr(body, "protocol_name", None),
+            assignments=tuple((a.member_id, bytes(a.assignment)) for a in body.assignments),
+        )
+        if request.version >= 5 and None in (syncing.protocol_type, syncing.protocol_name):
+            error = ErrorCode.inconsistent_group_protocol  # KIP-559
+            return {"error_code": error, "assignment": b""}
+        self._coordinator.classic.sync(syncing, _into(answer))
+        synced = await answer
+        return {
+            "error_code": synced.error,
+            "protocol_type": synced.protocol_type,
+            "protocol_name": synced.protocol_name,
+            "assignment": synced.assignment,
+        }
+
+    async def heartbeat(self, request: Request) -> Response:
+        """Answer Heartbeat."""
+        body = request.body
+        error = name_error(body.group_id) or await self._coordinator.check()
+        if not error:
+            instance_id = getattr(body, "group_instance_id", None)
+            error = self._coordinator.classic.heartbeat(
+                body.group_id, body.member_id, instance_id, body.generation_id
+            )
+        return {"error_code": error}
+
+    async def leave(self, request: Request) -> Response:
+        """Answer LeaveGroup: of one member, or from version 3 on of several."""
+        body = request.body
+        error = name_error(body.group_id) or await self._coordinator.check()
+        if request.version < 3:
+            leaving = [Leaving(member_id=body.member_id)]
+        else:
+            leaving = [
+                Leaving(
+                    member_id=each.member_id,
+                    instance_id=each.group_instance_id,
+                    reason=_reason(each),
+                )
+                for each in body.members
+            ]
+        if error:
+            return {"error_code": error, "members": []}
+        error, told = self._coordinator.classic.leave(body.group_id, leaving)
+        if request.version < 3:
+            return {"error_code": error or told[0]}
+        return {
+            "error_code": error,
+            "members": [
+                {
+                    "member_id": each.member_id,
+                    "group_instance_id": each.instance_id,
+                    "error_code": code,
+                }
+                for each, code in zip(leaving, told, strict=True)
+            ],
+        }
+
+
+def joining_of(request: Request) -> Joining:
+    """Return what a JoinGroup request asks for. Source: JoinGroupRequest."""
+    body, connection = request.body, request.connection
+    return Joining(
+        group=body.group_id,
+        protocol_type=body.protocol_type,
+        protocols=tuple((each.name, bytes(each.metadata)) for each in body.protocols),
+        session_timeout_ms=body.session_timeout,
+        # Version 0 has one time-out for both.
+        rebalance_timeout_ms=getattr(body, "rebalance_timeout", body.session_timeout),
+        member_id=body.member_id,
+        instance_id=getattr(body, "group_instance_id", None),
+        client_id=request.client_id or "",
+        client_host=f"/{connection.host}",
+        reason=_reason(body),
+        needs_member_id=request.version >= 4,
+        may_skip=request.version >= 9,
+    )
+
+
+def joined_response(joined: Joined, request: Request) -> Response:
+    """Return the answer to JoinGroup; before version 7 no protocol is "" (KIP-559)."""
+    name = joined.protocol_name
+    return {
+        "error_code": joined.error,
+        "generation_id": joined.generation,
+        "protocol_type": joined.protocol_type,
+        "protocol_name": name if request.version >= 7 else name or "",
+        "leader": joined.leader,
+        "skip_assignment": joined.skip_assignment,
+        "member_id": joined.member_id or NO_MEMBER,
+        "members": [
+            {"member_id": member_id, "group_instance_id": instance_id, "metadata": metadata}
+            for member_id, instance_id, metadata in joined.members
+        ],
+    }
+
+
+def _reason(body: Any) -> str:
+    reason = getattr(body, "reason", None)
+    return reason[:_REASON_CHARS_MAX] if reason else "not provided"
+
+
+def _into(answer: "asyncio.Future[T]") -> Callable[[T], None]:
+    """Return what gives an answer to who waits for it, if anybody still does."""
+
+    def told(value: T) -> None:
+        if not answer.done():
+            answer.set_result(value)
+
+    return told
