@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sparklog.kafka.messages import Request
+from sparklog.kafka.messages import Answer, Request
 
 Response = Mapping[str, Any]
-Handler = Callable[[Request], Response | Awaitable[Response | None] | None]
+Handler = Callable[[Request], Answer | Awaitable[Answer | None] | None]
 """Answers a request, by the newest version's field names; see `messages.encode`.
 
 It runs on the loop's thread and must not block. None: no answer is sent. When the client goes away,

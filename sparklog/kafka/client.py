@@ -26,6 +26,9 @@ class Client(Protocol):
     on_closed: list[Callable[[], None]]
     """Called once when it has ended, for whatever reason."""
 
+    on_sent: list[Callable[[], None]]
+    """Called once when all that was answered has been sent, or nobody is there to take it."""
+
     def authenticated(self, user: str | None) -> None:
         """Note as whom it has authenticated; None: it has failed to."""
 

@@ -16,12 +16,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 from sparklog.clock import monotonic_ms
-from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.apis import Served
 from sparklog.kafka.authentication import step
 from sparklog.kafka.authorization import BEFORE, is_allowed, refusal
 from sparklog.kafka.codec import Buffer
 from sparklog.kafka.messages import (
+    Answer,
     Api,
+    Encoded,
     ErrorCode,
     MalformedMessageError,
     Request,
@@ -80,7 +82,7 @@ class _Answer:
         """`request`: None for a token of SASL. `taken`: of the memory for requests."""
         self.request, self.taken = request, taken
         self.began_ms = monotonic_ms()
-        self.awaited: asyncio.Future[Response | None] | None = None
+        self.awaited: asyncio.Future[Answer | None] | None = None
         self.buffers: list[Buffer] = []
         self.is_ready = False
 
@@ -94,11 +96,13 @@ class Connection(asyncio.Protocol):
         self.principal = f"User:{ANONYMOUS}"
         self.sasl: SaslServer | None = server.security.sasl()
         self.on_closed: list[Callable[[], None]] = []
+        self.on_sent: list[Callable[[], None]] = []
         self.is_closed = False
         self.is_counted = False
         """Whether the server has taken it in."""
         self.made_ms = self.used_ms = monotonic_ms()
         """When it began, and when something came or went last, by `monotonic_ms`."""
+        self._last_fetch: tuple[int, bytes, bytes, Request] | None = None
         self._transport: asyncio.Transport | None = None
         self._is_tls = False
         self._received = bytearray()
@@ -161,6 +165,9 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Answer what was asked before a client closed its side, then close."""
         self._ends = True
+        asked = [each.request.api for each in self._answers if each.request is not None]
+        if Api.FETCH in asked:
+            return False  # it may wait for ever for what nobody takes
         self._close_when_done()
         return not self._is_tls  # whose transports can't be closed by half
 
@@ -181,6 +188,7 @@ class Connection(asyncio.Protocol):
         self._answers.clear()
         if self.is_counted:
             self._server.closed(self)
+        self._sent()
         for call in self.on_closed:
             call()
         self.on_closed.clear()
@@ -344,7 +352,7 @@ class Connection(asyncio.Protocol):
             self._begin_token(sasl, bytes(frame), taken)
             return
         try:
-            request = read_request(frame, self._server.versions, self)
+            request = self._said_again(frame) or read_request(frame, self._server.versions, self)
             unknown = self._rights_error(request)
         except UnsupportedApiError as error:
             self._give_back(taken)
@@ -355,6 +363,9 @@ class Connection(asyncio.Protocol):
             self.close(str(error))
             return
         answer = _Answer(request, taken)
+        if request.api is Api.FETCH:
+            prefix, rest = frame[:4].tobytes(), frame[8:].tobytes()
+            self._last_fetch = len(frame), prefix, rest, request
         self._answers.append(answer)
         if unknown is not None:
             self.end(unknown, reason="authentication")
@@ -373,7 +384,7 @@ class Connection(asyncio.Protocol):
         else:
             self._ready(answer, result)
 
-    def _await(self, answer: _Answer, result: Awaitable[Response | None]) -> None:
+    def _await(self, answer: _Answer, result: Awaitable[Answer | None]) -> None:
         answer.awaited = asyncio.ensure_future(result)
         answer.awaited.add_done_callback(lambda done: self._done(answer, done))
 
@@ -389,7 +400,7 @@ class Connection(asyncio.Protocol):
     def _begin_token(self, sasl: SaslServer, token: bytes, taken: int) -> None:
         """Take a token of SASL that comes alone, after a SaslHandshake of version 0."""
 
-        async def work() -> Response | None:
+        async def work() -> Answer | None:
             try:
                 found = await step(self, sasl, token)
             except Refused as refused:
@@ -404,6 +415,21 @@ class Connection(asyncio.Protocol):
         answer = _Answer(None, taken)
         self._answers.append(answer)
         self._await(answer, work())
+    def _said_again(self, frame: memoryview) -> Request | None:
+        """Return a request that says what the fetch before it said, with the same `body`.
+
+        So a consumer that waits asks over and over again, and nothing of that need be read anew.
+        """
+        last = self._last_fetch
+        if last is None or last[0] != frame.nbytes or frame[8:].tobytes() != last[2]:
+            return None
+        if frame[:4].tobytes() != last[1]:
+            return None
+        request = last[3]
+        return Request(
+            request.api, request.version, int.from_bytes(frame[4:8], "big", signed=True),
+            request.client_id, request.body, request.size, self,
+        )  # fmt: skip
 
     def _refuse(self, error: UnsupportedApiError) -> None:
         """Answer ApiVersions of an unknown version in version 0 (KIP-511); close for all else."""
@@ -420,7 +446,7 @@ class Connection(asyncio.Protocol):
         self._queue(encode_as(Api.API_VERSIONS, 0, error.correlation_id, response))
         self._send()
 
-    def _done(self, answer: _Answer, done: "asyncio.Future[Response | None]") -> None:
+    def _done(self, answer: _Answer, done: "asyncio.Future[Answer | None]") -> None:
         if done.cancelled():
             return
         error = done.exception()
@@ -435,7 +461,7 @@ class Connection(asyncio.Protocol):
         _LOGGER.error("%s of %s failed", name, self.host, exc_info=error)
         self.end("its request failed here", reason="failure")
 
-    def _ready(self, answer: _Answer, response: Response | None) -> None:
+    def _ready(self, answer: _Answer, response: Answer | None) -> None:
         if self.is_closed:
             return
         request = answer.request
@@ -447,7 +473,8 @@ class Connection(asyncio.Protocol):
                     self._failed(answer, error)
                     return
             took_ms = monotonic_ms() - answer.began_ms
-            self._server.meters.answered(request.api, request.version, response, took_ms)
+            told = None if isinstance(response, Encoded) else response
+            self._server.meters.answered(request.api, request.version, told, took_ms)
         answer.is_ready = True
         while self._answers and self._answers[0].is_ready:
             done = self._answers.popleft()
@@ -481,7 +508,15 @@ class Connection(asyncio.Protocol):
             self._server.meters.sent.add(len(data))
             transport.write(data)
         if not self._outgoing:
+            if self._can_write:
+                self._sent()
             self._close_when_done()
+
+    def _sent(self) -> None:
+        """Tell that nothing waits to be sent any more."""
+        calls, self.on_sent = self.on_sent, []
+        for call in calls:
+            call()
 
     def _close_when_done(self) -> None:
         if self._ends and not self._answers and not self._outgoing and self._transport is not None:

@@ -18,6 +18,7 @@ from sparklog.kafka import (
     absences,
     authentication,
     configs,
+    fetching,
     groups,
     log_dirs,
     metadata,
@@ -60,6 +61,7 @@ _AREAS: Final[tuple[Callable[[Broker], dict[Api, Served]], ...]] = (
     absences.apis,
     authentication.apis,
     producing.apis,
+    fetching.apis,
 )
 """What says what is served, an area each."""
 _TICK_SECONDS: Final = 1.0

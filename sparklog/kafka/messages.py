@@ -37,7 +37,8 @@ with needed(InvalidRequestError):
     from kio.schema.index import api_key_map, schema_name_map
 
 __all__ = [
-    "Api", "ErrorCode", "MalformedMessageError", "Records", "Request", "Response",
+    "Answer", "Api", "Encoded", "ErrorCode", "MalformedMessageError", "Records", "Request",
+    "Response",
     "UnsupportedApiError", "encode", "read_request",
 ]  # fmt: skip
 Response = Mapping[str, Any]
@@ -96,6 +97,23 @@ class Api(enum.IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
+class Encoded:
+    """A response that was encoded once, for requests that differ in nothing but their number."""
+
+    __slots__ = ("_head", "_rest")
+
+    def __init__(self, frame: bytes) -> None:
+        self._head, self._rest = frame[:4], frame[8:]  # between them the correlation id
+
+    def frame(self, correlation_id: int) -> bytes:
+        """Return the whole of it, as the answer to a request."""
+        return self._head + correlation_id.to_bytes(4, "big", signed=True) + self._rest
+
+
+Answer = Response | Encoded
+"""What a handler gives."""
+
+
 class UnsupportedApiError(InvalidRequestError):
     """A request of an API key or version that isn't served: answered by closing, as Kafka does.
 
@@ -152,12 +170,19 @@ def read_request(
     return Request(api, version, correlation_id, client_id, body, len(frame), connection)
 
 
-def encode(request: Request, response: Response) -> list[Buffer]:
+def prepare(api: Api, version: int, response: Mapping[str, Any]) -> Encoded:
+    """Encode a response that is to be given more than once; see `encode`."""
+    return Encoded(b"".join(encode_as(api, version, 0, response)))
+
+
+def encode(request: Request, response: Answer) -> list[Buffer]:
     """Return the frame of a response, its length included, in buffers to be sent in their order.
 
     `response` goes by kio's names of the newest version: what the request's version hasn't is left
     out, what is missing has its default; durations are in ms, `records` bytes or `Records`.
     """
+    if isinstance(response, Encoded):
+        return [response.frame(request.correlation_id)]
     return encode_as(request.api, request.version, request.correlation_id, response)
 
 

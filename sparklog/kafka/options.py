@@ -152,6 +152,16 @@ class EndpointOptions:
         doc="How often (ms) groups without members are forgotten, and commits of those at work "
         "kept from expiring. What has expired goes with the service's rounds.",
     )  # fmt: skip
+    fetch_max_bytes: int = option(
+        "fetch.max.bytes", 55 << 20, low=1024,
+        doc="Most bytes of records in the answer to one fetch, but for a first batch that is "
+        "larger, whatever the client allows.",
+    )  # fmt: skip
+    fetch_buffer_bytes: int = option(
+        "fetch.buffer.bytes", 64 << 20, low=1 << 20,
+        doc="Most bytes of records that answers to all fetches hold together until they are sent; "
+        "each takes half of what is free at most. Kafka: its brokers send from the page cache.",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         for key in ENDPOINT_KEYS.values():

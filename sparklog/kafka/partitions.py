@@ -54,10 +54,12 @@ class Partitions:
         self._watches: dict[TopicPartition, set[Watch]] = {}
         self._topics: Mapping[str, TopicInfo] = {}
         self._names: dict[UUID, str] = {}
-        self._topics_ms = self._forgotten_ms = float("-inf")
+        self._topics_ms = self._forgotten_ms = self._tried_ms = float("-inf")
         self._listing: asyncio.Future[None] | None = None
         self._due = threading.Event()
-        self._followed: tuple[TopicPartition, ...] = ()
+        self._followed: frozenset[TopicPartition] = frozenset()
+        self._commits = 0  # of this endpoint's own; a look that one overtook counts for nothing
+        self._says_all = False  # the thread's next look tells all that it sees
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -70,17 +72,27 @@ class Partitions:
         """
         asked_ms = monotonic_ms()
         while self._topics_ms < max(asked_ms - max_age_ms, self._forgotten_ms):
-            if self._listing is None:
-                self._listing = asyncio.ensure_future(self._list())
-                self._listing.add_done_callback(self._listed)
-            await asyncio.shield(self._listing)
+            await asyncio.shield(self._begin_listing())
         return self._topics
+
+    def _look_for_topics(self) -> None:
+        """List topics anew while somebody waits: theirs may go, or be made again."""
+        if self._watches and self._tried_ms < monotonic_ms() - TOPICS_MS:
+            self._begin_listing()
+
+    def _begin_listing(self) -> "asyncio.Future[None]":
+        if self._listing is None:
+            self._tried_ms = monotonic_ms()
+            self._listing = asyncio.ensure_future(self._list())
+            self._listing.add_done_callback(self._listed)
+        return self._listing
 
     async def _list(self) -> None:
         began_ms = monotonic_ms()
         topics = await self._loop.run_in_executor(self._pool, self._view.topics)
-        self._topics, self._topics_ms = topics, began_ms
+        before, self._topics, self._topics_ms = self._topics, topics, began_ms
         self._names = {uuid_of(info.id): name for name, info in topics.items() if info.id}
+        self._wake(key for key in self._watches if _place(key, before) != _place(key, topics))
 
     def _listed(self, listing: "asyncio.Future[None]") -> None:
         self._listing = None
@@ -116,8 +128,9 @@ class Partitions:
         for key in keys:
             self._asked_ms[key] = now_ms
         if new:
-            self._spans |= await self._loop.run_in_executor(self._pool, _spans, self._view, new)
-            self._follow()
+            found = await self._loop.run_in_executor(self._pool, _spans, self._view, new)
+            self._spans = found | self._spans  # what came meanwhile is newer
+            self._follow(new)
         return {key: self._spans[key] for key in keys if key in self._spans}
 
     def watch(self, keys: Sequence[TopicPartition], wake: Callable[[], None]) -> Watch:
@@ -125,7 +138,7 @@ class Partitions:
         found = Watch(self, keys, wake)
         for key in keys:
             self._watches.setdefault(key, set()).add(found)
-        self._follow()
+        self._follow(keys)
         return found
 
     def _unwatch(self, watch: Watch) -> None:
@@ -140,6 +153,7 @@ class Partitions:
 
     def advanced(self, ends: Mapping[TopicPartition, int]) -> None:
         """Take in where partitions end after a commit of this endpoint's own."""
+        self._commits += 1
         known = {k: (self._spans[k][0], end) for k, end in ends.items() if k in self._spans}
         self._take({k: span for k, span in known.items() if span[1] > self._spans[k][1]}, ())
 
@@ -150,11 +164,11 @@ class Partitions:
 
     # --- following ---------------------------------------------------------------------------
 
-    def _follow(self) -> None:
-        """Let the thread follow what is asked for; begins it."""
-        followed = tuple({**self._watches, **self._asked_ms})
-        if set(followed) != set(self._followed):
-            self._followed = followed
+    def _follow(self, keys: Iterable[TopicPartition]) -> None:
+        """Let the thread follow what it doesn't yet; begins it."""
+        if self._followed.issuperset(keys):
+            return
+        self._followed = frozenset({**self._watches, **self._asked_ms})
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(
                 target=self._poll, name="sparklog-kafka-watermarks", daemon=True
@@ -166,7 +180,9 @@ class Partitions:
         """The thread: look, tell the loop what is new, wait."""
         seen: dict[TopicPartition, Offsets] = {}
         while not self._closed:
-            followed = self._followed
+            followed, commits = tuple(self._followed), self._commits
+            if self._says_all:
+                self._says_all, seen = False, {}
             wait_ms = self._view.poll_ms if followed else None
             try:
                 spans = _spans(self._view, followed) if followed else {}
@@ -176,22 +192,35 @@ class Partitions:
             new = {key: span for key, span in spans.items() if seen.get(key) != span}
             gone = [key for key in followed if key not in spans]
             if (new or gone) and not self._closed:
-                self._loop.call_soon_threadsafe(self._take, new, gone)
+                self._loop.call_soon_threadsafe(self._looked, new, gone, commits)
+            if not self._closed and self._tried_ms < monotonic_ms() - TOPICS_MS:
+                self._loop.call_soon_threadsafe(self._look_for_topics)
             seen = spans
             self._due.wait(None if wait_ms is None else wait_ms / 1000)
             self._due.clear()
 
+    def _looked(
+        self, new: Mapping[TopicPartition, Offsets], gone: Iterable[TopicPartition], commits: int
+    ) -> None:
+        """Take in what a look found that began after so many commits of this endpoint."""
+        if commits != self._commits:
+            self._says_all = True
+            self._due.set()
+        else:
+            self._take(new, gone)
+
     def _take(self, new: Mapping[TopicPartition, Offsets], gone: Iterable[TopicPartition]) -> None:
-        woken: set[Watch] = set()
-        for key, span in new.items():
-            if self._spans.get(key) != span:
-                self._spans[key] = span
-                woken |= self._watches.get(key, set())
-        for key in gone:
-            if self._spans.pop(key, None) is not None:
-                woken |= self._watches.get(key, set())
+        changed = [key for key, span in new.items() if self._spans.get(key) != span]
+        self._spans.update(new)
+        changed += [key for key in gone if self._spans.pop(key, None) is not None]
         self._drop_idle()
-        for watch in woken:
+        self._wake(changed)
+
+    def _wake(self, keys: Iterable[TopicPartition]) -> None:
+        watches: set[Watch] = set()
+        for key in keys:
+            watches |= self._watches.get(key, set())
+        for watch in watches:
             watch.wake()
 
     def _drop_idle(self) -> None:
@@ -202,7 +231,7 @@ class Partitions:
             del self._asked_ms[key]
             self._spans.pop(key, None)
         if idle:
-            self._followed = tuple({**self._watches, **self._asked_ms})
+            self._followed = frozenset({**self._watches, **self._asked_ms})
 
     def close(self) -> None:
         """End the thread. Idempotent; from any thread."""
@@ -216,6 +245,14 @@ def known_partition(topics: Mapping[str, TopicInfo], key: TopicPartition) -> boo
     """Tell whether a partition is among `topics`."""
     info = topics.get(key.topic)
     return info is not None and key.partition in info.dirs
+
+
+def _place(key: TopicPartition, topics: Mapping[str, TopicInfo]) -> tuple[str, bool] | None:
+    """Return what of a listing concerns a partition: its topic's id, and whether it's offline."""
+    if not known_partition(topics, key):
+        return None
+    info = topics[key.topic]
+    return info.id, key.partition in info.offline
 
 
 def _spans(view: View, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:

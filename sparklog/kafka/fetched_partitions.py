@@ -1,0 +1,202 @@
+"""What a fetch asks of each partition, and what it got: read in the pool, batches as they lie.
+
+Source: ReplicaManager.readFromLog, Partition.readRecords (Kafka 4.1).
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from sparklog.common import TopicPartition
+from sparklog.errors import (
+    DataCorruptionError,
+    PartitionOfflineError,
+    TopicReplacedError,
+    UnknownTopicError,
+)
+from sparklog.kafka.error_codes import error_code
+from sparklog.kafka.messages import ErrorCode
+from sparklog.kafka.partition_memory import PartitionMemory
+from sparklog.log.aborted_transactions import AbortedTxn
+from sparklog.log.partition_reader import Room
+from sparklog.log.raw_batches import read_batches
+from sparklog.log.read_retry import check_topic_id
+from sparklog.storage.leader_epochs import UNDEFINED, end_offset_for
+from sparklog.storage.view import Offsets, View
+
+_LOGGER: Final = logging.getLogger("sparklog.kafka")
+_DAMAGES_MAX: Final = 1000
+_NOWHERE: Final = -1, -1
+_NO_TOPIC: Final = UUID(int=0)
+
+
+@dataclass(slots=True, eq=False)
+class FetchedPartition:
+    """One partition of a fetch: what is asked for, and what was found so far.
+
+    `topic` or `topic_uuid`: by which of them it is asked for. `current_epoch`, `last_epoch`: the
+    leader epochs that the client takes for the current one, and of the last record that it has
+    (-1: it doesn't say). `key`, `topic_id`: once it is known which partition that is.
+    """
+
+    topic: str
+    topic_uuid: UUID | None
+    partition: int
+    offset: int
+    bytes_max: int
+    current_epoch: int = -1
+    last_epoch: int = -1
+    key: TopicPartition | None = None
+    topic_id: str | None = None
+    error: ErrorCode = ErrorCode.none
+    span: Offsets = _NOWHERE
+    stable_offset: int = -1
+    diverging: tuple[int, int] | None = None  # leader epoch, its end offset
+    parts: list[memoryview] = field(default_factory=list)
+    size_bytes: int = 0
+    aborted: list[AbortedTxn] = field(default_factory=list)
+    next_offset: int = -1
+
+
+def partitions_of(body: Any) -> list[FetchedPartition]:
+    """Return what a Fetch asks for, in its order."""
+    return [
+        FetchedPartition(
+            getattr(topic, "topic", ""),
+            None if hasattr(topic, "topic") else topic.topic_id or _NO_TOPIC,
+            each.partition,
+            each.fetch_offset,
+            max(each.partition_max_bytes, 0),
+            getattr(each, "current_leader_epoch", -1),
+            getattr(each, "last_fetched_epoch", -1),
+            next_offset=each.fetch_offset,
+        )
+        for topic in body.topics
+        for each in topic.partitions
+    ]
+
+
+class FetchReader:
+    """Reads partitions for fetches; in the pool's threads, which share it."""
+
+    def __init__(self, view: View, memory: PartitionMemory) -> None:
+        self._view, self._memory = view, memory
+        self._damages: set[tuple[str, int | None]] = set()
+
+    def is_at_end(self, one: FetchedPartition, span: Offsets, *, committed: bool) -> bool:
+        """Tell, from memory alone, that there is neither a record for it nor an error.
+
+        What it is told then is set. False also where that isn't known.
+        """
+        assert one.key is not None
+        if one.last_epoch >= 0:
+            return False
+        if one.current_epoch >= 0:
+            epochs = self._memory.known_epochs(one.key, span)
+            if epochs is None or one.current_epoch != (epochs[-1][0] if epochs else 0):
+                return False
+        end: int | None = span[1]
+        if committed:
+            end = self._memory.known_stable_offset(one.key, span)
+        if end is None or not end <= one.next_offset <= span[1] or one.next_offset < span[0]:
+            return False
+        one.span, one.stable_offset = span, end if committed else -1
+        return True
+
+    def read(
+        self,
+        wanted: Iterable[FetchedPartition],
+        spans: Mapping[TopicPartition, Offsets],
+        bytes_max: int,
+        at_least_one: bool,
+        committed: bool,
+        incarnation: int,
+    ) -> int:
+        """Read on, in the order of the request, up to `bytes_max` bytes; returns how many came.
+
+        `at_least_one`: a first batch comes however large it is: one a request, not one a
+        partition, whose limits hold for all others. An error is told where there are no records.
+        """
+        size = 0
+        for one in wanted:
+            assert one.key is not None
+            room = Room(
+                max(min(one.bytes_max - one.size_bytes, bytes_max - size), 0),
+                at_least_one=at_least_one and not size,
+            )
+            held = one.size_bytes
+            try:
+                self._read_one(one, one.key, spans[one.key], room, committed, incarnation)
+            except Exception as error:  # noqa: BLE001 - the client is told, by a code
+                if not one.size_bytes:
+                    one.error = self._code(error, one)
+            size += one.size_bytes - held
+        return size
+
+    def _read_one(
+        self,
+        one: FetchedPartition,
+        key: TopicPartition,
+        span: Offsets,
+        room: Room,
+        committed: bool,
+        incarnation: int,
+    ) -> None:
+        wrong = self._memory.epoch_error(key, span, one.current_epoch)
+        if wrong is not None:
+            one.error = wrong
+            return
+        if not span[0] <= one.next_offset <= span[1]:
+            # Memory may be behind what this client has seen: an end that rose just now.
+            span = self._view.spans([key])[key]
+        one.span = span
+        if one.last_epoch >= 0 and self._diverges(one, key, span):
+            return
+        if not span[0] <= one.next_offset <= span[1]:
+            check_topic_id(self._view, *key, one.topic_id)
+            one.error = ErrorCode.offset_out_of_range
+            return
+        end = self._memory.stable_offset(key, span) if committed else span[1]
+        one.stable_offset = end if committed else -1
+        if one.next_offset >= end or not (room.left_bytes or room.at_least_one):
+            return
+        found = read_batches(
+            self._view, key.topic, key.partition, one.next_offset, end, room,
+            topic_id=one.topic_id, incarnation=incarnation,
+            isolation="read_committed" if committed else "read_uncommitted",
+        )  # fmt: skip
+        one.parts += found.parts
+        one.size_bytes += found.size_bytes
+        one.next_offset = max(found.next_offset, one.next_offset)
+        one.aborted += [txn for txn in found.aborted if txn not in one.aborted]
+
+    def _diverges(self, one: FetchedPartition, key: TopicPartition, span: Offsets) -> bool:
+        """Tell whether the client's history parts from the log's (KIP-595)."""
+        epoch, end = end_offset_for(self._memory.epochs(key, span), one.last_epoch, span[1])
+        if (epoch, end) == UNDEFINED or one.offset < span[0]:
+            one.error = ErrorCode.offset_out_of_range
+            return True
+        if epoch < one.last_epoch or end < one.offset:
+            one.diverging = epoch, end
+            return True
+        return False
+
+    def _code(self, error: Exception, one: FetchedPartition) -> ErrorCode:
+        """Return what the client is told; damage is logged with its place, once."""
+        if isinstance(error, DataCorruptionError):
+            if (error.path, error.position) not in self._damages:
+                if len(self._damages) < _DAMAGES_MAX:
+                    self._damages.add((error.path, error.position))
+                _LOGGER.error("%s-%d can't be served: %s", one.topic, one.partition, error)
+            if isinstance(error, PartitionOfflineError):
+                return ErrorCode.kafka_storage_error
+            return ErrorCode.corrupt_message
+        if isinstance(error, TopicReplacedError | UnknownTopicError):
+            by_id = one.topic_uuid is not None
+            return ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+        code = error_code(error)
+        if code is ErrorCode.unknown_server_error:
+            _LOGGER.error("%s-%d can't be served", one.topic, one.partition, exc_info=error)
+        return code

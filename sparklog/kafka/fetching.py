@@ -1,0 +1,356 @@
+"""Fetch: records for consumers, who wait here for what is committed later.
+
+A client that has read all waits without costing anything: its partitions are watched, all waits
+end by one ticker, and a request that says what the one before said isn't looked at again. Fetch
+sessions (KIP-227) are not offered: every answer has session id 0, so clients ask in full each time,
+which is what a broker without room for sessions gives.
+Source: KafkaApis.handleFetchRequest, DelayedFetch, FetchManager.newContext (Kafka 4.1).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any, Final
+
+from sparklog.common import TopicPartition
+from sparklog.kafka.answer_memory import AnswerMemory
+from sparklog.kafka.apis import Response, Served
+from sparklog.kafka.broker import Broker
+from sparklog.kafka.client import Client
+from sparklog.kafka.error_codes import error_code
+from sparklog.kafka.fetched_partitions import FetchedPartition, FetchReader, partitions_of
+from sparklog.kafka.messages import Answer, Api, Encoded, ErrorCode, Records, Request, prepare
+from sparklog.kafka.offset_listing import READ_COMMITTED
+from sparklog.kafka.partitions import Watch, known_partition
+from sparklog.kafka.ticker import Ticker, Wait
+from sparklog.storage.view import TopicInfo
+
+_FULL_EPOCHS: Final = (0, -1)  # session epochs of requests that name all their partitions
+_STORAGE_ERROR_SINCE: Final = 6  # older clients take it for one that no retry helps
+
+
+def apis(broker: Broker) -> dict[Api, Served]:
+    """Return what is served here."""
+    return {Api.FETCH: Served((4, 18), Fetching(broker).fetch)}
+
+
+class _Consumer:
+    """A connection that fetches: its last request, and what it waits for."""
+
+    __slots__ = ("body", "empty", "incarnation", "is_news", "parked", "watch")
+
+    def __init__(self) -> None:
+        self.body: Any = None
+        """Of the request that `empty` answers."""
+        self.empty: Encoded | None = None
+        """The answer, as long as there is no news; None where there was more to say."""
+        self.incarnation = 0
+        self.watch: Watch | None = None
+        self.is_news = True
+        self.parked: _Parked | None = None
+
+    def wake(self) -> None:
+        """A partition has changed."""
+        self.is_news = True
+        if self.parked is not None:
+            self.parked.wake()
+
+    def close(self) -> None:
+        """The connection has ended."""
+        if self.watch is not None:
+            self.watch.close()
+        if self.parked is not None:
+            self.parked.close()
+
+
+class _Parked:
+    """A request that waits for news; `future` gets whether there is any, or an answer."""
+
+    __slots__ = ("future", "news", "timeout", "wait")
+
+    def __init__(
+        self,
+        future: "asyncio.Future[Any]",
+        ticker: Ticker,
+        delay_ms: float,
+        news: Any,
+        timeout: Any,
+    ) -> None:
+        self.future, self.news, self.timeout = future, news, timeout
+        self.wait: Wait = ticker.after(delay_ms, self.expire)
+
+    def wake(self) -> None:
+        """There is news."""
+        self.wait.close()
+        if not self.future.done():
+            self.news()
+
+    def expire(self) -> None:
+        """Its time is over."""
+        if not self.future.done():
+            self.timeout()
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        self.wait.close()
+
+
+class Fetching:
+    """Answers fetches."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._partitions = broker.partitions
+        self._view = broker.log.view
+        self._reader = FetchReader(self._view, broker.memory)
+        self.memory = AnswerMemory(broker.options.fetch_buffer_bytes)
+        self._ticker = Ticker(broker.loop)
+        self._consumers: dict[Client, _Consumer] = {}
+
+    def fetch(self, request: Request) -> Answer | Awaitable[Answer | None]:
+        """Answer Fetch: at once, or when there is enough, or its time is over."""
+        consumer = self._consumers.get(request.connection)
+        if consumer is None:
+            consumer = self._consumers[request.connection] = _Consumer()
+            request.connection.on_closed.append(lambda: self._forget(request.connection))
+        if request.body is consumer.body and self._is_quiet(consumer):
+            return self._wait_quietly(consumer, request)
+        return self._fetch(consumer, request, self._deadline_s(request))
+
+    def _forget(self, connection: Client) -> None:
+        self._consumers.pop(connection).close()
+
+    def _deadline_s(self, request: Request) -> float:
+        return float(self._broker.loop.time() + max(request.body.max_wait, 0) / 1000)
+
+    # --- without news ----------------------------------------------------------------------------
+
+    def _is_quiet(self, consumer: _Consumer) -> bool:
+        return (
+            consumer.empty is not None
+            and not consumer.is_news
+            and consumer.incarnation == self._view.incarnation
+        )
+
+    def _wait_quietly(
+        self, consumer: _Consumer, request: Request
+    ) -> Answer | Awaitable[Answer | None]:
+        """Answer a request that had an empty answer before, since when nothing has changed."""
+        assert consumer.empty is not None
+        empty, body = consumer.empty, request.body
+        if body.max_wait <= 0 or body.min_bytes <= 0:
+            return empty
+        deadline_s = self._deadline_s(request)
+        future = self._broker.loop.create_future()
+
+        def read() -> None:
+            consumer.parked = None
+            task = self._broker.loop.create_task(self._fetch(consumer, request, deadline_s))
+            future.add_done_callback(lambda _: task.cancel())
+            task.add_done_callback(lambda _: _hand_on(task, future))
+
+        consumer.parked = _Parked(
+            future, self._ticker, body.max_wait, read, lambda: future.set_result(empty)
+        )
+        return future
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def _fetch(
+        self, consumer: _Consumer, request: Request, deadline_s: float
+    ) -> Answer | None:
+        body, version = request.body, request.version
+        consumer.body = consumer.empty = None
+        if getattr(body, "session_epoch", -1) not in _FULL_EPOCHS:
+            return {"error_code": ErrorCode.fetch_session_id_not_found, "session_id": 0}
+        wanted = partitions_of(body)
+        held = 0
+        try:
+            if _replica_id(body) >= 0:
+                for one in wanted:
+                    one.error = ErrorCode.not_leader_or_follower
+            while True:
+                if held and self._view.incarnation != consumer.incarnation:
+                    self.memory.release(held)
+                    held, wanted = 0, partitions_of(body)  # what came is of another log
+                size = await self._read(consumer, wanted, body, held)
+                self.memory.hold(size)
+                held += size
+                bytes_min = min(body.min_bytes, self._bytes_max(body))
+                if held >= bytes_min or any(one.error or one.diverging for one in wanted):
+                    break
+                left_ms = 1000 * (deadline_s - self._broker.loop.time())
+                if left_ms <= 0 or not (consumer.is_news or await self._news(consumer, left_ms)):
+                    break
+            answer = _answer(wanted, version, committed=_is_committed(body))
+            if not held and not any(one.error or one.diverging for one in wanted):
+                consumer.empty = prepare(Api.FETCH, version, answer)
+                consumer.body = body
+            self._release_when_sent(request.connection, held)
+            held = 0
+            return answer
+        finally:
+            self.memory.release(held)
+
+    async def _read(
+        self, consumer: _Consumer, wanted: list[FetchedPartition], body: Any, held: int
+    ) -> int:
+        """Look once at all partitions; returns how many bytes came. Errors are the partitions'."""
+        incarnation = self._view.incarnation
+        try:
+            await self._resolve(wanted)
+            there = [one for one in wanted if one.key is not None]
+            keys = list(dict.fromkeys(one.key for one in there if one.key is not None))
+            self._watch(consumer, keys)
+            consumer.is_news, consumer.incarnation = False, incarnation
+            spans = await self._partitions.spans(keys)
+            for one in there:
+                if one.key not in spans:
+                    gone = ErrorCode.unknown_topic_or_partition
+                    one.key, one.error = None, ErrorCode.none if one.size_bytes else gone
+            committed = _is_committed(body)
+            rest = [
+                one
+                for one in there
+                if one.key is not None
+                and not self._reader.is_at_end(one, spans[one.key], committed=committed)
+            ]
+            if not rest:
+                return 0
+            allowed = min(
+                self._bytes_max(body) - held,
+                sum(one.bytes_max - one.size_bytes for one in rest),
+                self.memory.allowance(),
+            )
+            self.memory.hold(allowed)
+            try:
+                return await self._broker.run(
+                    self._reader.read, rest, spans, allowed, not held, committed, incarnation
+                )
+            finally:
+                self.memory.release(allowed)
+        except Exception as error:  # noqa: BLE001 - the client is told, by a code
+            code = error_code(error)
+            for one in wanted:
+                one.error = one.error or (code if not one.size_bytes else ErrorCode.none)
+            return 0
+
+    def _bytes_max(self, body: Any) -> int:
+        return int(min(max(body.max_bytes, 0), self._broker.options.fetch_max_bytes))
+
+    async def _resolve(self, wanted: list[FetchedPartition]) -> None:
+        """Find out which partitions are meant; a topic may have gone, or come, since."""
+        topics = await self._partitions.topics()
+        uuids = {one.topic_uuid for one in wanted if one.topic_uuid is not None}
+        names: Mapping[Any, str] = {}
+        if uuids:
+            names = await self._partitions.topic_names(uuids)
+            topics = await self._partitions.topics()
+        for again in (True, False):
+            missing = [one for one in wanted if not _is_resolved(one, names, topics)]
+            if missing and again:
+                topics = await self._partitions.topics(max_age_ms=self._view.poll_ms)
+        for one in missing:
+            one.key, one.error = None, _not_there(one, names)
+
+    def _watch(self, consumer: _Consumer, keys: list[TopicPartition]) -> None:
+        if consumer.watch is not None:
+            if list(consumer.watch.keys) == keys:
+                return
+            consumer.watch.close()
+        consumer.watch = self._partitions.watch(keys, consumer.wake)
+
+    async def _news(self, consumer: _Consumer, left_ms: float) -> bool:
+        """Wait; tells whether there is any."""
+        future = self._broker.loop.create_future()
+        consumer.parked = _Parked(
+            future, self._ticker, left_ms,
+            lambda: future.set_result(True), lambda: future.set_result(False),
+        )  # fmt: skip
+        try:
+            return bool(await future)
+        finally:
+            if consumer.parked is not None:
+                consumer.parked.close()
+                consumer.parked = None
+
+    def _release_when_sent(self, connection: Client, held: int) -> None:
+        if held:
+            connection.on_sent.append(lambda: self.memory.release(held))
+
+
+def _hand_on(task: "asyncio.Task[Any]", future: "asyncio.Future[Any]") -> None:
+    if future.done() or task.cancelled():
+        return
+    error = task.exception()
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(task.result())
+
+
+def _replica_id(body: Any) -> int:
+    """Return which replica asks; -1: a consumer."""
+    state = getattr(body, "replica_state", None)
+    return int(getattr(body, "replica_id", -1) if state is None else state.replica_id)
+
+
+def _is_committed(body: Any) -> bool:
+    return bool(body.isolation_level == READ_COMMITTED)
+
+
+def _not_there(one: FetchedPartition, names: Mapping[Any, str]) -> ErrorCode:
+    if one.topic_uuid is None or one.topic_uuid in names:
+        return ErrorCode.unknown_topic_or_partition
+    return ErrorCode.unknown_topic_id
+
+
+def _is_resolved(
+    one: FetchedPartition, names: Mapping[Any, str], topics: Mapping[str, TopicInfo]
+) -> bool:
+    """Set which partition is meant; tells whether it's there."""
+    if one.error or one.size_bytes:
+        return True  # it is answered with what there is
+    topic = one.topic if one.topic_uuid is None else names.get(one.topic_uuid, "")
+    key = TopicPartition(topic, one.partition)
+    if not known_partition(topics, key):
+        return False
+    one.key, one.topic_id = key, topics[topic].id or None
+    if one.partition in topics[topic].offline:
+        one.key, one.error = None, ErrorCode.kafka_storage_error
+    return True
+
+
+def _answer(wanted: Iterable[FetchedPartition], version: int, *, committed: bool) -> Response:
+    """Return the response, topics and partitions as they were asked for."""
+    responses: list[dict[str, Any]] = []
+    for one in wanted:
+        same = responses and (one.topic, one.topic_uuid) == (
+            responses[-1]["topic"], responses[-1]["topic_id"],
+        )  # fmt: skip
+        if not same:
+            responses.append({"topic": one.topic, "topic_id": one.topic_uuid, "partitions": []})
+        responses[-1]["partitions"].append(_partition(one, version, committed=committed))
+    return {"error_code": ErrorCode.none, "session_id": 0, "responses": responses}
+
+
+def _partition(one: FetchedPartition, version: int, *, committed: bool) -> dict[str, Any]:
+    code = one.error
+    if code is ErrorCode.kafka_storage_error and version < _STORAGE_ERROR_SINCE:
+        code = ErrorCode.not_leader_or_follower
+    found: dict[str, Any] = {"partition_index": one.partition, "error_code": code}
+    if code is not ErrorCode.none:
+        return found | {"high_watermark": -1, "records": b""}
+    found |= {
+        "high_watermark": one.span[1], "log_start_offset": one.span[0],
+        "last_stable_offset": one.stable_offset, "records": Records(one.parts),
+    }  # fmt: skip
+    if one.diverging is not None:
+        epoch, end = one.diverging
+        found["diverging_epoch"] = {"epoch": epoch, "end_offset": end}
+    found["aborted_transactions"] = None
+    if committed:
+        found["aborted_transactions"] = [
+            {"producer_id": txn.producer_id, "first_offset": txn.first_offset}
+            for txn in one.aborted
+        ]
+    return found
