@@ -138,9 +138,10 @@ class Coordinator:
         home = self._broker.log.home
         if not home.groups.are_waited_for:
             raise InvalidRequestError("it has no place for the lease of endpoints")
-        if self._has_ended:
-            return None
-        if self._lease.held or self._lease.acquire():
+        if not self._has_ended and (self._lease.held or self._lease.acquire()):
+            if self._has_ended:  # meanwhile
+                self._lease.release()
+                return None
             self._lease.check()
             self._checked_ms = monotonic_ms()
             return self._own
