@@ -12,6 +12,7 @@ written to) has as many coordinators as endpoints; a log line says so once.
 import asyncio
 import logging
 import socket
+import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Final
@@ -74,13 +75,14 @@ class Coordinator:
         self._tick: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._checking: asyncio.Task[None] | None = None
-        self._has_ended = False
+        self._has_ended, self._ending = False, threading.Lock()
         broker.at_end.append(self.close)
 
     def close(self) -> None:
         """Give the lease back, so that another endpoint takes over at once. From any thread."""
-        self._has_ended = True
-        self._lease.release()
+        with self._ending:
+            self._has_ended = True
+            self._lease.release()
 
     # --- who coordinates ---------------------------------------------------------------------
 
@@ -138,13 +140,11 @@ class Coordinator:
         home = self._broker.log.home
         if not home.groups.are_waited_for:
             raise InvalidRequestError("it has no place for the lease of endpoints")
-        if not self._has_ended and (self._lease.held or self._lease.acquire()):
-            if self._has_ended:  # meanwhile
-                self._lease.release()
-                return None
-            self._lease.check()
-            self._checked_ms = monotonic_ms()
-            return self._own
+        with self._ending:
+            if not self._has_ended and (self._lease.held or self._lease.acquire()):
+                self._lease.check()
+                self._checked_ms = monotonic_ms()
+                return self._own
         holder = self._lease.holder()
         host, _, port = str(holder.get("endpoint", "")).rpartition(":")
         if not host or not port.isdigit():
