@@ -1,5 +1,6 @@
 """`sparklog handover`: a log becomes a directory that a Kafka broker starts on."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,9 +11,11 @@ from rich.table import Table
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.open_log import check_log_dirs
-from sparklog.cli.output import console, print_json
+from sparklog.cli.output import console, print_json, size_text
 from sparklog.pluralize import pluralize
+from sparklog.tools.handover.existing_cluster import hand_over_into
 from sparklog.tools.handover.handing_over import HandedOver, hand_over
+from sparklog.tools.handover.inventory import HandedTopic
 from sparklog.tools.handover.server_properties import DEFAULT_LISTENERS
 
 
@@ -32,6 +35,11 @@ from sparklog.tools.handover.server_properties import DEFAULT_LISTENERS
     "--metadata-log-dir", metavar="DIR",
     help="A broker's metadata.log.dir, where that is none of the log dirs.",
 )  # fmt: skip
+@click.option(
+    "--into", metavar="DIRS",
+    help="Instead: copy topics into the log dirs of a stopped broker, whose cluster has no other.",
+)  # fmt: skip
+@click.option("--topic", "topics", multiple=True, help="With --into: only this one; repeatable.")
 @click.option("--properties", metavar="FILE", help="Write the broker's settings there as well.")
 @click.option(
     "--groups", metavar="FILE", help="Write the positions of registered groups there, as CSV."
@@ -44,6 +52,8 @@ def handover(
     cluster_id: str | None,
     listeners: str,
     metadata_log_dir: str | None,
+    into: str | None,
+    topics: tuple[str, ...],
     properties: str | None,
     groups: str | None,
     as_json: bool,
@@ -55,8 +65,17 @@ def handover(
     log. PATH is one log dir or several, which nobody has open. Prints the broker's settings and
     the command that starts it. Whoever opens the log for writing, once the broker has stopped,
     takes it back with what the broker appended; it can then be handed over again.
+
+    With --into the log stays sparklog's: its topics are copied into a cluster that exists.
     """
     check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it", offline=True)
+    if into is not None:
+        given = (node_id, cluster_id, properties, groups)
+        if any(each is not None for each in given) or listeners != DEFAULT_LISTENERS:
+            raise click.UsageError("--into takes the broker as it is: only --topic goes with it")
+        return _join(path, into, topics, metadata_log_dir, check=check, as_json=as_json)
+    if topics:
+        raise click.UsageError("--topic goes with --into: a log is handed over as a whole")
     done = hand_over(
         path, check=check, node_id=node_id, cluster_id=cluster_id, listeners=listeners,
         metadata_log_dir=metadata_log_dir, properties_file=properties, groups_file=groups,
@@ -64,25 +83,48 @@ def handover(
     if as_json:
         print_json(to_dict(done))
         return EXIT_OK
-    _show_topics(done)
-    for note in done.notes:
-        click.echo(f"note: {note}")
-    if done.notes:
-        click.echo()
+    _show(done.topics, done.notes)
     click.echo(done.properties)
     _say(done)
     return EXIT_OK
 
 
-def _show_topics(done: HandedOver) -> None:
+def _join(
+    path: str,
+    into: str,
+    topics: Sequence[str],
+    metadata_log_dir: str | None,
+    *,
+    check: bool,
+    as_json: bool,
+) -> int:
+    """Copy topics into a cluster that exists."""
+    done = hand_over_into(
+        path, into, topics=topics or None, check=check, metadata_log_dir=metadata_log_dir
+    )
+    if as_json:
+        print_json(asdict(done))
+        return EXIT_OK
+    _show(done.topics, done.notes)
+    size = size_text(done.copied_bytes)
+    said = "would be copied; nothing was changed" if done.check else "copied; start the broker"
+    click.echo(f"{', '.join(done.directories)}: {size} {said}")
+    return EXIT_OK
+
+
+def _show(topics: Sequence[HandedTopic], notes: Sequence[str]) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("topic", "id", "partition", "start", "end", "leader epoch"):
         table.add_column(name, justify="left" if name in ("topic", "id") else "right")
-    for topic in done.topics:
+    for topic in topics:
         for number, held in sorted(topic.partitions.items()):
             span = (str(number), str(held.start), str(held.end), str(held.leader_epoch))
             table.add_row(topic.name, topic.id, *span)
     console().print(table)
+    for note in notes:
+        click.echo(f"note: {note}")
+    if notes:
+        click.echo()
 
 
 def _say(done: HandedOver) -> None:

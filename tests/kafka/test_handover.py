@@ -18,12 +18,20 @@ from confluent_kafka.admin import (
 )
 
 import sparklog
-from sparklog.errors import LogLockedError
+from sparklog.errors import InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL
 from sparklog.logdir.cluster_metadata import read_cluster_metadata
-from sparklog.service import verify
+from sparklog.logdir.forking.fork import fork
+from sparklog.logdir.meta_properties import is_kept_from_brokers
+from sparklog.service import Service, verify
+from sparklog.tiered.restoring import restore
+from sparklog.tools.handover.existing_cluster import hand_over_into
+from sparklog.tools.moving.export_log import export_log
+from sparklog.tools.moving.to_log_dir import move_to_log_dir
+from sparklog.tools.moving.to_store import move_to_store
 from tests import jars
 from tests.kafka.broker import JarEngine, free_port
+from tests.kafka.broker import broker as run_broker
 from tests.kafka.handovers import described, served, strays, tool, topic_ids
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -306,3 +314,116 @@ def test_what_the_metadata_log_says_is_what_the_broker_says(tmp_path):
     assert {name: topic.id for name, topic in known.topics.items()} == ids
     assert {name: topic.config for name, topic in known.topics.items()} == configs
     assert {name: len(topic.partitions) for name, topic in known.topics.items()} == partitions
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_into_a_cluster_that_has_topics_of_its_own(tmp_path, kill):
+    path = tmp_path / "log"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("flights", 2, config=FLIGHTS)
+        log.create_topic("not.this", 1)
+        log.append("flights", _values(0, 300), partition=0)
+        log.append("flights", _values(0, 7), partition=1)
+        log.delete_records("flights", {0: 100})
+        ids = {name: info.id for name, info in log.topics().items()}
+    with run_broker(tmp_path / "broker") as broker:
+        broker.create_topic("orders", 2, segment_ms=7777)
+        assert _produce(broker, "orders", *(b"order %d" % n for n in range(50))) == []
+        own, own_ids = described(broker, "orders"), topic_ids(broker)
+        with pytest.raises(LogLockedError, match="broker"):
+            hand_over_into(path, str(broker.log_dir))
+        (broker.kill if kill else broker.stop)()
+        before = _tree(broker.log_dir)
+        told = hand_over_into(path, str(broker.log_dir), topics=["flights"], check=True)
+        assert _tree(broker.log_dir) == before
+        done = hand_over_into(path, str(broker.log_dir), topics=["flights"])
+        assert (done.topics, done.copied_bytes) == (told.topics, told.copied_bytes)
+        broker.start()
+        assert strays(broker.log_dir) == []
+        assert topic_ids(broker) == {**own_ids, "flights": ids["flights"]}
+        assert described(broker, "orders") == own
+        assert described(broker, "flights") == {"retention.ms": "-1"}
+        assert len(broker.consume("orders")) == 50
+        assert broker.offsets("flights", 0) == (100, 300)
+        assert len(broker.consume("flights", 1)) == 7
+        assert _produce(broker, "flights", b"more") == []
+        assert broker.consume("flights")[-1].offset == 300
+        broker.stop()
+        with pytest.raises(InvalidRequestError, match="has a topic flights"):
+            hand_over_into(path, str(broker.log_dir))
+        done = hand_over_into(path, str(broker.log_dir), topics=["not.this"])
+        broker.start()
+        assert broker.offsets("not.this") == (0, 0)
+    with sparklog.open(path, "rw") as log:  # stays as it was
+        assert log.offsets("flights")[0] == (100, 300)
+
+
+TIERED = {
+    "remote.storage.enable": True, "retention.ms": -1, "local.retention.bytes": 1,
+    "internal.segment.bytes": 400, "file.delete.delay.ms": 0,
+}  # fmt: skip
+
+
+def _tier(path, store):
+    """Topic t, whose first segments are in remote storage alone."""
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", 1, config=TIERED)
+        for n in range(6):
+            log.append("t", _values(n * 10, n * 10 + 10))
+    for _ in range(3):  # one copies, one announces, one deletes
+        Service(str(path), remote=store).run_once()
+
+
+def test_what_was_restored_and_exported_is_handed_over_as_well(tmp_path):
+    """From a tier, from a log in a store and of one topic, to a log dir; a fork."""
+    _tier(tmp_path / "log", f"file://{tmp_path}/tier")
+    restore(f"file://{tmp_path}/tier", tmp_path / "restored")
+    with sparklog.open(tmp_path / "log") as log:
+        export_log(log, "t", tmp_path / "exported")
+    move_to_store(tmp_path / "log", f"file://{tmp_path}/store")
+    move_to_log_dir(f"file://{tmp_path}/store", tmp_path / "moved")
+    with sparklog.open(tmp_path / "moved", "rw") as log:
+        log.append("t", _values(60, 61))
+    with sparklog.open(tmp_path / "moved") as log:
+        whole = {p: end for p, (_, end) in log.offsets("t").items()}
+    fork(tmp_path / "moved", tmp_path / "forked", offsets={"t": whole})
+    counts = {"restored": None, "exported": 60, "moved": 61, "forked": 61}
+    for name, count in counts.items():
+        path = tmp_path / name
+        assert is_kept_from_brokers(LOCAL, str(path)), name
+        with sparklog.open(path) as log:
+            held = _read(log, "t")
+            span = log.offsets("t")[0]
+            assert count in (None, len(held)), name
+        with served(path, tmp_path) as (broker, _):
+            assert strays(path) == [], name
+            assert broker.offsets("t") == span
+            assert [r.value for r in broker.consume("t")] == held
+            assert _produce(broker, "t", b"more") == []
+            broker.stop()
+
+
+def test_what_is_only_in_remote_storage_is_back_when_the_log_is(tmp_path):
+    """A stock broker begins with what is on disk; nothing else is given up."""
+    path, store = tmp_path / "log", f"file://{tmp_path}/tier"
+    _tier(path, store)
+    with sparklog.open(path) as log:
+        assert log.offsets("t")[0] == (0, 60)
+    with served(path, tmp_path) as (broker, done):
+        (topic,) = (topic for topic in done.topics if topic.name == "t")
+        start = topic.partitions[0].start
+        assert 0 < start < 60
+        assert any(f"offsets 0 to {start - 1} are only in remote" in note for note in done.notes)
+        assert broker.offsets("t") == (start, 60)
+        assert len(broker.consume("t")) == 60 - start
+        assert "remote.storage.enable" not in described(broker, "t")
+        assert _produce(broker, "t", b"more") == []
+        broker.stop()
+    with sparklog.open(path, "rw") as log:
+        assert log.offsets("t")[0] == (0, 61)
+        assert _read(log, "t") == [b"value %d" % n for n in range(60)] + [b"more"]
+        assert log.topic("t").config.remote_storage_enable
+        assert log.topic("t").config.local_retention_bytes == 1
+    Service(str(path), remote=store).run_once()
+    with sparklog.open(path) as log:
+        assert len(_read(log, "t")) == 61

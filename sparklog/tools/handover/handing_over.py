@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sparklog.clock import Clock, system_clock
-from sparklog.config import TIERED_KEYS, LogOptions
+from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError
 from sparklog.format.checkpoint_files import topic_id_bytes
-from sparklog.format.metadata_records import FeatureLevelRecord, MetadataRecord, RemoveTopicRecord
+from sparklog.format.metadata_records import FeatureLevelRecord, MetadataRecord
 from sparklog.fs import LOCAL, FileSystem, read_bytes, write_durably
 from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.broker_lockout import is_marked_open, lock_out_brokers
@@ -23,7 +23,6 @@ from sparklog.logdir.closing import close_session, give_up_session
 from sparklog.logdir.cluster_metadata import (
     BOOTSTRAP_NAME,
     METADATA_DIR,
-    METADATA_VERSION,
     ClusterMetadata,
     metadata_dirs,
     read_bootstrap,
@@ -48,11 +47,15 @@ from sparklog.tools.handover.bootstrap_checkpoint import append_to_metadata_log,
 from sparklog.tools.handover.group_offsets_csv import csv_text, groups_to_reset, reset_command
 from sparklog.tools.handover.inventory import (
     HandedTopic,
-    collisions,
     next_producer_id,
     take_inventory,
 )
-from sparklog.tools.handover.metadata_changes import FEATURES, feature_records, metadata_changes
+from sparklog.tools.handover.metadata_changes import (
+    check_one_node,
+    feature_records,
+    metadata_changes,
+)
+from sparklog.tools.handover.notes import notes_of
 from sparklog.tools.handover.server_properties import (
     DEFAULT_LISTENERS,
     WRITTEN_BY,
@@ -60,7 +63,6 @@ from sparklog.tools.handover.server_properties import (
     server_properties,
 )
 
-_METADATA_VERSION_MIN: Final = 17  # 3.7-IV2, from which on partitions say their log dir
 _ZOOKEEPER_ID: Final = "broker.id"  # of brokers whose cluster had no metadata log
 
 
@@ -214,7 +216,8 @@ class _Handover:
         known = read_cluster_metadata(fs, metadata_dir)
         begun = known if known is not None and known.is_begun else None
         first = [] if begun is not None else self._first_records(metadata_dir)
-        _check_cluster(begun, node_id, metadata_dir)
+        if begun is not None:
+            check_one_node(begun, node_id, metadata_dir)
         records = metadata_changes(
             topics, begun or ClusterMetadata(), node_id=node_id, directory_ids=directory_ids,
             dropped={key.topic for key in deleted_topic_ends(fs, self._all[0])},
@@ -341,7 +344,7 @@ class _Handover:
                 if groups
                 else ""
             ),
-            notes=[*self._state_notes(check=check), *_notes(topics, known, records)],
+            notes=[*self._state_notes(check=check), *notes_of(topics, known, records)],
             check=check,
         )
 
@@ -368,63 +371,3 @@ def _check_cluster_id(text: str) -> None:
             f"cluster_id={text}: {error}; want 16 bytes as base64, as `kafka-storage random-uuid` "
             "gives them"
         ) from None
-
-
-def _check_cluster(known: ClusterMetadata | None, node_id: int, metadata_dir: str) -> None:
-    """Refuse the metadata of a cluster of several nodes: the others' copies would part from it."""
-    if known is None:
-        return
-    if others := sorted(known.nodes - {node_id}):
-        raise InvalidRequestError(
-            f"{metadata_dir} is of a cluster with the nodes {others} besides: its metadata can't "
-            "be changed here alone. Copy the records: `sparklog export --to-kafka`",
-            path=metadata_dir,
-        )
-    if known.features[METADATA_VERSION] < _METADATA_VERSION_MIN:
-        raise InvalidRequestError(
-            f"{metadata_dir}: metadata.version {known.features[METADATA_VERSION]} is of a Kafka "
-            f"before 3.7: upgrade the cluster first (kafka-features upgrade); 4.1 has "
-            f"{FEATURES[METADATA_VERSION]}",
-            path=metadata_dir,
-        )
-
-
-def _notes(
-    topics: Sequence[HandedTopic], known: ClusterMetadata | None, records: Sequence[MetadataRecord]
-) -> list[str]:
-    """Return what is otherwise in the broker than here."""
-    notes: list[str] = []
-    for topic in topics:
-        if not topic.id:
-            notes.append(f"{topic.name} has no topic id yet and gets one")
-        own = {key: value for key, value in topic.left_out.items() if key not in TIERED_KEYS}
-        if own:
-            notes.append(f"{topic.name}: Kafka doesn't know {_pairs(own)}")
-        tiered = {key: value for key, value in topic.left_out.items() if key in TIERED_KEYS}
-        if tiered:
-            notes.append(
-                f"{topic.name}: {_pairs(tiered)} left out, for a stock broker has no plugin for "
-                "remote storage; what is on disk expires by retention.* there"
-            )
-        notes += [
-            f"{topic.name}-{number}: offsets {held.log_start} to {held.start - 1} are only in "
-            f"remote storage; the broker begins at {held.start}"
-            for number, held in sorted(topic.partitions.items())
-            if held.log_start < held.start
-        ]
-    notes += [
-        f"{a} and {b} are one name in the broker's metrics, and it makes no such topics itself"
-        for a, b in collisions(topics)
-    ]
-    removed = {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
-    here = {topic.name for topic in topics}
-    for name, there in sorted(({} if known is None else known.topics).items()):
-        if there.id in removed:
-            notes.append(f"{name} (id {there.id}) was deleted here, and goes in the cluster")
-        elif name not in here:
-            notes.append(f"{name} is the cluster's, of which nothing lies here; it stays")
-    return notes
-
-
-def _pairs(config: Mapping[str, str]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in sorted(config.items()))

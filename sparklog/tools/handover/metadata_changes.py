@@ -21,18 +21,40 @@ from sparklog.format.metadata_records import (
     TopicRecord,
 )
 from sparklog.format.names import KAFKA_INTERNAL
-from sparklog.logdir.cluster_metadata import ClusterMetadata, KnownPartition, KnownTopic
+from sparklog.logdir.cluster_metadata import (
+    METADATA_VERSION,
+    ClusterMetadata,
+    KnownPartition,
+    KnownTopic,
+)
 from sparklog.tools.handover.inventory import HandedPartition, HandedTopic
 
 FEATURES: Final = {
-    "metadata.version": 27,  # 4.1-IV1
+    METADATA_VERSION: 27,  # 4.1-IV1
     "eligible.leader.replicas.version": 1,
     "group.version": 1,
     "transaction.version": 2,
 }
 """Those of `kafka-storage format` of Kafka 4.1. Source: Formatter, BootstrapMetadata."""
 
+_METADATA_VERSION_MIN: Final = 17  # 3.7-IV2, from which on partitions say their log dir
 _BLOCK: Final = 1000  # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE
+
+
+def check_one_node(known: ClusterMetadata, node_id: int, metadata_dir: str) -> None:
+    """Refuse the metadata of a cluster of several nodes: the others' copies would part from it."""
+    if others := sorted(known.nodes - {node_id}):
+        raise InvalidRequestError(
+            f"{metadata_dir} is of a cluster with the nodes {others} besides: its metadata can't "
+            "be changed here alone. Copy the records: `sparklog export --to-kafka`",
+            path=metadata_dir,
+        )
+    if (level := known.features[METADATA_VERSION]) < _METADATA_VERSION_MIN:
+        raise InvalidRequestError(
+            f"{metadata_dir}: metadata.version {level} is of a Kafka before 3.7: upgrade the "
+            f"cluster first (kafka-features upgrade); 4.1 has {FEATURES[METADATA_VERSION]}",
+            path=metadata_dir,
+        )
 
 
 def feature_records() -> list[MetadataRecord]:

@@ -1,0 +1,286 @@
+"""A log's topics come into a cluster of one node that has topics of its own.
+
+Partitions are copied into the stopped broker's log dirs, with ids, offsets and leader epochs as
+they are, and the cluster's metadata learns of them. The log stays sparklog's, and as it is. Until
+a partition is whole its directory has a name by which a broker deletes it; a crash between the
+last rename and the metadata leaves directories that a broker would rename to -stray, and that the
+same call takes away first. Producers' states don't come along: in another cluster their ids are
+those of other producers.
+"""
+
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sparklog.clock import Clock, system_clock
+from sparklog.common import TopicPartition
+from sparklog.config import LogOptions
+from sparklog.errors import InvalidRequestError, StorageUnavailableError, UnknownTopicError
+from sparklog.format.names import (
+    DELETED,
+    EPOCH_CHECKPOINT,
+    INDEX,
+    LOG,
+    PARTITION_METADATA,
+    RESERVED,
+    TIMEINDEX,
+    TXNINDEX,
+    partition_dir,
+    snapshot_name,
+)
+from sparklog.format.producer_snapshot import format_snapshot
+from sparklog.fs import LOCAL, FileSystem, write_durably
+from sparklog.logdir.broker_lockout import lock_out_brokers
+from sparklog.logdir.closing import close_session, give_up_session
+from sparklog.logdir.cluster_metadata import ClusterMetadata, metadata_dirs, read_cluster_metadata
+from sparklog.logdir.home import open_log
+from sparklog.logdir.ledger import has_ledger
+from sparklog.logdir.meta_properties import (
+    DIRECTORY_ID,
+    NODE_ID,
+    is_kept_from_brokers,
+    read_properties,
+)
+from sparklog.logdir.offline_partitions import stored_topic_id
+from sparklog.logdir.offset_checkpoints import (
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    raise_offsets,
+)
+from sparklog.logdir.opening import open_session
+from sparklog.logdir.partition.directories import remove_tree
+from sparklog.logdir.paths import is_nested, split_path
+from sparklog.logdir.segment_files import joined
+from sparklog.opening import Path, check_log_dirs
+from sparklog.tools.handover.bootstrap_checkpoint import append_to_metadata_log
+from sparklog.tools.handover.inventory import HandedPartition, HandedTopic, take_inventory
+from sparklog.tools.handover.metadata_changes import check_one_node, metadata_changes
+from sparklog.tools.handover.notes import notes_of
+
+_COPIED: Final = (LOG, INDEX, TIMEINDEX, TXNINDEX, EPOCH_CHECKPOINT, PARTITION_METADATA)
+_PIECE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """What came, or would come, into a cluster: topics, by the broker's log dirs."""
+
+    directories: Sequence[str]
+    node_id: int
+    topics: Sequence[HandedTopic]
+    copied_bytes: int
+    notes: Sequence[str]
+    check: bool
+
+
+def hand_over_into(
+    path: Path,
+    log_dirs: Path,
+    *,
+    topics: Collection[str] | None = None,
+    check: bool = False,
+    metadata_log_dir: str | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Joined:
+    """Copy a log's topics into the log dirs of a stopped broker, the only node of its cluster.
+
+    Args:
+        path: the log, which nobody has open; log_dirs: all of the broker's, joined by ",".
+        topics: by default all but sparklog's own.
+        check: change nothing; return what would be.
+        metadata_log_dir: the broker's, if it is none of its log dirs.
+    Raises:
+        InvalidRequestError: no such log, no such broker, a cluster of several nodes, a topic of
+            the name is there; UnknownTopicError; LogLockedError: the broker runs, or the log is
+            open; StorageUnavailableError: too little room; DataCorruptionError.
+    """
+    check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it")
+    own, theirs = split_path(path), split_path(log_dirs)
+    if any(is_nested(a, b) for a in own for b in theirs):
+        raise InvalidRequestError(f"{path} and {log_dirs}: want the log's dirs and a broker's")
+    join = _Join(fs, clock, own, theirs, metadata_log_dir, topics)
+    if check:
+        return join.plan(check=True)[0]
+    outside = [metadata_log_dir] if metadata_log_dir not in (None, *theirs) else []
+    held = lock_out_brokers(fs, [*theirs, *(each for each in outside if each)])
+    try:
+        session = open_session(fs, clock, own, LogOptions(), news=False)
+        try:
+            join.plan(check=False)
+        except BaseException:
+            close_session(session)
+            raise
+        made: list[Joined] = []
+        give_up_session(session, lambda: made.append(join.carry_out()))
+        return made[0]
+    finally:
+        for file in held:
+            file.close()
+
+
+class _Join:
+    """One call of `hand_over_into`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        own: list[str],
+        theirs: list[str],
+        metadata: str | None,
+        topics: Collection[str] | None,
+    ) -> None:
+        self._fs, self._clock, self._own, self._theirs = fs, clock, own, theirs
+        self._metadata, self._topics = metadata, topics
+
+    def plan(self, *, check: bool) -> tuple[Joined, dict[str, HandedTopic], ClusterMetadata]:
+        """Return what would be, the topics as they lie here, and what the cluster knows."""
+        fs = self._fs
+        node_id = self._node_id()
+        known = self._known(node_id)
+        with open_log(",".join(self._own), fs=fs) as log:
+            here = {topic.name: topic for topic in take_inventory(log, fs, self._own)}
+        chosen = here.keys() - RESERVED if self._topics is None else set(self._topics)
+        if unknown := sorted(chosen - (here.keys() - RESERVED)):
+            raise UnknownTopicError(f"{', '.join(unknown)} can't be handed over: no such topic")
+        if taken := sorted(chosen & known.topics.keys()):
+            raise InvalidRequestError(
+                f"the cluster has a topic {', '.join(taken)}: delete it there, or leave it out here"
+            )
+        mine = {name: here[name] for name in sorted(chosen)}
+        placed = [self._placed(topic, mine) for topic in mine.values()]
+        size = sum(self._size(topic) for topic in mine.values())
+        if size > (free := sum(fs.free_bytes(each) for each in self._theirs)):
+            raise StorageUnavailableError(
+                f"{','.join(self._theirs)}: {size} bytes are to come, {free} are free"
+            )
+        result = Joined(
+            directories=self._theirs, node_id=node_id, topics=placed, copied_bytes=size,
+            notes=notes_of(placed, None, []), check=check,
+        )  # fmt: skip
+        return result, mine, known
+
+    def carry_out(self) -> Joined:
+        """Copy, rename, and tell the cluster."""
+        fs = self._fs
+        result, mine, known = self.plan(check=False)
+        renames: list[tuple[str, str]] = []
+        for topic in result.topics:
+            for number, held in topic.partitions.items():
+                name = partition_dir(topic.name, number)
+                source = joined(mine[topic.name].partitions[number].directory, name)
+                target = joined(held.directory, name)
+                self._sweep(held.directory, name, topic.id)
+                staged = f"{target}.{uuid.uuid4().hex}-delete"
+                self._copy(source, staged, held)
+                renames.append((staged, target))
+        for directory in self._theirs:
+            self._checkpoint(directory, result.topics)
+        for staged, target in renames:
+            fs.rename(staged, target)
+        for directory in self._theirs:
+            fs.sync_dir(directory)
+        ids = {path: read_properties(fs, path)[DIRECTORY_ID] for path in self._theirs}
+        records = metadata_changes(
+            result.topics, known, node_id=result.node_id, directory_ids=ids, dropped=(),
+            next_producer_id=0,
+        )  # fmt: skip
+        append_to_metadata_log(fs, known, records, time_ms=self._clock())
+        return result
+
+    def _node_id(self) -> int:
+        nodes = set()
+        for path in self._theirs:
+            said = read_properties(self._fs, path)
+            if is_kept_from_brokers(self._fs, path) or has_ledger(self._fs, path):
+                raise InvalidRequestError(f"{path} is a log of sparklog's: give a broker's log dir")
+            if not {NODE_ID, DIRECTORY_ID} <= said.keys():
+                raise InvalidRequestError(
+                    f"{path} is no log dir of a KRaft broker of 3.7 or later: its meta.properties "
+                    f"lacks {NODE_ID} or {DIRECTORY_ID}"
+                )
+            nodes.add(int(said[NODE_ID]))
+        if len(nodes) > 1:
+            raise InvalidRequestError(f"{','.join(self._theirs)} are of several brokers: {nodes}")
+        return nodes.pop()
+
+    def _known(self, node_id: int) -> ClusterMetadata:
+        places = [self._metadata] if self._metadata else self._theirs
+        held = metadata_dirs(self._fs, places)
+        known = read_cluster_metadata(self._fs, held[0]) if held else None
+        if known is None or not known.is_begun:
+            raise InvalidRequestError(
+                f"{','.join(places)}: no metadata log of a cluster that has run: give all of the "
+                "broker's log.dirs, and its metadata.log.dir; for a new cluster hand the log over "
+                "by itself"
+            )
+        check_one_node(known, node_id, held[0])
+        return known
+
+    def _placed(self, topic: HandedTopic, mine: dict[str, HandedTopic]) -> HandedTopic:
+        """Spread partitions over the broker's log dirs, in turn."""
+        at = list(mine).index(topic.name)
+        partitions: dict[int, HandedPartition] = {}
+        for number, held in sorted(topic.partitions.items()):
+            target = self._theirs[(at + number) % len(self._theirs)]
+            path = joined(target, partition_dir(topic.name, number))
+            is_left = self._fs.is_dir(path) and stored_topic_id(self._fs, path) == topic.id
+            if self._fs.exists(path) and not is_left:
+                raise InvalidRequestError(f"{path} exists: move it away", path=path)
+            partitions[number] = replace(held, directory=target)
+        return replace(topic, partitions=partitions)
+
+    def _size(self, topic: HandedTopic) -> int:
+        paths = [
+            joined(held.directory, partition_dir(topic.name, number))
+            for number, held in topic.partitions.items()
+        ]
+        files = [joined(path, name) for path in paths for name in self._files(path)]
+        return sum(map(self._fs.size, files))
+
+    def _files(self, path: str) -> list[str]:
+        names = self._fs.listdir(path)
+        return [name for name in names if name.endswith(_COPIED) and DELETED not in name]
+
+    def _sweep(self, directory: str, name: str, topic_id: str) -> None:
+        """Take away what an earlier call left of the same partition."""
+        for entry in self._fs.listdir(directory):
+            path = joined(directory, entry)
+            is_ours = entry == name or (entry.startswith(f"{name}.") and entry.endswith("-delete"))
+            if is_ours and stored_topic_id(self._fs, path) == topic_id:
+                remove_tree(self._fs, path)
+
+    def _copy(self, source: str, target: str, held: HandedPartition) -> None:
+        """Copy a partition's files, durably; the topic's id first, so that a rest is known."""
+        fs = self._fs
+        fs.mkdir(target)
+        for name in sorted(self._files(source), key=lambda name: name != PARTITION_METADATA):
+            with fs.open(joined(source, name)) as read, fs.open(
+                joined(target, name), create=True
+            ) as written:
+                at = 0
+                while piece := read.pread(_PIECE, at):
+                    written.pwrite(piece, at)
+                    at += len(piece)
+                written.sync()
+        if held.end:
+            write_durably(fs, joined(target, snapshot_name(held.end)), format_snapshot([]))
+        fs.sync_dir(target)
+
+    def _checkpoint(self, directory: str, topics: Sequence[HandedTopic]) -> None:
+        mine = {
+            TopicPartition(topic.name, number): held
+            for topic in topics
+            for number, held in topic.partitions.items()
+            if held.directory == directory
+        }
+        ends = {key: held.end for key, held in mine.items()}
+        starts = {key: held.start for key, held in mine.items() if held.start}
+        raise_offsets(self._fs, directory, RECOVERY_POINT, ends)
+        raise_offsets(self._fs, directory, HIGH_WATERMARK, ends)
+        raise_offsets(self._fs, directory, LOG_START, starts)
+
+
