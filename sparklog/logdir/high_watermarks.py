@@ -63,8 +63,36 @@ def publish(
 
 def published(fs: FileSystem, directory: str) -> Published | None:
     """Return what was published last, or None if the file is missing or damaged."""
-    marks = _read(fs, directory)
-    if marks is None:
+    return PublishedFile(fs, directory).read()
+
+
+class PublishedFile:
+    """The file as one sees it who reads it again and again. Threads may share it."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs, self._path = fs, os.path.join(directory, WATERMARKS_NAME)
+        self._last: tuple[bytes, Published] | None = None
+
+    def read(self) -> Published | None:
+        """As `published`; not to be changed. Cost: while the file stays as it is, a read of it."""
+        try:
+            raw = read_bytes(self._fs, self._path)
+        except FileNotFoundError:
+            return None
+        last = self._last
+        if last is not None and last[0] == raw:
+            return last[1]
+        found = _parsed(raw, self._path)
+        self._last = None if found is None else (raw, found)
+        return found
+
+
+def _parsed(raw: bytes, path: str) -> Published | None:
+    try:
+        marks = parse_offsets(raw, path=path)
+    except DataCorruptionError:
+        return None
+    if marks.pop(_SEAL, None) != _crc(marks):
         return None
     durable = marks.pop(_FLOOR, 0)
     starts = {
@@ -73,16 +101,6 @@ def published(fs: FileSystem, directory: str) -> Published | None:
         if key.topic.startswith(_START)
     }
     return Published(marks, starts, durable)
-
-
-def _read(fs: FileSystem, directory: str) -> Offsets | None:
-    path = os.path.join(directory, WATERMARKS_NAME)
-    try:
-        offsets = parse_offsets(read_bytes(fs, path), path=path)
-    except (FileNotFoundError, DataCorruptionError):
-        return None
-    seal = offsets.pop(_SEAL, None)
-    return offsets if seal == _crc(offsets) else None
 
 
 def _crc(offsets: Mapping[TopicPartition, int]) -> int:

@@ -28,7 +28,7 @@ from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.broker_lockout import is_marked_open, was_closed_by_us
-from sparklog.logdir.high_watermarks import Published, published
+from sparklog.logdir.high_watermarks import Published, PublishedFile, published
 from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
 from sparklog.logdir.lock import peek
 from sparklog.logdir.log_dir_identity import LogDirIdentity
@@ -86,6 +86,7 @@ class LogDirView:
         self._missing: dict[TopicPartition, tuple[str, str]] = {}
         self._kept: dict[TopicPartition, KeptPartition] = {}
         self._standing = LogDirIdentity(fs, self._directories)
+        self._published = PublishedFile(fs, self.home)
         self.poll_ms: float = 20
         self.incarnation = 0
         """Rises whenever the log dirs were replaced; as of the last use."""
@@ -395,7 +396,7 @@ class LogDirView:
     def _marks(self, keys: Sequence[TopicPartition]) -> tuple[Offsets, Offsets]:
         """Return log starts and high watermarks of a log that is open, or was left open."""
         for _ in attempts(_PATIENCE_MS):
-            marks = published(self._fs, self.home)
+            marks = self._published.read()
             if marks is not None:
                 return marks.starts, marks.ends
         state = LogState()

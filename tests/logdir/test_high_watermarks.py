@@ -3,7 +3,7 @@
 import os
 
 from sparklog.common import TopicPartition
-from sparklog.logdir.high_watermarks import WATERMARKS_NAME, publish, published
+from sparklog.logdir.high_watermarks import WATERMARKS_NAME, PublishedFile, publish, published
 from sparklog.testing.crashfs import CrashFS
 
 ENDS = {TopicPartition("t", 0): 120, TopicPartition("t", 1): 7, TopicPartition("u.v", 3): 0}
@@ -33,3 +33,26 @@ def test_a_flipped_bit_is_noticed_wherever_it_is() -> None:
             file.pwrite(bytes([file.pread(1, at)[0] ^ 1]), at)
         found = published(other, "/log")
         assert found is None or found == published(fs, "/log"), f"byte {at}"
+
+
+def test_who_reads_again_sees_what_is_new() -> None:
+    """And parses nothing twice; a file that is gone, or damaged, isn't what it was before."""
+    fs = written()
+    file = PublishedFile(fs, "/log")
+    first = file.read()
+    assert first is not None
+    assert file.read() is first
+    publish(fs, "/log", {**ENDS, TopicPartition("t", 0): 121}, STARTS, durable=13)
+    second = file.read()
+    assert second is not None
+    assert (second.ends[TopicPartition("t", 0)], second.durable) == (121, 13)
+    path = os.path.join("/log", WATERMARKS_NAME)
+    raw = fs.open(path).pread(1 << 16, 0)
+    with fs.open(path, write=True) as damaged:
+        damaged.pwrite(b"9", 4)
+    assert file.read() is None
+    with fs.open(path, write=True) as mended:
+        mended.pwrite(raw, 0)
+    assert file.read() == second
+    fs.unlink(path)
+    assert file.read() is None
