@@ -37,6 +37,8 @@ class LocalMapping:
 class LocalFileSystem:
     """The machine's own file system. `descriptors` bounds the files that are open at once."""
 
+    sync_threads: int = 8  # of a journal, those that come together are one write
+
     def __init__(self, descriptors: int | None = None) -> None:
         if descriptors is None:
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -69,6 +69,10 @@ class Mapping(Protocol):
 class FileSystem(Protocol):
     """See the module's text for the contract."""
 
+    @property
+    def sync_threads(self) -> int:
+        """How many files it is worth to sync at once; 1: one call comes after the other."""
+
     def open(self, path: str, *, create: bool = False, write: bool = False) -> File:
         """Open a file; `create` implies `write` and makes it, empty, where there is none."""
 

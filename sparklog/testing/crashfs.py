@@ -210,6 +210,8 @@ class CrashFS:
     `page_bytes` is where a kill may cut a write in two (Linux: between pages).
     """
 
+    sync_threads = 1  # so that the same work is the same calls
+
     def __init__(
         self,
         disk: Disk | None = None,

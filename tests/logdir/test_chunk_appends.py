@@ -1,16 +1,21 @@
 """Staged files on their way into the log: in pieces of whole batches, or not at all."""
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import sparklog
 from sparklog import InvalidRequestError, Log
+from sparklog.errors import StorageUnavailableError
 from sparklog.fs import LOCAL
+from sparklog.fs.files import LocalFile
+from sparklog.fs.local import LocalFileSystem
 from sparklog.logdir import chunk_appends
 from sparklog.logdir.chunk_appends import windows
 from sparklog.logdir.chunk_files import CHUNK_PREFIX
@@ -82,3 +87,55 @@ def test_a_chunk_that_is_not_whole_batches_is_refused(
     log.commit([staged(log.path, WHOLE, len(WHOLE))])
     values = log.read("t").read_all().column("value").to_pylist()
     assert values == [bytes([n]) * 300 for n in range(10)] * 2
+
+
+class Meeting(LocalFileSystem):
+    """Syncs of partitions' logs wait for one another; that of a path may fail."""
+
+    def __init__(self, count: int, failing: str = "") -> None:
+        super().__init__()
+        self.barrier, self.failing = threading.Barrier(count), failing
+        self.armed = False
+        self.met: list[str] = []
+
+    def open(self, path: str, *, create: bool = False, write: bool = False) -> LocalFile:
+        file = super().open(path, create=create, write=write)
+        if path.endswith(".log") and "/t-" in path:
+            sync = file.sync
+
+            def meet() -> None:
+                if self.armed:
+                    self.barrier.wait(20)
+                    self.met.append(path)
+                if self.armed and self.failing and self.failing in path:
+                    raise StorageUnavailableError(f"can't sync {path}")
+                sync()
+
+            file.sync = meet  # type: ignore[method-assign]
+        return file
+
+
+def test_partitions_are_synced_at_the_same_time(tmp_path: Path) -> None:
+    fs = Meeting(4)
+    with sparklog.open(tmp_path / "log", "rw", fs=fs) as log:
+        log.create_topic("t", 4)
+        fs.armed = True
+        log.append("t", pa.table({"value": ["v"] * 4, "partition": [0, 1, 2, 3]}))
+        fs.armed = False
+        assert len(fs.met) == 4
+        assert log.offsets("t") == dict.fromkeys(range(4), (0, 1))
+
+
+def test_a_sync_that_fails_beside_others_takes_all_of_them_back(tmp_path: Path) -> None:
+    fs = Meeting(4, failing="t-2")
+    rows = pa.table({"value": ["v"] * 4, "partition": [0, 1, 2, 3]})
+    with sparklog.open(tmp_path / "log", "rw", fs=fs) as log:
+        log.create_topic("t", 4)
+        fs.armed = True
+        with pytest.raises(StorageUnavailableError, match="t-2"):
+            log.append("t", rows)
+        fs.armed = False
+        assert log.offsets("t") == dict.fromkeys(range(4), (0, 0))
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.append("t", rows)
+        assert log.offsets("t") == dict.fromkeys(range(4), (0, 1))

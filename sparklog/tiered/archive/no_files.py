@@ -18,6 +18,8 @@ def refuse(path: str) -> Never:
 class NoFiles:
     """`sparklog.fs.FileSystem` without a single file; every change is refused."""
 
+    sync_threads = 1
+
     def open(self, path: str, *, create: bool = False, write: bool = False) -> File:
         if create or write:
             refuse(path)
