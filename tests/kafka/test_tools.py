@@ -190,6 +190,57 @@ def test_log_dirs(run: Run, sparklog_log: Log) -> None:
     assert chosen["brokers"][0]["logDirs"][0]["partitions"] == []
 
 
+# --- kafka-get-offsets, kafka-consumer-groups ----------------------------------------------------
+
+
+@pytest.mark.sparklog(topics={"orders": 2})
+def test_get_offsets(run: Run, sparklog_log: Log) -> None:
+    times = pa.array([1000, 3000, 2000], pa.timestamp("ms", "UTC"))
+    rows = pa.table({"value": [b"x"] * 3, "timestamp": times})
+    sparklog_log.append("orders", rows, partition=0)
+    sparklog_log.delete_records("orders", {0: 1})
+    for time, offsets in {
+        "-1": ["orders:0:3", "orders:1:0"], "latest": ["orders:0:3", "orders:1:0"],
+        "-2": ["orders:0:1", "orders:1:0"], "earliest": ["orders:0:1", "orders:1:0"],
+        "-3": ["orders:0:1"], "max-timestamp": ["orders:0:1"],
+        "-4": ["orders:0:1", "orders:1:0"], "earliest-local": ["orders:0:1", "orders:1:0"],
+        "-5": [], "latest-tiered": [], "2500": ["orders:0:1"], "3001": [],
+    }.items():  # fmt: skip
+        assert done(run("get-offsets", "--time", time)) == offsets, time
+    assert done(run("get-offsets", "--topic-partitions", "ord.*:0")) == ["orders:0:3"]
+    assert "Could not match any topic" in failed(run("get-offsets", "--topic", "nope"))
+
+
+@pytest.mark.sparklog(topics={"orders": 2})
+def test_consumer_groups(run: Run, sparklog_log: Log) -> None:
+    for p in range(2):
+        sparklog_log.append("orders", pa.table({"value": [b"x"] * 10}), partition=p)
+    sparklog_log.commit_offsets("loaders", {"orders": {0: 4}})
+    groups = ["consumer-groups", "--group", "loaders"]
+    assert done(run("consumer-groups", "--list")) == ["loaders"]
+
+    def described() -> list[list[str]]:
+        rows = [line.split() for line in done(run(*groups, "--describe")) if "GROUP" not in line]
+        return [row[1:6] for row in rows if row[0] == "loaders"]
+
+    assert described() == [["orders", "0", "4", "10", "6"]]
+    reset = [*groups, "--reset-offsets", "--topic", "orders", "--execute"]
+    assert run(*reset, "--to-earliest").exit == 0
+    assert described() == [["orders", str(p), "0", "10", "10"] for p in range(2)]
+    assert run(*reset, "--to-offset", "7").exit == 0
+    kept = sparklog_log.readers().to_pylist()
+    assert [(r["partition"], r["offset"]) for r in kept] == [(0, 7), (1, 7)]
+    gone = ["Request to delete offsets", "orders"]
+    deleted = run(*groups, "--delete-offsets", "--topic", "orders:1")
+    assert any(gone[0] in line for line in deleted.lines), deleted
+    assert described() == [["orders", "0", "7", "10", "3"]]
+    assert done(run(*groups, "--delete")) == [
+        "Deletion of requested consumer groups ('loaders') was successful."
+    ]
+    assert len(sparklog_log.readers()) == 0
+    assert "does not exist" in run(*groups, "--describe").out
+
+
 # --- the cluster ---------------------------------------------------------------------------------
 
 
