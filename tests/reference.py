@@ -3,13 +3,17 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 import yaml
 
+import sparklog
 from sparklog.cli.app import app
 from sparklog.config import KEYS, LOG_KEYS
 from sparklog.configdef import markdown
+from sparklog.kafka import Endpoint
+from sparklog.kafka.messages import Api
 from sparklog.kafka.options import ENDPOINT_KEYS
 from sparklog.service import metrics
 from sparklog.service.metrics.names import metrics_markdown
@@ -154,7 +158,39 @@ to the endpoint of a service in the same process. Spark 4.3 lets no Python sourc
 Kafka's connector has there.
 """
 
-PAGES = {"options.md": options_page, "cli.md": cli_page, "metrics.md": metrics_page}
+
+def apis_page() -> str:
+    """Every request of Kafka's protocol that an endpoint answers, and in which versions."""
+    with (
+        TemporaryDirectory() as directory,
+        sparklog.open(directory + "/log", "rw") as log,
+        Endpoint(log) as endpoint,
+    ):
+        served = dict(endpoint.served)
+    rows = "".join(
+        f"| {_in_words(api)} | {int(api)} | {each.versions[0]} to {each.versions[1]} |\n"
+        for api, each in sorted(served.items())
+    )
+    return f"{_MADE}{_APIS}\n| request | API key | versions |\n|--|--|--|\n{rows}"
+
+
+def _in_words(api: Api) -> str:
+    """An API's name as Kafka's documentation writes it."""
+    return "".join(word.capitalize() for word in api.name.split("_"))
+
+
+_APIS = """# Requests of Kafka's protocol that are answered
+
+By `sparklog serve --kafka` and `sparklog.kafka.Endpoint`: [kafka.md](kafka.md). The lowest versions
+are those of Kafka 4 (KIP-896), the highest those of Kafka 4.1.
+"""
+
+PAGES = {
+    "options.md": options_page,
+    "cli.md": cli_page,
+    "metrics.md": metrics_page,
+    "kafka-apis.md": apis_page,
+}
 
 if __name__ == "__main__":
     DOCS.mkdir(exist_ok=True)
