@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import sparklog
+from sparklog import sink
 from sparklog.kafka import Endpoint
-from sparklog.sink import SegmentSink
 
 
 def write_readings(spark: SparkSession, path: str, base: Path) -> None:
@@ -30,7 +30,7 @@ def write_readings(spark: SparkSession, path: str, base: Path) -> None:
         rows.coalesce(1).write.mode("append").text(str(base / "in"))
     query = (
         spark.readStream.schema("value string").option("maxFilesPerTrigger", 1)
-        .text(str(base / "in")).writeStream.foreachBatch(SegmentSink(path, "readings"))
+        .text(str(base / "in")).writeStream.foreachBatch(sink.SegmentSink(path, "readings"))
         .option("checkpointLocation", str(base / "checkpoint"))
         .trigger(availableNow=True).start()
     )  # fmt: skip
@@ -82,7 +82,8 @@ def count_alerts(spark: SparkSession, path: str, base: Path) -> dict[str, int]:
 
 def main(spark: SparkSession, base: Path) -> None:
     path = str(base / "log")
-    with sparklog.open(path, "rw") as log, Endpoint(log) as endpoint:
+    at_once = {"group.initial.rebalance.delay.ms": 0}  # no other members will come
+    with sparklog.open(path, "rw") as log, Endpoint(log, options=at_once) as endpoint:
         log.create_topic("alerts", config={"retention.ms": -1})
         servers = endpoint.bootstrap_servers  # what clients on this host are given
         write_readings(spark, path, base)
@@ -97,13 +98,11 @@ def main(spark: SparkSession, base: Path) -> None:
         sent = send_alerts(servers)
         counts = count_alerts(spark, path, base)
         print(f"a producer of Kafka's sent {sent} alerts; Spark counted {counts}")
+    sink.close(path)
 
 
 if __name__ == "__main__":
-    builder = SparkSession.builder.master("local[2]")
-    for key, value in sparklog.spark_conf().items():
-        builder = builder.config(key, value)
-    with tempfile.TemporaryDirectory() as directory:
-        session = builder.getOrCreate()
-        main(session, Path(directory))
-        session.stop()
+    from quickstart import session
+
+    with tempfile.TemporaryDirectory(prefix="sparklog-") as directory:
+        main(session("kafka-clients"), Path(directory))

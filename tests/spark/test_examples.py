@@ -33,7 +33,9 @@ def quiet(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("name", ["exactly_once", "replay_after_a_bug", "state_inspected"])
+@pytest.mark.parametrize(
+    "name", ["exactly_once", "replay_after_a_bug", "state_inspected", "kafka_clients"]
+)
 def test_it_prints_what_it_says(
     spark: SparkSession,
     tmp_path: Path,
@@ -48,9 +50,7 @@ def test_it_prints_what_it_says(
 
 @pytest.mark.deep  # test_pytest_plugin has the like
 @pytest.mark.usefixtures("spark", "as_it_was")
-def test_tests_without_a_broker(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tests_without_a_broker(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     for file in (FOLDER / "tests_without_a_broker").glob("*.py"):
         shutil.copy(file, pytester.path)
