@@ -237,7 +237,7 @@ def test_consumer_groups(run: Run, sparklog_log: Log) -> None:
         "Deletion of requested consumer groups ('loaders') was successful."
     ]
     assert len(sparklog_log.readers()) == 0
-    assert "does not exist" in run(*groups, "--describe").out
+    assert "Group loaders not found" in failed(run(*groups, "--describe"))
 
 
 # --- the cluster ---------------------------------------------------------------------------------
