@@ -12,7 +12,7 @@ import sparklog
 from sparklog.cli.app import app
 from sparklog.config import KEYS, LOG_KEYS
 from sparklog.configdef import markdown
-from sparklog.kafka import Endpoint
+from sparklog.kafka import Endpoint, wire_meters
 from sparklog.kafka.messages import Api
 from sparklog.kafka.options import ENDPOINT_KEYS
 from sparklog.service import metrics
@@ -117,6 +117,7 @@ def metrics_page() -> str:
     alerts = f"| alert | severity | after | |\n|--|--|--|--|\n{rows}"
     return (
         f"{_MADE}{_METRICS}\n## The endpoint of a log\n\n{metrics_markdown()}\n"
+        f"## Kafka's clients, of `serve --kafka`\n\n{metrics_markdown(wire_meters.METRICS)}\n"
         f"## Spark's queries, by `watch_queries`\n\n{metrics_markdown(progress.METRICS)}\n"
         f"## Alerts\n\n`tests/service/test_alerts.py` drives a log into each of these, scrapes it, "
         f"and asks promtool which rules fire.\n\n{alerts}"

@@ -38,6 +38,7 @@ _COMMANDS: Final = {  # name: (where it is, what the list of commands says of it
     ),
     "handover": ("handover:handover", "Make a log one that a Kafka broker starts on."),
     "import": ("moving:import_", "Copy a topic from a live Kafka, offsets kept."),
+    "kafka-users": ("kafka_users:users", "Users of serve --kafka, and what they may do."),
     "leader-election": (
         "leader_election:elect", "Offline partitions go on without what is missing.",
     ),

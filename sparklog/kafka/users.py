@@ -56,9 +56,14 @@ class User:
     rights: frozenset[Right]
     credentials: Mapping[Mechanism, ScramCredential]
 
+    @property
+    def rights_held(self) -> list[str]:
+        """Its rights' names, in their order."""
+        return [right.value for right in Right if right in self.rights]
+
     def to_dict(self) -> dict[str, object]:
         """Return it as the file has it."""
-        rights: dict[str, object] = {"rights": [r.value for r in Right if r in self.rights]}
+        rights: dict[str, object] = {"rights": self.rights_held}
         return rights | {m.value: c.to_dict() for m, c in sorted(self.credentials.items())}
 
     @classmethod

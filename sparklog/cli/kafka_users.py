@@ -1,0 +1,154 @@
+"""`sparklog kafka-users`: who may connect to a Kafka endpoint, and what they may do."""
+
+import sys
+from typing import IO
+
+import click
+
+from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.output import print_json
+from sparklog.errors import InvalidRequestError
+from sparklog.kafka.credentials import (
+    ITERATIONS,
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    SCRAM,
+    Mechanism,
+    ScramCredential,
+)
+from sparklog.kafka.users import User, change_users, check_name, parse_rights, read_users
+
+
+@click.command("kafka-users", cls=Command)
+@click.argument("path", metavar="FILE")
+@click.option("--add", metavar="NAME", help="Add a user; asks for the password.")
+@click.option("--alter", metavar="NAME", help="Change a user's rights, or password.")
+@click.option("--delete", metavar="NAME", help="Delete a user, who may do nothing from then on.")
+@click.option(
+    "--rights", metavar="R1,R2",
+    help="read: consume, and groups. write: produce. admin: create, alter and delete topics, "
+    "delete records and groups. With --add read by default.",
+)  # fmt: skip
+@click.option("--password", is_flag=True, help="With --alter: ask for a new password.")
+@click.option(
+    "--password-file", type=click.File("r", encoding="utf-8"), metavar="FILE",
+    help="The password is this file's first line; - is stdin.",
+)  # fmt: skip
+@click.option(
+    "--no-password", is_flag=True,
+    help="With --add: NAME is a client certificate's (CN=loader,O=x), and has none.",
+)  # fmt: skip
+@click.option(
+    "--iterations", type=click.IntRange(ITERATIONS_MIN, ITERATIONS_MAX), default=ITERATIONS,
+    show_default=True, help="How hard passwords are to guess for who has the file.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def users(
+    path: str,
+    add: str | None,
+    alter: str | None,
+    delete: str | None,
+    rights: str | None,
+    password: bool,
+    password_file: IO[str] | None,
+    no_password: bool,
+    iterations: int,
+    as_json: bool,
+) -> int:
+    """Show or change the users of `serve --kafka` (kafka-configs --entity-type users).
+
+    FILE is what --kafka-option sasl.users.location=FILE names. It is made by the first --add, and
+    holds no password, but what one is checked against (SCRAM-SHA-256, SCRAM-SHA-512). An endpoint
+    takes a change up within 5 s; who is connected stays so, with the rights of then.
+    """
+    names = [name for name in (add, alter, delete) if name is not None]
+    if len(names) > 1:
+        raise click.UsageError("give one of --add, --alter, --delete")
+    asks = password or password_file is not None
+    if add is None and alter is None and (asks or rights is not None or no_password):
+        raise click.UsageError("--rights and the password's options are for --add and --alter")
+    if no_password and (asks or alter is not None):
+        raise click.UsageError("--no-password is for --add, without a password")
+    if add is not None:
+        check_name(add)
+        granted = parse_rights("read" if rights is None else rights)
+        keys = {} if no_password else _keys(_password(password_file), iterations)
+        change_users(path, lambda users: _add(users, User(add, granted, keys), path))
+    elif alter is not None:
+        if not asks and rights is None:
+            raise click.UsageError("nothing to alter: give --rights, --password or --password-file")
+        _find(read_users(path), alter, path)
+        changed = None if rights is None else parse_rights(rights)
+        new = _keys(_password(password_file), iterations) if asks else None
+
+        def change(users: dict[str, User]) -> None:
+            old = _find(users, alter, path)
+            users[alter] = User(
+                alter,
+                old.rights if changed is None else changed,
+                old.credentials if new is None else new,
+            )
+
+        change_users(path, change)
+    elif delete is not None:
+        change_users(path, lambda users: _delete(users, delete, path))
+    return _show(path, names[0] if names else None, as_json=as_json)
+
+
+def _password(file: IO[str] | None) -> str:
+    """Return the password: a file's first line, or what is typed twice, without echo."""
+    if file is not None:
+        try:
+            found = file.readline().rstrip("\r\n")
+        except UnicodeDecodeError:
+            found = ""
+        if not found:
+            raise click.BadParameter("no password in its first line", param_hint="--password-file")
+        return found
+    if not sys.stdin.isatty():
+        raise click.UsageError("there is no terminal to ask for a password: give --password-file -")
+    return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+
+
+def _keys(password: str, iterations: int) -> dict[Mechanism, ScramCredential]:
+    return {m: ScramCredential.of(m, password, iterations=iterations) for m in SCRAM}
+
+
+def _add(users: dict[str, User], user: User, path: str) -> None:
+    if user.name in users:
+        raise InvalidRequestError(f"{path} has a user {user.name!r} already; use --alter")
+    users[user.name] = user
+
+
+def _delete(users: dict[str, User], name: str, path: str) -> None:
+    _find(users, name, path)
+    del users[name]
+
+
+def _find(users: dict[str, User], name: str, path: str) -> User:
+    if name not in users:
+        known = ", ".join(users) or "none"
+        raise InvalidRequestError(f"{path} has no user {name!r}; there are {known}")
+    return users[name]
+
+
+def _show(path: str, changed: str | None, *, as_json: bool) -> int:
+    users = read_users(path)
+    if as_json:
+        print_json([
+            {
+                "name": user.name,
+                "rights": user.rights_held,
+                "mechanisms": sorted(user.credentials),
+            }
+            for user in users.values()
+        ])  # fmt: skip
+    elif changed is not None:
+        click.echo(f"Completed updating config for user {changed}.")
+    else:
+        for user in users.values():
+            rights = ",".join(user.rights_held) or "nothing"
+            ways = ",".join(sorted(user.credentials)) or "a client certificate"
+            click.echo(f"{user.name}\tmay {rights}\tby {ways}")
+    return EXIT_OK
