@@ -34,7 +34,7 @@ from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.connection import STALLED_MS, Connection
 from sparklog.kafka.handshake import TlsHandshake
-from sparklog.kafka.listeners import Address, listen, resolve
+from sparklog.kafka.listeners import BACKLOG, Address, listen, resolve
 from sparklog.kafka.messages import Api
 from sparklog.kafka.options import EndpointOptions
 from sparklog.kafka.partition_memory import PartitionMemory
@@ -230,7 +230,8 @@ class Endpoint:
 
     async def _serve(self) -> None:
         servers = [
-            await self._loop.create_server(self._accept, sock=each) for each in self._sockets
+            await self._loop.create_server(self._accept, sock=each, backlog=BACKLOG)
+            for each in self._sockets
         ]
         looking_after = self._loop.create_task(self._look_after())
         await self._stopping.wait()

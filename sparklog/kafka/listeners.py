@@ -16,7 +16,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.kafka.credentials import Mechanism
 
 PORT: Final = 9092
-_BACKLOG: Final = 512
+BACKLOG: Final = 512
 _WANTED: Final = "want PORT or HOST:PORT, such as 9092, localhost:9092 or [::1]:9092"
 _SAME_PORT_TRIES: Final = 20
 
@@ -200,7 +200,7 @@ def _listen_on(host: str, port: int) -> socket.socket:
             found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not _is_wildcard(host)))
         found.setblocking(False)
         found.bind(where)
-        found.listen(_BACKLOG)
+        found.listen(BACKLOG)
     except BaseException:
         found.close()
         raise
