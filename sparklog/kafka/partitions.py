@@ -81,7 +81,8 @@ class Partitions:
             self._begin_listing()
 
     def _begin_listing(self) -> "asyncio.Future[None]":
-        if self._listing is None:
+        # One that is done may still be here: to await it again and again would never end.
+        if self._listing is None or self._listing.done():
             self._tried_ms = monotonic_ms()
             self._listing = asyncio.ensure_future(self._list())
             self._listing.add_done_callback(self._listed)
@@ -95,7 +96,8 @@ class Partitions:
         self._wake(key for key in self._watches if _place(key, before) != _place(key, topics))
 
     def _listed(self, listing: "asyncio.Future[None]") -> None:
-        self._listing = None
+        if self._listing is listing:
+            self._listing = None
         if not listing.cancelled():
             listing.exception()  # whoever waits has it; nobody may
 

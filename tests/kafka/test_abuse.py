@@ -258,20 +258,19 @@ def test_those_who_wait_for_memory_get_it_in_turn(sparklog_log):
 
 def test_who_takes_no_answers_holds_no_memory(sparklog_log, caplog, monkeypatch):
     """Clients ask and ask, and read nothing: one answer each is kept, then they are let go."""
+    from sparklog.kafka import connection
     from sparklog.kafka import endpoint as module
 
     monkeypatch.setattr(module, "STALLED_MS", 500)
+    monkeypatch.setattr(connection, "PIECE_BYTES", 4096)
     for number in range(300):  # in an answer of 35 KB
         sparklog_log.create_topic(f"a-topic-with-a-name-of-some-length-{number:04d}" * 3)
     options = {"queued.max.response.bytes": str(1 * MIB)}
     with Endpoint(sparklog_log, options=options) as endpoint, contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(_connect(endpoint, 2048)) for _ in range(60)]
-        for client in clients:
-            client.setblocking(False)
-        for client in clients:
-            with contextlib.suppress(BlockingIOError, ConnectionError):
-                client.send(METADATA_ALL * 200)
-        _until(lambda: endpoint.outgoing_bytes > 1 * MIB, 120)
+        endpoint._sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        for _ in range(60):
+            stack.enter_context(_connect(endpoint, 2048)).sendall(METADATA_ALL)
+        _until(lambda: endpoint.outgoing_bytes > 1 * MIB)
         _until(lambda: endpoint.outgoing_bytes <= 1 * MIB)
         admin = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
         assert len(admin.list_topics(timeout=10).topics) == 301
