@@ -147,7 +147,7 @@ def import_(
 )  # fmt: skip
 @click.option(
     "--to", metavar="PATH",
-    help="A log dir that a broker loads, offsets kept; or, with the ending .parquet, one file.",
+    help="A log dir, offsets kept; or, with the ending .parquet, one file.",
 )  # fmt: skip
 @click.option("--to-parquet", metavar="DIR", help="A directory of Parquet files; goes on there.")
 @click.option("--to-delta", metavar="URI", help="A Delta table; goes on where it ends.")
