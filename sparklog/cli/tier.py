@@ -132,7 +132,7 @@ def restore(
     reach: Reach,
     as_json: bool,
 ) -> int:
-    """Make the log dir PATH out of the archive at URL; a broker loads it as well.
+    """Make the log dir PATH out of the archive at URL; `handover` makes it a broker's.
 
     Where PATH is a URL, the copies become a log in that store, which goes on at their end; the
     store copies them itself. Run again, it goes on where it was broken off.

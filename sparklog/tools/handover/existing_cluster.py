@@ -97,19 +97,20 @@ def hand_over_into(
             the name is there; UnknownTopicError; LogLockedError: the broker runs, or the log is
             open; StorageUnavailableError: too little room; DataCorruptionError.
     """
-    check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it")
+    check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it", fs)
     own, theirs = split_path(path), split_path(log_dirs)
     if any(is_nested(a, b) for a in own for b in theirs):
         raise InvalidRequestError(f"{path} and {log_dirs}: want the log's dirs and a broker's")
     join = _Join(fs, clock, own, theirs, metadata_log_dir, topics)
+    told = join.plan(check=check)[0]
     if check:
-        return join.plan(check=True)[0]
+        return told
     outside = [metadata_log_dir] if metadata_log_dir not in (None, *theirs) else []
     held = lock_out_brokers(fs, [*theirs, *(each for each in outside if each)])
     try:
         session = open_session(fs, clock, own, LogOptions(), news=False)
         try:
-            join.plan(check=False)
+            join.plan(check=False)  # what it refuses is left as it was
         except BaseException:
             close_session(session)
             raise
@@ -247,17 +248,18 @@ class _Join:
 
     def _sweep(self, directory: str, name: str, topic_id: str) -> None:
         """Take away what an earlier call left of the same partition."""
+        path = joined(directory, name)
+        if self._fs.is_dir(path) and stored_topic_id(self._fs, path) == topic_id:
+            remove_tree(self._fs, path)
         for entry in self._fs.listdir(directory):
-            path = joined(directory, entry)
-            is_ours = entry == name or (entry.startswith(f"{name}.") and entry.endswith("-delete"))
-            if is_ours and stored_topic_id(self._fs, path) == topic_id:
-                remove_tree(self._fs, path)
+            if entry.startswith(f"{name}.") and entry.endswith("-delete"):
+                remove_tree(self._fs, joined(directory, entry))
 
     def _copy(self, source: str, target: str, held: HandedPartition) -> None:
-        """Copy a partition's files, durably; the topic's id first, so that a rest is known."""
+        """Copy a partition's files, durably."""
         fs = self._fs
         fs.mkdir(target)
-        for name in sorted(self._files(source), key=lambda name: name != PARTITION_METADATA):
+        for name in self._files(source):
             with fs.open(joined(source, name)) as read, fs.open(
                 joined(target, name), create=True
             ) as written:

@@ -126,7 +126,7 @@ def hand_over(
         LogLockedError: the log is open elsewhere, or a broker runs on it.
         DataCorruptionError: a partition or the metadata log is damaged.
     """
-    check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it")
+    check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it", fs)
     directories = split_path(path)
     if not any(holds_log(fs, directory) for directory in directories):
         raise InvalidRequestError(f"{os.fspath(path)} holds no log: give a log's directory")
@@ -136,6 +136,8 @@ def hand_over(
         groups_file,
     )  # fmt: skip
     handover.check_files()
+    if metadata is not None and not fs.is_dir(metadata):
+        raise InvalidRequestError(f"{metadata} does not exist: give the broker's metadata.log.dir")
     if check:
         return handover.plan(check=True).result
     outside = [metadata] if metadata is not None and metadata not in directories else []
