@@ -102,6 +102,8 @@ class ProducerState:
         expiration_ms: int = EXPIRATION_MS,
     ) -> None:
         self.end = end
+        self.checked_ms = now
+        """When it was looked for producers that are idle for too long."""
         self._expiration_ms = expiration_ms
         self._producers: dict[int, Producer] = {}
         self._quiet_until_ms = NEVER_MS  # nobody can expire before
@@ -184,6 +186,7 @@ class ProducerState:
         Returns how many. Cost: nothing as long as none can be due.
         Source: ProducerStateManager.removeExpiredProducers.
         """
+        self.checked_ms = now
         if not self.expires(now):
             return 0
         idle = [p for p in self._producers.values() if p.txn_first_offset < 0]

@@ -438,7 +438,7 @@ class LogDirCommits(LogManager):
             )
 
     def _undo(self, intent: Intent) -> None:
-        self._writers.clear()
+        self.drop_writers()
         try:
             log_recovery.undo(self, intent)
             self.reload(intent.ledger.end, generation=self.generation, fresh=True)

@@ -19,6 +19,7 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.fs import FileSystem, LockFile
+from sparklog.log.producer_state import ProducerState
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.file_sync import FileSync
 from sparklog.logdir.intent import Intent
@@ -62,6 +63,8 @@ class LogManager:
         self.dirs = LogDirs()
         self.brokers_out = brokers_out
         self._writers: dict[TopicPartition, PartitionLog] = {}
+        self._producers: dict[TopicPartition, tuple[str, ProducerState]] = {}
+        """Of partitions that were open before: topic id, and what was known at a committed end."""
         self.file_sync = FileSync()
 
     @property
@@ -88,6 +91,8 @@ class LogManager:
         """Drop every cache and fold the ledger up to `ledger_end` (only its news, if it can)."""
         known = self.ledger.end if self._loaded and not fresh else -1
         self.forget()
+        if known < 0:
+            self._producers.clear()  # of a history that may have been cut
         if not 0 <= known <= ledger_end:
             self.state, known = LogState(), -1
         first = None if known < 0 else known
@@ -99,11 +104,20 @@ class LogManager:
     def forget(self) -> None:
         """Make the next `refresh` load everything anew."""
         self._loaded = False
-        self._writers.clear()
+        self.forget_writers()
 
     def forget_writers(self) -> None:
         """Open partitions anew when they are next written: their config or start changed."""
+        for key, log in self._writers.items():
+            topic, producers = self.state.topics.get(key.topic), log.known_producers
+            if topic is not None and producers is not None:
+                self._producers[key] = topic.id, producers
         self._writers.clear()
+
+    def drop_writers(self) -> None:
+        """Open partitions anew as their files are: what their writers knew was undone."""
+        self._writers.clear()
+        self._producers.clear()
 
     def open_writers(self) -> list[PartitionLog]:
         """Return the partitions' writers that are in memory. Under the lock."""
@@ -124,6 +138,9 @@ class LogManager:
             known = self.state.topics[topic].adopted or key in self.state.idempotent
             log = self._open(path, config, self.state.ends[key], start, plain=not known)
             self._check_whole(key, log)
+            topic_id, producers = self._producers.pop(key, ("", None))
+            if producers is not None and topic_id == self.state.topics[topic].id:
+                log.go_on_from(producers)
             self._writers[key] = log
         return log
 

@@ -261,6 +261,15 @@ class PartitionLog:
             active.add_aborted(aborted)
             self._unflushed.names = True
 
+    @property
+    def known_producers(self) -> ProducerState | None:
+        """What is known of producers without a look at any file; see `go_on_from`."""
+        return self._producer_state_manager.known
+
+    def go_on_from(self, producers: ProducerState) -> None:
+        """Begin with what was known of producers when this log was open before, at an end of it."""
+        self._producer_state_manager.go_on_from(producers)
+
     def producer_appends(self) -> ProducerAppends:
         """Return what judges idempotent producers' appends to the end, before they are written."""
         return ProducerAppends(lambda: self.producers, self.end_offset, self.path)

@@ -1,7 +1,9 @@
 """The producers' state of one partition beside its writer, and its snapshot files.
 
 The state is loaded when first needed (newest snapshot, then replay of the batch headers behind
-it), for most appends carry no producer id. Source: ProducerStateManager, UnifiedLog (Kafka 4.1).
+it), for most appends carry no producer id. One that is opened again, as others wrote to the log,
+goes on from what it knew: a snapshot has but the last batch of each producer.
+Source: ProducerStateManager, UnifiedLog (Kafka 4.1).
 """
 
 import contextlib
@@ -17,6 +19,8 @@ from sparklog.format.scan import Batches
 from sparklog.fs import File, FileSystem
 from sparklog.log.batch_windows import Window, marker_reader
 from sparklog.log.producer_state import ProducerState, ReadMarker, has_producers, no_markers
+from sparklog.log.producer_state_loading import replay_batches
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.partition.producer_snapshots import (
     floor_of,
     is_whole,
@@ -43,18 +47,28 @@ class ProducerStateManager:
         self._fs, self._path, self._clock = fs, path, clock
         self._expiration_ms, self._plain = expiration_ms, plain
         self._state: ProducerState | None = None
-        self._expired_at = 0
+        self._earlier: ProducerState | None = None
 
     def forget(self) -> None:
         """Load anew at the next use."""
-        self._state = None
+        self._state = self._earlier = None
+
+    def go_on_from(self, earlier: ProducerState) -> None:
+        """Take what was known at an earlier end of the same log instead of a snapshot."""
+        self._earlier = earlier
+
+    @property
+    def known(self) -> ProducerState | None:
+        """What is known so far, at the end or an earlier one; None if nothing was needed yet."""
+        return self._earlier if self._state is None else self._state
 
     def at(self, end: int, start: int) -> ProducerState:
         """Return the state at the log's end. Producers idle for too long go every ten minutes."""
         now = self._clock()
+        if self._state is None and self._earlier is not None:
+            self._state = self._caught_up(end, start)
         if self._state is None and self._plain:
             self._state = ProducerState(end, now=now, expiration_ms=self._expiration_ms)
-            self._expired_at = now
         elif self._state is None:
             self._state = load_producers(
                 self._fs,
@@ -64,15 +78,22 @@ class ProducerStateManager:
                 now=now,
                 expiration_ms=self._expiration_ms,
             )
-            self._expired_at = now
-        elif now - self._expired_at >= EXPIRY_CHECK_MS:
+        elif now - self._state.checked_ms >= EXPIRY_CHECK_MS:
             self._state.expire(now)
-            self._expired_at = now
         return self._state
+
+    def _caught_up(self, end: int, start: int) -> ProducerState | None:
+        """Return what was known earlier, with the batches since; None if they aren't all here."""
+        state, self._earlier = self._earlier, None
+        assert state is not None
+        bases = segment_bases(self._fs, self._path)
+        if not bases or not max(start, bases[0]) <= state.end <= end:
+            return None
+        replay_batches(LogDirSegments(self._fs, self._path), state, end, bases=bases)
+        return state
 
     def expire(self, now: int) -> int:
         """Forget producers that are idle for too long, if any are loaded; returns how many."""
-        self._expired_at = now
         return 0 if self._state is None else self._state.expire(now)
 
     def follow(self, table: Table, data: memoryview) -> bytes:
