@@ -24,14 +24,21 @@ async def change(
     A timeout of 0 or less means to wait. Late or cancelled, the change is made all the same, and
     whoever follows the log is told. Source: QuorumController's deadlines.
     """
-    work = asyncio.ensure_future(broker.run(make, request.body))
 
-    def made(work: "asyncio.Future[Response]") -> None:
-        broker.partitions.changed()
-        if not work.cancelled():
-            work.exception()  # whoever waits has it; nobody may
+    async def made() -> Response:
+        try:
+            return await broker.run(make, request.body)
+        finally:
+            await broker.partitions.refresh()
 
-    work.add_done_callback(made)
+    work = asyncio.ensure_future(made())
+    work.add_done_callback(_retrieve)
     timeout_ms = getattr(request.body, "timeout", 0)
     done, _ = await asyncio.wait({work}, timeout=timeout_ms / 1000 if timeout_ms > 0 else None)
     return work.result() if done else late(request.body)
+
+
+def _retrieve(work: "asyncio.Future[Response]") -> None:
+    """Note an error that nobody may be waiting for."""
+    if not work.cancelled():
+        work.exception()

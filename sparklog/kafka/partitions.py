@@ -6,6 +6,7 @@ commits is known at once.
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from uuid import UUID
 
 from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
-from sparklog.errors import UnknownTopicError
+from sparklog.errors import SparklogError, UnknownTopicError
 from sparklog.kafka.topic_ids import uuid_of
 from sparklog.storage.view import Offsets, TopicInfo, View
 
@@ -163,6 +164,19 @@ class Partitions:
         """Look now: this endpoint changed something."""
         self.forget_topics()
         self._due.set()
+
+    async def refresh(self) -> None:
+        """Know all that is followed as it is from now on: this endpoint changed topics or starts.
+
+        Whoever waits for a partition that is gone, or begins later, is woken. Where the log can't
+        be asked, the thread goes on trying.
+        """
+        self._commits += 1  # a look that is under way is older
+        self.changed()
+        followed, commits = tuple(self._followed), self._commits
+        with contextlib.suppress(SparklogError, OSError):
+            spans = await self._loop.run_in_executor(self._pool, _spans, self._view, followed)
+            self._looked(spans, [key for key in followed if key not in spans], commits)
 
     # --- following ---------------------------------------------------------------------------
 

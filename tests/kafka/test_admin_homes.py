@@ -74,7 +74,11 @@ def sizes(answer: dict[str, Any]) -> dict[str, dict[tuple[str, int], int]]:
 
 
 def test_a_topics_life(log: Log) -> None:
+    first = {"partition_index": 0, "timestamp": -2, "current_leader_epoch": -1}
+    start: dict[str, Any] = {"replica_id": -1, "isolation_level": 0}
+    start["topics"] = [{"name": "t", "partitions": [first]}]
     with Endpoint(log) as endpoint, Wire(endpoint) as wire:
+        assert wire.ask(Api.LIST_OFFSETS, 7, **start)["topics"][0]["partitions"][0]["offset"] == 0
         new = {"name": "new", "num_partitions": 2, "replication_factor": -1}
         made = wire.ask(Api.CREATE_TOPICS, 7, topics=[new, {**new, "name": "t"}], timeout=30_000)
         assert [topic["error_code"] for topic in made["topics"]] == [0, 36]
@@ -99,11 +103,7 @@ def test_a_topics_life(log: Log) -> None:
         cut = [{"name": "t", "partitions": [{"partition_index": 0, "offset": -1}]}]
         answer = wire.ask(Api.DELETE_RECORDS, 2, topics=cut, timeout=30_000)
         assert answer["topics"][0]["partitions"][0]["low_watermark"] == 50
-        first = {"partition_index": 0, "timestamp": -2, "current_leader_epoch": -1}
-        listed = wire.ask(
-            Api.LIST_OFFSETS, 7, replica_id=-1, isolation_level=0,
-            topics=[{"name": "t", "partitions": [first]}],
-        )  # fmt: skip
+        listed = wire.ask(Api.LIST_OFFSETS, 7, **start)
         assert listed["topics"][0]["partitions"][0]["offset"] == 50, "at once"
         gone = [{"name": "new", "topic_id": None}]
         assert [
