@@ -205,7 +205,7 @@ class Fetching:
             spans = await self._partitions.spans(keys)
             for one in there:
                 if one.key not in spans:
-                    gone = ErrorCode.unknown_topic_or_partition
+                    gone = _not_there(one, {})
                     one.key, one.error = None, ErrorCode.none if one.size_bytes else gone
             committed = _is_committed(body)
             rest = [

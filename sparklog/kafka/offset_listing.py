@@ -112,7 +112,8 @@ class OffsetListing:
             if not all(known_partition(topics, each.key) for each in asked):
                 topics = await partitions.topics(max_age_ms=self._broker.log.view.poll_ms)
             there = [each for each in asked if known_partition(topics, each.key)]
-            spans = await partitions.spans([each.key for each in there])
+            fresh_ms = 2 * self._broker.log.view.poll_ms
+            spans = await partitions.spans([each.key for each in there], max_age_ms=fresh_ms)
         except Exception as error:  # noqa: BLE001 - the client is told, by a code
             return dict.fromkeys((each.key for each in asked), error_code(error))
         answers: dict[TopicPartition, _Found | ErrorCode] = {

@@ -24,6 +24,10 @@ KEPT_MS: Final = 10_000
 """So long spans are followed after they were asked for."""
 TOPICS_MS: Final = 1_000
 """So old a list of topics may be, unless the caller wants it younger."""
+IDLE_POLL_MS: Final = 100
+"""How often the log is looked at when nothing came for IDLE_AFTER_MS: a quarter of a percent of a
+core. What this endpoint commits itself is known at once all the same."""
+IDLE_AFTER_MS: Final = 2_000
 _FAILING_MS: Final = 1_000
 _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
@@ -60,6 +64,7 @@ class Partitions:
         self._due = threading.Event()
         self._followed: frozenset[TopicPartition] = frozenset()
         self._commits = 0  # of this endpoint's own; a look that one overtook counts for nothing
+        self._looked_ms = float("-inf")
         self._says_all = False  # the thread's next look tells all that it sees
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -120,20 +125,26 @@ class Partitions:
         """Return (log start offset, high watermark) where it is followed; asks for nothing."""
         return self._spans.get(key)
 
-    async def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
-        """Return {partition: (log start offset, high watermark)}, at most `poll_ms` old.
+    async def spans(
+        self, keys: Sequence[TopicPartition], max_age_ms: float | None = None
+    ) -> dict[TopicPartition, Offsets]:
+        """Return {partition: (log start offset, high watermark)}, at most `max_age_ms` old.
 
-        Partitions that aren't there are left out. Raises: StorageUnavailableError,
-        DataCorruptionError.
+        None: as they are followed, which is IDLE_POLL_MS at most. Partitions that aren't there are
+        left out. Raises: StorageUnavailableError, DataCorruptionError.
         """
         now_ms = monotonic_ms()
-        new = [key for key in keys if key not in self._spans]
+        is_old = max_age_ms is not None and self._looked_ms < now_ms - max_age_ms
+        asked = [key for key in keys if is_old or key not in self._spans]
         for key in keys:
             self._asked_ms[key] = now_ms
-        if new:
-            found = await self._loop.run_in_executor(self._pool, _spans, self._view, new)
+        if asked:
+            commits = self._commits
+            found = await self._loop.run_in_executor(self._pool, _spans, self._view, asked)
+            if is_old and commits == self._commits:
+                self._take(found, ())
             self._spans = found | self._spans  # what came meanwhile is newer
-            self._follow(new)
+            self._follow(asked)
         return {key: self._spans[key] for key in keys if key in self._spans}
 
     def watch(self, keys: Sequence[TopicPartition], wake: Callable[[], None]) -> Watch:
@@ -195,11 +206,13 @@ class Partitions:
     def _poll(self) -> None:
         """The thread: look, tell the loop what is new, wait."""
         seen: dict[TopicPartition, Offsets] = {}
+        news_ms = monotonic_ms()
         while not self._closed:
             followed, commits = tuple(self._followed), self._commits
             if self._says_all:
                 self._says_all, seen = False, {}
             wait_ms = self._view.poll_ms if followed else None
+            began_ms = monotonic_ms()
             try:
                 spans = _spans(self._view, followed) if followed else {}
             except Exception as error:  # noqa: BLE001 - it goes on when the log is back
@@ -211,7 +224,11 @@ class Partitions:
                 self._loop.call_soon_threadsafe(self._looked, new, gone, commits)
             if not self._closed and self._tried_ms < monotonic_ms() - TOPICS_MS:
                 self._loop.call_soon_threadsafe(self._look_for_topics)
-            seen = spans
+            seen, self._looked_ms = spans, began_ms
+            if new or gone:
+                news_ms = monotonic_ms()
+            elif wait_ms is not None and news_ms < monotonic_ms() - IDLE_AFTER_MS:
+                wait_ms = max(wait_ms, IDLE_POLL_MS)
             self._due.wait(None if wait_ms is None else wait_ms / 1000)
             self._due.clear()
 

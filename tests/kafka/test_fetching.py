@@ -1,5 +1,8 @@
 """Fetch, word by word: what comes, how much of it, when, and what is said where nothing can."""
 
+import gzip
+import hashlib
+import json
 import logging
 import shutil
 import threading
@@ -11,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 import sparklog
 from sparklog import Log
@@ -486,3 +490,52 @@ def test_a_storm_of_commits(log: Log, endpoint: Endpoint) -> None:
     for thread in threads:
         thread.join(60)
     assert seen == [list(range(60))] * 4
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_librdkafka_reads_what_it_read_from_the_broker(isolation: str, tmp_path: Path) -> None:
+    """Every partition that a real broker wrote, record by record, in one consumer."""
+    shutil.copytree(GOLDEN / "logdir", tmp_path / "golden")
+    wanted: dict[tuple[str, int], list[Any]] = {}
+    for path in sorted((GOLDEN / "expected").glob("*.json.gz")):
+        topic, _, number = path.name.removesuffix(".json.gz").rpartition("-")
+        with gzip.open(path) as file:
+            seen = json.load(file)
+        wanted[topic, int(number)] = seen.get(isolation, seen["read_uncommitted"])["records"]
+    assert len(wanted) >= 14
+    with sparklog.open(tmp_path / "golden") as log, Endpoint(log) as endpoint:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": endpoint.bootstrap_servers, "group.id": "golden",
+                "isolation.level": isolation, "enable.partition.eof": True,
+                "enable.auto.commit": False, "check.crcs": True, "fetch.wait.max.ms": 50,
+            }
+        )  # fmt: skip
+        consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in wanted])
+        got: dict[tuple[str, int], list[Any]] = {key: [] for key in wanted}
+        ended: set[tuple[str, int]] = set()
+        end = time.monotonic() + 60
+        while len(ended) < len(wanted) and time.monotonic() < end:
+            for message in consumer.consume(1000, timeout=1):
+                key = message.topic(), message.partition()
+                if message.error() is None:
+                    got[key].append(as_seen(message))
+                else:
+                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    ended.add(key)
+        consumer.close()
+    assert {key: len(rows) for key, rows in got.items()} == {k: len(r) for k, r in wanted.items()}
+    assert got == wanted
+
+
+def as_seen(message: Any) -> list[Any]:
+    """A record as tests/golden has it."""
+    kind, time_ms = message.timestamp()
+    key, value = message.key(), message.value()
+    return [
+        message.offset(), time_ms, {1: "CreateTime", 2: "LogAppendTime"}[kind],
+        None if key is None else key.hex(),
+        None if value is None else hashlib.md5(value).hexdigest(),
+        None if value is None else len(value),
+        [[k, None if v is None else v.hex()] for k, v in message.headers() or []],
+    ]  # fmt: skip
