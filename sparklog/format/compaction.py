@@ -27,6 +27,7 @@ from sparklog.format.batch import (
     DELETE_HORIZON,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    Buffer,
     encode_empty,
     seal,
 )
@@ -121,7 +122,7 @@ class OffsetMap:
             self._table[first : first + before] = 0
             self.keys.refill(old.data)
 
-    def fold(self, buf: bytes, batches: Table, *, first: int, path: str, position: int) -> bool:
+    def fold(self, buf: Buffer, batches: Table, *, first: int, path: str, position: int) -> bool:
         """Take the keys of data batches v2 at offsets from `first` on; False once it is full.
 
         Args: as of `Decoder.add_many`. A full map ends mid-batch: `latest` says where.
@@ -195,7 +196,7 @@ class RecordFilter:
 
     def filter(
         self,
-        buf: bytes,
+        buf: Buffer,
         batches: Table,
         verdicts: NDArray[np.uint8],
         *,

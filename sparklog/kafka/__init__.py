@@ -16,7 +16,7 @@
 - `partition_memory`: leader epochs and last stable offsets, for as long as they hold
 - `offset_listing`: ListOffsets, OffsetForLeaderEpoch
 - `fetching`: Fetch; `fetched_partitions`: what is read for it; `ticker`: how clients wait;
-  `answer_memory`: what answers may hold
+  `answer_memory`: what answers may hold; `read_buffers`: memory that is read into again
 - `groups`: consumer groups, their members and committed offsets
 - `security`: who may connect; `listeners`: from where; `tls`, `handshake`; `users`, `credentials`,
   `sasl`, `authentication`; `authorization`: what they may do; `quotas`; `wire_meters`

@@ -26,8 +26,11 @@ class Client(Protocol):
     on_closed: list[Callable[[], None]]
     """Called once when it has ended, for whatever reason."""
 
-    on_sent: list[Callable[[], None]]
-    """Called once when all that was answered has been sent, or nobody is there to take it."""
+    on_sent: list[Callable[[bool], None]]
+    """Called once when the answer to the request at hand was sent, or nobody is there to take it.
+
+    They are told whether its memory may be used again: all of it has gone to the network.
+    """
 
     def authenticated(self, user: str | None) -> None:
         """Note as whom it has authenticated; None: it has failed to."""

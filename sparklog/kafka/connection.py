@@ -96,7 +96,8 @@ class Connection(asyncio.Protocol):
         self.principal = f"User:{ANONYMOUS}"
         self.sasl: SaslServer | None = server.security.sasl()
         self.on_closed: list[Callable[[], None]] = []
-        self.on_sent: list[Callable[[], None]] = []
+        self.on_sent: list[Callable[[bool], None]] = []
+        self._when_sent: list[Callable[[bool], None]] = []  # of answers that are in `_outgoing`
         self.is_closed = False
         self.is_counted = False
         """Whether the server has taken it in."""
@@ -188,7 +189,9 @@ class Connection(asyncio.Protocol):
         self._answers.clear()
         if self.is_counted:
             self._server.closed(self)
-        self._sent()
+        self._when_sent += self.on_sent
+        self.on_sent = []
+        self._sent(False)
         for call in self.on_closed:
             call()
         self.on_closed.clear()
@@ -480,6 +483,9 @@ class Connection(asyncio.Protocol):
             done = self._answers.popleft()
             self._queue(done.buffers)
             self._give_back(done.taken)
+        # Not before: what is sent until now are former answers.
+        self._when_sent += self.on_sent
+        self.on_sent = []
         self._send()
         if not self._outgoing and self._received:
             self._loop.call_soon(self._advance)
@@ -509,14 +515,14 @@ class Connection(asyncio.Protocol):
             transport.write(data)
         if not self._outgoing:
             if self._can_write:
-                self._sent()
+                self._sent(not transport.get_write_buffer_size())
             self._close_when_done()
 
-    def _sent(self) -> None:
-        """Tell that nothing waits to be sent any more."""
-        calls, self.on_sent = self.on_sent, []
+    def _sent(self, whole: bool) -> None:
+        """Tell that nothing waits to be sent any more. `whole`: the transport holds none of it."""
+        calls, self._when_sent = self._when_sent, []
         for call in calls:
-            call()
+            call(whole)
 
     def _close_when_done(self) -> None:
         if self._ends and not self._answers and not self._outgoing and self._transport is not None:

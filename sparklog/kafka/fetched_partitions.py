@@ -20,7 +20,7 @@ from sparklog.kafka.error_codes import error_code
 from sparklog.kafka.messages import ErrorCode
 from sparklog.kafka.partition_memory import PartitionMemory
 from sparklog.log.aborted_transactions import AbortedTxn
-from sparklog.log.partition_reader import Room
+from sparklog.log.partition_reader import Allocate, Room
 from sparklog.log.raw_batches import read_batches
 from sparklog.log.read_retry import check_topic_id
 from sparklog.storage.leader_epochs import UNDEFINED, end_offset_for
@@ -113,11 +113,13 @@ class FetchReader:
         at_least_one: bool,
         committed: bool,
         incarnation: int,
+        allocate: Allocate | None = None,
     ) -> int:
         """Read on, in the order of the request, up to `bytes_max` bytes; returns how many came.
 
         `at_least_one`: a first batch comes however large it is: one a request, not one a
         partition, whose limits hold for all others. An error is told where there are no records.
+        `allocate`: gives the memory that files are read into.
         """
         size = 0
         for one in wanted:
@@ -128,7 +130,9 @@ class FetchReader:
             )
             held = one.size_bytes
             try:
-                self._read_one(one, one.key, spans[one.key], room, committed, incarnation)
+                self._read_one(
+                    one, one.key, spans[one.key], room, committed, incarnation, allocate
+                )
             except Exception as error:  # noqa: BLE001 - the client is told, by a code
                 if not one.size_bytes:
                     one.error = self._code(error, one)
@@ -143,6 +147,7 @@ class FetchReader:
         room: Room,
         committed: bool,
         incarnation: int,
+        allocate: Allocate | None,
     ) -> None:
         wrong = self._memory.epoch_error(key, span, one.current_epoch)
         if wrong is not None:
@@ -165,7 +170,7 @@ class FetchReader:
         found = read_batches(
             self._view, key.topic, key.partition, one.next_offset, end, room,
             topic_id=one.topic_id, incarnation=incarnation,
-            isolation="read_committed" if committed else "read_uncommitted",
+            isolation="read_committed" if committed else "read_uncommitted", allocate=allocate,
         )  # fmt: skip
         one.parts += found.parts
         one.size_bytes += found.size_bytes

@@ -21,6 +21,7 @@ from sparklog.kafka.fetched_partitions import FetchedPartition, FetchReader, par
 from sparklog.kafka.messages import Answer, Api, Encoded, ErrorCode, Records, Request, prepare
 from sparklog.kafka.offset_listing import READ_COMMITTED
 from sparklog.kafka.partitions import Watch, known_partition
+from sparklog.kafka.read_buffers import Lease, ReadBuffers
 from sparklog.kafka.ticker import Ticker, Wait
 from sparklog.storage.view import TopicInfo
 
@@ -103,6 +104,7 @@ class Fetching:
         self._view = broker.log.view
         self._reader = FetchReader(self._view, broker.memory)
         self.memory = AnswerMemory(broker.options.fetch_buffer_bytes)
+        self._buffers = ReadBuffers()
         self._ticker = Ticker(broker.loop)
         self._consumers: dict[Client, _Consumer] = {}
 
@@ -163,7 +165,7 @@ class Fetching:
         if getattr(body, "session_epoch", -1) not in _FULL_EPOCHS:
             return {"error_code": ErrorCode.fetch_session_id_not_found, "session_id": 0}
         wanted = partitions_of(body)
-        held = 0
+        held, lease = 0, self._buffers.lease()
         try:
             if _replica_id(body) >= 0:
                 for one in wanted:
@@ -172,7 +174,7 @@ class Fetching:
                 if held and self._view.incarnation != consumer.incarnation:
                     self.memory.release(held)
                     held, wanted = 0, partitions_of(body)  # what came is of another log
-                size = await self._read(consumer, wanted, body, held)
+                size = await self._read(consumer, wanted, body, held, lease)
                 self.memory.hold(size)
                 held += size
                 bytes_min = min(body.min_bytes, self._bytes_max(body))
@@ -185,14 +187,19 @@ class Fetching:
             if not held and not any(one.error or one.diverging for one in wanted):
                 consumer.empty = prepare(Api.FETCH, version, answer)
                 consumer.body = body
-            self._release_when_sent(request.connection, held)
+            self._release_when_sent(request.connection, held, lease)
             held = 0
             return answer
         finally:
             self.memory.release(held)
 
     async def _read(
-        self, consumer: _Consumer, wanted: list[FetchedPartition], body: Any, held: int
+        self,
+        consumer: _Consumer,
+        wanted: list[FetchedPartition],
+        body: Any,
+        held: int,
+        lease: Lease,
     ) -> int:
         """Look once at all partitions; returns how many bytes came. Errors are the partitions'."""
         incarnation = self._view.incarnation
@@ -224,8 +231,9 @@ class Fetching:
             self.memory.hold(allowed)
             try:
                 return await self._broker.run(
-                    self._reader.read, rest, spans, allowed, not held, committed, incarnation
-                )
+                    self._reader.read, rest, spans, allowed, not held, committed, incarnation,
+                    lease.allocate,
+                )  # fmt: skip
             finally:
                 self.memory.release(allowed)
         except Exception as error:  # noqa: BLE001 - the client is told, by a code
@@ -273,9 +281,14 @@ class Fetching:
                 consumer.parked.close()
                 consumer.parked = None
 
-    def _release_when_sent(self, connection: Client, held: int) -> None:
+    def _release_when_sent(self, connection: Client, held: int, lease: Lease) -> None:
+        def sent(whole: bool) -> None:
+            self.memory.release(held)
+            if whole:
+                lease.close()
+
         if held:
-            connection.on_sent.append(lambda: self.memory.release(held))
+            connection.on_sent.append(sent)
 
 
 def _hand_on(task: "asyncio.Task[Any]", future: "asyncio.Future[Any]") -> None:

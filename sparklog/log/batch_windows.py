@@ -16,7 +16,7 @@ WINDOW_BYTES: Final = 4 << 20
 class Window:
     """A piece of a file: `data` begins at byte `position`; `batches` are the whole ones in it."""
 
-    data: bytes
+    data: bytes | memoryview
     position: int
     batches: Batches
 

@@ -7,7 +7,7 @@ caller lists anew and tries again before it believes either. Source: PROTOCOL, "
 """
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,7 +25,13 @@ from sparklog.log.offset_lookup import Lookup
 from sparklog.log.producer_state import ProducerState
 from sparklog.log.producer_state_loading import load_producer_state, replay_batches
 from sparklog.log.time_lookup import TimeLookup
-from sparklog.storage.segments import PartitionSegments, SegmentMetadata, StaleReadError
+from sparklog.storage.segments import (
+    PartitionSegments,
+    ReadsInto,
+    SegmentLog,
+    SegmentMetadata,
+    StaleReadError,
+)
 from sparklog.storage.view import View
 
 COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
@@ -36,6 +42,8 @@ GATHERED_BYTES: Final = 64 << 10  # bytes of log from small segments that come i
 _NO_LIMIT: Final = 2**63 - 1
 _SPAN_MIN: Final = 4 << 10  # bytes: less isn't worth a read
 Table = NDArray[Any]
+Allocate = Callable[[int], memoryview]
+"""Gives so many bytes of memory, whatever they hold."""
 
 
 class Room:
@@ -237,13 +245,16 @@ class PartitionReader:
             left -= rows.num_rows
             yield rows, following
 
-    def batches(self, start: int, end: int, room: Room) -> Iterator[Window]:
+    def batches(
+        self, start: int, end: int, room: Room, allocate: Allocate | None = None
+    ) -> Iterator[Window]:
         """Yield windows of whole batches as they lie, the one that holds `start` first.
 
         A window's table has just the batches to give out, one behind the other in its data, so
         many as `room` takes. None reaches past `end`: see `read_from`, which raises the same.
+        `allocate`: gives memory to read files into; by default each window has its own.
         """
-        for window in self._pieces(start, end, room, first_bytes=MOST_BYTES):
+        for window in self._pieces(start, end, room, MOST_BYTES, allocate):
             table = window.batches.table
             within = table[table["last_offset"] < end]
             if len(within):
@@ -272,7 +283,12 @@ class PartitionReader:
             yield StreamedBatches(window, aborted)
 
     def _pieces(
-        self, start: int, end: int, room: Room | None, first_bytes: int = FIRST_BYTES
+        self,
+        start: int,
+        end: int,
+        room: Room | None,
+        first_bytes: int = FIRST_BYTES,
+        allocate: Allocate | None = None,
     ) -> Iterator[Window]:
         """Yield windows whose tables hold just the batches that [start, end) needs, in order."""
         at = start
@@ -280,7 +296,7 @@ class PartitionReader:
         bare = -1  # the offset from which the present files were found to hold nothing
         while at < end:
             try:
-                for window in self._segment(base, at, end, room, first_bytes):
+                for window in self._segment(base, at, end, room, first_bytes, allocate):
                     table = window.batches.table
                     if room is not None:
                         table = room.take(table)
@@ -320,7 +336,13 @@ class PartitionReader:
         return following
 
     def _segment(
-        self, base: int, at: int, end: int, room: Room | None, first_bytes: int
+        self,
+        base: int,
+        at: int,
+        end: int,
+        room: Room | None,
+        first_bytes: int,
+        allocate: Allocate | None,
     ) -> Iterator[Window]:
         """Yield the windows of one segment that hold offsets of [at, end).
 
@@ -332,7 +354,7 @@ class PartitionReader:
         step = first_bytes if room is None else room.span(first_bytes)
         hinted, span = position > 0, step
         while at < end and position < limit:
-            data = file.pread(min(span, limit - position), position)
+            data = _read(file, min(span, limit - position), position, allocate)
             found = scan(data, path=file.path, position=position)
             if hinted and not _is_true(found, data, position, limit, at):
                 hinted, position, span = False, 0, step
@@ -370,14 +392,23 @@ class PartitionReader:
             )
 
 
-def _is_true(found: Batches, data: bytes, position: int, limit: int, at: int) -> bool:
+def _read(
+    file: SegmentLog, size: int, at: int, allocate: Allocate | None
+) -> bytes | memoryview:
+    if allocate is None or not isinstance(file, ReadsInto):
+        return file.pread(size, at)
+    buffer = allocate(size)
+    return buffer[: file.pread_into(buffer, at)]
+
+
+def _is_true(found: Batches, data: bytes | memoryview, position: int, limit: int, at: int) -> bool:
     """Tell whether an index led to a batch that lies at or before offset `at`."""
     if len(found):
         return int(found.table["base_offset"][0]) <= at
     return found.error is None and len(data) < _size_of(data) <= limit - position
 
 
-def _size_of(data: bytes) -> int:
+def _size_of(data: bytes | memoryview) -> int:
     return int.from_bytes(data[8:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
 
 

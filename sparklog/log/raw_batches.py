@@ -17,7 +17,7 @@ from sparklog.format.batch import CONTROL, TRANSACTIONAL
 from sparklog.log.aborted_transactions import AbortedTxn
 from sparklog.log.batch_windows import Window
 from sparklog.log.fetch import judge_failed_read
-from sparklog.log.partition_reader import PartitionReader, Room, reader_of
+from sparklog.log.partition_reader import Allocate, PartitionReader, Room, reader_of
 from sparklog.log.read_retry import (
     StaleReadTries,
     check_incarnation,
@@ -56,6 +56,7 @@ def read_batches(
     topic_id: str | None,
     incarnation: int,
     isolation: str = "read_uncommitted",
+    allocate: Allocate | None = None,
 ) -> RawBatches:
     """Return the batches from the one that holds `start` on, as many as `room` takes.
 
@@ -64,6 +65,7 @@ def read_batches(
             a batch that reaches past it stays out.
         room: what may come altogether; what does is taken from it.
         topic_id, incarnation: the topic's and the view's when `end` was asked for.
+        allocate: gives the memory that local files are read into; `parts` may lie there.
     Returns: less than there is where a damage, or a move of segments, ends what can be read now;
         nothing where compaction left nothing.
     Raises: at once LogReplacedError, TopicReplacedError, UnknownTopicError, OffsetOutOfRangeError;
@@ -77,7 +79,7 @@ def read_batches(
             reader = reader_of(view, topic, partition, topic_id)
             if reader.segments.gaps:  # one of its own: no log older than its aborted transactions
                 reader = PartitionReader(reader.segments)
-            found = _read(reader, start, end, room, isolation)
+            found = _read(reader, start, end, room, isolation, allocate)
         except _STALE as error:
             # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
             check_incarnation(view, incarnation)
@@ -91,13 +93,20 @@ def read_batches(
         return found
 
 
-def _read(reader: PartitionReader, start: int, end: int, room: Room, isolation: str) -> RawBatches:
+def _read(
+    reader: PartitionReader,
+    start: int,
+    end: int,
+    room: Room,
+    isolation: str,
+    allocate: Allocate | None,
+) -> RawBatches:
     committed = isolation == "read_committed"
     # Before the batches where segments are swapped: a clean-up takes both away.
     early = reader.aborted(start, end) if committed and reader.segments.gaps else None
     parts: list[memoryview] = []
     size, following, marked = 0, start, False
-    found = reader.batches(start, end, room)
+    found = reader.batches(start, end, room, allocate)
     while True:
         try:
             window = next(found, None)

@@ -17,7 +17,7 @@ before lists anew and tries again, for a second or so, before it believes an err
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from sparklog.errors import SparklogError
 from sparklog.format.checkpoint_files import Epochs
@@ -70,6 +70,14 @@ class SegmentLog(Protocol):
 
     def size(self) -> int:
         """Return the size in bytes; that of the last segment grows."""
+
+
+@runtime_checkable
+class ReadsInto(Protocol):
+    """A `SegmentLog` that reads into memory of the caller's: a file of this host."""
+
+    def pread_into(self, buffer: memoryview, at: int) -> int:
+        """Fill `buffer` with the bytes from `at` on; returns how many, fewer where the log ends."""
 
 
 @dataclass(frozen=True, slots=True)

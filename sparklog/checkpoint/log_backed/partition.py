@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from sparklog.checkpoint.log_backed.damaged_records import DamagedRecord, examine
 from sparklog.checkpoint.log_backed.torn_tail import TornTail
 from sparklog.errors import DataCorruptionError, LogLockedError
-from sparklog.format.batch import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
+from sparklog.format.batch import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC, Buffer
 from sparklog.format.decoder import Decoder
 from sparklog.format.names import log_name
 from sparklog.format.scan import Table
@@ -275,7 +275,7 @@ class CheckpointPartition:
                     )
 
     def _take(
-        self, segment: CheckpointSegment, path: str, data: bytes, position: int, table: Table
+        self, segment: CheckpointSegment, path: str, data: Buffer, position: int, table: Table
     ) -> None:
         """Note the newest record of each key of some batches."""
         odd = np.flatnonzero((table["count"] != 1) | (table["magic"] != MAGIC))
@@ -316,7 +316,7 @@ class CheckpointPartition:
 
 
 def _fields(
-    data: bytes, position: int, table: Table, path: str
+    data: Buffer, position: int, table: Table, path: str
 ) -> tuple[pa.Array, NDArray[np.int64]]:
     """The keys of batches as strings, and the lengths of their values (-1: null)."""
     decoder = Decoder(_COLUMNS)

@@ -336,7 +336,7 @@ class _Segments:
         if holes.any() or short.any():
             self.gaps_below = int(last[holes | short][-1]) + 1
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, data: bytes | memoryview) -> None:
         assert self._file is not None
         self._file.pwrite(data, self._size)
         self._size += len(data)
