@@ -26,7 +26,7 @@ from sparklog.tools.handover.server_properties import DEFAULT_LISTENERS
     "--node-id", type=click.IntRange(0, 2**31 - 1),
     help="The broker's; 1, or what a broker's log dirs say.",
 )  # fmt: skip
-@click.option("--cluster-id", help="The cluster's; a new one, or what a broker's log dirs say.")
+@click.option("--cluster-id", help="The cluster's; the log's own, or what a broker's log dirs say.")
 @click.option(
     "--listeners", default=DEFAULT_LISTENERS, show_default=True, metavar="NAME://HOST:PORT,...",
     help="The broker's; the one named CONTROLLER is the controller's.",

@@ -2,13 +2,16 @@
 
 import hashlib
 import shlex
+import shutil
 import subprocess
 import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
+    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -19,13 +22,16 @@ from confluent_kafka.admin import (
 
 import sparklog
 from sparklog.errors import InvalidRequestError, LogLockedError
+from sparklog.format.checkpoint_files import parse_epochs
 from sparklog.fs import LOCAL
+from sparklog.kafka import Endpoint
 from sparklog.logdir.cluster_metadata import read_cluster_metadata
 from sparklog.logdir.forking.fork import fork
 from sparklog.logdir.meta_properties import is_kept_from_brokers
 from sparklog.service import Service, verify
 from sparklog.tiered.restoring import restore
 from sparklog.tools.handover.existing_cluster import hand_over_into
+from sparklog.tools.handover.handing_over import hand_over
 from sparklog.tools.moving.export_log import export_log
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from sparklog.tools.moving.to_store import move_to_store
@@ -216,6 +222,36 @@ def test_there_and_back_and_there_again(tmp_path):
     with served(path, tmp_path) as (broker, _):
         assert [r.value for r in broker.consume("later")][3:] == [b"fourth", b"value 4"]
         assert [strays(each) for each in dirs] == [[], []]
+
+
+def test_leader_epochs_go_on_where_they_are(tmp_path):
+    """Those of a log that was restored are high; the broker's are higher, and none is lost."""
+    with sparklog.open(tmp_path / "was", "rw") as log:
+        log.create_topic("t")
+        log.append("t", _values(0, 5))
+    path = tmp_path / "log"
+    shutil.copytree(tmp_path / "was", path)
+    with sparklog.open(path, "rw") as log:  # begins a history
+        log.append("t", _values(5, 8))
+    before = parse_epochs((path / "t-0" / "leader-epoch-checkpoint").read_bytes(), path="t")
+    assert [start for _, start in before] == [0, 5]
+    assert before[1][0] > 65_536
+    with Endpoint(sparklog.open(path)) as endpoint:
+        ours = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
+        cluster = ours.list_topics(timeout=10).cluster_id
+    with served(path, tmp_path) as (broker, done):
+        assert broker.admin().list_topics(timeout=10).cluster_id == cluster == done.cluster_id
+        assert _produce(broker, "t", b"more") == []
+        assert len(broker.consume("t")) == 9
+        broker.stop()
+    after = parse_epochs((path / "t-0" / "leader-epoch-checkpoint").read_bytes(), path="t")
+    assert after[:2] == before
+    assert all(epoch > before[1][0] and start == 8 for epoch, start in after[2:])
+    with sparklog.open(path, "rw") as log:
+        log.append("t", _values(9, 10))
+    again = parse_epochs((path / "t-0" / "leader-epoch-checkpoint").read_bytes(), path="t")
+    assert again[: len(after)] == after
+    assert again[-1][1] == 9
 
 
 def _ledger(broker):
@@ -427,3 +463,77 @@ def test_what_is_only_in_remote_storage_is_back_when_the_log_is(tmp_path):
     Service(str(path), remote=store).run_once()
     with sparklog.open(path) as log:
         assert len(_read(log, "t")) == 61
+
+
+def test_a_brokers_own_directory_that_sparklog_wrote_to(tmp_path):
+    """It starts again with its own settings, its groups, its transactions, and what came here."""
+    with run_broker(tmp_path / "broker") as broker:
+        broker.create_topic("orders", 2, segment_ms=7777)
+        broker.create_topic("keyed", 1, cleanup_policy="compact")
+        assert _produce(broker, "orders", b"a", b"b", b"c") == []
+        producer = broker.producer(transactional_id="t1", acks="all")
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce("orders", b"in a transaction", partition=1)
+        producer.commit_transaction(60)
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "billing"})
+        consumer.commit(offsets=[TopicPartition("orders", 0, 2)], asynchronous=False)
+        consumer.close()
+        ids = topic_ids(broker)
+        broker.stop()
+        path = broker.log_dir
+        with sparklog.open(path, "rw") as log:
+            assert log.topic("orders").config.to_dict() == {
+                "segment.ms": "7777", "retention.ms": "-1"
+            }  # fmt: skip
+            assert log.topic("keyed").config.compact
+            log.append("orders", _values(0, 1), partition=0)
+            log.create_topic("ours")
+        with pytest.raises(RuntimeError, match="no broker"):
+            _start_soon(broker)
+        assert strays(path) == []
+        done = hand_over(path)
+        assert not done.is_new_cluster
+        broker.start()
+        assert strays(path) == []
+        found = topic_ids(broker)
+        assert {name: found[name] for name in ids} == ids
+        assert found.keys() - ids.keys() == {"ours", "__sparklog_commits"}
+        assert [r.value for r in broker.consume("orders")] == [b"a", b"b", b"c", b"value 0"]
+        committed = broker.consume("orders", 1, isolation="read_committed")
+        assert [r.value for r in committed] == [b"in a transaction"]
+        again = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "billing"})
+        (at,) = again.committed([TopicPartition("orders", 0)], timeout=30)
+        assert at.offset == 2
+        again.close()
+        assert described(broker, "orders")["segment.ms"] == "7777"
+        assert _produce(broker, "ours", b"x") == []
+
+
+def _start_soon(broker):
+    """Start it; a RuntimeError where it ends by itself."""
+    broker.engine.start()
+    code = broker.engine._process.wait(60)
+    raise RuntimeError(f"no broker: exit code {code}")
+
+
+def test_partitions_that_nobody_knows(tmp_path):
+    """Files alone: without topic ids, a ledger or meta.properties, and one name too many."""
+    with sparklog.open(tmp_path / "was", "rw") as log:
+        log.create_topic("t")
+        log.append("t", _values(0, 5))
+    path = tmp_path / "log"
+    path.mkdir()
+    for name in ("a.b-0", "a_b-0"):
+        shutil.copytree(tmp_path / "was" / "t-0", path / name)
+        (path / name / "partition.metadata").unlink()
+    told = hand_over(path, check=True)
+    assert any("no topic id yet" in note for note in told.notes)
+    with served(path, tmp_path) as (broker, done):
+        assert any("one name in the broker's metrics" in note for note in done.notes)
+        ids = topic_ids(broker)
+        assert ids.keys() == {"a.b", "a_b", "__sparklog_commits"}
+        assert len(set(ids.values())) == 3
+        for name in ("a.b", "a_b"):
+            assert len(broker.consume(name)) == 5
+            assert described(broker, name) == {"retention.ms": "-1"}

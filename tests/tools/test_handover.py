@@ -354,6 +354,8 @@ def test_a_producers_id_is_never_given_again(tmp_path: Path) -> None:
     _make(path)
     with sparklog.open(path, "rw") as log:
         log.append("u", _rows(b"1"), partition=0, producer=(12_345, 0, 0))
+        made_up = 2**63 - 1  # by a client: nothing could come after it
+        log.append("u", _rows(b"1"), partition=0, producer=(made_up, 0, 0))
     hand_over(path)
     assert known(LOCAL, str(path)).next_producer_id == 13_000
 

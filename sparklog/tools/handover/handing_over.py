@@ -30,7 +30,7 @@ from sparklog.logdir.cluster_metadata import (
 )
 from sparklog.logdir.detection import holds_log
 from sparklog.logdir.home import open_log
-from sparklog.logdir.ledger import deleted_topic_ends
+from sparklog.logdir.ledger import LEDGER_TOPIC, deleted_topic_ends
 from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.meta_properties import (
     CLUSTER_ID,
@@ -115,7 +115,7 @@ def hand_over(
             first, as by `sparklog.open(path, "rw")`.
         check: change nothing; return what would be.
         node_id, cluster_id: the broker's; those that are there already if there are any, else 1
-            and a new one.
+            and the one that the log's endpoint for Kafka's clients has.
         listeners: Kafka's key of that name.
         metadata_log_dir: where the cluster's metadata log lies, if in none of the log dirs.
         properties_file, groups_file: where to write the broker's settings, and the positions of
@@ -209,7 +209,7 @@ class _Handover:
             topics = take_inventory(log, fs, present)
             readers = log.home.groups.readers().groups
         found = {path: read_properties(fs, path) for path in present}
-        node_id, cluster_id = self._ids(found)
+        node_id, cluster_id = self._ids(found, topics)
         directory_ids = {
             path: found[path].get(DIRECTORY_ID) or known_ids.get(path) or fresh
             for path, fresh in zip(present, self._new_ids, strict=False)
@@ -256,8 +256,13 @@ class _Handover:
             give_to_brokers(fs, directory, properties)
         return plan.result
 
-    def _ids(self, found: Mapping[str, Mapping[str, str]]) -> tuple[int, str]:
-        """Return (node id, cluster id); those of the log dirs, which must agree."""
+    def _ids(
+        self, found: Mapping[str, Mapping[str, str]], topics: Sequence[HandedTopic]
+    ) -> tuple[int, str]:
+        """Return (node id, cluster id); those of the log dirs, which must agree.
+
+        A new cluster has the ledger's id, as clients of the endpoint know the log.
+        """
         node = _agreed(found, NODE_ID) or _agreed(found, _ZOOKEEPER_ID)
         cluster = _agreed(found, CLUSTER_ID)
         if node is not None and self._node_id not in (None, int(node)):
@@ -273,7 +278,8 @@ class _Handover:
         node_id = int(node) if node is not None else (self._node_id or 1)
         if node_id < 0:
             raise InvalidRequestError(f"node_id={node_id}: want 0..2^31-1")
-        return node_id, cluster or self._cluster_id or self._new_cluster_id
+        ledger = [topic.id for topic in topics if topic.name == LEDGER_TOPIC]
+        return node_id, cluster or self._cluster_id or (*ledger, self._new_cluster_id)[0]
 
     def _metadata_dir(
         self, present: Sequence[str], found: Mapping[str, Mapping[str, str]]

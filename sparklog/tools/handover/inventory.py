@@ -32,6 +32,8 @@ _OWN: Final = {
     LEDGER: {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"},
     TopicPartition(REMOTE_METADATA, 0): {"cleanup.policy": "compact", "retention.ms": "-1"},
 }
+_PRODUCER_ID_END: Final = 1 << 62
+"""Nobody gives ids from here on: a client made such a one up, and no id could come after it."""
 _NOT_LIVE: Final = ("-delete", "-stray", "-future")
 
 
@@ -163,7 +165,8 @@ def next_producer_id(fs: FileSystem, topics: Sequence[HandedTopic]) -> int:
             newest = [name for name in fs.listdir(path) if name.endswith(SNAPSHOT)][-1:]
             for name in newest:
                 entries = parse_snapshot(read_bytes(fs, joined(path, name)), joined(path, name))
-                highest = max([highest, *(entry.producer_id for entry in entries)])
+                ids = [entry.producer_id for entry in entries]
+                highest = max([highest, *(each for each in ids if each < _PRODUCER_ID_END)])
     return highest + 1
 
 
