@@ -1,9 +1,11 @@
 """What is here: ApiVersions, Metadata, DescribeCluster. Source: KafkaApis, MetadataRequest."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from sparklog.clock import monotonic_ms
+from sparklog.errors import SparklogError
 from sparklog.format.names import KAFKA_INTERNAL
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
@@ -17,6 +19,8 @@ from sparklog.storage.view import TopicInfo
 
 NOT_ASKED: Final = -(2**31)
 """Of authorized operations that a client didn't ask for, or isn't told of."""
+EPOCHS_MS: Final = 5_000
+"""So old the leader epochs may be that clients are told."""
 _PROBE_MS: Final = 100  # so young a list is enough to say that a topic isn't there
 
 
@@ -52,7 +56,7 @@ class Metadata:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._topic_admin = TopicAdmin.of(broker)
-        self._epochs: dict[str, tuple[Any, dict[int, int]]] = {}
+        self._epochs: dict[str, _Epochs] = {}
 
     async def metadata(self, request: Request) -> Response:
         """Answer Metadata: of the topics asked for, by name or id, or of all."""
@@ -60,15 +64,17 @@ class Metadata:
         everything = asked is None or (request.version == 0 and not asked)
         broker = self._broker
         try:
-            topics = await broker.partitions.topics(max_age_ms=broker.log.view.poll_ms)
+            topics = await broker.partitions.topics(max_age_ms=broker.partitions.news_ms)
             refused = await self._auto_create(request, topics)
             if refused is not None:
                 topics = await broker.partitions.topics(max_age_ms=0)
-            found = [info for _, info in sorted(topics.items())] if everything else []
-            described = [await self._topic(info) for info in found]
-            if not everything:
-                described = [await self._asked(each, topics, refused or {}) for each in asked]
-        except Exception as error:  # noqa: BLE001 - the client is told, by a code
+            found: list[TopicInfo | dict[str, Any]]
+            if everything:
+                found = [info for _, info in sorted(topics.items())]
+            else:
+                found = [await self._asked(each, topics, refused or {}) for each in asked]
+            described = await self._describe(found)
+        except SparklogError as error:
             code = error_code(error)
             described = [] if everything else [_unknown(each, code) for each in asked]
             return {**self._cluster(request), "error_code": code, "topics": described}
@@ -119,7 +125,8 @@ class Metadata:
 
     async def _asked(
         self, asked: Any, topics: Mapping[str, TopicInfo], refused: Mapping[str, ErrorCode]
-    ) -> dict[str, Any]:
+    ) -> TopicInfo | dict[str, Any]:
+        """Return a topic that was asked for, or the answer that it isn't there."""
         topic_id: UUID | None = getattr(asked, "topic_id", None)
         name = asked.name
         if topic_id is not None and not name:
@@ -132,10 +139,16 @@ class Metadata:
             topics = await self._broker.partitions.topics(max_age_ms=_PROBE_MS)
         if name not in topics:
             return _unknown(asked, refused.get(name, ErrorCode.unknown_topic_or_partition))
-        return await self._topic(topics[name])
+        return topics[name]
 
-    async def _topic(self, info: TopicInfo) -> dict[str, Any]:
-        epochs = await self._leader_epochs(info)
+    async def _describe(self, found: Sequence[TopicInfo | dict[str, Any]]) -> list[dict[str, Any]]:
+        epochs = await self._leader_epochs(each for each in found if isinstance(each, TopicInfo))
+        return [
+            self._topic(each, epochs[each.name]) if isinstance(each, TopicInfo) else each
+            for each in found
+        ]
+
+    def _topic(self, info: TopicInfo, epochs: Mapping[int, int]) -> dict[str, Any]:
         node = self._broker.node_id
         return {
             "error_code": ErrorCode.none,
@@ -157,14 +170,44 @@ class Metadata:
             ],
         }
 
-    async def _leader_epochs(self, info: TopicInfo) -> dict[int, int]:
-        """Return the newest leader epoch of each partition; kept as long as the listing is."""
+    async def _leader_epochs(self, topics: Iterable[TopicInfo]) -> dict[str, dict[int, int]]:
+        """Return {topic: {partition: newest leader epoch}}, at most EPOCHS_MS old.
+
+        They seldom change: when a log is restored, say. A client that lags is told by Fetch.
+        """
+        now_ms = monotonic_ms()
+        topics = list(topics)
+        self._epochs = {
+            name: each for name, each in self._epochs.items() if now_ms - each.read_ms < EPOCHS_MS
+        }
+        newest = {info.name: self._epochs[info.name].newest for info in topics if self._knows(info)}
+        old = [info for info in topics if info.name not in newest]
+        if old:
+            newest |= await self._broker.run(epochs_of_topics, self._broker, old)
+            for info in old:
+                self._epochs[info.name] = _Epochs(info.id, now_ms, newest[info.name])
+        return newest
+
+    def _knows(self, info: TopicInfo) -> bool:
         known = self._epochs.get(info.name)
-        if known is not None and known[0] is info:
-            return known[1]
-        found = await self._broker.run(newest_epochs, self._broker, info)
-        self._epochs[info.name] = info, found
-        return found
+        return (
+            known is not None
+            and known.topic_id == info.id
+            and known.newest.keys() == info.dirs.keys()
+        )
+
+
+class _Epochs(NamedTuple):
+    """The newest leader epochs of a topic's partitions, as they were read at a time."""
+
+    topic_id: str
+    read_ms: float
+    newest: dict[int, int]
+
+
+def epochs_of_topics(broker: Broker, topics: Sequence[TopicInfo]) -> dict[str, dict[int, int]]:
+    """Return `newest_epochs` of each topic by its name."""
+    return {info.name: newest_epochs(broker, info) for info in topics}
 
 
 def newest_epochs(broker: Broker, info: TopicInfo) -> dict[int, int]:

@@ -61,6 +61,7 @@ class Partitions:
         self._names: dict[UUID, str] = {}
         self._topics_ms = self._forgotten_ms = self._tried_ms = float("-inf")
         self._listing: asyncio.Future[None] | None = None
+        self._listing_ms = 0.0  # how long the last one took
         self._due = threading.Event()
         self._followed: frozenset[TopicPartition] = frozenset()
         self._commits = 0  # of this endpoint's own; a look that one overtook counts for nothing
@@ -81,6 +82,14 @@ class Partitions:
             await asyncio.shield(self._begin_listing())
         return self._topics
 
+    @property
+    def news_ms(self) -> float:
+        """How old a list of topics may be for who wants what is new: for `topics`.
+
+        The view's pace; of thousands of topics longer, for a listing may take a tenth of the time.
+        """
+        return min(TOPICS_MS, max(self._view.poll_ms, 10 * self._listing_ms))
+
     def _look_for_topics(self) -> None:
         """List topics anew while somebody waits: theirs may go, or be made again."""
         if self._watches and self._tried_ms < monotonic_ms() - TOPICS_MS:
@@ -97,6 +106,7 @@ class Partitions:
     async def _list(self) -> None:
         began_ms = monotonic_ms()
         topics = await self._loop.run_in_executor(self._pool, self._view.topics)
+        self._listing_ms = monotonic_ms() - began_ms
         before, self._topics, self._topics_ms = self._topics, topics, began_ms
         self._names = {uuid_of(info.id): name for name, info in topics.items() if info.id}
         self._wake(key for key in self._watches if _place(key, before) != _place(key, topics))
