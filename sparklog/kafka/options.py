@@ -143,6 +143,18 @@ class EndpointOptions:
         doc="Own option: memory in bytes for what the members of all groups say of themselves and "
         "are assigned; beyond it nobody joins (GROUP_MAX_SIZE_REACHED).",
     )  # fmt: skip
+    group_consumer_session_timeout_ms: int = option(
+        "group.consumer.session.timeout.ms", 45_000, low=1,
+        doc="Session timeout (ms) of members of the consumer protocol (KIP-848).",
+    )  # fmt: skip
+    group_consumer_heartbeat_interval_ms: int = option(
+        "group.consumer.heartbeat.interval.ms", 5_000, low=1,
+        doc="How often (ms) members of the consumer protocol are told to send heartbeats.",
+    )  # fmt: skip
+    group_consumer_max_size: int = option(
+        "group.consumer.max.size", INT_MAX, low=1,
+        doc="Most members of a group of the consumer protocol.",
+    )  # fmt: skip
     offset_metadata_max_bytes: int = option(
         "offset.metadata.max.bytes", 4096,
         doc="Longest text, in characters, that a client may commit beside an offset.",

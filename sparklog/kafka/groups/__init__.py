@@ -3,6 +3,8 @@
 - `coordinator`: which endpoint it is, and what it keeps going
 - `membership`: members' requests; `classic_groups`: the classic protocol; `classic_group`: a group,
   `classic_members`: who is in it; `subscriptions`: what members say that they read
+- `consumer_requests`, `consumer_groups`: the next-generation protocol (KIP-848); `assignors`: who
+  reads what there
 - `offset_requests`: commits asked for and made; `kept_offsets`: where they are kept
 - `group_admin`: groups found, listed, described, deleted
 - `timers`: deadlines; `refusals`: error codes
@@ -10,6 +12,7 @@
 
 from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
+from sparklog.kafka.groups.consumer_requests import ConsumerRequests
 from sparklog.kafka.groups.coordinator import Coordinator
 from sparklog.kafka.groups.group_admin import GroupAdmin
 from sparklog.kafka.groups.membership import Membership
@@ -25,5 +28,6 @@ def apis(broker: Broker) -> dict[Api, Served]:
     return {
         **GroupAdmin(broker, coordinator).apis(),
         **Membership(broker, coordinator).apis(),
+        **ConsumerRequests(broker, coordinator).apis(),
         **OffsetRequests(broker, coordinator).apis(),
     }

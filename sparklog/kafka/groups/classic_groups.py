@@ -60,7 +60,7 @@ class ClassicGroups:
     ) -> None:
         """`emptied` hears of a group without members any more, and what it subscribed to."""
         self._limits, self._clock, self._timers = limits, clock, timers
-        self._budget = Budget(limits.members_max_bytes)
+        self.budget = Budget(limits.members_max_bytes)
         self._emptied = emptied
         self.groups: dict[str, ClassicGroup] = {}
 
@@ -78,17 +78,17 @@ class ClassicGroups:
             return
         size = weight(joining.member_id, joining.client_id, joining.protocols)
         if group is None:
-            group = ClassicGroup(joining.group, self._clock(), self._budget)
+            group = ClassicGroup(joining.group, self._clock(), self.budget)
             size += _GROUP_BYTES
         if not self._accepts(group, joining.member_id):
             self._forget(group, joining.member_id)
             answer(Joined(error=ErrorCode.group_max_size_reached))
             self._complete_if_all_joined(group)
             return
-        if not self._budget.has(size):
+        if not self.budget.has(size):
             _LOGGER.warning(
                 "group %s: no room for a member in group.members.max.bytes=%d, which is for all",
-                joining.group, self._budget.limit,
+                joining.group, self.budget.limit,
             )  # fmt: skip
             answer(Joined(error=ErrorCode.group_max_size_reached))
             return
@@ -98,7 +98,7 @@ class ClassicGroups:
             return
         if joining.group not in self.groups:
             self.groups[joining.group] = group
-            self._budget.used += _GROUP_BYTES
+            self.budget.used += _GROUP_BYTES
         (self._join_new if is_unknown else self._join_known)(group, joining, answer)
 
     def _refusal(self, joining: Joining) -> ErrorCode:
@@ -345,7 +345,7 @@ class ClassicGroups:
 
     def _take_assignments(self, group: ClassicGroup, syncing: Syncing) -> None:
         wanted = {m: assigned for m, assigned in syncing.assignments if m in group.members}
-        if not self._budget.has(sum(map(len, wanted.values()))):
+        if not self.budget.has(sum(map(len, wanted.values()))):
             _LOGGER.warning(
                 "group %s: no room for its assignments in group.members.max.bytes", group.group
             )
@@ -479,7 +479,7 @@ class ClassicGroups:
             for member_id in list(group.pending_joins):
                 self._forget(group, member_id)
             del self.groups[group_id]
-            self._budget.used -= _GROUP_BYTES
+            self.budget.used -= _GROUP_BYTES
 
     def forget_idle(self, idle_ms: float) -> None:
         """Forget groups that have had no member for so long; their offsets are kept elsewhere."""
@@ -496,7 +496,7 @@ class ClassicGroups:
                 group.answer_join(member, joined)
                 group.answer_sync(member, Synced(error=ErrorCode.not_coordinator))
         self.groups.clear()
-        self._budget.used = 0
+        self.budget.used = 0
 
 
 def _skipping(joined: Joined) -> Joined:

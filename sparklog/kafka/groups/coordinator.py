@@ -22,7 +22,9 @@ from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailab
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.groups.classic_group import ClassicGroup
 from sparklog.kafka.groups.classic_groups import ClassicGroups, Limits
+from sparklog.kafka.groups.consumer_groups import ConsumerGroup, ConsumerGroups
 from sparklog.kafka.groups.kept_offsets import KeptOffsets, is_refused
+from sparklog.kafka.groups.refusals import group_error
 from sparklog.kafka.groups.timers import Timers
 from sparklog.kafka.messages import ErrorCode
 from sparklog.storage.lease import LeaseLostError
@@ -63,6 +65,11 @@ class Coordinator:
             members_max_bytes=options.group_members_max_bytes,
         )
         self.classic = ClassicGroups(limits, monotonic_ms, self.timers, emptied=self._emptied)
+        self.modern = ConsumerGroups(
+            self.timers, self.classic.budget,
+            session_timeout_ms=options.group_consumer_session_timeout_ms,
+            max_size=options.group_consumer_max_size, emptied=self._emptied,
+        )  # fmt: skip
         self.offsets = KeptOffsets(broker)
         host = broker.host if broker.host not in _EVERYWHERE else socket.gethostname()
         self._own = Node(broker.node_id, host, broker.port)
@@ -188,6 +195,7 @@ class Coordinator:
     def _resign(self) -> None:
         """Let go of all members: they look for their coordinator, and join there."""
         self.classic.resign()
+        self.modern.resign()
         self.timers.clear()
         self._seen = None
         self._looked_ms = float("-inf")
@@ -228,13 +236,31 @@ class Coordinator:
         self.timers.schedule("clean", every_ms, clean)
         self.timers.schedule("touch", touch_ms, touch)
 
+    async def name_is_free(self, group: str) -> ErrorCode:
+        """Return NONE unless the name is a streaming query's. Cost: a small file or object."""
+        try:
+            is_taken = await self.offsets.is_query(group)
+        except SparklogError as error:
+            code = group_error(group, error)
+            # A damaged group is one that commits anew.
+            return ErrorCode.none if code is ErrorCode.unknown_server_error else code
+        return ErrorCode.group_authorization_failed if is_taken else ErrorCode.none
+
     async def _touch_all(self) -> None:
         """Keep commits of groups at work from expiring, which may read an idle topic (KIP-211)."""
         for group in list(self.classic.groups.values()):
             if self.classic.is_active(group.group):
                 await self._touch(group.group, group.is_subscribed_to)
+        for each in list(self.modern.groups.values()):
+            await self._touch(each.group, each.is_subscribed_to)
 
-    def _emptied(self, group: ClassicGroup, topics: frozenset[str] | None) -> None:
+    def is_active(self, group: str) -> bool:
+        """Tell whether a group has members, of either protocol."""
+        return self.classic.is_active(group) or group in self.modern.groups
+
+    def _emptied(
+        self, group: ClassicGroup | ConsumerGroup, topics: frozenset[str] | None
+    ) -> None:
         """Let a group's commits expire from now on, when its last member is gone (KIP-211)."""
         self._spawn(self._touch(group.group, lambda topic: topics is None or topic in topics))
 

@@ -92,6 +92,8 @@ class GroupAdmin:
         return {"groups": found}
 
     async def _describe(self, group: str, version: int) -> Answer:
+        if group in self._coordinator.modern.groups:
+            return _not_found(group, version, f"Group {group} is not a classic group.")
         known = self._classic.groups.get(group)
         if known is not None and (known.members or known.state is not State.EMPTY):
             return _describe_classic(known)
@@ -104,13 +106,7 @@ class GroupAdmin:
         if known is not None or reader is not None:
             kind = known.protocol_type if known is not None else None
             return _described(group, State.EMPTY, protocol_type=kind or "")
-        answer = _described(group, State.DEAD)
-        if version >= 6:  # KIP-1043
-            answer |= {
-                "error_code": ErrorCode.group_id_not_found,
-                "error_message": f"Group {group} not found.",
-            }
-        return answer
+        return _not_found(group, version, f"Group {group} not found.")
 
     async def list(self, request: Request) -> Response:
         """Answer ListGroups: those in the states, and of the types, that are asked for."""
@@ -134,6 +130,9 @@ class GroupAdmin:
         by_name = {listed["group_id"]: listed for listed in found}
         for group in self._classic.groups.values():
             by_name[group.group] = _listed(group.group, group.state, group.protocol_type or "")
+        for each in self._coordinator.modern.groups.values():
+            kind = {"group_state": each.state, "group_type": "Consumer"}
+            by_name[each.group] = _listed(each.group, State.STABLE, PROTOCOL_TYPE) | kind
         return {
             "error_code": ErrorCode.none,
             "groups": [
@@ -158,7 +157,7 @@ class GroupAdmin:
     async def _delete(self, group: str) -> ErrorCode:
         if name_error(group):
             return ErrorCode.invalid_group_id
-        if self._classic.is_active(group):
+        if self._coordinator.is_active(group):
             return ErrorCode.non_empty_group
         try:
             if await self._offsets.is_query(group):
@@ -169,6 +168,14 @@ class GroupAdmin:
         was_there = was_there or group in self._classic.groups
         self._classic.forget_group(group)
         return ErrorCode.none if was_there else ErrorCode.group_id_not_found
+
+
+def _not_found(group: str, version: int, message: str) -> Answer:
+    """Return the answer for a group that isn't there, by KIP-1043 an error from version 6 on."""
+    answer = _described(group, State.DEAD)
+    if version >= 6:
+        answer |= {"error_code": ErrorCode.group_id_not_found, "error_message": message}
+    return answer
 
 
 def _listed(group: str, state: State, protocol_type: str = "") -> Answer:

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from sparklog.errors import SparklogError
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.groups.classic_members import (
@@ -20,7 +19,7 @@ from sparklog.kafka.groups.classic_members import (
     Syncing,
 )
 from sparklog.kafka.groups.coordinator import Coordinator
-from sparklog.kafka.groups.refusals import group_error, name_error
+from sparklog.kafka.groups.refusals import name_error
 from sparklog.kafka.messages import Api, ErrorCode, Request
 
 T = TypeVar("T")
@@ -47,23 +46,15 @@ class Membership:
         joining = joining_of(request)
         error = name_error(joining.group) or await self._coordinator.check()
         if not error and joining.group not in self._coordinator.classic.groups:
-            error = await self._name_is_free(joining.group)
+            error = await self._coordinator.name_is_free(joining.group)
             error = error or await self._coordinator.check()
+        if not error and joining.group in self._coordinator.modern.groups:
+            error = ErrorCode.inconsistent_group_protocol
         if error:
             return joined_response(Joined(error=error, member_id=joining.member_id), request)
         answer: asyncio.Future[Joined] = self._broker.loop.create_future()
         self._coordinator.classic.join(joining, _into(answer))
         return joined_response(await answer, request)
-
-    async def _name_is_free(self, group: str) -> ErrorCode:
-        """Return NONE unless the name is a streaming query's. Cost: a small file or object."""
-        try:
-            is_taken = await self._coordinator.offsets.is_query(group)
-        except SparklogError as error:
-            code = group_error(group, error)
-            # A damaged group is one that commits anew.
-            return ErrorCode.none if code is ErrorCode.unknown_server_error else code
-        return ErrorCode.group_authorization_failed if is_taken else ErrorCode.none
 
     async def sync(self, request: Request) -> Response:
         """Answer SyncGroup, once the leader has assigned."""

@@ -88,7 +88,11 @@ class OffsetRequests:
         """
         body = request.body
         generation = body.generation_id_or_member_epoch
-        classic = self._coordinator.classic
+        classic, modern = self._coordinator.classic, self._coordinator.modern
+        if body.group_id in modern.groups:
+            return modern.check_commit(
+                modern.groups[body.group_id], body.member_id, generation, request.version
+            )
         group = classic.groups.get(body.group_id)
         if group is None:
             if generation < 0:
@@ -164,6 +168,12 @@ class OffsetRequests:
     async def _fetch_group(self, request: Request, asked: Any) -> Answer:
         group = asked.group_id
         error = name_error(group) or await self._coordinator.check()
+        modern = self._coordinator.modern
+        member_id = getattr(asked, "member_id", None)
+        if not error and member_id and asked.member_epoch >= 0 and group in modern.groups:
+            error = modern.check_commit(
+                modern.groups[group], member_id, asked.member_epoch, request.version
+            )
         reader: Reader | None = None
         if not error:
             try:
@@ -218,9 +228,12 @@ class OffsetRequests:
         if error:
             return {"error_code": error, "topics": []}
         classic = self._coordinator.classic
-        group = classic.groups.get(body.group_id)
-        is_active = classic.is_active(body.group_id)
-        if is_active and group is not None and group.protocol_type != PROTOCOL_TYPE:
+        modern = self._coordinator.modern.groups.get(body.group_id)
+        known_group = classic.groups.get(body.group_id)
+        group = known_group if modern is None else modern
+        is_active = self._coordinator.is_active(body.group_id)
+        is_foreign = known_group is not None and known_group.protocol_type != PROTOCOL_TYPE
+        if is_active and is_foreign:
             return {"error_code": ErrorCode.non_empty_group, "topics": []}
         _, known = await self._topics(body.topics)
         answers, keys = [], []

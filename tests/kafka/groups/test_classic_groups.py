@@ -123,7 +123,7 @@ def test_members_take_no_more_memory_than_is_allowed() -> None:
     groups.advance(NEW_MEMBER_JOIN_TIMEOUT_MS + REBALANCE_MS)
     assert groups.state is State.EMPTY
     groups.machine.forget_idle(0)
-    assert groups.machine._budget.used == 0
+    assert groups.machine.budget.used == 0
 
 
 def test_assignments_that_are_too_large_begin_a_rebalance() -> None:
@@ -138,7 +138,7 @@ def test_assignments_that_are_too_large_begin_a_rebalance() -> None:
     (member,) = groups.assigned([one(again)])
     assert groups.leave(member.member_id) == [NONE]
     groups.machine.forget_idle(0)
-    assert groups.machine._budget.used == 0
+    assert groups.machine.budget.used == 0
 
 
 # --- the first rebalance --------------------------------------------------------------------------
@@ -605,7 +605,7 @@ def test_a_group_is_forgotten_once_nobody_has_been_in_it_for_long(groups: Groups
     groups.machine.forget_idle(600_000)
     assert not groups.machine.groups
     assert one(groups.join(member.member_id)).error is UNKNOWN
-    assert groups.machine._budget.used == 0
+    assert groups.machine.budget.used == 0
 
 
 def test_a_group_whose_first_member_was_just_given_an_id_is_not_forgotten(groups: Groups) -> None:
@@ -627,4 +627,4 @@ def test_who_waits_is_sent_to_another_coordinator(groups: Groups) -> None:
     for answers in (syncing, again):
         assert one(answers).error is ErrorCode.not_coordinator
     assert not groups.machine.groups
-    assert groups.machine._budget.used == 0
+    assert groups.machine.budget.used == 0

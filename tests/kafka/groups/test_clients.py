@@ -32,7 +32,11 @@ pytestmark = pytest.mark.sparklog(topics={"t": PARTITIONS})
 @pytest.fixture
 def endpoint(sparklog_log: Log) -> Iterator[Endpoint]:
     fill(sparklog_log)
-    with Endpoint(sparklog_log, options={"group.initial.rebalance.delay.ms": 100}) as found:
+    options = {
+        "group.initial.rebalance.delay.ms": 100, "group.consumer.heartbeat.interval.ms": 200,
+        "group.consumer.session.timeout.ms": 6000,
+    }  # fmt: skip
+    with Endpoint(sparklog_log, options=options) as found:
         yield found
 
 
@@ -55,6 +59,19 @@ def consumer(endpoint: Endpoint, **given: Any) -> Consumer:
         | {name.replace("_", "."): value for name, value in given.items()}
     )  # fmt: skip
     found.subscribe(["t"])
+    return found
+
+
+def new_consumer(endpoint: Endpoint, topics: str = "t", **given: Any) -> Consumer:
+    """A member of group g by the consumer protocol (KIP-848)."""
+    found = Consumer(
+        {
+            "bootstrap.servers": endpoint.bootstrap_servers, "group.id": "g",
+            "auto.offset.reset": "earliest", "group.protocol": "consumer",
+        }
+        | {name.replace("_", "."): value for name, value in given.items()}
+    )  # fmt: skip
+    found.subscribe([topics])
     return found
 
 
@@ -300,3 +317,59 @@ def test_kafka_python_in_a_group(endpoint: Endpoint, sparklog_log: Log) -> None:
     found.close()
     assert seen == WRITTEN
     assert committed(sparklog_log) == dict.fromkeys(range(PARTITIONS), RECORDS)
+
+
+@pytest.mark.parametrize("topics", ["t", "^t.?"])
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_members_of_the_consumer_protocol_come_and_go(
+    endpoint: Endpoint, sparklog_log: Log, assignor: str, topics: str
+) -> None:
+    """KIP-848: the endpoint assigns."""
+    given = {"group_remote_assignor": assignor}
+    reading = Reading(new_consumer(endpoint, topics, **given))
+    reading.until(lambda: len(reading.read) > 10)
+    reading.consumers.append(new_consumer(endpoint, topics, **given))
+    reading.until(lambda: reading.is_shared([2, 2]) and reading.read.keys() == WRITTEN)
+    assert set(reading.read.values()) == {1}
+    admin = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
+    described = admin.describe_consumer_groups(["g"])["g"].result()
+    assert len(described.members) == 2
+    reading.consumers.pop(0).close()
+    reading.until(lambda: reading.is_shared([4]))
+    fill(sparklog_log)
+    reading.until(lambda: len(reading.read) == 2 * len(WRITTEN))
+    assert set(reading.read.values()) == {1}
+    reading.close()
+    assert committed(sparklog_log) == dict.fromkeys(range(PARTITIONS), 2 * RECORDS)
+
+
+def test_a_static_member_of_the_consumer_protocol_comes_back(endpoint: Endpoint) -> None:
+    reading = Reading(
+        new_consumer(endpoint, group_instance_id="one"),
+        new_consumer(endpoint, group_instance_id="two"),
+    )
+    reading.until(lambda: reading.is_shared([2, 2]) and reading.read.keys() == WRITTEN)
+    owned = sorted(p.partition for p in reading.consumers[1].assignment())
+    reading.consumers[1].close()
+    reading.consumers[1] = new_consumer(endpoint, group_instance_id="two")
+    reading.until(lambda: reading.is_shared([2, 2]))
+    assert sorted(p.partition for p in reading.consumers[1].assignment()) == owned
+    reading.close()
+
+
+def test_who_speaks_the_other_protocol_is_told_so(endpoint: Endpoint) -> None:
+    reading = Reading(consumer(endpoint))
+    reading.until(lambda: reading.is_shared([4]))
+    other, told = new_consumer(endpoint), []
+    ends = time.monotonic() + 20
+    while not told:
+        assert time.monotonic() < ends
+        try:
+            message = other.poll(0.1)
+        except KafkaException as error:
+            told.append(error)
+        else:
+            told += [message.error()] if message is not None and message.error() else []
+    assert "group" in str(told[0]).lower()
+    other.close()
+    reading.close()

@@ -483,3 +483,75 @@ def test_a_client_gets_the_epoch_of_what_python_read(wire: Wire, sparklog_log: L
     assert fetch(wire)["t"][0] == (4, 0, "")
     (at,) = sparklog_log.home.groups.positions("g").values()
     assert isinstance(at, Committed)
+
+
+# --- the consumer protocol ------------------------------------------------------------------------
+
+
+def beat(wire: Wire, version: int = 1, **given: Any) -> Any:
+    """Join by the consumer protocol, unless told otherwise."""
+    body = {
+        "group_id": "c", "member_id": "m", "member_epoch": 0, "instance_id": None,
+        "rack_id": None, "rebalance_timeout": 10_000, "subscribed_topic_names": ["t"],
+        "server_assignor": None, "topic_partitions": [],
+    } | given  # fmt: skip
+    return wire.ask(Api.CONSUMER_GROUP_HEARTBEAT, version, **body)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_member_of_the_consumer_protocol_in_every_version(
+    wire: Wire, sparklog_log: Log, version: int
+) -> None:
+    joined = beat(wire, version)
+    assert (joined["error_code"], joined["member_epoch"]) == (NONE, 1)
+    assert joined["heartbeat_interval"] == 5000
+    (assigned,) = joined["assignment"]["topic_partitions"]
+    topic_id = uuid_of(sparklog_log.topic("t").id)
+    assert (assigned["topic_id"], list(assigned["partitions"])) == (topic_id, [0, 1, 2])
+    (group,) = wire.ask(Api.CONSUMER_GROUP_DESCRIBE, version, group_ids=["c"])["groups"]
+    assert (group["group_state"], group["assignor_name"]) == ("Stable", "uniform")
+    (member,) = group["members"]
+    (own,) = member["assignment"]["topic_partitions"]
+    assert (own["topic_name"], list(own["partitions"])) == ("t", [0, 1, 2])
+    (listed,) = wire.ask(Api.LIST_GROUPS, 5, types_filter=["consumer"])["groups"]
+    assert (listed["group_id"], listed["group_state"], listed["group_type"]) == (
+        "c", "Stable", "Consumer",
+    )  # fmt: skip
+    of_member = {"group_id": "c", "member_id": "m", "generation_id_or_member_epoch": 1}
+    assert commit(wire, **of_member) == [NONE]
+    stale = of_member | {"generation_id_or_member_epoch": 2}
+    assert commit(wire, **stale) == [ErrorCode.stale_member_epoch]
+    asked = {"group_id": "c", "member_id": "m", "topics": None}
+    codes = [
+        wire.ask(Api.OFFSET_FETCH, 9, groups=[asked | {"member_epoch": epoch}])["groups"][0]
+        for epoch in (1, 2)
+    ]
+    assert [g["error_code"] for g in codes] == [NONE, ErrorCode.stale_member_epoch]
+    left = beat(wire, version, member_epoch=-1, rebalance_timeout=-1,
+                subscribed_topic_names=None, topic_partitions=None)  # fmt: skip
+    assert (left["error_code"], left["member_epoch"]) == (NONE, -1)
+    (deleted,) = wire.ask(Api.DELETE_GROUPS, 2, groups_names=["c"])["results"]
+    assert deleted["error_code"] == NONE
+
+
+def test_the_protocols_keep_apart(wire: Wire, sparklog_log: Log) -> None:
+    beat(wire)
+    sync(wire, join(wire))
+    wrong = ErrorCode.inconsistent_group_protocol
+    assert join(wire, group_id="c")["error_code"] == wrong
+    refused = beat(wire, group_id="g")
+    assert refused["error_code"] == ErrorCode.group_id_not_found
+    assert refused["error_message"] == "Group g is not a consumer group."
+    (described,) = wire.ask(Api.DESCRIBE_GROUPS, 6, groups=["c"])["groups"]
+    assert described["error_code"] == ErrorCode.group_id_not_found
+    (described,) = wire.ask(Api.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["g"])["groups"]
+    assert described["error_code"] == ErrorCode.group_id_not_found
+    (deleted,) = wire.ask(Api.DELETE_GROUPS, 2, groups_names=["c"])["results"]
+    assert deleted["error_code"] == ErrorCode.non_empty_group
+    query = Reader("q", "query", "h", "app", batch=1, run="r")
+    groups = sparklog_log.home.groups
+    groups.commit_query(query, {TopicPartition("t", 0): 4}, now_ms=10**12, planner="p")
+    assert beat(wire, group_id="q")["error_code"] == ErrorCode.group_authorization_failed
+    assert beat(wire, group_id="")["error_code"] == ErrorCode.invalid_group_id
+    unknown = beat(wire, member_id="x", member_epoch=5)
+    assert unknown["error_code"] == ErrorCode.unknown_member_id

@@ -1,0 +1,113 @@
+"""Who reads which partitions: the server-side assignors of the consumer protocol. Pure.
+
+`uniform` gives every member as many partitions as the others, and leaves with each what it has.
+`range` gives the members of a topic, in their order, one run of its partitions each, so that topics
+with as many partitions are assigned alike; it moves what that takes.
+Source: UniformAssignor, RangeAssignor (Kafka 4.1), whose promises these keep, not each choice.
+"""
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Final
+from uuid import UUID
+
+Partitions = frozenset[tuple[UUID, int]]
+"""(topic id, partition)"""
+Subscriptions = Mapping[str, frozenset[UUID]]
+"""{member: the topics that it reads}, in the order in which members count."""
+Counts = Mapping[UUID, int]
+"""{topic id: how many partitions it has}"""
+Current = Mapping[str, Partitions]
+Assignor = Callable[[Subscriptions, Counts, Current], dict[str, Partitions]]
+
+
+def uniform(
+    subscriptions: Subscriptions, counts: Counts, current: Current
+) -> dict[str, Partitions]:
+    """Assign as evenly as subscriptions allow, moving as little as that takes.
+
+    Cost: that of sorting the partitions where all read the same topics.
+    """
+    owned: dict[str, set[tuple[UUID, int]]] = {member: set() for member in subscriptions}
+    read = sorted(set().union(*subscriptions.values()) & counts.keys())
+    everything = [(topic, n) for topic in read for n in range(counts[topic])]
+    there = set(everything)
+    for member, topics in subscriptions.items():
+        kept = {p for p in current.get(member, ()) if p[0] in topics and p in there}
+        owned[member] = kept
+        there -= kept
+    free = [partition for partition in everything if partition in there]
+    if len(set(subscriptions.values())) == 1:
+        _fill(owned, free, total=len(everything))
+        return {member: frozenset(partitions) for member, partitions in owned.items()}
+    readers: dict[UUID, list[str]] = {}
+    for member, topics in subscriptions.items():
+        for topic in topics:
+            readers.setdefault(topic, []).append(member)
+    for partition in sorted(free, key=lambda p: (len(readers.get(p[0], ())), p)):
+        able = readers.get(partition[0])
+        if able:
+            owned[min(able, key=lambda member: len(owned[member]))].add(partition)
+    _even_out(owned, subscriptions)
+    return {member: frozenset(partitions) for member, partitions in owned.items()}
+
+
+def _fill(
+    owned: dict[str, set[tuple[UUID, int]]], free: list[tuple[UUID, int]], *, total: int
+) -> None:
+    """Give all members the same number of partitions, but for one: who has more keeps one more."""
+    size, extra = divmod(total, len(owned))
+    for member in sorted(owned, key=lambda m: -len(owned[m])):
+        wanted = size + (extra > 0)
+        extra -= extra > 0
+        surplus = sorted(owned[member])[wanted:]
+        owned[member] -= set(surplus)
+        free += surplus
+    left, extra = iter(free), total % len(owned) - sum(len(p) > size for p in owned.values())
+    for partitions in owned.values():
+        wanted = size
+        if len(partitions) <= size and extra > 0:
+            wanted, extra = size + 1, extra - 1
+        partitions.update(islice(left, max(wanted - len(partitions), 0)))
+
+
+def _even_out(owned: dict[str, set[tuple[UUID, int]]], subscriptions: Subscriptions) -> None:
+    """Move partitions from who has two more than another one that reads them, until nobody has."""
+    while True:
+        by_size = sorted(owned, key=lambda member: len(owned[member]))
+        for rich in reversed(by_size):
+            found = next(
+                (
+                    (poor, partition)
+                    for poor in by_size
+                    if len(owned[rich]) - len(owned[poor]) > 1
+                    for partition in owned[rich]
+                    if partition[0] in subscriptions[poor]
+                ),
+                None,
+            )
+            if found is not None:
+                owned[rich].remove(found[1])
+                owned[found[0]].add(found[1])
+                break
+        else:
+            return
+
+
+def by_range(
+    subscriptions: Subscriptions, counts: Counts, current: Current
+) -> dict[str, Partitions]:
+    """Assign each topic's partitions in runs, to the members that read it, by their names."""
+    owned: dict[str, set[tuple[UUID, int]]] = {member: set() for member in subscriptions}
+    for topic, count in counts.items():
+        readers = sorted(member for member, topics in subscriptions.items() if topic in topics)
+        at = 0
+        for place, member in enumerate(readers):
+            size = count // len(readers) + (place < count % len(readers))
+            owned[member] |= {(topic, number) for number in range(at, at + size)}
+            at += size
+    return {member: frozenset(partitions) for member, partitions in owned.items()}
+
+
+ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": uniform, "range": by_range}
+"""By the names that members ask for; the first one is what they get else."""

@@ -1,0 +1,483 @@
+"""The consumer protocol (KIP-848): heartbeats say what members read, and are told what is theirs.
+
+The coordinator assigns. A group's epoch rises with its subscriptions and topics; a new target is
+assigned at it, and each member is led there: it first gives up what is others', then gets what they
+have given up. A pure state machine, as `classic_groups`.
+Source: GroupMetadataManager.consumerGroupHeartbeat, CurrentAssignmentBuilder (Kafka 4.1).
+"""
+
+import base64
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.errors import SparklogError
+from sparklog.kafka.groups.assignors import ASSIGNORS, Partitions
+from sparklog.kafka.groups.classic_group import Budget
+from sparklog.kafka.groups.timers import Timers
+from sparklog.kafka.messages import ErrorCode
+
+Topics = Mapping[str, tuple[UUID, int]]
+"""{name: (topic id, partitions)} of the log: the same object as long as they are the same."""
+JOINING, LEAVING, LEAVING_FOR_NOW = 0, -1, -2
+NOTHING: Final[Partitions] = frozenset()
+_MEMBER_BYTES: Final = 1024
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+class ConsumerGroupError(SparklogError):
+    """A member is refused, with Kafka's error code."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class MemberState(StrEnum):
+    """How far a member is on its way to the target."""
+
+    STABLE = "stable"
+    UNREVOKED = "unrevoked partitions"
+    UNRELEASED = "unreleased partitions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """A ConsumerGroupHeartbeat. None: as it was said before."""
+
+    group: str
+    member_id: str
+    epoch: int
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topics: frozenset[str] | None = None
+    regex: str | None = None
+    assignor: str | None = None
+    owned: Partitions | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """The answer to a heartbeat. `assigned` None: as it was told before."""
+
+    member_id: str
+    epoch: int
+    assigned: Partitions | None = None
+
+
+@dataclass(slots=True)
+class ConsumerMember:
+    """A member: what it reads, and what it has of it."""
+
+    member_id: str
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = 45_000
+    topics: frozenset[str] = frozenset()
+    regex: str = ""
+    assignor: str | None = None
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = NOTHING
+    revoking: Partitions = NOTHING
+
+    @property
+    def weight(self) -> int:
+        """The bytes that it takes."""
+        return _MEMBER_BYTES + len(self.regex) + sum(map(len, self.topics))
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """A group. `target`: {member id: what is to be its}, of `assignment_epoch`."""
+
+    group: str
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    target: dict[str, Partitions] = field(default_factory=dict)
+    read: dict[str, tuple[UUID, int]] = field(default_factory=dict)
+    """The topics that it reads, as they were when it was assigned."""
+    seen: Topics | None = None
+    matches: dict[str, frozenset[str]] = field(default_factory=dict)
+    """{regular expression: the topics that it stands for}"""
+
+    @property
+    def state(self) -> str:
+        """What operators are told."""
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        at = self.assignment_epoch
+        settled = all(
+            m.state is MemberState.STABLE and m.epoch == at for m in self.members.values()
+        )
+        return "Stable" if settled else "Reconciling"
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """Return the topics that a member reads, by name or by its regular expression."""
+        return member.topics | self.matches.get(member.regex, frozenset())
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Tell whether a member reads a topic."""
+        return any(topic in self.topics_of(member) for member in self.members.values())
+
+    def owned(self) -> set[tuple[UUID, int]]:
+        """Return what members have, or haven't given up yet."""
+        return {p for m in self.members.values() for p in m.assigned | m.revoking}
+
+
+class ConsumerGroups:
+    """All groups of the consumer protocol. One thread."""
+
+    def __init__(
+        self,
+        timers: Timers,
+        budget: Budget,
+        *,
+        session_timeout_ms: int = 45_000,
+        max_size: int = 2**31 - 1,
+        emptied: Callable[[ConsumerGroup, frozenset[str]], None] = lambda _, __: None,
+    ) -> None:
+        self._timers, self._budget = timers, budget
+        self._session_timeout_ms, self._max_size = session_timeout_ms, max_size
+        self._emptied = emptied
+        self.groups: dict[str, ConsumerGroup] = {}
+
+    def heartbeat(self, beat: Beat, topics: Topics) -> Told:
+        """Take in what a member says; returns what it is to know. Raises: ConsumerGroupError."""
+        check(beat)
+        if beat.epoch < JOINING:
+            return self._leave(beat)
+        is_joining = beat.epoch == JOINING
+        group = self.groups.get(beat.group)
+        if group is None:
+            if not is_joining:
+                raise _unknown(beat)
+            group = ConsumerGroup(beat.group)
+        if beat.regex and beat.regex not in group.matches:
+            group.matches[beat.regex] = matching(beat.regex, topics)
+        member = self._member(group, beat)
+        self.groups[beat.group] = group
+        before = member.assigned
+        has_changed = self._take_in(member, beat)
+        if has_changed or topics is not group.seen or group.epoch == 0:
+            self._look_at(group, topics, bump=has_changed or group.epoch == 0)
+        if group.epoch > group.assignment_epoch:
+            self._assign(group)
+        self._reconcile(group, member, beat.owned)
+        self._keep(group, member)
+        said_all = beat.rebalance_timeout_ms != -1 and beat.owned is not None and (
+            beat.topics is not None or beat.regex is not None
+        )  # fmt: skip
+        is_told = is_joining or said_all or member.assigned != before
+        assigned = member.assigned if is_told else None
+        return Told(member_id=member.member_id, epoch=member.epoch, assigned=assigned)
+
+    # --- members -----------------------------------------------------------------------------
+
+    def _member(self, group: ConsumerGroup, beat: Beat) -> ConsumerMember:
+        """Return the member that beats; made where it joins."""
+        known = group.members.get(beat.member_id)
+        if beat.instance_id is not None:
+            static_id = group.static_members.get(beat.instance_id)
+            if static_id is not None:
+                return self._static_member(group, group.members[static_id], beat)
+            known = None
+        if known is not None:
+            _check_epoch(known, beat)
+            if self._budget.has(_weight(beat) - known.weight):
+                return known
+        elif beat.epoch != JOINING:
+            raise _unknown(beat)
+        if len(group.members) >= self._max_size or not self._budget.has(_weight(beat)):
+            raise ConsumerGroupError(
+                ErrorCode.group_max_size_reached,
+                f"The consumer group has reached its maximum capacity of {self._max_size} members, "
+                "or members of all groups that of group.members.max.bytes.",
+            )
+        member = ConsumerMember(beat.member_id or new_member_id(), beat.instance_id)
+        group.members[member.member_id] = member
+        self._budget.used += member.weight
+        if beat.instance_id is not None:
+            group.static_members[beat.instance_id] = member.member_id
+        return member
+
+    def _static_member(
+        self, group: ConsumerGroup, known: ConsumerMember, beat: Beat
+    ) -> ConsumerMember:
+        assert beat.instance_id is not None
+        if beat.epoch != JOINING:
+            if known.member_id != beat.member_id:
+                raise _fenced(beat)
+            _check_epoch(known, beat)
+            return known
+        if known.epoch != LEAVING_FOR_NOW and known.member_id != beat.member_id:
+            raise ConsumerGroupError(
+                ErrorCode.unreleased_instance_id,
+                f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join "
+                f"the group because the instance id is owned by {known.member_id} member.",
+            )
+        old_id, known.member_id = known.member_id, beat.member_id or new_member_id()
+        known.epoch = known.previous_epoch = 0
+        del group.members[old_id]
+        group.members[known.member_id] = known
+        group.static_members[beat.instance_id] = known.member_id
+        group.target[known.member_id] = group.target.pop(old_id, NOTHING)
+        self._cancel(group, old_id)
+        return known
+
+    def _take_in(self, member: ConsumerMember, beat: Beat) -> bool:
+        """Keep what a member says of itself; tells whether it reads other topics now."""
+        read = member.topics, member.regex
+        self._budget.used -= member.weight
+        member.client_id, member.client_host = beat.client_id, beat.client_host
+        if beat.rebalance_timeout_ms != -1:
+            member.rebalance_timeout_ms = beat.rebalance_timeout_ms
+        if beat.topics is not None:
+            member.topics = beat.topics
+        if beat.regex is not None:
+            member.regex = beat.regex
+        if beat.assignor is not None:
+            member.assignor = beat.assignor
+        self._budget.used += member.weight
+        return read != (member.topics, member.regex)
+
+    def _leave(self, beat: Beat) -> Told:
+        group = self.groups.get(beat.group)
+        member = None if group is None else group.members.get(beat.member_id)
+        if group is not None and beat.instance_id is not None:
+            static_id = group.static_members.get(beat.instance_id)
+            if static_id is not None and static_id != beat.member_id:
+                raise _fenced(beat)
+        if group is None or member is None:
+            raise _unknown(beat)
+        if beat.epoch == LEAVING_FOR_NOW:
+            member.epoch, member.revoking = LEAVING_FOR_NOW, NOTHING
+        else:
+            self._remove(group, member)
+        return Told(member_id=beat.member_id, epoch=beat.epoch)
+
+    def _remove(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        topics = group.topics_of(member)
+        self._cancel(group, member.member_id)
+        group.members.pop(member.member_id, None)
+        group.target.pop(member.member_id, None)
+        if member.instance_id is not None:
+            group.static_members.pop(member.instance_id, None)
+        self._budget.used -= member.weight
+        group.epoch += 1
+        group.seen = None
+        if not group.members:
+            del self.groups[group.group]
+            self._emptied(group, topics)
+
+    # --- the target --------------------------------------------------------------------------
+
+    def _look_at(self, group: ConsumerGroup, topics: Topics, *, bump: bool) -> None:
+        """Take in what topics there are; the epoch rises where that changes what is read."""
+        if topics is not group.seen:
+            used = {member.regex for member in group.members.values() if member.regex}
+            group.matches = {regex: matching(regex, topics) for regex in used}
+            group.seen = topics
+        names = {n for member in group.members.values() for n in group.topics_of(member)}
+        read = {name: topics[name] for name in sorted(names) if name in topics}
+        if bump or read != group.read:
+            group.read = read
+            group.epoch += 1
+
+    def _assign(self, group: ConsumerGroup) -> None:
+        """Assign anew, at the group's epoch, by the assignor that most members ask for."""
+        wanted = Counter(m.assignor for m in group.members.values() if m.assignor is not None)
+        group.assignor = wanted.most_common(1)[0][0] if wanted else next(iter(ASSIGNORS))
+        subscriptions = {
+            member.member_id: frozenset(
+                group.read[name][0] for name in group.topics_of(member) if name in group.read
+            )
+            for member in sorted(
+                group.members.values(), key=lambda m: (m.instance_id or "", m.member_id)
+            )
+        }
+        counts = dict(group.read.values())
+        group.target = ASSIGNORS[group.assignor](subscriptions, counts, group.target)
+        group.assignment_epoch = group.epoch
+        _LOGGER.info("group %s: target of epoch %d for %d members", group.group, group.epoch,
+                     len(group.members))  # fmt: skip
+
+    def _reconcile(
+        self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
+    ) -> None:
+        """Lead a member towards the target. Source: CurrentAssignmentBuilder."""
+        epoch = member.epoch
+        if member.state is MemberState.STABLE and epoch == group.assignment_epoch:
+            return
+        if member.state is MemberState.UNREVOKED:
+            if owned is None or owned & member.revoking:
+                return
+            epoch += 1
+        target = group.target.get(member.member_id, NOTHING)
+        kept = member.assigned & target
+        revoking = member.assigned - target
+        missing = target - kept
+        available = missing - group.owned() if missing else NOTHING
+        if revoking and (owned is None or owned & revoking):
+            member.state, member.revoking, new_epoch = MemberState.UNREVOKED, revoking, epoch
+            member.assigned = kept
+        else:
+            all_there = available == missing
+            member.state = MemberState.STABLE if all_there else MemberState.UNRELEASED
+            member.revoking, new_epoch = NOTHING, group.assignment_epoch
+            member.assigned = kept | available
+        if new_epoch != member.epoch:
+            member.previous_epoch, member.epoch = member.epoch, new_epoch
+
+    # --- sessions ----------------------------------------------------------------------------
+
+    def _keep(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        member_id, epoch = member.member_id, member.epoch
+
+        def silent() -> None:
+            _LOGGER.info("group %s: %s is silent, and removed", group.group, member_id)
+            self._remove(group, group.members[member_id])
+
+        def stuck() -> None:
+            if group.members[member_id].epoch == epoch:
+                _LOGGER.info("group %s: %s gave up nothing in time", group.group, member_id)
+                self._remove(group, group.members[member_id])
+
+        self._timers.schedule(("session", group.group, member_id), self._session_timeout_ms, silent)
+        key = ("revocation", group.group, member_id)
+        if member.state is not MemberState.UNREVOKED:
+            self._timers.cancel(key)
+        elif not self._timers.is_scheduled(key):
+            self._timers.schedule(key, member.rebalance_timeout_ms, stuck)
+
+    def _cancel(self, group: ConsumerGroup, member_id: str) -> None:
+        self._timers.cancel(("session", group.group, member_id))
+        self._timers.cancel(("revocation", group.group, member_id))
+
+    # --- others ------------------------------------------------------------------------------
+
+    def check_commit(
+        self, group: ConsumerGroup, member_id: str, epoch: int, version: int
+    ) -> ErrorCode:
+        """Return NONE if a member of this epoch commits, or asks for what was committed."""
+        member = group.members.get(member_id)
+        if member is None:
+            return ErrorCode.unknown_member_id
+        if epoch == member.epoch:
+            return ErrorCode.none
+        return ErrorCode.stale_member_epoch if version >= 9 else ErrorCode.unsupported_version
+
+    def resign(self) -> None:
+        """Forget everything: another endpoint coordinates."""
+        for group in self.groups.values():
+            self._budget.used -= sum(member.weight for member in group.members.values())
+        self.groups.clear()
+
+
+def matching(regex: str, topics: Topics) -> frozenset[str]:
+    """Return the topics that a regular expression stands for as a whole, by RE2: in linear time.
+
+    Raises: ConsumerGroupError.
+    """
+    names = list(topics)
+    try:
+        pc.match_substring_regex(pa.array([""]), regex)  # it is whole by itself
+        found = pc.match_substring_regex(pa.array(names, pa.string()), rf"\A(?:{regex})\z")
+    except pa.ArrowInvalid as error:
+        raise ConsumerGroupError(
+            ErrorCode.invalid_regular_expression,
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
+        ) from None
+    return frozenset(name for name, is_in in zip(names, found.to_pylist(), strict=True) if is_in)
+
+
+def check(beat: Beat) -> None:
+    """Raise ConsumerGroupError for what no member may say.
+
+    Source: throwIfConsumerGroupHeartbeatRequestIsInvalid.
+    """
+    wrong = ""
+    if beat.epoch < LEAVING_FOR_NOW:
+        wrong = f"MemberEpoch is {beat.epoch}, but must be greater than or equal to -2."
+    elif beat.instance_id == "":
+        wrong = "InstanceId can't be empty."
+    elif beat.epoch != JOINING and not beat.member_id:
+        wrong = "MemberId can't be empty."
+    elif beat.epoch == LEAVING_FOR_NOW and beat.instance_id is None:
+        wrong = "InstanceId can't be null."
+    elif beat.epoch == JOINING:
+        if beat.rebalance_timeout_ms == -1:
+            wrong = "RebalanceTimeoutMs must be provided in first request."
+        elif beat.owned is None or beat.owned:
+            wrong = "TopicPartitions must be empty when (re-)joining."
+        elif beat.topics is None and beat.regex is None:
+            wrong = (
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
+                "(re-)joining."
+            )
+    if wrong:
+        raise ConsumerGroupError(ErrorCode.invalid_request, wrong)
+    if beat.assignor is not None and beat.assignor not in ASSIGNORS:
+        raise ConsumerGroupError(
+            ErrorCode.unsupported_assignor,
+            f"ServerAssignor {beat.assignor} is not supported. Supported assignors: "
+            f"{', '.join(ASSIGNORS)}.",
+        )
+
+
+def new_member_id() -> str:
+    """Return an id as Kafka's Uuid writes it."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _check_epoch(member: ConsumerMember, beat: Beat) -> None:
+    """Raise FENCED_MEMBER_EPOCH unless a member's epoch is its own.
+
+    The previous one is good where the answer that raised it was lost.
+    """
+    if beat.epoch in (member.epoch, JOINING):
+        return
+    is_subset = beat.owned is not None and beat.owned <= member.assigned
+    if beat.epoch < member.epoch and beat.epoch == member.previous_epoch and is_subset:
+        return
+    raise ConsumerGroupError(
+        ErrorCode.fenced_member_epoch,
+        f"The consumer group member has another member epoch ({beat.epoch}) than the one known by "
+        f"the group coordinator ({member.epoch}). The member must abandon all its partitions and "
+        "rejoin.",
+    )
+
+
+def _weight(beat: Beat) -> int:
+    return _MEMBER_BYTES + len(beat.regex or "") + sum(map(len, beat.topics or ()))
+
+
+def _unknown(beat: Beat) -> ConsumerGroupError:
+    return ConsumerGroupError(
+        ErrorCode.unknown_member_id, f"Member {beat.member_id} is not a member of {beat.group}."
+    )
+
+
+def _fenced(beat: Beat) -> ConsumerGroupError:
+    return ConsumerGroupError(
+        ErrorCode.fenced_instance_id,
+        f"Static member {beat.member_id} with instance id {beat.instance_id} was fenced by "
+        "another member.",
+    )
