@@ -246,3 +246,30 @@ def test_the_server_signs_only_what_it_was_shown(users):
         server.step(client.get_client_final().encode(), now_ms=0)
     with pytest.raises(ScramException):
         client.set_server_final("v=AAAA")
+
+
+@pytest.mark.parametrize("mechanism", SCRAM)
+def test_the_nonce_of_an_old_librdkafka_is_taken_and_no_other(users, mechanism):
+    """Its client's part twice (librdkafka#4895); a wrong password or another nonce stays wrong."""
+
+    class Old(ScramClient):
+        def get_client_final(self):
+            nonce = type(self.nonce)
+            self.nonce = nonce(self.begin + str(self.nonce))
+            return super().get_client_final()
+
+    for begin, password in ((None, "alice-secret"), (None, "wrong"), ("x", "alice-secret")):
+        client = Old([mechanism.value], "alice", password)
+        client.begin = str(client.c_nonce) if begin is None else begin
+        server = _server(users, mechanism)
+        client.set_server_first(
+            server.step(client.get_client_first().encode(), now_ms=0).token.decode()
+        )
+        final = client.get_client_final().encode()
+        if (begin, password) == (None, "alice-secret"):
+            client.set_server_final(server.step(final, now_ms=0).token.decode())
+            assert server.user == "alice"
+        else:
+            with pytest.raises(Refused):
+                server.step(final, now_ms=0)
+            assert server.user is None
