@@ -40,7 +40,8 @@ SPREAD = (
 )  # fmt: skip
 _MEMORY = "/dev/shm"
 _MEMORY_MIN_BYTES = 4 << 30  # some hundred MB are used; a container often has 64 MB there
-ONE_SESSION = "tests/spark/"  # a Spark session and its warm JVM for all that isn't spread
+# A Spark session and its warm JVM for all that isn't spread; a broker, an endpoint and a JVM.
+ONE_SESSION = "tests/spark/", "tests/kafka/clients/"
 
 
 def pytest_configure() -> None:
@@ -107,7 +108,7 @@ def group(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if file in SPREAD:
         return nodeid
-    return ONE_SESSION if nodeid.startswith(ONE_SESSION) else file
+    return next((folder for folder in ONE_SESSION if nodeid.startswith(folder)), file)
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
 import tomllib
 from pathlib import Path
 
-import numpy  # noqa: F401 - once a process, and a run of pytester forgets what it loaded
+# Once a process, and a run of pytester forgets what it loaded.
+import aiokafka  # noqa: F401
+import numpy  # noqa: F401
 import pytest
 
 from tests.paths import ROOT
@@ -108,6 +111,123 @@ def test_the_clock(run) -> None:
     ).assert_outcomes(passed=1)
 
 
+def test_kafka_clients(run) -> None:
+    """One writes, one reads; a topic that nobody made is there when it is asked for."""
+    run(
+        """
+        import time
+        from confluent_kafka import Consumer, Producer
+
+        @pytest.mark.sparklog(topics={"flights": 2}, kafka={"num.partitions": 3})
+        def test_it(sparklog_kafka, sparklog_log):
+            assert sparklog_kafka == f"127.0.0.1:{sparklog_kafka.endpoint.port}"
+            assert sparklog_kafka.log is sparklog_log
+            producer = Producer({"bootstrap.servers": sparklog_kafka})
+            producer.produce("flights", b"on time", b"UA4", partition=1)
+            producer.produce("alerts", b"late")
+            assert producer.flush(10) == 0
+            assert sparklog_log.read("flights").read_all()["value"].to_pylist() == [b"on time"]
+            assert len(sparklog_log.offsets("alerts")) == 3
+            sparklog_log.append("flights", pa.table({"value": ["late"]}), partition=0)
+            consumer = Consumer({
+                "bootstrap.servers": sparklog_kafka, "group.id": "g",
+                "auto.offset.reset": "earliest",
+            })
+            consumer.subscribe(["flights"])
+            values = sorted(consumer.poll(10).value() for _ in range(2))
+            consumer.close()
+            assert values == [b"late", b"on time"]
+            assert {row["group"] for row in sparklog_log.readers().to_pylist()} == {"g"}
+
+        @pytest.mark.sparklog(kafka={"auto.create.topics.enable": False})
+        def test_like_a_careful_broker(sparklog_kafka):
+            admin = Consumer({"bootstrap.servers": sparklog_kafka, "group.id": "g"})
+            assert admin.list_topics("none", timeout=10).topics["none"].error is not None
+            admin.close()
+        """
+    ).assert_outcomes(passed=2)
+
+
+def test_kafka_ends_without_waiting(run) -> None:
+    """A consumer that waits in a fetch, and one that is never closed, hold nobody up."""
+    run(
+        """
+        import time
+        from confluent_kafka import Consumer, TopicPartition
+        ENDED = []
+
+        @pytest.mark.sparklog(topics=["t"])
+        def test_it(sparklog_kafka, request):
+            consumer = Consumer({
+                "bootstrap.servers": sparklog_kafka, "group.id": "g",
+                "fetch.wait.max.ms": 60_000, "socket.timeout.ms": 70_000, "log_level": 0,
+            })
+            consumer.assign([TopicPartition("t", 0, 0)])
+            assert consumer.poll(0.3) is None
+            ENDED.extend([consumer, time.monotonic()])
+
+        def test_it_took_no_time():
+            consumer, since = ENDED
+            assert time.monotonic() - since < 2
+            consumer.close()
+        """
+    ).assert_outcomes(passed=2)
+
+
+def test_kafka_is_ready_in_no_time(run) -> None:
+    """The processor's time, for others work here too; the first one imports what it needs."""
+    run(
+        """
+        import time
+
+        TAKEN = []
+
+        @pytest.fixture
+        def before(sparklog_log):
+            TAKEN.append(time.process_time())
+
+        @pytest.mark.parametrize("n", range(5))
+        def test_it(n, before, sparklog_kafka):
+            TAKEN[-1] = time.process_time() - TAKEN[-1]
+
+        def test_that():
+            assert sorted(TAKEN[1:])[1] < 0.05, TAKEN
+        """
+    ).assert_outcomes(passed=6)
+
+
+def test_kafka_under_asyncio(run) -> None:
+    """A client in the test's own loop, which is not the endpoint's."""
+    run(
+        """
+        import asyncio
+        from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+        @pytest.mark.sparklog(topics="t")
+        def test_it(sparklog_kafka):
+            async def both():
+                async with AIOKafkaProducer(bootstrap_servers=sparklog_kafka) as producer:
+                    await producer.send_and_wait("t", b"one")
+                consumer = AIOKafkaConsumer(
+                    "t", bootstrap_servers=sparklog_kafka, auto_offset_reset="earliest"
+                )
+                async with consumer:
+                    return (await asyncio.wait_for(consumer.getone(), 10)).value
+
+            assert asyncio.run(both()) == b"one"
+        """
+    ).assert_outcomes(passed=1)
+
+
+def test_the_example_without_kafka(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    for file in (ROOT / "examples" / "tests_without_kafka").glob("*.py"):
+        shutil.copy(file, pytester.path)
+    pytester.runpytest_inprocess(*PLUGIN, "-W", "error").assert_outcomes(passed=3)
+
+
 @pytest.mark.parametrize("marker", ["'t'", "topic='t'"])
 def test_a_wrong_marker_is_told(run, marker: str) -> None:
     result = run(
@@ -118,7 +238,7 @@ def test_a_wrong_marker_is_told(run, marker: str) -> None:
         """
     )
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*want pytest.mark.sparklog(topics=..., options=...)*"])
+    result.stdout.fnmatch_lines(["*want pytest.mark.sparklog(topics=..., options=..., kafka=...)*"])
 
 
 @pytest.mark.parametrize("topics", ["3", "{'t': 'three'}", "{'t': None}", "[1]"])
