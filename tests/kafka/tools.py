@@ -24,6 +24,7 @@ CLASSES: Final = {
     "leader-election": f"{_TOOLS}.LeaderElectionCommand",
     "log-dirs": f"{_TOOLS}.LogDirsCommand",
     "metadata-quorum": f"{_TOOLS}.MetadataQuorumCommand",
+    "producer-performance": f"{_TOOLS}.ProducerPerformance",
     "reassign-partitions": f"{_TOOLS}.reassign.ReassignPartitionsCommand",
     "share-groups": f"{_TOOLS}.consumer.group.ShareGroupCommand",
     "streams-groups": f"{_TOOLS}.streams.StreamsGroupCommand",
@@ -66,7 +67,10 @@ class Tools:
         """Run bin/kafka-TOOL.sh with `--bootstrap-server` and `arguments`."""
         words = list(arguments)
         at = 1 if tool == "cluster" else 0  # behind its subcommand
-        words[at:at] = ["--bootstrap-server", bootstrap]
+        if tool != "producer-performance":
+            words[at:at] = ["--bootstrap-server", bootstrap]
+        else:
+            words += ["--producer-props", f"bootstrap.servers={bootstrap}"]
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps([CLASSES[tool], *words]) + "\n")
         self._process.stdin.flush()

@@ -1,0 +1,197 @@
+"""Real producers: what they sent is in the log, record by record, in their order, once."""
+
+import asyncio
+import json
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import KafkaError, KafkaException
+
+import sparklog
+from sparklog import Log
+from sparklog.kafka import Endpoint
+from tests import jars
+from tests.kafka.tools import Tools
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+@pytest.fixture(params=["directory", "memory"])
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
+    where = str(tmp_path / "log")
+    if request.param == "memory":
+        where = f"memory://{uuid.uuid4().hex}/log"
+    with sparklog.open(where, "rw") as found:
+        found.create_topic("t", 3)
+        yield found
+
+
+@pytest.fixture
+def endpoint(log: Log) -> Iterator[Endpoint]:
+    with Endpoint(log) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[Tools]:
+    try:
+        made = Tools()
+    except jars.Unavailable as reason:
+        pytest.skip(f"tools: {reason}")
+    yield made
+    made.close()
+
+
+def records(log: Log, partition: int) -> list[dict[str, Any]]:
+    return [row for rows in log.read("t", partitions=[partition]) for row in rows.to_pylist()]
+
+
+def held(log: Log) -> dict[tuple[int, int], str]:
+    """{(partition, offset): value} of all that is in the log."""
+    rows = {partition: records(log, partition) for partition in range(3)}
+    return {(p, row["offset"]): row["value"].decode() for p, some in rows.items() for row in some}
+
+
+def librdkafka(endpoint: Endpoint, **config: Any) -> confluent_kafka.Producer:
+    keys = {name.replace("_", "."): value for name, value in config.items()}
+    base = {"bootstrap.servers": endpoint.bootstrap_servers, "log_level": 0}
+    return confluent_kafka.Producer({**base, **keys})
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_librdkafka(endpoint: Endpoint, log: Log, codec: str, idempotent: bool) -> None:
+    producer = librdkafka(
+        endpoint, enable_idempotence=idempotent, compression_type=codec, batch_num_messages=100,
+        linger_ms=1,
+    )  # fmt: skip
+    told: dict[tuple[int, int], int] = {}
+
+    def delivered(error: KafkaError | None, message: Any) -> None:
+        assert error is None, error
+        told[message.partition(), message.offset()] = int(message.value())
+
+    now = int(time.time() * 1000)
+    for n in range(3000):
+        producer.produce(
+            "t", str(n), f"k{n}", partition=n % 3, timestamp=now + n, headers={"h": str(n)},
+            on_delivery=delivered,
+        )  # fmt: skip
+        producer.poll(0)
+    assert producer.flush(30) == 0
+    assert len(told) == 3000
+    for partition in range(3):
+        rows = records(log, partition)
+        assert [int(row["value"]) for row in rows] == [*range(partition, 3000, 3)]
+        assert [told[partition, row["offset"]] for row in rows] == [int(r["value"]) for r in rows]
+        assert [row["key"].decode() for row in rows] == [f"k{int(row['value'])}" for row in rows]
+        assert rows[-1]["timestamp"].timestamp() * 1000 == now + int(rows[-1]["value"])
+        assert rows[5]["headers"] == [{"key": "h", "value": rows[5]["value"]}]
+
+
+def test_librdkafka_goes_on_after_its_answers_were_lost(
+    endpoint: Endpoint, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections break after a commit, before its answer: all is sent again, nothing twice."""
+    from sparklog.kafka import producing
+
+    response, calls = producing._response, [0]
+
+    def broken(request: Any, topics: Any, outcomes: Any) -> Any:
+        calls[0] += 1
+        if calls[0] % 3 == 1:
+            request.connection.close("a test")
+        return response(request, topics, outcomes)
+
+    monkeypatch.setattr(producing, "_response", broken)
+    producer = librdkafka(
+        endpoint, enable_idempotence=True, linger_ms=0, batch_num_messages=20,
+        reconnect_backoff_ms=10, reconnect_backoff_max_ms=20, retry_backoff_ms=10,
+    )  # fmt: skip
+    failed: list[Any] = []
+    for n in range(400):
+        producer.produce("t", str(n), partition=0, on_delivery=lambda e, m: failed.append(e))
+        if n % 20 == 0:
+            producer.poll(0.01)
+    assert producer.flush(60) == 0
+    assert set(failed) == {None}
+    assert [int(row["value"]) for row in records(log, 0)] == [*range(400)]
+    assert calls[0] > 3
+
+
+def test_librdkafka_is_told_at_once_that_there_are_no_transactions(endpoint: Endpoint) -> None:
+    producer = librdkafka(endpoint, transactional_id="mine")
+    began = time.monotonic()
+    with pytest.raises(KafkaException) as caught:
+        producer.init_transactions(20)
+    assert caught.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert caught.value.args[0].fatal()
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_aiokafka(endpoint: Endpoint, log: Log, idempotent: bool) -> None:
+    async def work() -> list[int]:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=endpoint.bootstrap_servers, enable_idempotence=idempotent
+        )
+        await producer.start()
+        try:
+            sent = [await producer.send("t", str(n).encode(), partition=1) for n in range(300)]
+            return [(await each).offset for each in sent]
+        finally:
+            await producer.stop()
+
+    assert asyncio.run(work()) == [*range(300)]
+    assert [int(row["value"]) for row in records(log, 1)] == [*range(300)]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("acks", ["-1", "0"])
+def test_java(endpoint: Endpoint, log: Log, acks: str) -> None:
+    """Idempotent where acks is all, as Kafka's producers are by default."""
+    try:
+        command = [jars.java(), "-Xmx128m", "-cp", jars.kafka_jars()]
+    except jars.Unavailable as reason:
+        pytest.skip(f"a producer: {reason}")
+    ran = subprocess.run(
+        [
+            *command, "org.apache.kafka.tools.VerifiableProducer", "--topic", "t",
+            "--max-messages", "2000", "--acks", acks, "--repeating-keys", "7",
+            "--bootstrap-server", endpoint.bootstrap_servers,
+        ],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    said = [json.loads(line) for line in ran.stdout.splitlines()]
+    sent = [each for each in said if each["name"] == "producer_send_success"]
+    assert not [each for each in said if each["name"] == "producer_send_error"]
+    assert len(sent) == 2000
+    found = held(log)
+    if acks == "0":
+        until = time.monotonic() + 10
+        while len(found) < 2000 and time.monotonic() < until:
+            found = held(log)
+        assert sorted(map(int, found.values())) == [*range(2000)]
+    else:
+        assert found == {(each["partition"], each["offset"]): each["value"] for each in sent}
+
+
+@pytest.mark.kafka
+def test_java_is_told_that_there_are_no_transactions(
+    tools: Tools, endpoint: Endpoint, log: Log
+) -> None:
+    ran = tools.run(
+        "producer-performance", "--topic", "t", "--num-records", "10", "--record-size", "10",
+        "--throughput", "-1", "--transactional-id", "mine",
+        bootstrap=endpoint.bootstrap_servers,
+    )  # fmt: skip
+    assert ran.exit != 0
+    assert "TransactionalIdAuthorizationException" in ran.out + ran.err
+    assert [records(log, p) for p in range(3)] == [[], [], []]
