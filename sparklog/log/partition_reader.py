@@ -40,7 +40,7 @@ MOST_BYTES: Final = 2 << 20  # the largest window: CRC and decoder find it in th
 BATCH_BYTES: Final = 8 << 20  # decoded bytes at which a record batch is given out
 GATHERED_BYTES: Final = 64 << 10  # bytes of log from small segments that come in one record batch
 _NO_LIMIT: Final = 2**63 - 1
-_SPAN_MIN: Final = 4 << 10  # bytes: less isn't worth a read
+_SPAN_MIN: Final = 4 << 10  # bytes: what an index is off by, and the header of what comes next
 Table = NDArray[Any]
 Allocate = Callable[[int], memoryview]
 """Gives so many bytes of memory, whatever they hold."""
@@ -64,7 +64,7 @@ class Room:
 
     def span(self, most: int) -> int:
         """Return how many bytes to read, `most` at most, where nothing is known of them yet."""
-        return min(most, max(self.left_bytes, _SPAN_MIN))
+        return min(most, self.left_bytes + _SPAN_MIN)
 
     def take(self, table: Table) -> Table:
         """Return the leading batches that fit."""
@@ -375,6 +375,10 @@ class PartitionReader:
                     room.full = True
                     return
             else:
+                following = _size_of(data, found.end - position)
+                if room is not None and following and not room.fits(following):
+                    room.full = True
+                    return
                 step = min(step * 4, MOST_BYTES)
                 step = step if room is None else room.span(step)
                 hinted, span, position = False, step, found.end
@@ -408,8 +412,12 @@ def _is_true(found: Batches, data: bytes | memoryview, position: int, limit: int
     return found.error is None and len(data) < _size_of(data) <= limit - position
 
 
-def _size_of(data: bytes | memoryview) -> int:
-    return int.from_bytes(data[8:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
+def _size_of(data: bytes | memoryview, at: int = 0) -> int:
+    """The size of the batch at byte `at` of `data`; 0 if its length isn't there."""
+    if len(data) < at + LOG_OVERHEAD:
+        return 0
+    length = data[at + 8 : at + LOG_OVERHEAD]
+    return int.from_bytes(length, "big", signed=True) + LOG_OVERHEAD
 
 
 def _replaced(found: Batches, table: Table) -> Batches:
