@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient
 
+import sparklog
 from sparklog.kafka import Endpoint
 from sparklog.log.log import Log
 
@@ -373,3 +374,30 @@ def test_who_speaks_the_other_protocol_is_told_so(endpoint: Endpoint) -> None:
     assert "group" in str(told[0]).lower()
     other.close()
     reading.close()
+
+
+@pytest.mark.parametrize("make", [consumer, new_consumer])
+def test_members_at_two_endpoints_are_one_group_and_outlive_the_coordinator(
+    endpoint: Endpoint, sparklog_log: Log, sparklog_path: str, make: Any
+) -> None:
+    options = {
+        "group.initial.rebalance.delay.ms": 100, "group.consumer.heartbeat.interval.ms": 200,
+    }  # fmt: skip
+    with sparklog.open(sparklog_path, "rw") as log, Endpoint(log, options=options) as other:
+        often = {"auto_commit_interval_ms": 100}
+        first = Reading(make(endpoint, **often))  # its coordinator: where it has asked
+        first.until(lambda: first.is_shared([4]))
+        reading = Reading(*first.consumers, make(other, **often))
+        reading.read = first.read
+        reading.until(lambda: reading.is_shared([2, 2]) and reading.read.keys() == WRITTEN)
+        assert set(reading.read.values()) == {1}
+        reading.consumers.pop(0).close()
+        everything = dict.fromkeys(range(PARTITIONS), RECORDS)
+        reading.until(lambda: committed(log) == everything)
+        endpoint.close()  # the members are lost with it, and what is committed is not
+        reading.until(lambda: reading.is_shared([4]))
+        fill(log)
+        reading.until(lambda: len(reading.read) == 2 * len(WRITTEN))
+        assert set(reading.read.values()) == {1}
+        reading.close()
+        assert committed(log) == dict.fromkeys(range(PARTITIONS), 2 * RECORDS)
