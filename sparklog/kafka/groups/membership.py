@@ -5,7 +5,7 @@ which ends with the client's connection. Source: KafkaApis, GroupCoordinatorServ
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from sparklog.kafka.apis import Response, Served
@@ -84,15 +84,20 @@ class Membership:
             "assignment": synced.assignment,
         }
 
-    async def heartbeat(self, request: Request) -> Response:
-        """Answer Heartbeat."""
+    def heartbeat(self, request: Request) -> Response | Awaitable[Response]:
+        """Answer Heartbeat; at once, for they are most of what idle consumers send."""
+        return self._beat(request) if self._coordinator.is_here else self._find_out(request)
+
+    async def _find_out(self, request: Request) -> Response:
+        error = await self._coordinator.check()
+        return {"error_code": error} if error else self._beat(request)
+
+    def _beat(self, request: Request) -> Response:
         body = request.body
-        error = name_error(body.group_id) or await self._coordinator.check()
-        if not error:
-            instance_id = getattr(body, "group_instance_id", None)
-            error = self._coordinator.classic.heartbeat(
-                body.group_id, body.member_id, instance_id, body.generation_id
-            )
+        instance_id = getattr(body, "group_instance_id", None)
+        error = name_error(body.group_id) or self._coordinator.classic.heartbeat(
+            body.group_id, body.member_id, instance_id, body.generation_id
+        )
         return {"error_code": error}
 
     async def leave(self, request: Request) -> Response:

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,24 @@ def test_a_file_system_that_turns_read_only_is_no_reason_to_forget(
 
         monkeypatch.setattr(endpoint._log.home.groups, "change", refuse)
         assert commit(wire, parts={0: 6}) == [ErrorCode.coordinator_not_available]
+
+
+def test_a_brokers_directory_is_left_as_it_is(tmp_path: Path, serve: Serve) -> None:
+    """Nothing there waits for readers, and no file of ours belongs there."""
+    source = serve()._log
+    if source.path.startswith("file:"):
+        pytest.skip("a broker's directory is no store")
+    theirs = tmp_path / "broker"
+    shutil.copytree(f"{source.path}/t-0", theirs / "t-0")
+    before = sorted(str(file) for file in theirs.rglob("*"))
+    with sparklog.open(theirs) as log, Endpoint(log, options=OPTIONS) as endpoint:
+        assert found(endpoint) == (1, endpoint.port)
+        with Wire(endpoint) as wire:
+            assert join(wire)["error_code"] == NONE
+            assert commit(wire, group_id="h") == [NONE]
+            assert fetch(wire, "h") == {"t": {0: (5, 0, "note")}}
+        assert log.readers().num_rows == 0
+    assert sorted(str(file) for file in theirs.rglob("*")) == before
 
 
 # --- how long commits live ------------------------------------------------------------------------
