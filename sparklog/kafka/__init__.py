@@ -18,6 +18,7 @@
 - `fetching`: Fetch; `fetched_partitions`: what is read for it; `ticker`: how clients wait;
   `answer_memory`: what answers may hold; `read_buffers`: memory that is read into again
 - `groups`: consumer groups, their members and committed offsets
+- `scram_credentials`: what clients are shown of users
 - `security`: who may connect; `listeners`: from where; `tls`, `handshake`; `users`, `credentials`,
   `sasl`, `authentication`; `authorization`: what they may do; `quotas`; `wire_meters`
 

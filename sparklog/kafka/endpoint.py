@@ -27,6 +27,7 @@ from sparklog.kafka import (
     producing,
     record_deletion,
     replicas,
+    scram_credentials,
     topic_admin,
     topic_partitions,
 )
@@ -59,6 +60,7 @@ _AREAS: Final[tuple[Callable[[Broker], dict[Api, Served]], ...]] = (
     producer_states.apis,
     offset_listing.apis,
     absences.apis,
+    scram_credentials.apis,
     authentication.apis,
     producing.apis,
     fetching.apis,

@@ -241,6 +241,11 @@ class Users:
                 _LOGGER.error("%s; the users stay as they were", error)  # noqa: TRY400
             self._seen = stamp
 
+    @property
+    def known(self) -> Mapping[str, User]:
+        """All users, by name."""
+        return self._known
+
     def find(self, name: str) -> User | None:
         """Return a user."""
         return self._known.get(name)
