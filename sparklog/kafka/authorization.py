@@ -172,6 +172,42 @@ def _users(body: Any) -> Response:
     return {"results": [{"user": name, "error_code": _CLUSTER} for name in names]}
 
 
+def _elections(body: Any) -> Response:
+    asked = body.topic_partitions or ()
+    return {
+        "error_code": _CLUSTER,
+        "replica_election_results": [
+            {
+                "topic": each.topic,
+                "partition_result": [
+                    {"partition_id": p, "error_code": _CLUSTER} for p in each.partitions
+                ],
+            }
+            for each in asked
+        ],
+    }
+
+
+def _all(answers: str, asked: str) -> Callable[[Any], Response]:
+    """Return what refuses each element of a request's list `asked`, in its order."""
+    return lambda body: {answers: [{"error_code": _CLUSTER} for _ in getattr(body, asked)]}
+
+
+def _client_quotas(body: Any) -> Response:
+    return {
+        "entries": [
+            {
+                "error_code": _CLUSTER,
+                "entity": [
+                    {"entity_type": part.entity_type, "entity_name": part.entity_name}
+                    for part in entry.entity
+                ],
+            }
+            for entry in body.entries
+        ]
+    }
+
+
 def _whole(code: ErrorCode) -> Callable[[Any], Response]:
     return lambda body: {"error_code": code}
 
@@ -200,7 +236,10 @@ _ADMINS: Final[dict[Api, Callable[[Any], Response | None]]] = {
     Api.INCREMENTAL_ALTER_CONFIGS: _configs,
     Api.DELETE_GROUPS: _each("results", "groups_names", "", "group_id", _GROUP),
     Api.OFFSET_DELETE: _whole(_GROUP),
-    Api.ELECT_LEADERS: _whole(_CLUSTER),
+    Api.ELECT_LEADERS: _elections,
+    Api.CREATE_ACLS: _all("results", "creations"),
+    Api.DELETE_ACLS: _all("filter_results", "filters"),
+    Api.ALTER_CLIENT_QUOTAS: _client_quotas,
     Api.ALTER_PARTITION_REASSIGNMENTS: _whole(_CLUSTER),
     Api.DESCRIBE_USER_SCRAM_CREDENTIALS: _whole(_CLUSTER),
     Api.ALTER_USER_SCRAM_CREDENTIALS: _users,
