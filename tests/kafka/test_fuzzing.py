@@ -28,7 +28,7 @@ from sparklog.testing.trees import contents
 from tests.depth import by_depth
 from tests.kafka.test_messages import filled, written
 
-REQUESTS = by_depth(small=1200, ci=4000, all=60_000)
+REQUESTS = by_depth(small=1200, ci=4000, all=20_000)
 SEEDS = by_depth(small=1, ci=2, all=6)
 DESTRUCTIVE = {
     Api.DELETE_TOPICS, Api.DELETE_RECORDS, Api.ALTER_CONFIGS, Api.INCREMENTAL_ALTER_CONFIGS,
@@ -97,7 +97,9 @@ def _frame(rng, served):
     low, high = served[api].versions
     version = rng.randint(low, high)
     kind = load_request_schema(int(api), version)
-    topics = ["u", "v", ""] if api in DESTRUCTIVE else ["t", "u", "nope", "", "x" * 300, "ä"]
+    topics = ["t", "u", "nope", "", "x" * 300, "ä"]
+    if api in DESTRUCTIVE:
+        topics = ["others", "other", ""]  # no bit away from a topic that has to stay
     entity = _sane(filled(kind, rng), rng, topics)
     header = kind.__header_schema__(
         request_api_key=int(api), request_api_version=version, correlation_id=7, client_id="fuzz"
@@ -202,7 +204,7 @@ class Healthy:
         assert self.got == list(range(self.sent)) and self.sent > 0
 
 
-@pytest.mark.sparklog(topics={"t": 2, "u": 1, "healthy": 1})
+@pytest.mark.sparklog(topics={"t": 2, "others": 1, "healthy": 1})
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_log_that_is_written_to(sparklog_log, caplog, seed):
     before = psutil.Process().memory_info().rss
