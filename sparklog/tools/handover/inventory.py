@@ -74,11 +74,11 @@ def take_inventory(log: Log, fs: FileSystem, directories: Sequence[str]) -> list
     Cost: a listing and three small files a partition.
     """
     topics: list[HandedTopic] = []
-    for name, info in sorted(log.topics().items()):
-        for error in info.offline.values():
-            raise error
-        keys = [TopicPartition(name, partition) for partition in info.dirs]
-        spans = log.view.spans(keys)
+    known = sorted(log.topics().items())
+    for error in (error for _, info in known for error in info.offline.values()):
+        raise error
+    spans = log.view.spans([TopicPartition(name, p) for name, info in known for p in info.dirs])
+    for name, info in known:
         config = {} if name in KAFKA_INTERNAL else info.config.to_dict()
         kept = {key: value for key, value in config.items() if _is_kafkas(key)}
         topics.append(
@@ -88,8 +88,8 @@ def take_inventory(log: Log, fs: FileSystem, directories: Sequence[str]) -> list
                 config=kept,
                 left_out={key: value for key, value in config.items() if key not in kept},
                 partitions={
-                    key.partition: _partition(fs, info.dirs[key.partition], *spans[key])
-                    for key in keys
+                    number: _partition(fs, path, *spans[TopicPartition(name, number)])
+                    for number, path in info.dirs.items()
                 },
             )
         )
