@@ -30,7 +30,7 @@ from sparklog.format.names import (
     snapshot_name,
 )
 from sparklog.format.producer_snapshot import format_snapshot
-from sparklog.fs import LOCAL, FileSystem, write_durably
+from sparklog.fs import LOCAL, FileSystem, read_bytes, write_durably
 from sparklog.logdir.broker_lockout import lock_out_brokers
 from sparklog.logdir.closing import close_session, give_up_session
 from sparklog.logdir.cluster_metadata import ClusterMetadata, metadata_dirs, read_cluster_metadata
@@ -60,6 +60,7 @@ from sparklog.tools.handover.metadata_changes import check_one_node, metadata_ch
 from sparklog.tools.handover.notes import notes_of
 
 _COPIED: Final = (LOG, INDEX, TIMEINDEX, TXNINDEX, EPOCH_CHECKPOINT, PARTITION_METADATA)
+_SMALL: Final = (EPOCH_CHECKPOINT, PARTITION_METADATA)
 _PIECE: Final = 1 << 20
 
 
@@ -256,10 +257,14 @@ class _Join:
                 remove_tree(self._fs, joined(directory, entry))
 
     def _copy(self, source: str, target: str, held: HandedPartition) -> None:
-        """Copy a partition's files, durably."""
+        """Copy a partition's files, durably; half a small one would be more than a broker bears."""
         fs = self._fs
         fs.mkdir(target)
         for name in self._files(source):
+            if name in _SMALL:
+                raw = read_bytes(fs, joined(source, name))
+                write_durably(fs, joined(target, name), raw, sync_dir=False)
+                continue
             with fs.open(joined(source, name)) as read, fs.open(
                 joined(target, name), create=True
             ) as written:
