@@ -27,13 +27,20 @@ QUICK = {
 
 
 @contextlib.contextmanager
-def served(path: str | Path, home: Path, **given: Any) -> Iterator[tuple[Broker, HandedOver]]:
-    """Hand a log over and run a broker on it, with the very settings that were given for it."""
+def served(
+    path: str | Path, home: Path, *, beside: str = "", **given: Any
+) -> Iterator[tuple[Broker, HandedOver]]:
+    """Hand a log over and run a broker on it, with the very settings that were given for it.
+
+    `beside`: a further log dir that its operator gives it.
+    """
     port, controller = free_port(), free_port()
     listeners = f"PLAINTEXT://localhost:{port},CONTROLLER://localhost:{controller}"
     done = hand_over(path, listeners=listeners, **given)
     config = home / "handed.properties"
-    config.write_text(done.properties + "".join(f"{k}={v}\n" for k, v in QUICK.items()))
+    dirs = {"log.dirs": ",".join([*done.directories, beside])} if beside else {}
+    more = "".join(f"{k}={v}\n" for k, v in {**QUICK, **dirs}.items())
+    config.write_text(done.properties + more)
     with handed_broker(home, Path(done.directories[0]), config, port) as broker:
         broker.start()
         yield broker, done

@@ -310,6 +310,21 @@ def test_no_broker_starts_on_a_log_that_was_not_handed_over(tmp_path, state):
         assert log.offsets("t")
 
 
+def test_a_brokers_further_log_dir_that_is_sparklogs_is_left_alone(tmp_path):
+    """To the broker it is a disk that failed; all others are served."""
+    ours = tmp_path / "ours"
+    for path in (tmp_path / "log", ours):
+        with sparklog.open(path, "rw") as log:
+            log.create_topic(path.name)
+            log.append(path.name, _values(0, 3))
+    before = _tree(ours)
+    with served(tmp_path / "log", tmp_path, beside=str(ours)) as (broker, _):
+        assert len(broker.consume("log")) == 3
+        assert "ours" not in topic_ids(broker)
+        broker.stop()
+    assert _tree(ours) == before
+
+
 def test_the_guard_alone_keeps_a_broker_from_half_a_commit(tmp_path):
     """Whoever forces the formatting on a log that a crash left open still gets no broker."""
     path = tmp_path / "log"
