@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.clock import monotonic_ms
-from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
+from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.groups.classic_group import ClassicGroup
 from sparklog.kafka.groups.classic_groups import ClassicGroups, Limits
 from sparklog.kafka.groups.consumer_groups import ConsumerGroup, ConsumerGroups
-from sparklog.kafka.groups.kept_offsets import KeptOffsets, is_refused
+from sparklog.kafka.groups.kept_offsets import KeptOffsets, is_refused, keeps_readers
 from sparklog.kafka.groups.refusals import group_error
 from sparklog.kafka.groups.timers import Timers
 from sparklog.kafka.messages import ErrorCode
@@ -127,13 +127,15 @@ class Coordinator:
         """Take the lease, or read who has it."""
         try:
             found = await self._broker.run(self._acquire)
-        except SparklogError as error:
-            is_stuck = isinstance(error, StorageUnavailableError) and not is_refused(error)
-            if is_stuck:
-                _LOGGER.warning("groups can't be coordinated now: %s", error)
-                return None
+        except InvalidRequestError as error:
             self._be_alone(str(error))
             return self._own
+        except (SparklogError, OSError) as error:
+            if is_refused(error):
+                self._be_alone(str(error))
+                return self._own
+            _LOGGER.warning("groups can't be coordinated now: %s", error)
+            return None
         self._looked_ms = monotonic_ms()
         if found is None:
             return None
@@ -143,9 +145,11 @@ class Coordinator:
         return found
 
     def _acquire(self) -> Node | None:
-        """In the pool. Raises: InvalidRequestError, StorageUnavailableError: no lease is here."""
-        home = self._broker.log.home
-        if not home.groups.are_waited_for:
+        """In the pool. Raises: InvalidRequestError: no lease can be here. StorageUnavailableError.
+
+        Nothing is made where no log is: that may be a mount point.
+        """
+        if not keeps_readers(self._broker):
             raise InvalidRequestError("it has no place for the lease of endpoints")
         with self._ending:
             if not self._has_ended and (self._lease.held or self._lease.acquire()):

@@ -154,7 +154,7 @@ class KeptOffsets:
     async def _changed(self, work: "Callable[[Groups | GroupsInMemory], T]") -> T:
         """Do `work` on what keeps the groups, which is memory where nothing else does."""
         if not self._is_asked:
-            if not await self._broker.run(lambda: self._kept.are_waited_for):
+            if not await self._broker.run(keeps_readers, self._broker):
                 self._keep_in_memory("nothing there waits for readers")
             self._is_asked = True
         if self._memory is None:
@@ -256,6 +256,21 @@ class GroupsInMemory:
                     self.groups[group] = replace(reader, offsets=offsets)
                 else:
                     del self.groups[group]
+
+
+def keeps_readers(broker: Broker) -> bool:
+    """Tell whether the log has a place for its readers, which a broker's directory hasn't.
+
+    In the pool. Raises: StorageUnavailableError: it had, for it was opened to be written to.
+    """
+    if broker.log.home.groups.are_waited_for:
+        return True
+    if broker.is_writable:
+        raise StorageUnavailableError(
+            f"{broker.log.path} holds no log any more: it was removed, or its disk is not mounted; "
+            "bring it back", path=broker.log.path,
+        )  # fmt: skip
+    return False
 
 
 def is_refused(error: BaseException) -> bool:

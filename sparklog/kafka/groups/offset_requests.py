@@ -46,7 +46,10 @@ class OffsetRequests:
         """Answer OffsetCommit, once it is durable."""
         body = request.body
         error = name_error(body.group_id) or await self._coordinator.check()
-        names, known = await self._topics(body.topics)
+        try:
+            names, known = await self._topics(body.topics)
+        except SparklogError as failure:
+            names, known, error = {}, {}, error or group_error(body.group_id, failure)
         error = error or self._commit_refusal(request)
         answers: list[Answer] = []
         wanted: dict[TopicPartition, Committed] = {}
@@ -184,17 +187,22 @@ class OffsetRequests:
         if error:
             every = [_unknown_topic(topic) for topic in asked.topics or ()]
             topics = every if request.version < 2 else []
-        elif asked.topics is None:
-            topics = _all_topics(offsets)
-            if request.version >= 10:
-                topics = await self._with_ids(topics)
         else:
-            topics = await self._asked_topics(request, asked.topics, offsets)
+            try:
+                topics = await self._positions(request, asked.topics, offsets)
+            except SparklogError as failure:
+                topics, error = [], group_error(group, failure)
         return {"group_id": group, "topics": topics, "error_code": error}
 
-    async def _asked_topics(
-        self, request: Request, asked: Sequence[Any], offsets: Mapping[TopicPartition, Committed]
+    async def _positions(
+        self,
+        request: Request,
+        asked: Sequence[Any] | None,
+        offsets: Mapping[TopicPartition, Committed],
     ) -> list[Answer]:
+        if asked is None:
+            topics = _all_topics(offsets)
+            return await self._with_ids(topics) if request.version >= 10 else topics
         names: Mapping[UUID, str] = {}
         if request.version >= 10:
             names = await self._broker.partitions.topic_names(topic.topic_id for topic in asked)
@@ -235,7 +243,10 @@ class OffsetRequests:
         is_foreign = known_group is not None and known_group.protocol_type != PROTOCOL_TYPE
         if is_active and is_foreign:
             return {"error_code": ErrorCode.non_empty_group, "topics": []}
-        _, known = await self._topics(body.topics)
+        try:
+            _, known = await self._topics(body.topics)
+        except SparklogError as failure:
+            return {"error_code": group_error(body.group_id, failure), "topics": []}
         answers, keys = [], []
         for topic in body.topics:
             is_read = is_active and group is not None and group.is_subscribed_to(topic.name)

@@ -1,6 +1,7 @@
 """Group requests over the wire, in every version, and what the log makes of them."""
 
 import glob
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -316,6 +317,47 @@ def test_a_full_disk_is_to_be_tried_again_and_the_group_stays(
     assert commit(wire) == [ErrorCode.coordinator_not_available]
     monkeypatch.undo()
     assert commit(wire) == [NONE]
+
+
+def test_a_log_that_is_away_is_to_be_tried_again(
+    endpoint: Endpoint, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert commit(wire) == [NONE]
+
+    async def away(*given: Any, **named: Any) -> Any:
+        raise sparklog.StorageUnavailableError("away", passing=True)
+
+    partitions = endpoint._broker.partitions
+    monkeypatch.setattr(partitions, "topics", away)
+    monkeypatch.setattr(partitions, "topic_names", away)
+    later = ErrorCode.coordinator_not_available
+    assert commit(wire) == [later]
+    assert commit(wire, 10, topic={"topic_id": uuid_of("AAAAAAAAAAAAAAAAAAAAAQ")}) == [later]
+    everything = {"group_id": "g", "topics": None}
+    (found,) = wire.ask(Api.OFFSET_FETCH, 10, groups=[everything])["groups"]
+    assert found["error_code"] == later
+    asked = [{"name": "t", "partitions": [{"partition_index": 0}]}]
+    assert wire.ask(Api.OFFSET_DELETE, 0, group_id="g", topics=asked)["error_code"] == later
+    assert beat(wire)["error_code"] == later
+    assert fetch(wire) == {"t": {0: (5, 0, "note")}}  # names it has by itself
+    monkeypatch.undo()
+    assert commit(wire) == [NONE]
+
+
+def test_a_log_dir_that_is_unmounted_is_no_reason_to_keep_offsets_in_memory(
+    endpoint: Endpoint, wire: Wire, sparklog_path: str
+) -> None:
+    os.rename(sparklog_path, f"{sparklog_path}-away")
+    os.mkdir(sparklog_path)
+    try:
+        assert join(wire)["error_code"] == ErrorCode.coordinator_not_available
+        assert os.listdir(sparklog_path) == []  # it may be a mount point
+    finally:
+        os.rmdir(sparklog_path)
+        os.rename(f"{sparklog_path}-away", sparklog_path)
+    assert join(wire)["error_code"] == NONE
+    assert commit(wire, group_id="h") == [NONE]
+    assert glob.glob(f"{sparklog_path}/sparklog.readers-*")
 
 
 def test_a_damaged_group_is_no_group_without_offsets(
