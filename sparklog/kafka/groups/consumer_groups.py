@@ -170,10 +170,11 @@ class ConsumerGroups:
             if not is_joining:
                 raise _unknown(beat)
             group = ConsumerGroup(beat.group)
-        if beat.regex and beat.regex not in group.matches:
-            group.matches[beat.regex] = matching(beat.regex, topics)
+        found = matching(beat.regex, topics) if beat.regex else frozenset()
         member = self._member(group, beat)
         self.groups[beat.group] = group
+        if beat.regex:
+            group.matches[beat.regex] = found
         before = member.assigned
         has_changed = self._take_in(member, beat)
         if has_changed or topics is not group.seen or group.epoch == 0:
@@ -291,10 +292,10 @@ class ConsumerGroups:
 
     def _look_at(self, group: ConsumerGroup, topics: Topics, *, bump: bool) -> None:
         """Take in what topics there are; the epoch rises where that changes what is read."""
-        if topics is not group.seen:
-            used = {member.regex for member in group.members.values() if member.regex}
-            group.matches = {regex: matching(regex, topics) for regex in used}
-            group.seen = topics
+        used = {member.regex for member in group.members.values() if member.regex}
+        known = group.matches if topics is group.seen else {}
+        group.matches = {r: known[r] if r in known else matching(r, topics) for r in used}
+        group.seen = topics
         names = {n for member in group.members.values() for n in group.topics_of(member)}
         read = {name: topics[name] for name in sorted(names) if name in topics}
         if bump or read != group.read:

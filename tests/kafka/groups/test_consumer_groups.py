@@ -184,6 +184,15 @@ def test_what_is_no_regular_expression_changes_nothing(machine: Machine, regex: 
     assert machine.budget.used == 0
 
 
+def test_regular_expressions_that_nobody_has_any_more_are_forgotten(machine: Machine) -> None:
+    a = Client(machine, "a", topics=None, regex="fo.")
+    for n in range(50):
+        a.epoch = machine.beat("a", a.epoch, regex=f"b.{{{n}}}", owned=a.owned).epoch
+        unknown = machine.refused(lambda n=n: machine.beat("b", 1, regex=f"x{n}"))
+        assert unknown is ErrorCode.unknown_member_id
+    assert len(machine.group.matches) == 1
+
+
 def test_a_regular_expression_takes_no_time_whatever_it_is(machine: Machine) -> None:
     machine.topics = {"a" * 249: (FOO, 1)}
     a = Client(machine, "a", topics=None, regex="(a*)*b|(a|aa)+$")
