@@ -89,6 +89,17 @@ class ClientJvm:
         self._process.stdout.close()
 
 
+def process(main: str, *args: str, seconds_max: float = 120) -> Done:
+    """Run one of Kafka's tools as a process of its own, for one that ends with its process."""
+    command = [
+        jars.java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", jars.kafka_jars(),
+        f"{TOOLS}.{main}", *args,
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, timeout=seconds_max)
+    return Done(done.returncode, done.stdout, done.stderr.decode(errors="replace"))
+
+
 class Java(Client):
     """kafka-clients 4.1: KafkaConsumer, KafkaProducer."""
 
