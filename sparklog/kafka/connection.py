@@ -41,6 +41,7 @@ from sparklog.kafka.wire_meters import WireMeters
 
 PRODUCES_MAX: Final = 5  # that are under way at once; what Java clients send at most
 PIECE_BYTES: Final = 256 << 10
+FETCHES_BYTES: Final = 4 << 10  # of a client's last fetches are remembered, one at least
 STALLED_MS: Final = 10_000
 """Who took nothing for so long is disconnected where answers take too much memory."""
 _LENGTH_BYTES: Final = 4
@@ -103,7 +104,8 @@ class Connection(asyncio.Protocol):
         """Whether the server has taken it in."""
         self.made_ms = self.used_ms = monotonic_ms()
         """When it began, and when something came or went last, by `monotonic_ms`."""
-        self._last_fetch: tuple[int, bytes, bytes, Request] | None = None
+        self._last_fetches: dict[bytes, Request] = {}
+        self._last_fetches_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._is_tls = False
         self._received = bytearray()
@@ -367,8 +369,7 @@ class Connection(asyncio.Protocol):
             return
         answer = _Answer(request, taken)
         if request.api is Api.FETCH:
-            prefix, rest = frame[:4].tobytes(), frame[8:].tobytes()
-            self._last_fetch = len(frame), prefix, rest, request
+            self._remember(frame, request)
         self._answers.append(answer)
         if unknown is not None:
             self.end(unknown, reason="authentication")
@@ -419,20 +420,29 @@ class Connection(asyncio.Protocol):
         self._answers.append(answer)
         self._await(answer, work())
     def _said_again(self, frame: memoryview) -> Request | None:
-        """Return a request that says what the fetch before it said, with the same `body`.
+        """Return a request that says what a fetch before it said, with the same `body`.
 
         So a consumer that waits asks over and over again, and nothing of that need be read anew.
         """
-        last = self._last_fetch
-        if last is None or last[0] != frame.nbytes or frame[8:].tobytes() != last[2]:
+        last = self._last_fetches.get(_but_its_number(frame)) if self._last_fetches else None
+        if last is None:
             return None
-        if frame[:4].tobytes() != last[1]:
-            return None
-        request = last[3]
         return Request(
-            request.api, request.version, int.from_bytes(frame[4:8], "big", signed=True),
-            request.client_id, request.body, request.size, self,
+            last.api, last.version, int.from_bytes(frame[4:8], "big", signed=True),
+            last.client_id, last.body, last.size, self,
         )  # fmt: skip
+
+    def _remember(self, frame: memoryview, request: Request) -> None:
+        """Keep the last fetches: librdkafka names its partitions in another order each time."""
+        known, said = self._last_fetches, _but_its_number(frame)
+        if said in known:
+            return
+        known[said] = request
+        self._last_fetches_bytes += len(said)
+        while self._last_fetches_bytes > FETCHES_BYTES and len(known) > 1:
+            oldest = next(iter(known))
+            del known[oldest]
+            self._last_fetches_bytes -= len(oldest)
 
     def _refuse(self, error: UnsupportedApiError) -> None:
         """Answer ApiVersions of an unknown version in version 0 (KIP-511); close for all else."""
@@ -554,6 +564,11 @@ class Connection(asyncio.Protocol):
         self._server.lines.log(
             level, "connection of %s%s is closed: %s", self.host, who, why.strip()[:500]
         )
+
+
+def _but_its_number(frame: memoryview) -> bytes:
+    """A request without its correlation id."""
+    return b"".join((frame[:4], frame[8:]))
 
 
 def _what_it_is(begin: bytearray) -> str | None:

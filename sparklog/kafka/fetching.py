@@ -25,6 +25,7 @@ from sparklog.kafka.read_buffers import Lease, ReadBuffers
 from sparklog.kafka.ticker import Ticker, Wait
 from sparklog.storage.view import TopicInfo
 
+ALIKE_MAX: Final = 64  # orders of a client's partitions that are known again
 _FULL_EPOCHS: Final = (0, -1)  # session epochs of requests that name all their partitions
 _STORAGE_ERROR_SINCE: Final = 6  # older clients take it for one that no retry helps
 
@@ -37,17 +38,32 @@ def apis(broker: Broker) -> dict[Api, Served]:
 class _Consumer:
     """A connection that fetches: its last request, and what it waits for."""
 
-    __slots__ = ("body", "empty", "incarnation", "is_news", "parked", "watch")
+    __slots__ = (
+        "alike", "body", "empty", "incarnation", "is_news", "parked", "version", "watch",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.body: Any = None
         """Of the request that `empty` answers."""
+        self.version = -1
+        self.alike: list[Any] = []
+        """Bodies that say the same in another order."""
         self.empty: Encoded | None = None
         """The answer, as long as there is no news; None where there was more to say."""
         self.incarnation = 0
         self.watch: Watch | None = None
         self.is_news = True
         self.parked: _Parked | None = None
+
+    def says_again(self, request: Request) -> bool:
+        """Tell whether a request asks what the last one did, in whatever order."""
+        body = request.body
+        if body is self.body or any(body is each for each in self.alike):
+            return True
+        if request.version != self.version or _said(body) != _said(self.body):
+            return False
+        self.alike = [*self.alike[1 - ALIKE_MAX :], body]
+        return True
 
     def wake(self) -> None:
         """A partition has changed."""
@@ -114,7 +130,7 @@ class Fetching:
         if consumer is None:
             consumer = self._consumers[request.connection] = _Consumer()
             request.connection.on_closed.append(lambda: self._forget(request.connection))
-        if request.body is consumer.body and self._is_quiet(consumer):
+        if self._is_quiet(consumer) and consumer.says_again(request):
             return self._wait_quietly(consumer, request)
         return self._fetch(consumer, request, self._deadline_s(request))
 
@@ -162,6 +178,7 @@ class Fetching:
     ) -> Answer | None:
         body, version = request.body, request.version
         consumer.body = consumer.empty = None
+        consumer.alike = []
         if getattr(body, "session_epoch", -1) not in _FULL_EPOCHS:
             return {"error_code": ErrorCode.fetch_session_id_not_found, "session_id": 0}
         wanted = partitions_of(body)
@@ -186,7 +203,7 @@ class Fetching:
             answer = _answer(wanted, version, committed=_is_committed(body))
             if not held and not any(one.error or one.diverging for one in wanted):
                 consumer.empty = prepare(Api.FETCH, version, answer)
-                consumer.body = body
+                consumer.body, consumer.version = body, version
             self._release_when_sent(request.connection, held, lease)
             held = 0
             return answer
@@ -299,6 +316,17 @@ def _hand_on(task: "asyncio.Task[Any]", future: "asyncio.Future[Any]") -> None:
         future.set_exception(error)
     else:
         future.set_result(task.result())
+
+
+def _said(body: Any) -> tuple[Any, ...]:
+    """What a Fetch says, whatever the order of its topics and partitions."""
+    rest = {name: value for name, value in vars(body).items() if name != "topics"}
+    asked = [
+        (getattr(topic, "topic", None) or getattr(topic, "topic_id", None), each.partition, each)
+        for topic in body.topics
+        for each in topic.partitions
+    ]
+    return len(asked), rest, {(topic, partition): each for topic, partition, each in asked}
 
 
 def _replica_id(body: Any) -> int:

@@ -22,6 +22,7 @@ from sparklog.format.names import log_name
 from sparklog.format.records import Decoder
 from sparklog.format.scan import scan
 from sparklog.kafka import Endpoint
+from sparklog.kafka.fetching import Fetching
 from sparklog.kafka.messages import Api, ErrorCode
 from sparklog.kafka.topic_ids import uuid_of
 from sparklog.log import read_retry
@@ -539,3 +540,29 @@ def as_seen(message: Any) -> list[Any]:
         None if value is None else len(value),
         [[k, None if v is None else v.hex()] for k, v in message.headers() or []],
     ]  # fmt: skip
+
+
+def test_partitions_in_another_order_are_the_same_question(
+    log: Log, endpoint: Endpoint, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka asks for its partitions in turns; while nothing comes none of that is looked at."""
+    looks: list[int] = []
+    fetch_whole = Fetching._fetch
+
+    def counted(self: Fetching, *given: Any) -> Any:
+        looks.append(1)
+        return fetch_whole(self, *given)
+
+    monkeypatch.setattr(Fetching, "_fetch", counted)
+    orders = [[("u", 0, 0), ("u", 1, 0)], [("u", 1, 0), ("u", 0, 0)]]
+    for turn in range(6):
+        asked_for = asked(log, 12, *orders[turn % 2], max_wait=25)
+        assert [offsets(one) for one in found(wire.ask(Api.FETCH, 12, **asked_for))] == [[], []]
+    assert len(looks) == 1
+    other = asked(log, 12, ("u", 1, 0), ("u", 0, 0), max_wait=25, max_bytes=77)
+    wire.ask(Api.FETCH, 12, **other)
+    assert len(looks) == 2  # another question
+    log.append("u", values(2), partition=1)
+    for order in orders:  # whoever was quiet before gets what has come
+        answer = found(wire.ask(Api.FETCH, 12, **asked(log, 12, *order, max_wait=5000)))
+        assert {one["partition_index"]: offsets(one) for one in answer} == {0: [], 1: [0, 1]}
