@@ -545,7 +545,7 @@ def as_seen(message: Any) -> list[Any]:
 def test_partitions_in_another_order_are_the_same_question(
     log: Log, endpoint: Endpoint, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """librdkafka asks for its partitions in turns; while nothing comes none of that is looked at."""
+    """librdkafka asks for its partitions in turns; while nothing comes that is not looked at."""
     looks: list[int] = []
     fetch_whole = Fetching._fetch
 
