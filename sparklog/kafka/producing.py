@@ -37,7 +37,8 @@ ZSTD_VERSION: Final = 7
 TOPIC_ID_VERSION: Final = 13
 WAIT_MS_MIN: Final = 1000
 """A request's timeout is for replicas to follow, which there are none of: some clients say 0."""
-PRODUCER_ID_BITS: Final = 62
+PRODUCER_ID_MIN: Final = 1 << 62
+"""From here on ids are the endpoints' own: a broker counts from 0 and doesn't come so far."""
 _NO_TRANSACTIONS: Final = "this log takes no transactions: produce without transactional.id"
 _FAULTS: Final = {
     Fault.CORRUPT: ErrorCode.corrupt_message,
@@ -183,9 +184,10 @@ class Producing:
     def init_producer_id(self, request: Request) -> Response:
         """Answer InitProducerId: an idempotent producer gets an id, one of transactions none.
 
-        An id is a random number of 62 bits, which asks nothing of the log and is nobody else's: not
-        another endpoint's, nor that of a broker that takes the log over and counts from 0. A
-        producer that lost its place goes on with the next epoch, which it counts itself (KIP-360).
+        An id is a random number of 62 bits above all that brokers give: it asks nothing of the log,
+        and is neither another endpoint's, nor in records that were copied from a broker, nor that
+        of a broker which takes the log over. A producer that lost its place goes on with the next
+        epoch, which it counts itself (KIP-360).
         """
         body = request.body
         code = ErrorCode.none
@@ -195,7 +197,7 @@ class Producing:
             code = ErrorCode.invalid_request
         if code is not ErrorCode.none:
             return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
-        producer_id = secrets.randbits(PRODUCER_ID_BITS)
+        producer_id = PRODUCER_ID_MIN + secrets.randbelow(PRODUCER_ID_MIN)
         return {"error_code": code, "producer_id": producer_id, "producer_epoch": 0}
 
 

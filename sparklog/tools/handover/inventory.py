@@ -33,7 +33,7 @@ _OWN: Final = {
     TopicPartition(REMOTE_METADATA, 0): {"cleanup.policy": "compact", "retention.ms": "-1"},
 }
 _PRODUCER_ID_END: Final = 1 << 62
-"""Nobody gives ids from here on: a client made such a one up, and no id could come after it."""
+"""From here on ids are those that endpoints drew (`sparklog.kafka.producing`): none come after."""
 _NOT_LIVE: Final = ("-delete", "-stray", "-future")
 
 
