@@ -237,7 +237,7 @@ def test_consumer_groups(run: Run, sparklog_log: Log) -> None:
         "Deletion of requested consumer groups ('loaders') was successful."
     ]
     assert len(sparklog_log.readers()) == 0
-    assert "Group loaders not found" in failed(run(*groups, "--describe"))
+    assert "GroupIdNotFoundException" in run(*groups, "--describe").err
 
 
 # --- the cluster ---------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class ConsumerRequests:
             group = self._coordinator.modern.groups.get(name)
             if error or group is None:
                 code = error or name_error(name) or ErrorCode.group_id_not_found
-                message = None if error else f"Group {name} is not a consumer group."
+                message = None if error else f"Group {name} not found."
                 groups.append(
                     {
                         "group_id": name, "error_code": code, "error_message": message,
