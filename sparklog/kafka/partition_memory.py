@@ -5,6 +5,7 @@ no file, and a hundred of them that read the same news look once.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
@@ -13,6 +14,9 @@ from sparklog.kafka.messages import ErrorCode
 from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.partition_reader import reader_of
 from sparklog.storage.view import Offsets, View
+
+KNOWN_MAX: Final = 20_000
+"""Partitions at which all is forgotten, and looked up again when it is asked for."""
 
 
 @dataclass(slots=True)
@@ -83,6 +87,8 @@ class PartitionMemory:
         stamp = span, self._view.incarnation
         known = self._known.get(key)
         if known is None or known.stamp != stamp:
+            if known is None and len(self._known) >= KNOWN_MAX:
+                self._known.clear()  # topics that are gone, most likely
             known = self._known[key] = _Known(stamp)
         return known
 

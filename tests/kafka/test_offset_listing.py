@@ -15,7 +15,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 import sparklog
 from sparklog import Log
-from sparklog.kafka import Endpoint
+from sparklog.common import TopicPartition as Key
+from sparklog.kafka import Endpoint, partition_memory
 from sparklog.kafka.messages import Api, ErrorCode
 from tests import paths
 from tests.kafka.wire import Wire
@@ -206,3 +207,17 @@ def _records(name: str) -> list[Any]:
     with gzip.open(GOLDEN / "expected" / f"{name}.json.gz") as file:
         found: list[Any] = json.load(file)["read_uncommitted"]["records"]
     return found
+
+
+def test_what_is_known_of_partitions_is_bounded(
+    sparklog_log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_memory, "KNOWN_MAX", 3)
+    for n in range(10):
+        sparklog_log.create_topic(f"t{n}")
+    memory = partition_memory.PartitionMemory(sparklog_log.view)
+    for n in range(10):
+        assert memory.epochs(Key(f"t{n}", 0), (0, 0)) == []
+        assert len(memory._known) <= 3
+    assert memory.known_epochs(Key("t9", 0), (0, 0)) == []
+    assert memory.known_epochs(Key("t0", 0), (0, 0)) is None
