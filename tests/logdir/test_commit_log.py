@@ -90,6 +90,15 @@ def test_five_batches_of_a_producer_are_known_whoever_else_writes(tmp_path: Path
         assert spans(produce(one.home.commits, [sent(7), sent(3, producer=8)])) == [16, 17]
 
 
+def test_a_producer_may_move_between_processes(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as one, sparklog.open(one.path, "rw") as two:
+        one.create_topic("t")
+        for n in range(6):
+            commits = commits_of((one, two)[n % 2])
+            assert spans(produce(commits, [sent(n)])) == [n]
+            assert spans(produce(commits, [sent(n), sent(max(n - 1, 0))])) == [n, max(n - 1, 0)]
+
+
 def test_what_was_undone_was_never_sent(tmp_path: Path) -> None:
     with sparklog.open(tmp_path / "log", "rw") as log:
         log.create_topic("t")

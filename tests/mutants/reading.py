@@ -34,8 +34,8 @@ MUTANTS = (
     mutant(
         "max-bytes-not-heeded",
         "log/partition_reader.py",
-        'searchsorted(left, side="right")',
-        'searchsorted(2 * left, side="right")',
+        'searchsorted(self.left_bytes, side="right")',
+        'searchsorted(2 * self.left_bytes, side="right")',
         "log/test_partition_reader.py::TestRead::test_limits",
     ),
     mutant(
