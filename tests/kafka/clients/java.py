@@ -117,11 +117,11 @@ class Console(Client):
 
     name = "console"
     _FIELDS: ClassVar = ("timestamp", "partition", "offset", "headers", "key", "value")
-    _NEXT, _END = "\x1f|\x1f", "\x1e|\x1e\n"  # keys and values are any bytes
+    _NEXT, _END = "\x1f|next|\x1f", "\x1e|end|\x1e\n"  # keys and values are any bytes
     _LINE: ClassVar = re.compile(
-        rb"\x1f\|\x1f".join(
+        rb"\x1f\|next\|\x1f".join(
             (rb"(?:CreateTime|LogAppendTime):(\d+)", rb"Partition:(\d+)", rb"Offset:(\d+)",
-             rb"(.*?)", rb"(.*?)", rb"(.*?)\x1e\|\x1e\n")
+             rb"(.*?)", rb"(.*?)", rb"(.*?)\x1e\|end\|\x1e\n")
         ),
         re.DOTALL,
     )  # fmt: skip

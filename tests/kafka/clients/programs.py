@@ -67,6 +67,23 @@ def go_program() -> str:
     return str(directory / "clients")
 
 
+def franz_go_tests() -> str:
+    """Return the path of franz-go's own tests as a program, built once for each release of it.
+
+    Raises: jars.Unavailable, as `go_program`.
+    """
+    source = HERE / "go"
+    directory = jars.cache() / f"franz-go-tests-{_stamp(source)}"
+
+    def build(target: Path) -> None:
+        package = "github.com/twmb/franz-go/pkg/kgo"
+        command = (_needed("go"), "test", "-c", "-o", str(target / "kgo"), package)
+        _build("go can't bring or build franz-go's tests", *command, cwd=source)
+
+    jars.once(directory, build)
+    return str(directory / "kgo")
+
+
 def node_program() -> tuple[str, str]:
     """Return node and the program with its clients, brought once for each state of its source.
 
