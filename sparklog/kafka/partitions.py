@@ -245,12 +245,20 @@ class Partitions:
     def _looked(
         self, new: Mapping[TopicPartition, Offsets], gone: Iterable[TopicPartition], commits: int
     ) -> None:
-        """Take in what a look found that began after so many commits of this endpoint."""
-        if commits != self._commits:
-            self._says_all = True
-            self._due.set()
-        else:
+        """Take in what a look found that began after so many commits of this endpoint.
+
+        One that a commit overtook may say less than is known: then what is more counts, and the
+        next look says all. (To look again at once would never end beside steady producers.)
+        """
+        if commits == self._commits:
             self._take(new, gone)
+            return
+        self._says_all = True
+        self._take({key: span for key, span in new.items() if self._is_more(key, span)}, ())
+
+    def _is_more(self, key: TopicPartition, span: Offsets) -> bool:
+        known = self._spans.get(key)
+        return known is not None and span[0] >= known[0] and span[1] >= known[1]
 
     def _take(self, new: Mapping[TopicPartition, Offsets], gone: Iterable[TopicPartition]) -> None:
         changed = [key for key, span in new.items() if self._spans.get(key) != span]
