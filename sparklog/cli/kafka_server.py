@@ -62,6 +62,7 @@ class KafkaServer:
         self._serving, self._port = serving, serving.port
         self._opened = contextlib.ExitStack()
         self._log: Log | None = None
+        self._refused = ""  # why there is none
         self.bootstrap_servers = ""
 
     def __enter__(self) -> Self:
@@ -85,7 +86,14 @@ class KafkaServer:
             try:
                 self._open()
             except SparklogError as error:
-                _LOGGER.warning("%s can't be served, trying again: %s", self._serving.path, error)
+                if str(error) != self._refused:  # once, not at every look
+                    self._refused = str(error)
+                    _LOGGER.warning(
+                        "%s can't be served, trying again: %s", self._serving.path, error
+                    )
+            else:
+                self._refused = ""
+                _LOGGER.warning("%s is served again", self._serving.path)
 
     def _open(self) -> None:
         serving = self._serving

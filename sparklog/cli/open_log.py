@@ -38,7 +38,7 @@ def check_directories(path: str) -> None:
     """Raise InvalidRequestError unless all log dirs of `path` are there, be they empty."""
     for part in split_path(path):
         if "://" not in part:
-            check_directory(part)
+            check_directory(part, "the log's directory; `sparklog topics create` makes one")
 
 
 def check_creation(path: str, topic: str, config: Mapping[str, str]) -> None:
