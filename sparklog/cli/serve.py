@@ -101,10 +101,7 @@ def serve(
     """
     known = key_values(options, "--option")
     given = parse_storage_options(storage_options)
-    _, log_options = ServiceOptions.parse(known)
-    if keyring is not None:
-        log_options |= {"remote.keyring": keyring}
-    reach = Reach(given, log_options)
+    reach = _reach(known, given, keyring) if kafka is not None else Reach()
     serving = KafkaServing.of(path, reach, kafka, kafka_options, read_only=read_only)
     if serving is not None and (once or dry_run):
         raise click.UsageError("--kafka is served until it is stopped: leave out --once, --dry-run")
@@ -142,6 +139,16 @@ def serve(
                 server.look()
     _tell("stopped", path, as_json=as_json)
     return EXIT_OK
+
+
+def _reach(
+    options: Mapping[str, str], storage_options: dict[str, Any], keyring: str | None
+) -> Reach:
+    """Return how the endpoint's own handle on the log reads remote segments, and its options."""
+    _, log_options = ServiceOptions.parse(options)
+    if keyring is not None:
+        log_options |= {"remote.keyring": keyring}
+    return Reach(storage_options, log_options)
 
 
 def _run_once(service: Service, *, dry_run: bool, as_json: bool) -> int:
