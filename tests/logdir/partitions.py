@@ -148,3 +148,9 @@ def flip(path: str, position: int, bit: int = 0) -> None:
     with LOCAL.open(path, write=True) as file:
         byte = file.pread(1, position)[0]
         file.pwrite(bytes([byte ^ (1 << bit)]), position)
+
+
+def judged(log: PartitionLog, data: bytes) -> tuple[int, int] | None:
+    """What an idempotent producer's append comes to, were it made now."""
+    found = log.producer_appends().judge(log.scanned(data))
+    return None if found is None else found[:2]

@@ -469,6 +469,7 @@ def test_options_are_checked(path):
 
 def test_threads_work_and_stop(path):
     """The real clock: what is due is done without a tick, and close ends both threads."""
+    before = set(threading.enumerate())
     with sparklog.open(path, "rw") as log:
         log.create_topic("t", config=SMALL | {"retention.ms": "1", "file.delete.delay.ms": "0"})
         options = {"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "20"}
@@ -480,7 +481,7 @@ def test_threads_work_and_stop(path):
                 time.sleep(0.02)
             assert values(log) == []
         assert service.last_report is not None
-        assert not [t for t in threading.enumerate() if t.name.startswith("sparklog-")]
+        assert not {t for t in threading.enumerate() if t.name.startswith("sparklog-")} - before
 
 
 def test_damage_in_one_partition_leaves_the_others_to_be_kept(path, clock):

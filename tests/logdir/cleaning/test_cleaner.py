@@ -15,7 +15,7 @@ from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.storage.offset_ranges import OffsetRange
 from tests.logdir.cleaning.logs import TOPIC, CompactedLog, batch, marker
-from tests.logdir.partitions import T0, flip
+from tests.logdir.partitions import T0, flip, judged
 
 ABORT, COMMIT = 0, 1
 
@@ -112,7 +112,7 @@ class TestProducers:
         with log.session.exclusive():
             log.session.forget_writers()
             state = log.session.writer(TOPIC, 0)
-            assert state.check_producer(first) == (0, 1)
+            assert judged(state, first) == (0, 1)
             assert sorted(e.producer_id for e in state.producers.entries()) == [1, 2, 3]
 
     def test_the_last_batch_of_a_round_stays(self, make) -> None:

@@ -27,6 +27,7 @@ from tests.logdir.partitions import (
     config,
     create,
     flip,
+    judged,
     marker,
     reader,
     records,
@@ -51,12 +52,6 @@ def entries(log: PartitionLog, base: int) -> tuple[list[tuple[int, int]], list[t
 
 def snapshots(log: PartitionLog) -> list[int]:
     return sorted(int(n[:20]) for n in os.listdir(log.path) if n.endswith(".snapshot"))
-
-
-def judged(log: PartitionLog, data: bytes) -> tuple[int, int] | None:
-    """What an idempotent producer's append comes to, were it made now."""
-    found = log.producer_appends().judge(log.scanned(data))
-    return None if found is None else found[:2]
 
 
 class TestAppend:

@@ -28,6 +28,7 @@ from tests.logdir.partitions import (
     create,
     files,
     flip,
+    judged,
     marker,
     reader,
     records,
@@ -117,7 +118,7 @@ def test_what_lies_past_the_end_goes(tmp_path: Path, end: int, oracle: Oracle) -
     assert opened.end == end
     data = batch("v" * 20, at=T0 + end - 1, producer=(1, 0, end - 1))
     if end:
-        assert again.check_producer(data) == (end - 1, end)
+        assert judged(again, data) == (end - 1, end)
     assert again.append(batch("n"), 3) == (end, end + 1)
 
 
