@@ -21,7 +21,6 @@ NOT_ASKED: Final = -(2**31)
 """Of authorized operations that a client didn't ask for, or isn't told of."""
 EPOCHS_MS: Final = 5_000
 """So old the leader epochs may be that clients are told."""
-_PROBE_MS: Final = 100  # so young a list is enough to say that a topic isn't there
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
@@ -135,8 +134,8 @@ class Metadata:
                 return _unknown(asked, ErrorCode.unknown_topic_id)
             name = names[topic_id]
             topics = await self._broker.partitions.topics()
-        if name not in topics:
-            topics = await self._broker.partitions.topics(max_age_ms=_PROBE_MS)
+        if name not in topics:  # it may just have been made
+            topics = await self._broker.partitions.topics(max_age_ms=0)
         if name not in topics:
             return _unknown(asked, refused.get(name, ErrorCode.unknown_topic_or_partition))
         return topics[name]

@@ -28,6 +28,16 @@ def test_a_client_sees_the_topics(endpoint: Endpoint, sparklog_log: Log) -> None
     ]
 
 
+def test_a_topic_that_was_just_made_is_there(endpoint: Endpoint, sparklog_log: Log) -> None:
+    """Clients such as kafka-go take the answer that it isn't for good."""
+    admin = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
+    admin.list_topics(timeout=10)
+    for n in range(20):
+        sparklog_log.create_topic(f"new-{n}")
+        found = admin.list_topics(f"new-{n}", timeout=10).topics[f"new-{n}"]
+        assert found.error is None
+
+
 def test_the_cluster_id_is_the_logs(sparklog_log: Log, sparklog_path: str) -> None:
     with (
         Endpoint(sparklog_log) as one,

@@ -27,7 +27,7 @@ QUICK: Final = ("confluent-kafka", "aiokafka", "franz-go", "java")
 SERVERS: Final = ("endpoint", pytest.param("broker", marks=pytest.mark.deep))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def jvm() -> Iterator[java.ClientJvm]:
     """The JVM with Kafka's own clients; skips where it can't be had."""
     try:
@@ -64,7 +64,7 @@ def _client(request: pytest.FixtureRequest) -> Client:
     return made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def real_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theirs]:
     """A broker with the golden partitions."""
     running = theirs(tmp_path_factory.mktemp("broker"))
@@ -76,14 +76,14 @@ def real_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theirs]:
     running.__exit__(None, None, None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def endpoint_of_golden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ours]:
     """An endpoint on the golden partitions, opened for reading."""
     with ours_of_golden(tmp_path_factory.mktemp("golden")) as made:
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def endpoint_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ours]:
     """An endpoint on a log of our own."""
     with ours(tmp_path_factory.mktemp("ours")) as made:
