@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import uuid
+from _thread import get_ident
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
@@ -111,9 +112,15 @@ def _running(schedule: Schedule) -> Process:
 
 @contextmanager
 def taken_over(schedule: Schedule) -> Iterator[None]:
-    """Let the library's waits be steps of the schedule, and its random names the seed's."""
+    """Let the library's waits be steps of the schedule, and its random names the seed's.
+
+    Threads that other tests left, and finalizers of what they left, wait as ever.
+    """
+    own, real_wait = get_ident(), threading.Event.wait
 
     def wait(event: threading.Event, timeout: float | None = None) -> bool:
+        if get_ident() != own or schedule.running is None:
+            return real_wait(event, timeout)
         if not event.is_set():
             _running(schedule).sleep((60 if timeout is None else timeout) * 1000)
         return event.is_set()
@@ -126,7 +133,11 @@ def taken_over(schedule: Schedule) -> Iterator[None]:
             (threading.Event, "wait", wait),
             (threading, "Lock", lambda: TurnLock(schedule)),
             (threading, "RLock", lambda: TurnLock(schedule, reentrant=True)),
-            (threading, "get_ident", lambda: id(schedule.running)),
+            (
+                threading,
+                "get_ident",
+                lambda: id(schedule.running) if get_ident() == own else get_ident(),
+            ),
             (read_retry, "RETRY_MS", 60_000),  # a request takes some seconds of this time
             (state_objects, "EVERY", 7),  # states are written often
             (state_objects, "SHARE", 1000),
