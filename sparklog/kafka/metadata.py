@@ -63,7 +63,9 @@ class Metadata:
         everything = asked is None or (request.version == 0 and not asked)
         broker = self._broker
         try:
-            topics = await broker.partitions.topics(max_age_ms=broker.partitions.news_ms)
+            # Who asks for all takes a topic that isn't among them for one that isn't there.
+            age_ms = 0 if everything else broker.partitions.news_ms
+            topics = await broker.partitions.topics(max_age_ms=age_ms)
             refused = await self._auto_create(request, topics)
             if refused is not None:
                 topics = await broker.partitions.topics(max_age_ms=0)

@@ -36,6 +36,8 @@ def test_a_topic_that_was_just_made_is_there(endpoint: Endpoint, sparklog_log: L
         sparklog_log.create_topic(f"new-{n}")
         found = admin.list_topics(f"new-{n}", timeout=10).topics[f"new-{n}"]
         assert found.error is None
+        sparklog_log.create_topic(f"more-{n}")
+        assert f"more-{n}" in admin.list_topics(timeout=10).topics
 
 
 def test_the_cluster_id_is_the_logs(sparklog_log: Log, sparklog_path: str) -> None:
