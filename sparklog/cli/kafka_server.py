@@ -13,8 +13,6 @@ from sparklog.cli.open_log import to_change, to_read
 from sparklog.cli.parsing import key_values
 from sparklog.cli.storage import Reach
 from sparklog.errors import SparklogError
-from sparklog.kafka import Endpoint
-from sparklog.kafka.listeners import parse_address
 from sparklog.log.log import Log
 
 _LOGGER = logging.getLogger("sparklog.kafka")
@@ -46,6 +44,8 @@ class KafkaServing:
             if options or read_only:
                 raise click.UsageError("--kafka-option and --read-only are for --kafka: give it")
             return None
+        from sparklog.kafka.listeners import parse_address  # `serve` alone needs no extra endpoint
+
         found = parse_address(address)
         given = key_values(options, "--kafka-option")
         return cls(path, reach, found.host, found.port, given, read_only)
@@ -96,6 +96,8 @@ class KafkaServer:
                 _LOGGER.warning("%s is served again", self._serving.path)
 
     def _open(self) -> None:
+        from sparklog.kafka import Endpoint
+
         serving = self._serving
         opened = to_read if serving.read_only else to_change
         with contextlib.ExitStack() as stack:

@@ -92,3 +92,20 @@ def test_a_log_that_is_made_again_is_served_at_the_same_address(
     said = capfd.readouterr().err
     assert said.count("can't be served, trying again") == 1, said
     assert said.count("is served again") == 1
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--once"], 0), (["--kafka", "0"], 2)])
+def test_without_the_extra_only_kafka_is_refused(
+    tmp_path: Path, arguments: list[str], code: int
+) -> None:
+    path = str(tmp_path / "log")
+    sparklog.open(path, "rw").close()
+    program = (
+        "import sys; sys.modules['kio'] = None\n"
+        "from sparklog.cli.app import run\n"
+        "sys.exit(run(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", program, "serve", path, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, done.stderr
+    assert ("pip install 'sparklog[endpoint]'" in done.stderr) == bool(code)
