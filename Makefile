@@ -4,17 +4,19 @@ VENV ?= .venv
 PYTEST_ARGS ?=
 # small, ci or all: how many seeds, kills, providers (tests/depth.py).
 DEPTH ?= small
-# More on larger machines: a process takes about 3 GB with its JVMs.
-TEST_PROCESSES ?= 2
+# More than two cores have, for tests wait, too; a process takes up to 3 GB with its JVMs.
+TEST_PROCESSES ?= 3
 # Names of mutants, or parts of names; all of them if empty.
 MUTANTS ?=
 BIN := $(VENV)/bin
 COMPILED := $(wildcard sparklog/format/*.pxd)
 PACKAGE := pyproject.toml setup.py $(COMPILED) $(wildcard $(COMPILED:.pxd=.py))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Else each of some hundred processes compiles what it imports, and pytest every test's asserts.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-mutants lint bench clean
+.PHONY: help demo docs test test-all test-mutants lint bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -30,16 +32,23 @@ $(VENV)/.demo: $(BIN)/python $(PACKAGE)
 	$(BIN)/python -m pip install -q -e '.[demo]'
 	@touch $@
 
+$(VENV)/.docs: $(BIN)/python $(PACKAGE)
+	$(BIN)/python -m pip install -q -e '.[docs]'
+	@touch $@
+
 $(VENV)/.test: $(BIN)/python $(PACKAGE)
 	$(BIN)/python -m pip install -q -e '.[test]'
-	@touch $@ $(VENV)/.demo
+	@touch $@ $(VENV)/.demo $(VENV)/.docs
 
 $(VENV)/.bench: $(BIN)/python $(PACKAGE)
 	$(BIN)/python -m pip install -q -e '.[bench]'
-	@touch $@ $(VENV)/.test $(VENV)/.demo
+	@touch $@ $(VENV)/.test $(VENV)/.demo $(VENV)/.docs
 
 demo: $(VENV)/.demo ## the flights of 2013 through Spark into a log and back, with a kill in between
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python examples/quickstart.py
+
+docs: $(VENV)/.docs ## the documentation as a site in build/site: open build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 lint: $(VENV)/.test ## ruff, mypy --strict, import-linter, scalafmt and scalac -Xlint
 	$(BIN)/ruff check .
@@ -48,7 +57,7 @@ lint: $(VENV)/.test ## ruff, mypy --strict, import-linter, scalafmt and scalac -
 	@home="$$(scripts/java 2>/dev/null)"; JAVA_HOME="$$home" $(BIN)/python -m tests.scala lint
 	@$(BIN)/python -m tests.test_tidy
 
-test: lint ## the checks and the suite, in about ten minutes; DEPTH=ci: more seeds, kills, providers
+test: lint ## the checks and the suite, in some 10 minutes; DEPTH=ci: more seeds, kills, providers
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" SPARKLOG_TEST_DEPTH=$(DEPTH) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --durations 25 --junitxml build/junit-$(DEPTH).xml $(PYTEST_ARGS)
 
 test-all: ## all there is, for a night: thousands of crash seeds, 50 rounds of kill -9

@@ -1,6 +1,9 @@
 """Compiles the record kernel. Without a compiler (or Cython) the package installs all the same."""
 
+import shutil
+
 from setuptools import setup
+from setuptools.command.build_py import build_py
 
 KERNEL = ("kernel", "framer", "parser", "offset_map", "record_filter", "state_entries")
 
@@ -15,4 +18,14 @@ else:
         # Helpers take memoryviews by value: 208 bytes a call, or nothing once they are inlined.
         extension.extra_compile_args = ["--param", "max-inline-insns-single=2000"]
 
-setup(ext_modules=extensions)
+
+class BuildPy(build_py):
+    """Modules into an empty directory: a wheel takes all of it, what was deleted since, too."""
+
+    def run(self):
+        if not self.editable_mode:
+            shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
+
+
+setup(ext_modules=extensions, cmdclass={"build_py": BuildPy})

@@ -15,9 +15,11 @@ with sparklog.open("/data/log", mode="rw") as log:
 - `opening`: which home a path names
 - `log`: a log, whatever its home; `logdir`: the home on disk
 - `storage`: what a home is, as protocols; `fs`: local files; `format`: Kafka's bytes
+- `network`: addresses to listen on, and certificates
 - `testing`: contracts of the protocols, disks and stores that fail
 - `config`, `configdef`: options; `errors`; `metrics`; `clock`; `common`: topic-partitions
-- `extras`: optional libraries; `lru_cache`, `pluralize`: small helpers
+- `notebook`, `progress`: how results and long work show in notebooks; `html`: escaped HTML
+- `extras`: optional libraries; `lru_cache`, `pluralize`, `quantities`: small helpers
 """
 
 import os
@@ -29,6 +31,7 @@ from sparklog.errors import (
     CommitUnknownError,
     DataCorruptionError,
     FencedError,
+    GroupNotEmptyError,
     InvalidRequestError,
     LogLockedError,
     LogReplacedError,
@@ -55,6 +58,7 @@ __all__ = [
     "CommitUnknownError",
     "DataCorruptionError",
     "FencedError",
+    "GroupNotEmptyError",
     "InvalidRequestError",
     "Log",
     "LogLockedError",

@@ -29,14 +29,13 @@ from sparklog.configdef import (
     refuse_unknown,
 )
 from sparklog.errors import InvalidRequestError
+from sparklog.quantities import DAY_MS, HOUR_MS, MINUTE_MS
 
 __all__ = [
     "KEYS", "LOG_KEYS", "OWN_KEYS", "TIERED_KEYS", "Key", "LogOptions", "TopicConfig", "markdown",
 ]  # fmt: skip
 
-_HOUR_MS: Final = 3_600_000
-_MINUTE_MS: Final = 60_000
-_WEEK_MS: Final = 7 * 24 * _HOUR_MS
+_WEEK_MS: Final = 7 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +58,12 @@ class TopicConfig:
     )
     segment_ms: int = option(
         "segment.ms", _WEEK_MS, low=1, long=True,
-        also=["log.roll.ms", ("log.roll.hours", _HOUR_MS)],
+        also=["log.roll.ms", ("log.roll.hours", HOUR_MS)],
         doc="Age in record time (ms) at which a segment is closed though not full.",
     )
     segment_jitter_ms: int = option(
         "segment.jitter.ms", 0, long=True,
-        also=["log.roll.jitter.ms", ("log.roll.jitter.hours", _HOUR_MS)],
+        also=["log.roll.jitter.ms", ("log.roll.jitter.hours", HOUR_MS)],
         doc="Up to so many ms are taken off segment.ms, so that segments don't all roll at once.",
     )
     segment_idle_ms: int = option(
@@ -83,8 +82,8 @@ class TopicConfig:
     )
     retention_ms: int = option(
         "retention.ms", _WEEK_MS, low=-1, long=True,
-        also=["log.retention.ms", ("log.retention.minutes", _MINUTE_MS),
-              ("log.retention.hours", _HOUR_MS)],
+        also=["log.retention.ms", ("log.retention.minutes", MINUTE_MS),
+              ("log.retention.hours", HOUR_MS)],
         doc="Age in record time (ms) at which a closed segment may be deleted; -1 never. Topics "
         "that the sink makes by itself have -1.",
     )
@@ -121,7 +120,7 @@ class TopicConfig:
         doc="How far (ms) a record's time may lie before the append; CreateTime only.",
     )
     message_timestamp_after_max_ms: int = option(
-        "message.timestamp.after.max.ms", _HOUR_MS, long=True,
+        "message.timestamp.after.max.ms", HOUR_MS, long=True,
         also=["log.message.timestamp.after.max.ms"],
         doc="How far (ms) a record's time may lie after the append; CreateTime only.",
     )
@@ -137,7 +136,8 @@ class TopicConfig:
     file_delete_delay_ms: int = option(
         "file.delete.delay.ms", 60_000, long=True, also=["log.segment.delete.delay.ms"],
         doc="Time (ms) that a deleted segment's files stay, from their renaming on; not where a "
-        "disk is nearly full.",
+        "disk is nearly full. And for how long a deleted topic can be given back, with its copies "
+        "in remote storage: a day, say, for one that nobody may lose to a slip.",
     )
     preallocate: bool = option(
         "preallocate", False, also=["log.preallocate"],
@@ -150,7 +150,7 @@ class TopicConfig:
         doc="Share of uncompacted bytes from which the cleaner runs.",
     )
     delete_retention_ms: int = option(
-        "delete.retention.ms", 24 * _HOUR_MS, long=True,
+        "delete.retention.ms", 24 * HOUR_MS, long=True,
         also=["log.cleaner.delete.retention.ms"],
         doc="Time (ms) that a tombstone stays after the cleaner first met it.",
     )
@@ -199,6 +199,9 @@ class TopicConfig:
         "registered is not waited for.",
     )
 
+    explicit: frozenset[str] = field(default=frozenset(), compare=False)
+    """Keys that were set to what is Kafka's default: who set them sees that they are set."""
+
     def __post_init__(self) -> None:
         """Check every value and what must hold between them.
 
@@ -222,12 +225,22 @@ class TopicConfig:
         """
         found, rest = read(KEYS.values(), values)
         refuse_unknown(rest, KEYS)
-        return cls(**found) if base is None else replace(base, **found)
+        explicit = frozenset(
+            key.name for key in KEYS.values()
+            if key.name in values and found[key.field] == key.default
+        )  # fmt: skip
+        return replace(base or cls(), **found, explicit=explicit)
+
+    def is_set(self, key: Key) -> bool:
+        """Tell whether a key was set, though it may be to Kafka's default."""
+        return getattr(self, key.field) != key.default or key.name in self.explicit
 
     def to_dict(self) -> dict[str, str]:
-        """Return Kafka key -> text of all that differs from the defaults."""
-        pairs = ((key, getattr(self, key.field)) for key in KEYS.values())
-        return {key.name: format_value(value) for key, value in pairs if value != key.default}
+        """Return Kafka key -> text of all that was set, or differs from Kafka's defaults."""
+        return {
+            key.name: format_value(getattr(self, key.field))
+            for key in KEYS.values() if self.is_set(key)
+        }  # fmt: skip
 
     @property
     def roll_bytes(self) -> int:
@@ -295,7 +308,7 @@ class LogOptions:
     )
     producer_id_expiration_ms: int = option(
         "producer.id.expiration.ms",
-        24 * _HOUR_MS,
+        24 * HOUR_MS,
         low=1,
         doc="Time (ms) after which an idle idempotent producer is forgotten.",
     )
@@ -342,7 +355,7 @@ class LogOptions:
     @property
     def offsets_retention_ms(self) -> int:
         """offsets.retention.minutes in ms."""
-        return self.offsets_retention_minutes * _MINUTE_MS
+        return self.offsets_retention_minutes * MINUTE_MS
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Self:

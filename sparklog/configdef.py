@@ -9,7 +9,9 @@ dataclass, each made by `option`. Two kinds of places take them, by two rules fo
                            has a use for is refused with what to do instead
 """
 
+import difflib
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -25,6 +27,12 @@ LONG_MIN: Final = -(2**63)
 DOUBLE_MAX: Final = sys.float_info.max
 
 _FLOAT: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e-?[0-9]+)?", re.IGNORECASE)
+
+_IN_UNIT: Final = {
+    "ms": ", in milliseconds", "seconds": ", in seconds", "minutes": ", in minutes",
+    "hours": ", in hours", "bytes": ", in bytes", "timestamp": ", in ms since 1970",
+}  # fmt: skip
+_ALIKE: Final = 0.8  # of difflib's ratio: a letter or two of a name
 
 Value = int | float | bool | str | tuple[str, ...] | None
 
@@ -83,7 +91,7 @@ class Key:
         text = text.strip()
         if self.kind is bool:
             value = {"true": True, "false": False}.get(text.lower())
-        elif self.kind is int and re.fullmatch(r"[+-]?[0-9]+", text):
+        elif self.kind is int and re.fullmatch(r"[+-]?[0-9]{1,100}", text):
             value = int(text)
         elif self.kind is float and _FLOAT.fullmatch(text):
             value = float(text)
@@ -92,7 +100,9 @@ class Key:
         elif self.kind is str:
             value = text.lower() if self.any_case else text
         if value is None or not self._holds(value):
-            raise InvalidRequestError(f"{name or self.name}={text}: want {self.wanted}")
+            own = name or self.name
+            wanted = f"{self.wanted}{_in_unit(self, own)}"
+            raise InvalidRequestError(f"{own}={text[:500]}: want {wanted}")
         return value
 
     def check(self, value: Value) -> None:
@@ -145,14 +155,20 @@ def keys_of(owner: type[Any]) -> dict[str, Key]:
 
 
 def markdown(keys: Iterable[Key]) -> str:
-    """Return the table of options that the README prints."""
-    lines = ["| key | default | valid | also | |", "|--|--|--|--|--|"]
+    """Return the table of options that docs/options.md prints; what has no synonyms, without.
+
+    What an option is stands beside its name: the last columns of a wide table are out of sight.
+    """
+    keys = list(keys)
+    columns = ["key", "", "default", "valid"] + ["also"] * any(key.also for key in keys)
+    lines = ["| " + " | ".join(columns) + " |", "|--" * len(columns) + "|"]
     for key in keys:
         unlimited = key.default in (LONG_MAX, DOUBLE_MAX)
         default = "unlimited" if unlimited else format_value(key.default)
-        default = "required" if key.required else default
-        also = ", ".join(name for name, _ in key.also)
-        lines.append(f"| `{key.name}` | {default} | {key.wanted} | {also} | {key.doc} |")
+        default = "required" if key.required else "-" if key.default is None else default
+        cells = [f"`{key.name}`", key.doc, default, key.wanted]
+        also = ", ".join(f"`{name}`" for name, _ in key.also)
+        lines.append("| " + " | ".join([*cells, also][: len(columns)]) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -189,14 +205,30 @@ def _text(name: str, value: object) -> str:
         return ",".join(map(str, value))
     if isinstance(value, bool | int | float | str):
         return format_value(value)
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
     raise InvalidRequestError(f"{name}={value!r}: want text or a number")
+
+
+def _in_unit(key: Key, name: str) -> str:
+    """Return what to say of a number's unit, which Kafka's and Spark's names end with."""
+    words = re.split(r"[._]", re.sub(r"(?=[A-Z])", ".", name).lower())
+    return _IN_UNIT.get(words[-1], "") if key.kind is int else ""
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return an unknown name with the known one that it resembles, if there is one."""
+    written = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), written, n=1, cutoff=_ALIKE)
+    return f"{name} (did you mean {written[near[0]]}?)" if near else name
 
 
 def refuse_unknown(names: Mapping[str, object], known: Iterable[str]) -> None:
     """Raise InvalidRequestError if there are `names` left that no option has."""
     if names:
-        shown = ", ".join(sorted(map(str, names)))
-        raise InvalidRequestError(f"unknown option {shown}; known are {', '.join(sorted(known))}")
+        known = sorted(known)
+        shown = ", ".join(meant(name, known) for name in sorted(map(str, names)))
+        raise InvalidRequestError(f"unknown option {shown}; known are {', '.join(known)}")
 
 
 SPARKS_OWN: Final = frozenset({"paths", "queryname"})
@@ -243,7 +275,10 @@ class SparkOptions:
             if refused.lower() == lowered:
                 raise InvalidRequestError(f"option {refused} has no meaning for sparklog: {why}")
         is_kafkas = self.kafka is not None and lowered.startswith("kafka.")
-        raise InvalidRequestError(str(self.kafka if is_kafkas else self.unknown).format(name=name))
+        if is_kafkas:
+            raise InvalidRequestError(str(self.kafka).format(name=name))
+        name = meant(name, self._known.values())
+        raise InvalidRequestError(self.unknown.format(name=name))
 
     def given(self, values: Mapping[str, object]) -> dict[str, object]:
         """Return what was given, None left out, by the names of the docs. Raises: `canonical`."""

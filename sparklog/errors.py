@@ -13,6 +13,7 @@
     |- BatchConflictError                 two different micro-batches under one number
     |- FencedError                        another producer took over: stop this one
     |- OutOfOrderSequenceError            an idempotent producer lost a batch: stop it
+    |- GroupNotEmptyError                 a group's readers are at work: end them, and try again
     |- LogLockedError                     retriable: somebody else holds the log
     `- StorageUnavailableError            retriable: disk full, permissions, I/O errors
        `- CommitUnknownError              ask later whether it was committed: Log.outcome
@@ -129,6 +130,10 @@ class FencedError(SparklogError):
 
 class OutOfOrderSequenceError(SparklogError):
     """A producer's sequence number leaves a gap (Kafka: OutOfOrderSequenceException)."""
+
+
+class GroupNotEmptyError(SparklogError):
+    """Readers of a group are at work, whose offsets are theirs (Kafka: GroupNotEmptyException)."""
 
 
 class LogLockedError(SparklogError):

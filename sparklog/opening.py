@@ -13,11 +13,12 @@ What a tool, a source or a sink needs to know of a path it asks here, and of not
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.format.names import LOG, parse_partition_dir
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.log import Log
 from sparklog.logdir import home as logdir
@@ -73,6 +74,7 @@ def open_log(
     remote = remote or given
     url = url_of(path, mode=mode, fs=fs)
     if url is None:
+        _refuse_others(split_path(path), fs)
         view = partial(_tiered_view, path, storage_options, remote, until, stopped, fs)
         return logdir.open_log(path, fs=fs, view=view, mode=mode, options=rest, **components)
     check_until(until)
@@ -87,6 +89,23 @@ def open_log(
         open_archive, url, options=remote, storage_options=storage_options, stopped=stopped
     )
     return logdir.open_log(url, fs=NO_FILES, view=archive, options=rest, **components)
+
+
+def _refuse_others(directories: Iterable[str], fs: FileSystem) -> None:
+    """Raise InvalidRequestError for a file, and for the directory of a single partition."""
+    for directory in directories:
+        is_dir = fs.is_dir(directory)
+        if not is_dir and fs.exists(directory):
+            raise InvalidRequestError(
+                f"{directory} is a file: give the log's directory", path=directory
+            )
+        is_named_so = parse_partition_dir(os.path.basename(directory)) is not None
+        if is_dir and is_named_so and any(n.endswith(LOG) for n in fs.listdir(directory)):
+            raise InvalidRequestError(
+                f"{directory} is the directory of one partition: give the log's, "
+                f"{os.path.dirname(directory)}",
+                path=directory,
+            )
 
 
 def url_of(path: Path, *, mode: str = "r", fs: FileSystem = LOCAL) -> str | None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sparklog.clock import ManualClock
+from sparklog.log import read_retry
 from sparklog.testing.faultstore import FaultStore
 from tests import depth, jars
 from tests.oracle import Oracle
@@ -32,7 +33,7 @@ settings.load_profile("default")
 # come first; what can be dealt out test by test comes last, so that no worker idles at the end.
 FIRST = (
     "tests/spark/test_applications.py", "tests/spark/test_connect.py", "tests/spark/",
-    "tests/kafka/", "tests/service/", "tests/oracle/", "tests/tiered/",
+    "tests/state/", "tests/kafka/", "tests/service/", "tests/oracle/", "tests/tiered/",
 )  # fmt: skip
 SPREAD = (
     "tests/spark/test_applications.py", "tests/crash/test_every_cut.py",
@@ -41,7 +42,7 @@ SPREAD = (
 _MEMORY = "/dev/shm"
 _MEMORY_MIN_BYTES = 4 << 30  # some hundred MB are used; a container often has 64 MB there
 # A Spark session and its warm JVM for all that isn't spread; a broker, an endpoint and a JVM.
-ONE_SESSION = "tests/spark/", "tests/kafka/clients/"
+ONE_SESSION = "tests/spark/", "tests/state/", "tests/kafka/clients/"
 
 
 def pytest_configure() -> None:
@@ -152,6 +153,15 @@ def same_logging() -> Iterator[None]:
     for logger, (level, handlers) in zip(loggers, before, strict=True):
         logger.setLevel(level)
         logger.handlers[:] = handlers
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damage is told at once, not after a second in which segments might have moved.
+
+    For tests in which nothing moves them.
+    """
+    monkeypatch.setattr(read_retry, "RETRY_MS", 10)
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ DEPTH: Final = os.environ.get("SPARKLOG_TEST_DEPTH") or "small"
 if DEPTH not in DEPTHS:
     raise SystemExit(f"SPARKLOG_TEST_DEPTH={DEPTH}: say one of {', '.join(DEPTHS)}")
 
-LEFT_OUT: Final = {"small": {"deep", "slow"}, "ci": {"slow"}, "all": set[str]()}[DEPTH]
+LEFT_OUT_OF_SMALL: Final = {"deep", "slow"}
+LEFT_OUT: Final = {"small": LEFT_OUT_OF_SMALL, "ci": {"slow"}, "all": set[str]()}[DEPTH]
 """Marks of tests that don't run at this depth."""
 
 
@@ -33,27 +34,45 @@ def by_depth(*, small: T, ci: T, all: T) -> T:
 # Whether the tests' files lie in memory, on a tmpfs, where there is room.
 IN_MEMORY: Final = by_depth(small=True, ci=False, all=False)
 # Random histories of a log on a disk that crashes: about 1 s each.
-CRASH_SEEDS: Final = by_depth(small=40, ci=1000, all=10_000)
-CRASH_SEEDS_A_TEST: Final = by_depth(small=10, ci=25, all=250)
+CRASH_SEEDS: Final = by_depth(small=24, ci=400, all=10_000)
+CRASH_SEEDS_A_TEST: Final = by_depth(small=6, ci=25, all=250)
 # Schedules of a log in a store, of the protocol as it stands: some 0.4 s each.
-MODEL_SEEDS: Final = by_depth(small=12, ci=300, all=5000)
+MODEL_SEEDS: Final = by_depth(small=12, ci=150, all=5000)
 MODEL_SEEDS_A_TEST: Final = by_depth(small=4, ci=50, all=250)
+# The same, of a topic that is deleted and given back.
+DELETION_SEEDS: Final = by_depth(small=4, ci=50, all=1000)
 PLACING_SEEDS: Final = by_depth(small=2, ci=4, all=4)
+# Of the crashes in a move of a partition every such one is judged.
+MOVE_CUTS: Final = by_depth(small=12, ci=2, all=1)
+# Processes that move partitions and delete topics, each killed after some turns; 1 s each.
+MOVER_KILLS: Final = by_depth(small=1, ci=8, all=40)
+# Crashes amid a service's round of a tiered log, of each kind of round.
+TIERING_CUTS: Final = by_depth(small=10, ci=25, all=25)
 # Random lives of a tiered log, some 2 s each.
 TIERING_LIVES: Final = by_depth(small=4, ci=16, all=16)
+# Where a test goes through all crashes of an operation, every such one is judged.
+CUT_EVERY: Final = by_depth(small=3, ci=1, all=1)
+# Power cuts of one moment, each of which keeps another part of what wasn't synced.
+POWER_CUTS: Final = by_depth(small=2, ci=5, all=5)
+# Crashes amid a swap whose recovery is crashed, too.
+SWAP_RECOVERIES: Final = by_depth(small=4, ci=8, all=8)
 # Every `deep`th crash has its recovery crashed at every call, too.
-RECRASH_EVERY: Final = by_depth(small=24, ci=6, all=6)
+RECRASH_EVERY: Final = by_depth(small=48, ci=6, all=6)
 # Bits flipped in each file, evenly spread.
-FLIPS: Final = by_depth(small=24, ci=60, all=60)
+FLIPS: Final = by_depth(small=12, ci=60, all=60)
 # Logs that our cleaner and Kafka's both clean.
 CLEANER_SEEDS: Final = by_depth(small=8, ci=20, all=300)
+# Random logs of which keys are erased, then loaded by Kafka's code.
+ERASED_SEEDS: Final = by_depth(small=3, ci=10, all=200)
+# Machines that crashed amid an erasure and recover, of each case.
+ERASED_CRASHES: Final = by_depth(small=24, ci=80, all=10_000)
 # Drivers of an application that are killed one after the other; a JVM start each.
-DRIVER_KILLS: Final = by_depth(small=1, ci=5, all=5)
+DRIVER_KILLS: Final = by_depth(small=1, ci=3, all=5)
 # A service at work that is killed when so many objects are in the bucket.
-SERVICE_KILLS_AT: Final = by_depth(small=(1, 22), ci=(1, 10, 22, 40), all=(1, 10, 22, 40))
+SERVICE_KILLS_AT: Final = by_depth(small=(22,), ci=(1, 22, 40), all=(1, 10, 22, 40))
 # A service under load whose driver is killed about every 4 s; `deep`.
 SOAK_SECONDS: Final = 30
 # Random foreign logs that the JVM and Python both read: 0.5 s each.
-JVM_LOGS: Final = by_depth(small=9, ci=60, all=1000)
+JVM_LOGS: Final = by_depth(small=6, ci=60, all=1000)
 # Cases that hypothesis tries where a test names no number of its own.
 EXAMPLES: Final = by_depth(small=50, ci=100, all=500)

@@ -10,6 +10,7 @@ import yaml
 
 import sparklog
 from sparklog.cli.app import app
+from sparklog.cli.examples import example
 from sparklog.config import KEYS, LOG_KEYS
 from sparklog.configdef import markdown
 from sparklog.kafka import Endpoint, wire_meters
@@ -24,6 +25,7 @@ from sparklog.source import options as source
 from sparklog.source.state_options import STATE_OPTIONS
 from sparklog.state.settings import CHECKPOINT_KEYS
 from sparklog.tiered.reading.options import REMOTE_KEYS
+from tests.kafka_metrics import kafka_markdown
 from tests.paths import ROOT
 
 DOCS = ROOT / "docs"
@@ -66,16 +68,17 @@ def cli_page() -> str:
         "`pip install 'sparklog[cli]'`. PATH is a log dir, or several joined by commas. "
         f"{app.epilog}\n"
     )
-    return _MADE + intro + "".join(_command(words, command) for words, command in _commands(app))
+    return _MADE + intro + "".join(_command(words, command) for words, command in commands(app))
 
 
-def _commands(group: click.Group, *words: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def commands(group: click.Group, *words: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Go through a group's commands, and those of its groups: the words of each, and it."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
         if isinstance(command, click.Group):
-            yield from _commands(command, *words, name)
+            yield from commands(command, *words, name)
         else:
             yield (*words, name), command
 
@@ -98,7 +101,9 @@ def _command(words: tuple[str, ...], command: click.Command) -> str:
         for p in paragraphs
     )
     table = f"\n| option | |\n|--|--|\n{rows}" if rows else ""
-    return f"\n## {' '.join(words)}\n\n```\n{usage}\n```\n\n{said}\n{table}"
+    shown = example(" ".join(words))  # tests/cli/test_examples.py sees to it that each has one
+    call = f"\n```\n{shown}\n```\n" if shown else ""
+    return f"\n## {' '.join(words)}\n\n```\n{usage}\n```\n\n{said}\n{call}{table}"
 
 
 def _escaped(text: str) -> str:
@@ -113,22 +118,43 @@ def metrics_page() -> str:
         f"| {_escaped(rule['annotations']['summary'])} |\n"
         for group in rules["groups"]
         for rule in group["rules"]
+        if "alert" in rule
     )
     alerts = f"| alert | severity | after | |\n|--|--|--|--|\n{rows}"
     return (
         f"{_MADE}{_METRICS}\n## The endpoint of a log\n\n{metrics_markdown()}\n"
         f"## Kafka's clients, of `serve --kafka`\n\n{metrics_markdown(wire_meters.METRICS)}\n"
         f"## Spark's queries, by `watch_queries`\n\n{metrics_markdown(progress.METRICS)}\n"
-        f"## Alerts\n\n`tests/service/test_alerts.py` drives a log into each of these, scrapes it, "
-        f"and asks promtool which rules fire.\n\n{alerts}"
+        f"## Kafka's metrics\n\n{_OF_KAFKA}\n{kafka_markdown()}\n"
+        f"## Alerts\n\n{_ALERTS}\n{alerts}"
     )
 
 
+_OF_KAFKA = """What Kafka's documentation ("Monitoring", from 4.1 on) has for brokers, and what each
+of it is here. Names that are the same are those that the JMX exporter makes of the MBeans by its
+usual rules, in lower case; what Kafka has as a rate is counted here, and `rate(...)` makes one.
+"""
+
+_ALERTS = """`tests/service/test_alerts.py` drives a log into these, scrapes it, and asks promtool
+which rules fire; what compares with hours and days before is played through in
+`tests/service/test_alert_rules.py`, with services that move, endpoints that are away, topics that
+are deleted. `SparklogTopicStalled` tells of a topic for a day, then takes it for done; it knows a
+topic's rhythm after two days, a weekly one after the first week.
+"""
+
 _METRICS = """# Metrics
 
-    sparklog serve /data/log --metrics-port 9404   # or Service("/data/log", metrics_port=9404)
-    sparklog metrics /data/log [--json | --table]  # once, from the log's files, without a service
-    sparklog alerts > /etc/prometheus/rules/sparklog.yml
+<!-- invisible-code-block: python
+import sparklog
+with sparklog.open("/data/log", "rw") as log:
+    log.create_topic("flights", 2)
+-->
+
+```sh
+sparklog serve /data/log --metrics-port 9404 &  # or Service("/data/log", metrics_port=9404)
+sparklog metrics /data/log --table              # once, from the log's files, without a service
+sparklog alerts > sparklog.yml
+```
 
 The endpoint needs `pip install 'sparklog[metrics]'` (`sparklog[cli]` has it). `/healthz` answers
 200, or 503 with what is wrong. It listens on 127.0.0.1 unless `--metrics-address` says otherwise,

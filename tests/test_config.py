@@ -23,8 +23,24 @@ def test_defaults_are_kafkas(oracle):
 
 
 def test_fields_are_the_keys_in_snake_case():
-    assert {k.field for k in KEYS.values()} == {f.name for f in dataclasses.fields(TopicConfig)}
+    assert {k.field for k in KEYS.values()} == {
+        f.name for f in dataclasses.fields(TopicConfig) if f.name != "explicit"
+    }
     assert all(k.field == name.replace(".", "_") for name, k in KEYS.items())
+
+
+def test_what_was_set_to_kafkas_default_counts_as_set():
+    """And only that: not by a broker-wide name, nor by the topic defaults of a log."""
+    config = TopicConfig.parse({"retention.ms": "604800000", "segment.ms": "5"})
+    assert config.to_dict() == {"retention.ms": "604800000", "segment.ms": "5"}
+    assert config == TopicConfig(segment_ms=5)  # it is the same to who goes by it
+    assert TopicConfig.parse(config.to_dict()).to_dict() == config.to_dict()
+    assert TopicConfig.parse({"log.retention.hours": "168"}).to_dict() == {}
+    assert TopicConfig.parse({}, base=config).to_dict() == {"segment.ms": "5"}
+    other = TopicConfig.parse({"log.retention.ms": "9"})
+    assert TopicConfig.parse({"retention.ms": 604_800_000}, base=other).to_dict() == {
+        "retention.ms": "604800000"
+    }
 
 
 @pytest.mark.parametrize(
@@ -83,7 +99,10 @@ def test_other_synonyms():
         ({"compression.gzip.level": 0}, r"gzip\.level=0: want 1\.\.9 or -1"),
         ({"preallocate": "yes"}, r"preallocate=yes: want true or false"),
         ({"min.cleanable.dirty.ratio": "nan"}, r"dirty\.ratio=nan: want 0\.\.1"),
-        ({"segment.byte": 1}, r"unknown option segment\.byte; known are .*segment\.bytes"),
+        (
+            {"segment.byte": 1},
+            r"segment\.byte \(did you mean segment\.bytes\?\); known are .*flush",
+        ),
         ({"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 4}, r"lag\.ms=5: want at most"),
         ({"retention.ms": 10, "local.retention.ms": 11}, r"local\.retention\.ms=11: want at most"),
         ({"retention.bytes": 10, "local.retention.bytes": -1}, r"local\.retention\.bytes=-1"),
@@ -130,7 +149,9 @@ def test_log_options_carry_defaults_for_topics():
 def test_the_table_for_the_docs_has_every_key():
     table = markdown([*KEYS.values(), *LOG_KEYS.values()])
     assert all(f"| `{name}` |" in table for name in [*KEYS, *LOG_KEYS])
-    assert "| `retention.ms` | 604800000 | -1..2^63-1 | log.retention.ms, " in table
+    assert "; -1 never. Topics that the sink makes by itself have -1. | 604800000 | -1..2" in table
+    assert "| -1..2^63-1 | `log.retention.ms`, `log.retention.minutes`, " in table
+    assert "also" not in markdown([LOG_KEYS["flush"]]).partition("\n")[0]
 
 
 def _values(key):

@@ -1,52 +1,129 @@
-"""Wheel and sdist have all that the package reads of its own files."""
+"""Wheel and sdist: what is in them, and that they work where there is nothing else of sparklog."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import venv
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sparklog.jvm.compiler import sources
+from tests import docker
+from tests.depth import DEPTH
+from tests.jars import Unavailable
 from tests.paths import ROOT
 
 pytest.importorskip("setuptools", minversion="77", reason="the build backend of pyproject.toml")
 BUILD = "from setuptools import build_meta as b; b.build_sdist('out'); b.build_wheel('out')"
+USE = """
+import json, sys
+import pyarrow as pa
+import sparklog
+from sparklog.format import kernel
+with sparklog.open(sys.argv[1], mode="rw") as log:
+    log.create_topic("alerts", partitions=2, config={"compression.type": "zstd"})
+    log.append("alerts", pa.table({"key": ["a", "b"], "value": ["late", "later"]}))
+with sparklog.open(sys.argv[1]) as log:
+    values = log.read("alerts").read_all()["value"].to_pylist()
+print(json.dumps([kernel.__file__, sorted(values) == [b"late", b"later"]]))
+"""
+"""A script that says by which kernel it wrote a log, and whether it read that back."""
+KERNEL = {path.stem for path in (ROOT / "sparklog/format").glob("*.pxd")} - {"intrinsics"}
+KERNEL_FILE = f"kernel{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the two, of the files that git has; without a C compiler, for its time."""
-    tree = tmp_path_factory.mktemp("tree")
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+def run(*command: object, **given: object) -> str:
+    """Run it; return what it printed."""
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=900, **given
+    )  # type: ignore[call-overload]
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return str(done.stdout)
+
+
+def bare(**more: str) -> dict[str, str]:
+    """An environment in which nothing of this one is found, but for pip's own settings."""
+    kept = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    return {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/"), **kept, **more}
+
+
+def clone(tree: Path) -> Path:
+    """Copy the files that git has, but for the tests."""
+    names = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate",
+                cwd=ROOT)  # fmt: skip
     for name in names.splitlines():
         if (ROOT / name).is_file() and not name.startswith("tests/"):
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             (tree / name).write_bytes((ROOT / name).read_bytes())
+    return tree
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the two; without a C compiler, for its time."""
+    tree = clone(tmp_path_factory.mktemp("tree"))
+    (tree / "build" / "lib" / "sparklog").mkdir(parents=True)
+    (tree / "build" / "lib" / "sparklog" / "deleted.py").write_text("left by an earlier build")
     (tree / "Cython").mkdir()
     (tree / "Cython" / "__init__.py").write_text("raise ImportError")  # C takes a minute
     environment = {**os.environ, "PYTHONPATH": str(tree)}
-    command = [sys.executable, "-W", "ignore", "-c", BUILD]
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    run(sys.executable, "-W", "ignore", "-c", BUILD, cwd=tree, env=environment)
     return tree / "out"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `pip wheel .` makes of a clone, with what pyproject.toml says that it builds with."""
+    tree = clone(tmp_path_factory.mktemp("clone of mine"))
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", "out", ".", cwd=tree)
+    (found,) = (tree / "out").glob("*.whl")
+    return found
+
+
+class Machine:
+    """A virtual environment; sparklog's libraries are those of this one, sparklog itself isn't."""
+
+    def __init__(self, root: Path) -> None:
+        venv.create(root / "venv", with_pip=True)
+        self.python = root / "venv" / "bin" / "python"
+        site = run(self.python, "-c", "import site; print(site.getsitepackages()[0])").strip()
+        self.site = Path(site)
+        if DEPTH != "all":  # where an editable install of this clone isn't followed
+            (self.site / "libraries.pth").write_text(str(Path(pytest.__file__).parents[1]) + "\n")
+
+    def install(self, what: Path, extra: str = "", **environment: str) -> None:
+        """Install it as its users do; at depth "all" with its dependencies, freshly."""
+        libraries = [] if DEPTH == "all" else ["--no-deps"]
+        run(self.python, "-m", "pip", "install", "-q", *libraries, f"{what}{extra}",
+            cwd=what.parent, env=bare(**environment))  # fmt: skip
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """A machine on which sparklog was never seen."""
+    return Machine(tmp_path)
 
 
 def packaged() -> set[str]:
     """Files of git's in the package, but for those that only a build or a reader of them needs."""
-    listed = ["git", "ls-files", "sparklog", "*_sparklog.py"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = run("git", "ls-files", "sparklog", "*_sparklog.py", cwd=ROOT)
     return {name for name in names.splitlines() if (ROOT / name).is_file()}
 
 
-def test_the_wheel_has_all_of_the_package(built: Path) -> None:
-    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
-        assert sorted(packaged() - {*wheel.namelist()}) == []
-        scala = [name for name in wheel.namelist() if name.endswith(".scala")]
-        assert len(scala) == len(sources()) > 20
+def test_the_wheel_has_all_of_the_package_and_nothing_else(built: Path) -> None:
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as packed:
+        names = {name for name in packed.namelist() if ".dist-info/" not in name}
+    assert sorted(packaged() - names) == []
+    assert sorted(names - packaged()) == []  # of an earlier build, say
+    scala = [name for name in names if name.endswith(".scala")]
+    assert len(scala) == len(sources()) > 20
 
 
 def test_the_sdist_has_all_of_the_package(built: Path) -> None:
@@ -66,13 +143,64 @@ def test_an_installed_package_finds_its_sources(built: Path, tmp_path: Path) -> 
     )
     for place in (tmp_path / "site", wheel):
         environment = {**os.environ, "PYTHONPATH": str(place)}
-        done = subprocess.run(
-            [sys.executable, "-c", look],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        path, size = done.stdout.split() or pytest.fail(done.stderr[-2000:])
+        path, size = run(sys.executable, "-c", look, cwd=tmp_path, env=environment).split()
         assert path.startswith(str(place))
         assert int(size) == sum(map(len, sources()[0]))
+
+
+@pytest.mark.deep
+def test_a_wheels_kernel_is_compiled_and_needs_the_c_library_alone(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+    compiled = {Path(name).name.partition(".")[0] for name in names if name.endswith(".so")}
+    assert compiled == KERNEL
+    assert not [name for name in names if name.endswith((".c", ".o"))]
+    said = " ".join(run(sys.executable, "-m", "auditwheel", "show", wheel).split())
+    assert 'platform tag: "manylinux_2_' in said, said
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+def test_the_quickstart_runs_from_the_wheel(wheel: Path, machine: Machine, tmp_path: Path) -> None:
+    """It streams 336,776 flights, kills the writer and checks itself that each is there once."""
+    machine.install(wheel, "[demo]")
+    script = tmp_path / "quickstart.py"
+    shutil.copy(ROOT / "examples" / "quickstart.py", script)
+    told = run(machine.python, "-c", USE, tmp_path / "log", cwd=tmp_path, env=bare())
+    assert json.loads(told) == [str(machine.site / "sparklog/format" / KERNEL_FILE), True]
+    java = {"JAVA_HOME": os.environ["JAVA_HOME"], "SPARK_LOCAL_IP": "127.0.0.1"}
+    said = run(machine.python, script, cwd=tmp_path, env=bare(**java))
+    assert "writer killed (SIGKILL)" in said
+    assert "each of the 336,776 flights is there exactly once" in said
+
+
+@pytest.mark.deep
+def test_the_sdist_installs_where_there_is_no_compiler(
+    built: Path, machine: Machine, tmp_path: Path
+) -> None:
+    """The kernel runs interpreted then, and says so once; it has no locale either."""
+    (sdist,) = built.glob("*.tar.gz")
+    machine.install(sdist, CC="/nowhere/cc", LC_ALL="C")
+    done = subprocess.run(
+        [machine.python, "-c", USE, tmp_path / "log"],
+        cwd=tmp_path, env=bare(LC_ALL="C"), capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == [str(machine.site / "sparklog/format/kernel.py"), True]
+    assert done.stderr.count("sparklog runs its record kernel interpreted") == 1
+
+
+@pytest.mark.deep
+def test_the_wheel_works_in_a_clean_container(wheel: Path) -> None:
+    image = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim-bookworm"
+    try:
+        container = docker.container_class(image)(image)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    container.with_volume_mapping(str(wheel.parent), "/wheel").with_command("sleep 600")
+    with container:
+        code, said = container.exec(["pip", "install", "-q", f"/wheel/{wheel.name}"])
+        assert code == 0, said.decode()[-4000:]
+        code, said = container.exec(["python", "-c", USE, "/tmp/log"])
+        assert code == 0, said.decode()[-4000:]
+    path, is_whole = json.loads(said)
+    assert path.endswith(f"sparklog/format/{KERNEL_FILE}") and is_whole

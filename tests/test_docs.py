@@ -1,6 +1,7 @@
 """What the documentation says: reference pages are the code's, links and named files exist."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,19 @@ def test_what_a_page_names_exists(text: Path) -> None:
         assert list(ROOT.glob(name)), name
     for link in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", said):
         assert (text.parent / link).exists(), link
+
+
+def test_the_layers_are_as_the_page_says() -> None:
+    """The sentence of docs/architecture.md, against the contract that `make lint` checks."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = [
+        sorted(re.findall(r"sparklog\.(\w+)", layer))
+        for layer in reversed(project["contracts"][0]["layers"])
+    ]
+    page = " ".join((DOCS / "architecture.md").read_text().split())
+    sentence = page.split("In words: ")[1].split(". |")[0]
+    said = [re.findall(r"\w+", names) for names in sentence.split("<")]
+    assert [sorted(names) for names in said] == layers
 
 
 FORMATS = (ROOT / "sparklog/format/README.md").read_text()

@@ -76,3 +76,8 @@ def test_each_extra_has_its_library() -> None:
     for library, name in extras._EXTRAS.items():
         wanted = {re.split(r"[<>=]", one)[0].strip().replace("-", "_") for one in extra[name]}
         assert library in wanted or library == "py4j"  # which pyspark brings
+
+
+def test_without_fsspec_a_url_of_s3_asks_for_all_that_it_needs(tmp_path: Path) -> None:
+    said = python("import sparklog; sparklog.open('s3://bucket/log')", tmp_path, "fsspec")
+    assert said.endswith("a package is missing, run: pip install 'sparklog[s3]'")

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from tests.depth import LEFT_OUT_OF_SMALL
 from tests.mutants import MUTANTS, Mutant
 from tests.paths import ROOT
 
@@ -21,3 +22,23 @@ def test_it_applies(mutant: Mutant) -> None:
 
 def test_each_has_a_name_of_its_own() -> None:
     assert [name for name, n in Counter(m.name for m in MUTANTS).items() if n > 1] == []
+
+
+def test_the_small_suite_has_their_tests(request: pytest.FixtureRequest) -> None:
+    """Where the whole suite is collected, at any depth: none of what a mutant names is `deep`."""
+    items = request.session.items
+    small = {
+        item.nodeid
+        for item in items
+        if not any(item.get_closest_marker(mark) for mark in LEFT_OUT_OF_SMALL)
+    }
+    collected = {item.nodeid.partition("::")[0] for item in items}
+    starts = {part for node in small for part in _parts(node)}
+    named = {test for mutant in MUTANTS for test in mutant.tests}
+    assert {t for t in named if t.partition("::")[0] in collected and t not in starts} == set()
+
+
+def _parts(node: str) -> list[str]:
+    """A test's names: with its parameters, without, its class's and its file's."""
+    words = node.partition("[")[0].split("::")
+    return [node, *("::".join(words[:n]) for n in range(1, len(words) + 1))]

@@ -42,6 +42,25 @@ def test_a_log_dir_is_one_however_it_is_spelled(log_dir: Path, mode: str) -> Non
             assert log.offsets("t") == {0: (0, 3)}
 
 
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_what_lies_in_a_log_dir_is_no_log(log_dir: Path, mode: str) -> None:
+    with pytest.raises(
+        InvalidRequestError, match=f"t-0 is the directory of one partition: .*{log_dir}$"
+    ):
+        sparklog.open(log_dir / "t-0", mode)
+    segment = log_dir / "t-0" / "00000000000000000000.log"
+    with pytest.raises(InvalidRequestError, match=r"0\.log is a file: give the log's directory"):
+        sparklog.open(segment, mode)
+    assert not (log_dir / "t-0" / "sparklog.lock").exists()
+
+
+def test_a_log_may_have_the_name_of_a_partition(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "kafka-1", "rw") as log:
+        log.create_topic("t")
+    with sparklog.open(tmp_path / "kafka-1") as log:
+        assert [*log.topics()] == ["t"]
+
+
 def test_where_nothing_lies_two_slashes_make_a_store(tmp_path: Path) -> None:
     place = tmp_path / "new"
     for _ in range(2):  # missing, then empty

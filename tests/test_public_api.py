@@ -12,7 +12,8 @@ from sparklog import errors
 
 NAMES = {
     "BatchConflictError", "CommitUnknownError", "DataCorruptionError", "FencedError",
-    "InvalidRequestError", "Log", "LogLockedError", "LogReplacedError", "OffsetOutOfRangeError",
+    "GroupNotEmptyError", "InvalidRequestError", "Log", "LogLockedError", "LogReplacedError",
+    "OffsetOutOfRangeError",
     "OutOfOrderSequenceError", "PartitionOfflineError", "RecordTooLargeError", "SparklogError",
     "StorageUnavailableError", "TopicReplacedError", "UnknownTopicError", "UnsupportedVersionError",
     "enable", "open", "register", "spark_conf",
@@ -31,7 +32,12 @@ METHODS = {
     "commits": ["writer"],
     "commit_offsets": ["group", "offsets"],
     "readers": [],
-    "delete_reader": ["group"],
+    "delete_reader": ["group", "partitions"],
+    "move_partition": ["topic", "partition", "to"],
+    "moves": [],
+    "cancel_moves": ["topic", "partition"],
+    "reset_reader": ["group", "to", "topics", "shift_by", "offsets"],
+    "groups_at_work": [],
     "commit": ["chunks"],
     "committed": ["identity"],
     "reset": ["writer", "batch"],

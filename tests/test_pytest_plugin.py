@@ -219,6 +219,7 @@ def test_kafka_under_asyncio(run) -> None:
     ).assert_outcomes(passed=1)
 
 
+@pytest.mark.deep
 def test_the_example_without_kafka(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +255,7 @@ def test_wrong_topics_are_told(run, topics: str) -> None:
     result.stdout.fnmatch_lines([f"*::test_it: topics={topics.replace('[', '[[]')}: want a name*"])
 
 
+@pytest.mark.deep
 def test_what_the_docs_say(run) -> None:
     """docs/testing.md, all of its Python; with a file system and a store that are there."""
     text = (ROOT / "docs" / "testing.md").read_text()
@@ -270,7 +272,7 @@ def test_what_the_docs_say(run) -> None:
     theirs = " or ".join(  # readers bring the home
         f"TestMy{part}" for part in ("Store", "Home", "Commits", "Lease", "Log", "Groups")
     )
-    result = run(code, "-k", f"not (test_a_pipeline or {theirs})")
+    result = run(code, "-k", f"not (test_a_pipeline or test_a_spark_pipeline or {theirs})")
     assert not {"failed", "errors"} & result.parseoutcomes().keys()
     assert result.parseoutcomes()["passed"] > 24
     run(code, "-k", "TestMyStore and test_put_and_get").assert_outcomes(passed=1)

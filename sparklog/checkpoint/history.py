@@ -16,6 +16,8 @@ from sparklog.checkpoint.log_backed.metadata_marker import MARKER_START
 from sparklog.checkpoint.spark_files.offset_log import document_of, rows_between
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.html import foreign
+from sparklog.notebook import table
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _SCHEMA: Final = pa.schema(
@@ -91,6 +93,24 @@ class History:
             for row in self.batches
         ]
         return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+    def _repr_html_(self) -> str:
+        """The newest batches first, for those are asked for."""
+        kind = "a log" if self.is_log_backed else "files"
+        said = f"{self.path} ({kind}), query {self.query_id or 'unknown'}"
+        columns = ("batch", "planned", "committed", "watermark", "rows", "go back behind it")
+        rows = [
+            (
+                row.batch,
+                _text(row.planned_ms),
+                _text(row.committed_ms),
+                _text(row.watermark_ms or None),
+                ", ".join("?" if n is None else str(n) for n in row.rows.values()),
+                "yes" if row.obstacle is None else foreign(f"no: {row.obstacle}"),
+            )
+            for row in reversed(self.batches)
+        ]
+        return table(foreign(said), columns, rows)
 
     def to_dict(self) -> dict[str, Any]:
         """The whole as JSON takes it."""

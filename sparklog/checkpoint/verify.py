@@ -45,6 +45,7 @@ from sparklog.service.verification.findings import (
     Finding,
     Findings,
     Severity,
+    findings_html,
     ordered,
 )
 
@@ -101,6 +102,10 @@ class CheckpointReport:
             "counts": self.counts(),
             "findings": [f.to_dict() for f in self.findings],
         }
+
+    def _repr_html_(self) -> str:
+        head = str(self).partition("\n")[0]
+        return findings_html(head, self.findings, [] if self.ok else [self.outlook])
 
     def __str__(self) -> str:
         counts = ", ".join(f"{n} {severity}" for severity, n in self.counts().items() if n)

@@ -4,9 +4,12 @@ Exit codes: 0 all is well; 1 damage or a difference was found, or the command fa
 130 stopped by Ctrl-C; 141 nobody reads the output any more, as of `| head`.
 
 - `app`: the list of commands, errors, exit codes; a module for each command or family of them:
-  `moving` (import, export), `upkeep` (retain, compact), `ledger` (readers, commits), `archive`
-  (checkpoint archive, restore, ...), all others by their names
-- `command`, `parsing`, `output`, `findings`, `stopping`, `exit_codes`: what commands share
+  `moving` (import, export), `upkeep` (retain, compact), `ledger` (commits), `readers` and
+  `reader_resets`, `archive` (checkpoint archive, restore, ...), all others by their names
+- `command`, `parsing`, `output`, `arrow_tables`, `findings`, `stopping`, `exit_codes`: what
+  commands share; `terminal`: what a terminal is shown of a log's own bytes
+- `examples`: a call of each command
+- `kafka_tools`: Kafka's tools by their names, and Kafka's flags
 - `open_log`: the log that a command works on; `storage`: how remote storage is reached
 """
 
@@ -14,12 +17,14 @@ import os
 import sys
 
 from sparklog.cli.exit_codes import EXIT_MISUSED, EXIT_STOPPED
+from sparklog.cli.terminal import guard_streams
 from sparklog.extras import hint
 
 
 def main() -> None:
     """Run the command line of this process and leave it."""
     _fill_streams()
+    guard_streams()
     try:
         from sparklog.cli.app import run
 

@@ -13,6 +13,7 @@ def alerts() -> int:
 
     sparklog alerts > sparklog.yml, and name that file under rule_files in prometheus.yml. They
     are about the endpoint of `sparklog serve --metrics-port`, scraped by a job named sparklog.
+    `sparklog dashboard` prints what Grafana shows beside them.
     """
     click.echo(alert_rules(), nl=False)
     return EXIT_OK

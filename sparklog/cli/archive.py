@@ -15,10 +15,11 @@ from sparklog.checkpoint.files import local_path
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.open_log import check_directory
-from sparklog.cli.output import bytes_bar, console, print_json, size_text
-from sparklog.cli.parsing import parse_time
+from sparklog.cli.output import bytes_bar, console, print_json
+from sparklog.cli.parsing import as_text, parse_time
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.pluralize import pluralize
+from sparklog.quantities import size_text
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 _keyring = click.option("--keyring", help="File with the keys; the archive is encrypted by it.")
@@ -40,7 +41,7 @@ def check_checkpoint(path: str) -> None:
 @click.argument("url")
 @click.option("--batch", type=int, help="The batch to go on behind; the newest that can be.")
 @click.option("--log", help="The sink's log, to be archived as of the same batch.")
-@click.option("--writer", help="By which name the log knows the query; its id.")
+@click.option("--writer", callback=as_text, help="By which name the log knows the query; its id.")
 @click.option(
     "--leave-remote", is_flag=True,
     help="Leave out what the log has in remote storage only.",

@@ -21,10 +21,11 @@ from sparklog.cli.archive import archive, check_checkpoint, points, prune, resto
 from sparklog.cli.command import Group
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.findings import print_findings
-from sparklog.cli.output import console, print_json, size_text
-from sparklog.cli.parsing import parse_when
+from sparklog.cli.output import console, print_json
+from sparklog.cli.parsing import as_text, parse_when
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.pluralize import pluralize
+from sparklog.quantities import size_text
 
 _DIGITS_MAX: Final = 100  # so many Python reads at any time
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
@@ -39,7 +40,7 @@ _source = click.option(
     "retention has passed is refused. May be given several times.",
 )  # fmt: skip
 _writer = click.option(
-    "--writer", help="By which the log knows the query, if not by the query's id."
+    "--writer", callback=as_text, help="By which the log knows the query, if not by the query's id."
 )
 
 

@@ -1,19 +1,23 @@
 """What all commands have in common: how a refused call looks, and that modules come late."""
 
 import contextlib
+import difflib
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
+from sparklog.cli.examples import example
 from sparklog.cli.exit_codes import EXIT_UNREAD
 from sparklog.errors import InvalidRequestError
 
 _WHOLE: Final = 500  # no sentence is so long
+_ALIKE: Final = 0.7  # of difflib's ratio: a letter or two; not that both begin with "kafka-"
+_TOLD: Final = 4000  # characters of an error
 
 
 class Command(click.Command):
@@ -26,11 +30,33 @@ class Command(click.Command):
         except InvalidRequestError as error:
             raise click.UsageError(one_line(error), ctx) from error
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a call of the command, in one line however long, for copying."""
+        shown = example(ctx.command_path.partition(" ")[2])
+        if shown is not None:
+            with formatter.section("Example"):
+                formatter.write(f"{'':>{formatter.current_indent}}{shown}\n")
+        super().format_epilog(ctx, formatter)
+
 
 class Group(click.Group):
     """Commands below a name, as `topics`; its list says of each a whole sentence."""
 
     command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that arguments begin with, and what is behind it.
+
+        Raises: click.UsageError, with the command of a similar name.
+        """
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1, cutoff=_ALIKE)
+            if near and not ctx.resilient_parsing:
+                ctx.fail(f"No such command {name!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands."""
@@ -51,10 +77,28 @@ class LazyGroup(Group):
     version or the completion of a name, or mistypes one, doesn't wait for it.
     """
 
-    def __init__(self, *, lazy: Mapping[str, tuple[str, str]], **given: Any) -> None:
-        """`lazy`: {name: ("module:attribute", what the list of commands says)}."""
+    def __init__(
+        self,
+        *,
+        lazy: Mapping[str, tuple[str, str]],
+        other_names: Callable[[str], Sequence[str] | None] = lambda _: None,
+        **given: Any,
+    ) -> None:
+        """`lazy`: {name: ("module:attribute", what the list of commands says)}.
+
+        `other_names`: of a name that isn't listed, the command that it means, and arguments that
+        go before what is given; None: it means none. May raise click.UsageError.
+        """
         super().__init__(**given)
-        self._lazy = lazy
+        self._lazy, self._other_names = lazy, other_names
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that arguments begin with, and what is behind it."""
+        if args and args[0] not in self._lazy:
+            args = [*(self._other_names(args[0]) or args[:1]), *args[1:]]
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; where nobody reads its output any more, leave with EXIT_UNREAD."""
@@ -95,5 +139,6 @@ def drop_output() -> None:
 
 
 def one_line(error: Exception) -> str:
-    """Return an error's text without line breaks, for logs and terminals."""
-    return " ".join(str(error).split())
+    """Return an error's text without line breaks, for logs and terminals; a huge one is cut."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= _TOLD else f"{text[: _TOLD // 2]} … {text[-_TOLD // 2 :]}"

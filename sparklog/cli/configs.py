@@ -1,33 +1,64 @@
 """`sparklog configs`: topic configs shown and changed, as kafka-configs does."""
 
+from typing import IO, Final
+
 import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from sparklog.cli.command import Group
 from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.kafka_tools import KafkaToolGroup
 from sparklog.cli.open_log import to_change, to_read
 from sparklog.cli.output import console, print_json
+from sparklog.cli.parsing import read_text
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.tools.configs import (
     ConfigEntry,
     changed_configs,
     describe_configs,
+    parse_config_file,
     parse_configs,
     split_configs,
 )
 
+_OTHER_ENTITIES: Final = {
+    "users": "users, their passwords and rights are kept by `sparklog kafka-users FILE`",
+    "clients": "a client's quotas are options of the endpoint: `sparklog serve --kafka-option`",
+    "ips": "limits on connections are options of the endpoint: `sparklog serve --kafka-option`",
+    "brokers": "options of a log are given where it is opened or served: `sparklog serve --option`",
+    "broker-loggers": "-v and -vv before a command's name say how much is logged",
+    "client-metrics": "an endpoint collects nothing from its clients",
+    "groups": "sessions are options of the endpoint: `sparklog serve --kafka-option`",
+}  # fmt: skip
+
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
-@click.group(cls=Group)
+def _topics_only(
+    context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
+    for kind in given:
+        if kind not in ("topics", "topic"):
+            why = _OTHER_ENTITIES.get(kind, "no such thing has configs")
+            raise click.BadParameter(f"{kind}: want topics; {why}", ctx=context, param=option)
+    return given
+
+
+_entity_type = click.option(
+    "--entity-type", multiple=True, callback=_topics_only, expose_value=False, metavar="TYPE",
+    help="topics, which is what has configs here.",
+)  # fmt: skip
+
+
+@click.group(cls=KafkaToolGroup, actions={"--describe": "describe", "--alter": "alter"})
 def configs() -> None:
     """Topic configs: describe, alter (kafka-configs --entity-type topics)."""
 
 
 @configs.command()
 @click.argument("path")
+@_entity_type
 @click.option("--entity-name", "--topic", "topic", help="A topic; all by default.")
 @click.option("--all", "everything", is_flag=True, help="Defaults as well.")
 @reach_options
@@ -63,10 +94,15 @@ def _print(entries: list[ConfigEntry]) -> None:
 
 @configs.command()
 @click.argument("path")
+@_entity_type
 @click.option("--entity-name", "--topic", "topic", required=True, help="The topic.")
 @click.option(
     "--add-config", multiple=True, metavar="K1=V1,K2=[V2,V3]",
     help="Configs to set; may be given several times.",
+)  # fmt: skip
+@click.option(
+    "--add-config-file", type=click.File("r", encoding="utf-8"), metavar="FILE",
+    help="Instead: a properties file with configs to set.",
 )  # fmt: skip
 @click.option("--delete-config", multiple=True, metavar="K1,K2", help="Configs to reset.")
 @reach_options
@@ -75,12 +111,19 @@ def alter(
     path: str,
     topic: str,
     add_config: tuple[str, ...],
+    add_config_file: IO[str] | None,
     delete_config: tuple[str, ...],
     reach: Reach,
     as_json: bool,
 ) -> int:
     """Set and reset configs of a topic, all of them or none."""
-    added = parse_configs(pair for text in add_config for pair in split_configs(text))
+    if add_config and add_config_file is not None:
+        raise click.UsageError("give --add-config or --add-config-file")
+    added = (
+        parse_configs(pair for text in add_config for pair in split_configs(text))
+        if add_config_file is None
+        else parse_config_file(read_text(add_config_file, "--add-config-file"))
+    )
     deleted = [name.strip() for text in delete_config for name in text.split(",") if name.strip()]
     if not added and not deleted:
         raise click.UsageError("nothing to alter: give --add-config or --delete-config")

@@ -1,6 +1,7 @@
 """`sparklog consume`: records of a topic on standard output."""
 
 import contextlib
+import os
 import select
 import sys
 from collections.abc import Callable, Sequence
@@ -8,12 +9,14 @@ from typing import Any, Final
 
 import click
 
-from sparklog.cli.command import Command, drop_output
+from sparklog.cli.command import drop_output
 from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import to_read
 from sparklog.cli.parsing import parse_properties, parse_when
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.terminal import visible_bytes
 from sparklog.errors import StorageUnavailableError
 from sparklog.log.fetch import ISOLATION
 from sparklog.log.log import Log
@@ -24,18 +27,31 @@ from sparklog.tools.console.consuming import Match
 from sparklog.tools.console.consuming import consume as read
 from sparklog.tools.console.formatting import FORMATS, Layout, formatter
 
-_OFFSETS: Final = "a number from 0 on, earliest, latest, or an ISO time"
+_FORMATTERS: Final = {"org.apache.kafka.tools.consumer.DefaultMessageFormatter": "text"}
+_OFFSETS: Final = "a number, earliest, latest, or an ISO time"
 
 
-@click.command(cls=Command)
+def _formatter(context: click.Context, option: click.Parameter, given: str) -> str:
+    name = _FORMATTERS.get(given, given)
+    if name not in FORMATS:
+        wanted = f"want one of {', '.join(FORMATS)}; a class of Kafka's: {', '.join(_FORMATTERS)}"
+        raise click.BadParameter(f"{given}: {wanted}", ctx=context, param=option)
+    return name
+
+
+@click.command(cls=KafkaTool)
 @click.argument("path")
 @click.option("--topic", required=True)
 @click.option("--partition", "partitions", type=int, multiple=True, help="Again for another.")
 @click.option(
     "--offset", metavar="OFFSET",
-    help="Where to begin: a number (with one --partition), earliest, latest, or an ISO time.",
+    help="Where to begin: a number (with one --partition), earliest, latest, or an ISO time; -10: "
+    "ten offsets before the end of each partition.",
 )  # fmt: skip
-@click.option("--timestamp", metavar="TIME", help="Begin at the first record of this ISO time.")
+@click.option(
+    "--timestamp", metavar="TIME",
+    help="Begin at the first record of this time: ms since the epoch, or ISO.",
+)  # fmt: skip
 @click.option("--from-beginning", is_flag=True, help="Begin at the log start: so without -f.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is committed later.")
 @click.option("--max-messages", type=click.IntRange(1), help="End after so many records.")
@@ -52,7 +68,8 @@ _OFFSETS: Final = "a number from 0 on, earliest, latest, or an ISO time"
 )  # fmt: skip
 @click.option("--group", help="Register as a reader: goes on where the group has read to.")
 @click.option(
-    "--formatter", "form", type=click.Choice(FORMATS), default="text", show_default=True,
+    "--formatter", "form", callback=_formatter, default="text", show_default=True,
+    metavar="|".join(FORMATS),
     help="json: an object a line. raw: values alone, nothing between them.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As --formatter json.")
@@ -60,7 +77,8 @@ _OFFSETS: Final = "a number from 0 on, earliest, latest, or an ISO time"
     "--property", "--formatter-property", "properties", multiple=True, metavar="KEY=VALUE",
     help="Of the text and hex forms: print.key, print.value, print.headers, print.timestamp, "
     "print.offset, print.partition (true or false), key.separator, line.separator, "
-    "headers.separator, null.literal.",
+    "headers.separator, null.literal, key.deserializer, value.deserializer (String, ByteArray, "
+    "Long, Integer or Short).",
 )  # fmt: skip
 @click.option("--key", help="Only records with this key.")
 @click.option("--key-regex", metavar="RE2", help="Only records whose key has a match.")
@@ -106,7 +124,7 @@ def consume(
     layout = Layout.parse(parse_properties(properties, "--property"))
     write, columns = formatter("json" if as_json else form, layout)
     match = Match(
-        key=None if key is None else key.encode(),
+        key=None if key is None else os.fsencode(key),  # the bytes that were typed
         key_regex=key_regex,
         value_regex=value_regex,
         headers=[_header(text) for text in headers],
@@ -134,7 +152,7 @@ def consume(
 
 def _header(text: str) -> tuple[str, bytes | None]:
     key, equals, value = text.partition("=")
-    return key, value.encode() if equals else None
+    return key, os.fsencode(value) if equals else None
 
 
 def _header_regex(text: str) -> tuple[str, str]:
@@ -153,7 +171,7 @@ def _print(found: Any, write: Any, *, stopped: Callable[[], bool]) -> int | None
     count, out = 0, sys.stdout.buffer
     try:
         for rows in found:
-            out.write(write(rows))
+            out.write(visible_bytes(write(rows), sys.stdout))
             out.flush()
             count += rows.num_rows
     except BrokenPipeError:
@@ -196,11 +214,17 @@ def _start(
         return "latest"
     if offset == "earliest":
         return "earliest"
-    if not offset.removeprefix("-").isdecimal():
+    number = offset.removeprefix("-")
+    if not (number.isascii() and number.isdecimal() and len(number) < 20):
         return parse_when(offset, "--offset", _OFFSETS)
     numbers = partitions or log.view.partitions(topic)
+    if offset.startswith("-"):
+        spans = log.offsets(topic)
+        known = [spans.get(number, (0, 0)) for number in numbers]
+        return {
+            number: max(start, end + int(offset))
+            for number, (start, end) in zip(numbers, known, strict=True)
+        }
     if len(numbers) != 1:
         raise click.UsageError("--offset with a number wants one --partition")
-    if offset.startswith("-"):
-        raise click.BadParameter(f"{offset}: want {_OFFSETS}", param_hint="'--offset'")
     return {numbers[0]: int(offset)}

@@ -6,10 +6,11 @@ from typing import IO
 
 import click
 
-from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import to_change
 from sparklog.cli.output import print_json
+from sparklog.cli.parsing import read_text
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.tools.delete_records import (
     Offsets,
@@ -20,7 +21,7 @@ from sparklog.tools.delete_records import (
 )
 
 
-@click.command("delete-records", cls=Command)
+@click.command("delete-records", cls=KafkaTool)
 @click.argument("path")
 @click.option(
     "--offset-json-file", type=click.File("r", encoding="utf-8"), metavar="FILE",
@@ -44,7 +45,7 @@ def delete(
     wanted: Offsets = (
         gathered(parse_offset(text) for text in offsets)
         if offset_json_file is None
-        else parse_offset_json(_text(offset_json_file))
+        else parse_offset_json(read_text(offset_json_file, "--offset-json-file"))
     )
     with to_change(path, reach=reach) as log:
         if not as_json:
@@ -61,10 +62,3 @@ def delete(
         )  # fmt: skip
         click.echo(f"partition: {each.topic}-{each.partition}\t{said}")
     return EXIT_FAILED if failed else EXIT_OK
-
-
-def _text(file: IO[str]) -> str:
-    try:
-        return file.read()
-    except UnicodeDecodeError:
-        raise click.BadParameter("it is no UTF-8", param_hint="'--offset-json-file'") from None

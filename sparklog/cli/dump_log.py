@@ -5,8 +5,9 @@ import sys
 
 import click
 
-from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from sparklog.cli.kafka_tools import KafkaTool
+from sparklog.cli.terminal import visible_bytes
 from sparklog.tools.dump.dump_log import MAX_MESSAGE_SIZE, Dump, DumpOptions, Output
 from sparklog.tools.dump.json_lines import documents
 from sparklog.tools.dump.log import SIZE_MAX
@@ -23,7 +24,7 @@ def _refuse(context: click.Context, option: click.Parameter, given: bool) -> Non
         )  # fmt: skip
 
 
-@click.command("dump-log", cls=Command)
+@click.command("dump-log", cls=KafkaTool)
 @click.option("--files", required=True, help="Files of partitions, several joined by ','.")
 @click.option("--print-data-log", is_flag=True, help="Print keys and values too.")
 @click.option("--deep-iteration", is_flag=True, help="Print a line for each record.")
@@ -88,16 +89,17 @@ def dump_log(
         raise click.BadParameter("want at least one file", param_hint="'--files'")
     dump = Dump(names, options)
     dump.check()
-    out, err = sys.stdout.buffer, sys.stderr.buffer
+    out, err = sys.stdout, sys.stderr
     try:
         for each in documents(dump) if as_json else dump.lines():
             if isinstance(each, Output):
-                (err if each.is_error else out).write(each.text)
+                to, raw = err if each.is_error else out, each.text
             else:
-                out.write(json.dumps(each, ensure_ascii=False).encode() + b"\n")
+                to, raw = out, json.dumps(each, ensure_ascii=False).encode() + b"\n"
+            to.buffer.write(visible_bytes(raw, to))
     finally:
-        out.flush()  # what was printed before an error, too
-        err.flush()
+        out.buffer.flush()  # what was printed before an error, too
+        err.buffer.flush()
     return EXIT_FAILED if dump.damaged else EXIT_OK
 
 

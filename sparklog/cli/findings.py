@@ -8,10 +8,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from sparklog.cli.output import console, size_text
+from sparklog.cli.batch_table import COLUMNS, batch_rows
+from sparklog.cli.output import console
 from sparklog.pluralize import pluralize
+from sparklog.quantities import size_text
 from sparklog.service.verification.findings import Finding, Severity, Verification
 
+_FEW_ROWS: Final = 5
 _STYLES: Final = {
     Severity.DAMAGE: "bold red",
     Severity.DIFFERENCE: "yellow",
@@ -20,8 +23,11 @@ _STYLES: Final = {
 }
 
 
-def print_report(report: Verification) -> None:
-    """Print what a verification found, a row each, and what was or would be done."""
+def print_report(report: Verification, *, batches: bool = False) -> None:
+    """Print what a verification found, a row each, and what was or would be done.
+
+    `batches`: also how large each topic's batches are; told anyway where these are few rows.
+    """
     out = console()
     counts = ", ".join(f"{n} {name}" for name, n in report.counts().items() if n)
     what = f"{pluralize(report.partitions, 'partition')}, {pluralize(report.segments, 'segment')}"
@@ -30,6 +36,9 @@ def print_report(report: Verification) -> None:
         f"{size_text(report.bytes)} in {report.took_ms / 1000:.1f} s",
         markup=False,
     )
+    rows = batch_rows(report.batches)
+    if rows and (batches or len(rows) <= _FEW_ROWS):
+        _print_batches(rows)
     print_findings(report.findings, report.directories)
     for line in report.done:
         out.print(f"done: {line}", markup=False)
@@ -39,6 +48,15 @@ def print_report(report: Verification) -> None:
         out.print(f"not looked at: {report.unseen}", markup=False)
     verdict = "ok" if report.ok else "NOT OK"
     out.print(f"{verdict}: {counts or 'nothing found'}", style="green" if report.ok else "red")
+
+
+def _print_batches(rows: list[list[str]]) -> None:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name in ("topic", "codec") else "right")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console().print(table)
 
 
 def print_findings(findings: Sequence[Finding], directories: Sequence[str]) -> None:

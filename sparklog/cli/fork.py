@@ -9,8 +9,8 @@ import click
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.open_log import check_log
-from sparklog.cli.output import bytes_bar, print_json, size_text
-from sparklog.cli.parsing import parse_time
+from sparklog.cli.output import bytes_bar, print_json
+from sparklog.cli.parsing import as_text, parse_time
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.diskless.new_homes import MadeLog
 from sparklog.diskless.new_homes import fork as fork_in_store
@@ -19,13 +19,18 @@ from sparklog.logdir.forking.fork import Forked
 from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.opening import url_of
 from sparklog.pluralize import pluralize
+from sparklog.quantities import size_text
 from sparklog.tiered.reading.options import RemoteOptions
 
 
 @click.command(cls=Command)
 @click.argument("path")
 @click.argument("new_path")
-@click.option("--writer", help="A writer, or a query's id for all of its sinks; with --batch.")
+@click.option(
+    "--writer",
+    callback=as_text,
+    help="A writer, or a query's id for all of its sinks; with --batch.",
+)
 @click.option("--batch", type=int, help="The writer's last micro-batch that is to be in the fork.")
 @click.option("--time", "when", help="Instead: the last commit up to an ISO time.")
 @click.option(

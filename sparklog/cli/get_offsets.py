@@ -2,15 +2,15 @@
 
 import click
 
-from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import to_read
 from sparklog.cli.output import print_json
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.tools.get_offsets import OffsetQuery, get_offsets, parse_partitions, parse_time
 
 
-@click.command("get-offsets", cls=Command)
+@click.command("get-offsets", cls=KafkaTool)
 @click.argument("path")
 @click.option("--topic", help="A topic, or a regular expression for several; all by default.")
 @click.option("--partitions", metavar="0,1,...", help="Only these partitions.")
@@ -22,7 +22,7 @@ from sparklog.tools.get_offsets import OffsetQuery, get_offsets, parse_partition
 @click.option(
     "--time", "when", default="latest", show_default=True,
     help="-1 or latest, -2 or earliest, -3 or max-timestamp, -4 or earliest-local, -5 or "
-    "latest-tiered; or milliseconds: the first record at or after them.",
+    "latest-tiered; or milliseconds, or an ISO time: the first record at or after it.",
 )  # fmt: skip
 @click.option("--exclude-internal-topics", is_flag=True, help="Without those of brokers.")
 @reach_options

@@ -11,8 +11,9 @@ from rich.table import Table
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.open_log import check_log_dirs
-from sparklog.cli.output import console, print_json, size_text
+from sparklog.cli.output import console, print_json
 from sparklog.pluralize import pluralize
+from sparklog.quantities import size_text
 from sparklog.tools.handover.existing_cluster import hand_over_into
 from sparklog.tools.handover.handing_over import HandedOver, hand_over
 from sparklog.tools.handover.inventory import HandedTopic

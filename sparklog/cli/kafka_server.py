@@ -4,7 +4,6 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import click
@@ -38,11 +37,17 @@ class KafkaServing:
         options: Sequence[str],
         *,
         read_only: bool,
+        alone: bool = True,
     ) -> "KafkaServing | None":
-        """Return what a command line asks for; None if it doesn't. Raises: click.UsageError."""
+        """Return what a command line asks for; None if it doesn't. Raises: click.UsageError.
+
+        `alone`: nothing else is there to be served.
+        """
         if address is None:
-            if options or read_only:
-                raise click.UsageError("--kafka-option and --read-only are for --kafka: give it")
+            if read_only and alone:
+                raise click.UsageError("--read-only is for --kafka and --ui: give one of them")
+            if options:
+                raise click.UsageError("--kafka-option is for --kafka: give it")
             return None
         from sparklog.kafka.listeners import parse_address  # `serve` alone needs no extra endpoint
 
@@ -69,12 +74,7 @@ class KafkaServer:
         self._open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._close()
 
     def look(self) -> None:

@@ -7,8 +7,8 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import check_log_dirs
 from sparklog.cli.output import console, print_json
 from sparklog.logdir.home import open_log
@@ -16,11 +16,19 @@ from sparklog.pluralize import pluralize
 from sparklog.storage.home import GivenUp
 
 
-@click.command("leader-election", cls=Command)
+def _unclean_only(context: click.Context, option: click.Parameter, given: str) -> None:
+    if given.lower() == "preferred":
+        why = "a partition has one replica, which is always the leader: there is nothing to elect"
+        raise click.BadParameter(why, ctx=context, param=option)
+    if given.lower() != "unclean":
+        raise click.BadParameter(f"{given}: want unclean", ctx=context, param=option)
+
+
+@click.command("leader-election", cls=KafkaTool)
 @click.argument("path")
 @click.option(
-    "--election-type", type=click.Choice(["unclean"], case_sensitive=False), required=True,
-    help="unclean: records that are missing are given up, for good.",
+    "--election-type", callback=_unclean_only, expose_value=False, required=True,
+    metavar="unclean", help="Records that are missing are given up, for good.",
 )  # fmt: skip
 @click.option("--topic", help="The topic whose offline partitions are given up.")
 @click.option(
@@ -32,7 +40,6 @@ from sparklog.storage.home import GivenUp
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def elect(
     path: str,
-    election_type: str,
     topic: str | None,
     partitions: Sequence[int],
     every: bool,
@@ -46,7 +53,6 @@ def elect(
     says which. Offsets go on behind them, none is ever given twice; what is left of a directory
     stays beside it under Kafka's name for strays. Give all log dirs of the log, joined by ",".
     """
-    del election_type  # there is no other
     if every == (topic is not None):
         raise click.UsageError("give either --topic or --all-topic-partitions")
     if partitions and topic is None:

@@ -5,11 +5,14 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from sparklog.cli.batch_table import COLUMNS, batch_rows
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.open_log import check_log
-from sparklog.cli.output import console, print_json, size_text
+from sparklog.cli.output import console, print_json
 from sparklog.cli.storage import Reach, reach_options
+from sparklog.quantities import size_text
+from sparklog.service.health import Examiner, health_samples
 from sparklog.service.metrics import LogMetrics, collect
 from sparklog.service.metrics.endpoint import text_of
 from sparklog.service.metrics.samples import samples, to_json
@@ -33,13 +36,17 @@ def metrics(path: str, as_table: bool, as_json: bool, reach: Reach) -> int:
         raise click.UsageError("--table and --json: want one of them")
     check_log(path, reach, archives=False)
     found = collect(path, storage_options=reach.storage, options=reach.options)
+    examiner = Examiner(path, storage_options=reach.storage, options=reach.options)
+    health = examiner.examine(found=found)
+    all_samples = [*samples(found, process=False), *health_samples(health)]
     if as_json:
-        given = to_json(samples(found, process=False))
+        given = to_json(all_samples)
         print_json({**found.to_dict(), "samples": given})
     elif as_table:
         _print(found)
+        console().print(Text(f"{health.level}: {health.verdict}"))
     else:
-        click.echo(text_of(samples(found, process=False)), nl=False)
+        click.echo(text_of(all_samples), nl=False)
     if not as_table and not as_json:
         for error in found.errors:
             click.echo(f"sparklog: {error}", err=True)
@@ -66,6 +73,7 @@ def _print(found: LogMetrics) -> None:
     ]  # fmt: skip
     names = ["topic", "partition", "size", "segments", "log start", "log end", "overdue"]
     _table([*names, "not merged"] if found.term is not None else names, rows)
+    _table([*COLUMNS], batch_rows(found.batches))
     _table(
         ["topic in pieces", "bytes", "oldest"],
         [[m.topic, size_text(m.size_bytes), f"{m.age_ms / 1000:.0f} s"]
@@ -92,6 +100,10 @@ def _print(found: LogMetrics) -> None:
             for t in found.tiers
         ],
     )  # fmt: skip
+    _table(
+        ["deleted topic or segments of", "kind", "storage", "waits for deletion"],
+        [[a.topic, a.kind, a.storage, size_text(a.size_bytes)] for a in found.awaiting_deletion],
+    )
     if found.holder:
         where = f"process {found.holder.get('pid', '?')} on host {found.holder.get('host', '?')}"
         out.print(f"service: term {found.term}, {where}", markup=False)

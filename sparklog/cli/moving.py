@@ -1,6 +1,6 @@
 """`sparklog import` and `sparklog export`: from Kafka, to Kafka, Parquet, Delta, a log dir."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypedDict, Unpack
 
 import click
@@ -23,6 +23,7 @@ from sparklog.log.log import Log
 from sparklog.log.positions import Position
 from sparklog.opening import url_of
 from sparklog.pluralize import pluralize
+from sparklog.progress import Progress
 from sparklog.storage.staging import Framing
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tools.moving.export_delta import export_delta
@@ -71,7 +72,7 @@ class _Span(TypedDict):
     start: Position
     end: Position
     isolation: str
-    progress: Callable[[int, int], None] | None
+    progress: Progress | None
 
 
 @click.command("import", cls=Command)

@@ -4,9 +4,10 @@ What is missing, a file, empty or something else is told in one wording here, fo
 empty directory must never look like a log in which all is well.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import sparklog
 from sparklog.cli.storage import Reach
@@ -24,6 +25,8 @@ from sparklog.opening import holds_home, url_of
 from sparklog.tiered.archive.opening import no_archive
 from sparklog.tiered.reading.options import RemoteOptions
 
+_ADDRESS: Final = re.compile(r"[\w.\-]+:[0-9]{1,5}")  # what Kafka's tools have there
+
 
 def check_directory(path: str, what: str = "the log's directory") -> None:
     """Raise InvalidRequestError unless there is a directory at `path`; `what` it should be."""
@@ -32,6 +35,20 @@ def check_directory(path: str, what: str = "the log's directory") -> None:
     if LOCAL.exists(path):
         raise InvalidRequestError(f"{path} is a file: give {what}")
     raise InvalidRequestError(f"{path} does not exist: give {what}")
+
+
+def refuse_address(path: str) -> None:
+    """Raise InvalidRequestError for what isn't there and looks like Kafka servers' addresses.
+
+    A log that is made there would be a directory of that name.
+    """
+    for part in path.split(","):
+        if _ADDRESS.fullmatch(part) and not LOCAL.exists(part):
+            raise InvalidRequestError(
+                f"{part} looks like a server's address: give the log's directory or URL (./{part} "
+                "if that is a directory). A log needs no server; Kafka's own tools reach one by "
+                "`sparklog serve PATH --kafka`"
+            )
 
 
 def check_directories(path: str) -> None:
@@ -48,6 +65,7 @@ def check_creation(path: str, topic: str, config: Mapping[str, str]) -> None:
     """
     url = url_of(path)
     if url is None:
+        refuse_address(path)
         for part in split_path(path):
             if LOCAL.exists(part):
                 check_directory(part)
@@ -96,6 +114,7 @@ def check_log(
         if archives or _is_home(url, reach):
             return
         raise _archive(path)
+    refuse_address(path)
     for directory in directories[:1] if offline else directories:
         check_directory(directory, f"the log's directory; {cure}")
     if not is_log(path):

@@ -3,32 +3,45 @@
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import click
-from rich.console import Console
+import rich.progress
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     MofNCompleteColumn,
-    Progress,
     ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TransferSpeedColumn,
 )
+from rich.segment import Segment
 
-from sparklog.pluralize import pluralize
+from sparklog.cli.terminal import plain_stream, visible
+from sparklog.progress import Progress
 
 _PIPED_COLUMNS: Final = 200  # where no terminal says how wide it is
 
 
 def console(*, err: bool = False) -> Console:
     """A console as wide as the terminal, or wide enough for `grep`."""
-    stream = sys.stderr if err else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else _PIPED_COLUMNS, highlight=False)
+    stream = plain_stream(sys.stderr if err else sys.stdout)
+    width = None if stream.isatty() else _PIPED_COLUMNS
+    return _Console(file=stream, width=width, highlight=False)
+
+
+class _Console(Console):
+    """Its colours are obeyed, its texts are not: they may be anybody's."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else visible(text), style, control)
 
 
 def print_json(document: Any) -> None:
@@ -36,35 +49,32 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def size_text(count: int) -> str:
-    """A number of bytes, for people."""
-    size, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
-    while size >= 1024 and len(units) > 1:
-        size /= 1024
-        units.pop(0)
-    return pluralize(count, "byte") if units[0] == "bytes" else f"{size:.1f} {units[0]}"
+def tell_event(event: str, path: str, *, as_json: bool, **urls: str) -> None:
+    """Say what a server does: a line of JSON an event, or words on stderr."""
+    if as_json:
+        click.echo(json.dumps({"event": event, "path": path, **urls}))
+    else:
+        said = "".join(f", {name} at {url}" for name, url in urls.items())
+        click.echo(f"{event} {path}{said}", err=True)
 
 
-Tell = Callable[[int, int], None]
-"""Takes (done, total)."""
-
-
-def bytes_bar(what: str, *, shown: bool) -> AbstractContextManager[Tell | None]:
+def bytes_bar(what: str, *, shown: bool) -> AbstractContextManager[Progress | None]:
     """A bar of bytes on stderr where a person looks at it."""
     return _bar(what, DownloadColumn(), TransferSpeedColumn(), shown=shown)
 
 
-def count_bar(what: str, *, shown: bool) -> AbstractContextManager[Tell | None]:
+def count_bar(what: str, *, shown: bool) -> AbstractContextManager[Progress | None]:
     """A bar of (done, total) things on stderr where a person looks at it."""
     return _bar(what, MofNCompleteColumn(), TimeElapsedColumn(), shown=shown)
 
 
 @contextlib.contextmanager
-def _bar(what: str, *columns: ProgressColumn, shown: bool) -> Iterator[Tell | None]:
+def _bar(what: str, *columns: ProgressColumn, shown: bool) -> Iterator[Progress | None]:
     err = console(err=True)
     if not shown or not err.is_terminal:
         yield None
         return
-    with Progress(TextColumn(what), BarColumn(), *columns, console=err, transient=True) as bar:
+    shape = (TextColumn(what), BarColumn(), *columns)
+    with rich.progress.Progress(*shape, console=err, transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

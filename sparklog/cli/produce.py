@@ -12,11 +12,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import sparklog
-from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import check_creation, is_log, to_read
 from sparklog.cli.output import bytes_bar, console, print_json
-from sparklog.cli.parsing import parse_properties
+from sparklog.cli.parsing import as_text, parse_properties
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.errors import InvalidRequestError, UnknownTopicError
@@ -29,7 +29,7 @@ from sparklog.tools.console.producing import Produced, Records
 from sparklog.tools.console.producing import produce as write
 
 
-@click.command(cls=Command)
+@click.command(cls=KafkaTool)
 @click.argument("path")
 @click.argument("files", nargs=-1, type=click.Path())
 @click.option("--topic", required=True)
@@ -45,7 +45,8 @@ from sparklog.tools.console.producing import produce as write
 )  # fmt: skip
 @click.option("--partition", type=int, help="For all records; else by key, as Kafka does.")
 @click.option(
-    "--compression-type", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    "--compression-type", "--compression-codec",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     help="Codec; a topic's own compression.type, if it isn't producer, goes before.",
 )  # fmt: skip
 @click.option(
@@ -57,7 +58,11 @@ from sparklog.tools.console.producing import produce as write
     show_default=True, metavar="MS",
     help="How long lines and JSON from a pipe wait for more before they are committed.",
 )  # fmt: skip
-@click.option("--writer", help="With --batch: all input is one micro-batch, written only once.")
+@click.option(
+    "--writer",
+    callback=as_text,
+    help="With --batch: all input is one micro-batch, written only once.",
+)
 @click.option("--batch", type=click.IntRange(0), help="Its number; higher than the one before.")
 @reach_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")

@@ -7,10 +7,11 @@ import click
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.open_log import check_log
-from sparklog.cli.output import count_bar, size_text
+from sparklog.cli.output import count_bar
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.errors import StorageUnavailableError
 from sparklog.pluralize import pluralize
+from sparklog.quantities import size_text
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import LogReport
 from sparklog.tools.report.page import render

@@ -1,7 +1,6 @@
 """`sparklog serve`: the service without Spark."""
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,18 +9,15 @@ import click
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.kafka_server import KafkaServer, KafkaServing
-from sparklog.cli.open_log import check_directories
-from sparklog.cli.output import print_json
+from sparklog.cli.open_log import check_directories, to_read
+from sparklog.cli.output import print_json, tell_event
+from sparklog.cli.pages import Pages, PagesOptions, pages_options
 from sparklog.cli.parsing import key_values
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import Reach, parse_storage_options, storage_option
 from sparklog.service import Service
 from sparklog.service.options import ServiceOptions
 from sparklog.tiered.keyring import Keyring
-from sparklog.tools.report.build import make_report
-from sparklog.tools.report.live import LiveReport, parse_address
-from sparklog.tools.report.model import LogReport
-from sparklog.tools.report.segments import Memory
 
 _LOOK_S: Final = 1.0
 
@@ -59,8 +55,10 @@ _LOOK_S: Final = 1.0
 )  # fmt: skip
 @click.option(
     "--ui", "address", metavar="[HOST:]PORT",
-    help="Show the log's report live in a browser; on 127.0.0.1 by default, port 0 is a free one.",
+    help="Show the log live in a browser, and its records; on 127.0.0.1 by default, port 0 is a "
+    "free one (docs/browse.md).",
 )  # fmt: skip
+@pages_options
 @click.option(
     "--kafka", "kafka", metavar="[HOST:]PORT",
     help="Serve Kafka's clients (docs/kafka.md); on 127.0.0.1 by default, port 0 is a free one.",
@@ -71,7 +69,8 @@ _LOOK_S: Final = 1.0
 )  # fmt: skip
 @click.option(
     "--read-only", is_flag=True,
-    help="Nothing but --kafka, and clients only read: of an archive, or a broker's directory.",
+    help="Nothing but --kafka and --ui, and clients only read: of an archive, or a broker's "
+    "directory.",
 )  # fmt: skip
 @click.option("--once", is_flag=True, help="Do one whole round and stop.")
 @click.option("--dry-run", is_flag=True, help="Show what one round would do; changes nothing.")
@@ -87,6 +86,7 @@ def serve(
     metrics_port: int | None,
     metrics_address: str,
     address: str | None,
+    pages: PagesOptions,
     kafka: str | None,
     kafka_options: Sequence[str],
     read_only: bool,
@@ -97,20 +97,22 @@ def serve(
     """Keep the log at PATH in shape: roll, expire, compact, tier; until SIGTERM or SIGINT.
 
     Several may run; one at a time does the work, the others stand by. With --kafka, Kafka's
-    clients are served, too.
+    clients are served, too; with --ui, the log is shown in a browser.
     """
     known = key_values(options, "--option")
     given = parse_storage_options(storage_options)
     reach = _reach(known, given, keyring) if kafka is not None else Reach()
-    serving = KafkaServing.of(path, reach, kafka, kafka_options, read_only=read_only)
-    if serving is not None and (once or dry_run):
-        raise click.UsageError("--kafka is served until it is stopped: leave out --once, --dry-run")
-    if serving is not None and read_only:
-        return _serve_only(serving, as_json=as_json)
+    serving = KafkaServing.of(
+        path, reach, kafka, kafka_options, read_only=read_only, alone=address is None
+    )
+    shown = _pages(path, address, pages, given, keyring)
+    if (serving is not None or shown is not None) and (once or dry_run):
+        raise click.UsageError(
+            "--kafka and --ui are served until they are stopped: leave out --once, --dry-run"
+        )
+    if read_only:
+        return _serve_only(path, serving, shown, as_json=as_json)
     check_directories(path)
-    live = None if address is None else parse_address(address)
-    if live is not None and (once or dry_run):
-        raise click.UsageError("--ui is for a service that stays: leave out --once and --dry-run")
     service = Service(
         path,
         remote=remote,
@@ -127,17 +129,17 @@ def serve(
     with (
         stop_signal() as stop,
         service,
-        _showing(path, live, given, keyring) as url,
+        _showing(shown) as url,
         _serving_kafka(serving) as server,
     ):
         urls = {"metrics": service.metrics_url, "ui": url}
         if server is not None:
             urls["kafka"] = server.bootstrap_servers
-        _tell("serving", path, as_json=as_json, **{name: at for name, at in urls.items() if at})
+        tell_event("serving", path, as_json=as_json, **{n: at for n, at in urls.items() if at})
         while not stop.wait(_LOOK_S):
             if server is not None:
                 server.look()
-    _tell("stopped", path, as_json=as_json)
+    tell_event("stopped", path, as_json=as_json)
     return EXIT_OK
 
 
@@ -173,43 +175,42 @@ def _serving_kafka(serving: KafkaServing | None) -> Iterator[KafkaServer | None]
         yield server
 
 
-def _serve_only(serving: KafkaServing, *, as_json: bool) -> int:
-    with stop_signal() as stop, KafkaServer(serving) as server:
-        _tell("serving", serving.path, as_json=as_json, kafka=server.bootstrap_servers)
+def _serve_only(
+    path: str, serving: KafkaServing | None, shown: Pages | None, *, as_json: bool
+) -> int:
+    """Serve Kafka's clients, and show the pages; nothing else is done with the log."""
+    with to_read(path, Reach() if serving is None else serving.reach, offline=True):
+        pass  # there is a log
+    with stop_signal() as stop, _showing(shown) as url, _serving_kafka(serving) as server:
+        urls = {"ui": url, "kafka": None if server is None else server.bootstrap_servers}
+        tell_event("serving", path, as_json=as_json, **{n: at for n, at in urls.items() if at})
         while not stop.wait(_LOOK_S):
-            server.look()
-    _tell("stopped", serving.path, as_json=as_json)
+            if server is not None:
+                server.look()
+    tell_event("stopped", path, as_json=as_json)
     return EXIT_OK
 
 
-@contextlib.contextmanager
-def _showing(
+def _pages(
     path: str,
-    address: tuple[str, int] | None,
+    address: str | None,
+    options: PagesOptions,
     storage_options: Mapping[str, Any],
     keyring: str | None,
-) -> Iterator[str | None]:
-    """Show the report live, if it is asked for; gives its URL."""
+) -> Pages | None:
+    """Return the pages that are to be shown, if any are asked for."""
     if address is None:
+        options.refuse()
+        return None
+    given: dict[str, object] = {} if keyring is None else {"remote.keyring": keyring}
+    return Pages(path, address, options, storage_options, given)
+
+
+@contextlib.contextmanager
+def _showing(shown: Pages | None) -> Iterator[str | None]:
+    """Show the pages, if they are asked for; gives their URL."""
+    if shown is None:
         yield None
         return
-    memory = Memory()
-
-    def make() -> LogReport:
-        return make_report(
-            path,
-            storage_options=storage_options,
-            options=None if keyring is None else {"remote.keyring": keyring},
-            memory=memory,
-        )
-
-    with LiveReport(make, address) as live:
-        yield live.url
-
-
-def _tell(event: str, path: str, *, as_json: bool, **urls: str) -> None:
-    if as_json:
-        click.echo(json.dumps({"event": event, "path": path, **urls}))  # a line an event
-    else:
-        said = "".join(f", {name} at {url}" for name, url in urls.items())
-        click.echo(f"{event} {path}{said}", err=True)
+    with shown.served() as url:
+        yield url

@@ -14,13 +14,14 @@ from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.findings import print_report
 from sparklog.cli.fork import print_made
 from sparklog.cli.open_log import check_log, check_log_dirs
-from sparklog.cli.output import bytes_bar, console, count_bar, print_json, size_text
+from sparklog.cli.output import bytes_bar, console, count_bar, print_json
 from sparklog.cli.parsing import parse_when
 from sparklog.cli.storage import Reach, parse_storage_options, reach_options, storage_option
 from sparklog.diskless.new_homes import restore_tier
 from sparklog.log.positions import Position
 from sparklog.opening import holds_home, open_log, url_of
 from sparklog.pluralize import pluralize
+from sparklog.quantities import size_text
 from sparklog.service.verification.tier_verifier import verify_tier
 from sparklog.tiered.archive.opening import no_archive
 from sparklog.tiered.encryption.key_rotation import rotate as rotate_keys

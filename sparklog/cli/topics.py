@@ -1,6 +1,9 @@
 """`sparklog topics`: what kafka-topics does, on a log dir."""
 
+import shlex
 from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -8,16 +11,21 @@ from rich.table import Table
 from rich.text import Text
 
 import sparklog
-from sparklog.cli.command import Group
 from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.kafka_tools import KafkaToolGroup, replication_factor
 from sparklog.cli.open_log import check_creation, to_change, to_read
-from sparklog.cli.output import console, print_json, size_text
+from sparklog.cli.output import console, print_json
 from sparklog.cli.storage import Reach, reach_options
+from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.log.log import Log
+from sparklog.quantities import size_text
+from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.tools.configs import changed_configs, parse_configs
+from sparklog.tools.report.units import span_text
 from sparklog.tools.topics import TopicDescription, describe_topics, matching
 
+_FAR_MS: Final = 253_402_300_799_000  # the year 9999
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 _topic = click.option("--topic", required=True, help="The topic's name.")
 _config = click.option(
@@ -28,22 +36,38 @@ _exclude = click.option(
     "--exclude-internal", is_flag=True, help="Without the topics that brokers keep for themselves."
 )
 
+_if_exists = click.option("--if-exists", is_flag=True, help="Do nothing if the topic isn't there.")
 
-@click.group(cls=Group)
+
+@click.group(
+    cls=KafkaToolGroup,
+    actions={f"--{name}": name for name in ("list", "describe", "create", "alter", "delete")},
+)
 def topics() -> None:
-    """A log's topics: list, describe, create, alter, delete (kafka-topics)."""
+    """A log's topics: list, describe, create, alter, delete, undelete (kafka-topics)."""
 
 
 @topics.command("list")
 @click.argument("path")
 @click.option("--topic", help="Only this one, or those that match a regular expression.")
 @_exclude
+@click.option(
+    "--deleted", is_flag=True,
+    help="Those that were deleted and can be given back (`topics undelete`), and until when.",
+)
 @reach_options
 @_json
 def list_topics(
-    path: str, topic: str | None, exclude_internal: bool, reach: Reach, as_json: bool
+    path: str,
+    topic: str | None,
+    exclude_internal: bool,
+    deleted: bool,
+    reach: Reach,
+    as_json: bool,
 ) -> int:
     """Print the names of the topics of the log at PATH."""
+    if deleted:
+        return _list_deleted(path, topic, reach, as_json=as_json)
     with to_read(path, reach) as log:
         names = matching(log.topics(), topic, exclude_internal=exclude_internal)
     if as_json:
@@ -54,14 +78,70 @@ def list_topics(
     return EXIT_OK
 
 
+def _list_deleted(path: str, topic: str | None, reach: Reach, *, as_json: bool) -> int:
+    with to_read(path, reach) as log:
+        found = log.deleted_topics()
+    names = matching({one.name for one in found}, topic)
+    rows = [one for one in found if one.name in names]
+    now_ms = system_clock()
+    if as_json:
+        print_json([_deleted_to_dict(one, now_ms) for one in rows])
+        return EXIT_OK
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("topic", "topic id", "partitions", "records", "deleted", "until", "left"):
+        right = name in ("partitions", "records", "left")
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for one in rows:
+        table.add_row(
+            Text(one.name), one.id, str(len(one.ends)), f"{one.records:,}",
+            _time_text(one.deleted_ms), _time_text(one.until_ms), _left_text(one, now_ms),
+        )  # fmt: skip
+    if rows:
+        console().print(table)
+    return EXIT_OK
+
+
+def _deleted_to_dict(one: DeletedTopic, now_ms: int) -> dict[str, Any]:
+    return {
+        "topic": one.name, "topic_id": one.id, "partitions": len(one.ends),
+        "records": one.records, "deleted_ms": one.deleted_ms, "until_ms": one.until_ms,
+        "left_ms": max(0, one.until_ms - now_ms), "configs": one.topic.config,
+    }  # fmt: skip
+
+
+def _time_text(time_ms: int) -> str:
+    if time_ms > _FAR_MS:
+        return "for ever"
+    return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(timespec="seconds")
+
+
+def _left_text(one: DeletedTopic, now_ms: int) -> str:
+    left_ms = one.until_ms - now_ms
+    return span_text(left_ms) if left_ms > 0 else "over"
+
+
 @topics.command()
 @click.argument("path")
 @click.option("--topic", help="Only this one, or those that match a regular expression.")
+@click.option("--topic-id", help="Only the one with this id.")
 @_exclude
+@click.option("--if-exists", is_flag=True, help="Show nothing if the topic isn't there.")
+@click.option(
+    "--topics-with-overrides", is_flag=True, help="Only topics with configs of their own."
+)
+@click.option("--unavailable-partitions", is_flag=True, help="Only partitions that are offline.")
 @reach_options
 @_json
 def describe(
-    path: str, topic: str | None, exclude_internal: bool, reach: Reach, as_json: bool
+    path: str,
+    topic: str | None,
+    topic_id: str | None,
+    exclude_internal: bool,
+    if_exists: bool,
+    topics_with_overrides: bool,
+    unavailable_partitions: bool,
+    reach: Reach,
+    as_json: bool,
 ) -> int:
     """Show ids, configs that were set, and each partition's place, offsets and size.
 
@@ -70,11 +150,17 @@ def describe(
     with to_read(path, reach) as log:
         known = log.topics()
         names = matching(known, topic, exclude_internal=exclude_internal)
-        if topic is not None and not names:
+        names = [name for name in names if topic_id in (None, known[name].id)]
+        if (topic is not None or topic_id is not None) and not names and not if_exists:
             raise InvalidRequestError(
-                f"topic {topic} is not in {path}; its topics: {', '.join(sorted(known)) or 'none'}"
+                f"topic {topic or topic_id} is not in {path}; its topics: "
+                f"{', '.join(sorted(known)) or 'none'}"
             )
         found = describe_topics(log, [known[name] for name in names])
+    if topics_with_overrides:
+        found = [each for each in found if each.configs]
+    if unavailable_partitions:
+        found = [offline for each in found if (offline := each.offline()).partitions]
     if as_json:
         print_json([each.to_dict() for each in found])
     else:
@@ -116,6 +202,7 @@ def _print(found: TopicDescription) -> None:
 @click.option(
     "--partitions", default=1, show_default=True, type=click.IntRange(1), help="How many."
 )
+@replication_factor
 @_config
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic is there.")
 @reach_options
@@ -148,6 +235,7 @@ def create(
 @click.option("--partitions", type=click.IntRange(1), help="How many there are to be; never fewer.")
 @_config
 @click.option("--delete-config", "deleted", multiple=True, help="A config to be as by default.")
+@_if_exists
 @reach_options
 @_json
 def alter(
@@ -156,6 +244,7 @@ def alter(
     partitions: int | None,
     configs: Sequence[str],
     deleted: Sequence[str],
+    if_exists: bool,
     reach: Reach,
     as_json: bool,
 ) -> int:
@@ -163,6 +252,8 @@ def alter(
     config = parse_configs(configs)
     if partitions is None and not config and not deleted:
         raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
+    if if_exists and not _is_there(path, topic, reach):
+        return EXIT_OK
     with to_change(path, topic, reach=reach) as log:
         log.alter_topic(topic, partitions, changed_configs(log.topic(topic), config, deleted))
         if as_json:
@@ -175,21 +266,77 @@ def alter(
 @topics.command()
 @click.argument("path")
 @_topic
-@click.option("--if-exists", is_flag=True, help="Do nothing if the topic isn't there.")
+@_if_exists
+@click.option(
+    "--now", is_flag=True,
+    help="For good, and at once, for its room; also of a topic that was deleted before.",
+)
 @reach_options
 @_json
-def delete(path: str, topic: str, if_exists: bool, reach: Reach, as_json: bool) -> int:
-    """Delete a topic and its files. It can't be undone."""
+def delete(
+    path: str, topic: str, if_exists: bool, now: bool, reach: Reach, as_json: bool
+) -> int:
+    """Delete a topic; `topics undelete` gives it back for its file.delete.delay.ms.
+
+    That is 60000 where neither the topic nor the log was given another one. Then the service, or
+    who opens the log for writing next, removes its files and its copies in remote storage.
+    """
     with to_read(path, reach) as log:
         there = topic in log.topics()
+        deleted = [] if there or not now else log.deleted_topics()
+    there = there or any(one.name == topic for one in deleted)
+    delay_ms = 0
     if there or not if_exists:
-        with to_change(path, topic, reach=reach) as log:
-            log.delete_topic(topic)
+        with to_change(path, *([] if deleted else [topic]), reach=reach) as log:
+            delay_ms = log.delete_topic(topic, now=now)
     if as_json:
-        print_json({"topic": topic, "deleted": there})
+        print_json({"topic": topic, "deleted": there, "undelete_ms": delay_ms})
+    elif there and delay_ms:
+        until = _time_text(system_clock() + delay_ms)
+        click.echo(
+            f"Deleted topic {topic}. Until {until} this gives it back: "
+            f"sparklog topics undelete {shlex.quote(path)} --topic {topic}"
+        )
     elif there:
         click.echo(f"Deleted topic {topic}.")
     return EXIT_OK
+
+
+@topics.command()
+@click.argument("path")
+@click.option("--topic", required=True, help="The name that it had.")
+@click.option("--topic-id", help="Of several that had the name, the one with this id.")
+@click.option(
+    "--as", "new_name", metavar="NAME",
+    help="Its name from now on, where another topic of its name was made since.",
+)
+@reach_options
+@_json
+def undelete(
+    path: str,
+    topic: str,
+    topic_id: str | None,
+    new_name: str | None,
+    reach: Reach,
+    as_json: bool,
+) -> int:
+    """Give a deleted topic back whole: its id, configs, records, offsets, producers, copies.
+
+    As long as its file.delete.delay.ms isn't over: `topics list --deleted` shows which can be had.
+    """
+    with to_change(path, reach=reach) as log:
+        given = log.undelete_topic(topic, topic_id=topic_id, new_name=new_name)
+        if as_json:
+            _print_one(log, given.name)
+    if not as_json:
+        renamed = f" as {given.name}" if given.name != topic else ""
+        click.echo(f"Topic {topic} is back{renamed}, with id {given.id}.")
+    return EXIT_OK
+
+
+def _is_there(path: str, topic: str, reach: Reach) -> bool:
+    with to_read(path, reach) as log:
+        return topic in log.topics()
 
 
 def _print_one(log: Log, topic: str) -> None:

@@ -10,10 +10,11 @@ from rich.table import Table
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.open_log import check_log
-from sparklog.cli.output import console, print_json, size_text
+from sparklog.cli.output import console, print_json
 from sparklog.cli.parsing import parse_properties
 from sparklog.cli.storage import Reach, parse_storage_options, storage_option
 from sparklog.pluralize import pluralize
+from sparklog.quantities import size_text
 from sparklog.service import Service
 from sparklog.storage.round_report import Expired, Removed, Report
 

@@ -15,7 +15,9 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
 - `merging`: extents become segments; `merge_plan`: which; `merge_source`: out of what;
   `segment_ids`: what a segment's id tells; `retention`: log starts rise; `garbage`: what goes;
   `backpressure`: writers merge where no service does
-- `rounds`: the service's work, step by step; `cleaning`: compaction; `damaged_partitions`
+- `rounds`: the service's work, step by step; `cleaning`: compaction;
+  `compacted_partitions`: how dirty they are; `damaged_partitions`;
+  `erasure`: records that a predicate chooses go; `erasure_notes`: what isn't complete
 - `lease`: one service at a time; `service_log`: how it changes the log; `options`: how often;
   `endpoint_lease`: one endpoint at a time that coordinates consumer groups
 - `state_objects`: states as objects, which spare reading the whole ledger

@@ -1,21 +1,19 @@
 """Compaction of a log in a store: of each key the newest record stays.
 
-Which stretch is dirty and which records go is decided as in every home (`sparklog.log.dirt`,
-`sparklog.log.record_cleaning`). Here only segments are cleaned: pieces are merged first, and stand
-for the active segment. The swap is a merge of one segment or more, void if they aren't there any
-more. Up to where a partition is clean goes with the service's sign of life, as a hint.
+Which stretch is dirty (`sparklog.diskless.compacted_partitions`) and which records go is decided
+as in every home (`sparklog.log.record_cleaning`). The swap is a merge of one segment or more, void
+if they aren't there any more. Up to where a partition is clean goes with the service's sign of
+life, as a hint.
 """
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
 
 from sparklog.clock import monotonic_ms
-from sparklog.common import TopicPartition
-from sparklog.config import TopicConfig
+from sparklog.diskless.compacted_partitions import CompactedPartition, compacted_partitions
 from sparklog.diskless.damaged_partitions import DamagedPartitions
 from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.garbage import Garbage
@@ -26,40 +24,24 @@ from sparklog.diskless.merging import Merger, snapshot_at
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.segment_ids import Level
 from sparklog.diskless.service_log import ServiceLog, VoidError
-from sparklog.diskless.state import DisklessState, partitions_of
+from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.batch import CONTROL, TRANSACTIONAL
 from sparklog.format.compaction import OffsetMap
 from sparklog.log.batch_windows import Window, walk
 from sparklog.log.cleaned_transactions import CleanedTransactions
 from sparklog.log.cleaner_options import Throttle, unthrottled
-from sparklog.log.dirt import find_dirt, within
-from sparklog.log.due_segments import LocalSegment
+from sparklog.log.dirt import within
 from sparklog.log.record_cleaning import WindowFilter, fold_window
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.round_report import Cleanable, CleanReport, Report
 from sparklog.storage.segment_store import SourceChangedError
+from sparklog.tiered.copying.rewritten_log import RewrittenData
 from sparklog.tiered.layout.manifest import log_object
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _IN_MEMORY: Final = 32 << 20  # bytes of a cleaned segment; what is more goes to a temporary file
 _HEAD_BYTES: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class _Partition:
-    """A compacted partition as planned: `closed`: its segments before the first piece."""
-
-    key: TopicPartition
-    topic_id: str
-    config: TopicConfig
-    closed: Extents
-    found: Cleanable
-
-    @property
-    def note(self) -> str:
-        """Its name in the service's notes."""
-        return f"{self.topic_id}/{self.key.partition}"
 
 
 class Cleaner:
@@ -92,18 +74,18 @@ class Cleaner:
         Raises: StorageUnavailableError, LeaseLostError.
         """
         state = self._log.follow()
-        parts = sorted(self._partitions(state, report.time_ms), key=lambda p: -p.found.dirt.ratio)
+        parts = sorted(self._partitions(state, report.time_ms), key=lambda p: -p.dirt.ratio)
         self.compacted = [part.found for part in parts]
         wanted = [
             part
             for part in parts
-            if (part.found.wanted or (every and part.found.dirt.cleanable_bytes))
+            if (part.found.wanted or (every and part.dirt.cleanable_bytes))
             and (part.key, part.topic_id) not in self._damaged
             and (topics is None or part.key.topic in topics)
         ]
         for part in wanted:
             cleaned = CleanReport(
-                topic=part.key.topic, partition=part.key.partition, dirt=part.found.dirt,
+                topic=part.key.topic, partition=part.key.partition, dirt=part.dirt,
                 dry_run=report.dry_run,
             )  # fmt: skip
             if not report.dry_run:
@@ -120,60 +102,17 @@ class Cleaner:
 
     # --- what is dirty -------------------------------------------------------------------------
 
-    def _partitions(self, state: DisklessState, now_ms: int) -> Iterator[_Partition]:
-        for key in partitions_of(state):
-            topic = state.log.topics[key.topic]
-            config = topic.parsed()
-            if not config.compact:
-                continue
-            extents = state.extents.get(key, ())
-            pieces = next((at for at, e in enumerate(extents) if not e.segment), len(extents))
-            closed = extents[:pieces]
-            found = self._cleanable(state, key, config, extents, pieces, now_ms)
-            yield _Partition(key, topic.id, config, closed, found)
-
-    def _cleanable(
-        self,
-        state: DisklessState,
-        key: TopicPartition,
-        config: TopicConfig,
-        extents: Extents,
-        pieces: int,
-        now_ms: int,
-    ) -> Cleanable:
-        end, by_base = state.log.ends[key], {extent.base: extent for extent in extents}
-        active = extents[pieces].base if pieces < len(extents) else end
-        segments = [LocalSegment(e.base, e.size) for e in extents[:pieces]]
-        segments.append(LocalSegment(active, sum(e.size for e in extents[pieces:])))
+    def _partitions(self, state: DisklessState, now_ms: int) -> Iterator[CompactedPartition]:
         reader = self._merger.reader(state)
-
-        def largest(base: int) -> int:
-            extent = by_base[base]
-            return extent.max_timestamp if extent.max_timestamp >= 0 else self._time_of(extent)
-
-        dirt = find_dirt(
-            config,
-            segments,
-            checkpoint=self._lease.notes.cleaned.get(
-                f"{state.log.topics[key.topic].id}/{key.partition}"
-            ),
-            log_start=max(state.log.starts.get(key, 0), segments[0].base),
-            end=end,
-            stable=end,  # nobody begins a transaction here
-            now_ms=now_ms,
-            largest=largest,
-            earliest=lambda base: _first_timestamp(by_base[base], reader),
-        )
-        wanted = dirt.wants_cleaning(config)
-        return Cleanable(topic=key.topic, partition=key.partition, dirt=dirt, wanted=wanted)
-
-    def _time_of(self, extent: Extent) -> int:
-        return self._log.time_of(extent.born)
+        return compacted_partitions(
+            state, self._lease.notes.cleaned, now_ms=now_ms, time_of=self._log.time_of,
+            earliest=lambda extent: _first_timestamp(extent, reader),
+        )  # fmt: skip
 
     # --- one partition -------------------------------------------------------------------------
 
     def _clean(
-        self, part: _Partition, state: DisklessState, now_ms: int, report: CleanReport
+        self, part: CompactedPartition, state: DisklessState, now_ms: int, report: CleanReport
     ) -> None:
         began = monotonic_ms()
         reader = self._merger.reader(state)
@@ -207,9 +146,9 @@ class Cleaner:
         self._lease.notes.cleaned[part.note] = offsets.latest + 1
         report.took_ms = monotonic_ms() - began
 
-    def _offset_map(self, part: _Partition, reader: SourceReader) -> OffsetMap:
+    def _offset_map(self, part: CompactedPartition, reader: SourceReader) -> OffsetMap:
         """The newest offset of each key of the dirty part, as far as the map's memory goes."""
-        options, dirt = self._options.cleaner, part.found.dirt
+        options, dirt = self._options.cleaner, part.dirt
         offsets = OffsetMap(options.dedupe_buffer_bytes, options.load_factor)
         dirty = within(part.closed, dirt.first_dirty, dirt.first_uncleanable)
         for extent in dirty:
@@ -251,7 +190,7 @@ class Cleaner:
 
     def _swap(
         self,
-        part: _Partition,
+        part: CompactedPartition,
         group: Extents,
         made: "_Rewritten",
         state: DisklessState,
@@ -262,7 +201,8 @@ class Cleaner:
         end = group[-1].end
         lineage = tuple(clipped(list(state.epochs.get(part.key, ())), end=end))
         where = f"{self._log.store.url}/{part.key}"
-        data = _FileData(where, made.file, made.size, lineage, snapshot_at(state, part.key, end))
+        snapshot = snapshot_at(state, part.key, end)
+        data = RewrittenData(where, made.file, made.size, lineage, snapshot)
         log = self._merger.put_rewritten(merge, data, made.size, state, term=term)
         done = self._merger.swap(merge, [log], term=term, gaps=True)
         self._garbage.let_go(
@@ -287,7 +227,7 @@ class _Rewriter:
     def __init__(
         self,
         cleaner: Cleaner,
-        part: _Partition,
+        part: CompactedPartition,
         reader: SourceReader,
         offsets: OffsetMap,
         now_ms: int,
@@ -298,7 +238,7 @@ class _Rewriter:
 
     def rewrite(self, group: Sequence[Extent], file: IO[bytes]) -> _Rewritten:
         """Write what stays of a group's batches into `file`."""
-        config, dirt = self._part.config, self._part.found.dirt
+        config, dirt = self._part.config, self._part.dirt
         window_filter = WindowFilter(
             self._offsets,
             CleanedTransactions(),
@@ -315,54 +255,6 @@ class _Rewriter:
                     size += piece.size
         is_same = len(group) == 1 and size == group[0].size and not window_filter.rewritten
         return _Rewritten(file, size, window_filter.records, is_same)
-
-
-class _FileLog:
-    """A log in a temporary file: `sparklog.storage.segments.SegmentLog`."""
-
-    def __init__(self, path: str, file: IO[bytes], size: int) -> None:
-        self.path, self._file, self._size = path, file, size
-
-    def size(self) -> int:
-        """Return the size in bytes."""
-        return self._size
-
-    def pread(self, size: int, at: int) -> bytes:
-        """Return the bytes [at, at + size)."""
-        self._file.seek(at)
-        return self._file.read(size)
-
-
-@dataclass(frozen=True, slots=True)
-class _FileData:
-    """A cleaned segment: `sparklog.storage.segment_store.LogSegmentData`."""
-
-    where: str
-    file: IO[bytes]
-    size: int
-    epochs: tuple[tuple[int, int], ...]
-    snapshot: bytes
-
-    def version(self) -> object:
-        """Return what never changes: nobody else has the file."""
-        return self.size
-
-    @contextmanager
-    def log(self) -> Iterator[_FileLog]:
-        """Open the log."""
-        yield _FileLog(self.where, self.file, self.size)
-
-    def transaction_index(self) -> bytes:
-        """Return nothing: no transaction is written here."""
-        return b""
-
-    def producer_snapshot(self) -> bytes:
-        """Return what is known of producers at its end."""
-        return self.snapshot
-
-    def leader_epochs(self) -> list[tuple[int, int]]:
-        """Return the leader epochs up to its end."""
-        return list(self.epochs)
 
 
 def _first_timestamp(extent: Extent, reader: SourceReader) -> int:

@@ -39,13 +39,19 @@ from sparklog.diskless.sealing import check_sealed
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import (
     DataCorruptionError,
+    InvalidRequestError,
     LogReplacedError,
     SparklogError,
     StorageUnavailableError,
 )
 from sparklog.logdir.meters import WriteMeters
 from sparklog.storage.commits import AppendedBefore, Change, Chunk, PositionMovedError
-from sparklog.storage.ledger_records import LedgerRecord, ResetRecord, TopicRecord
+from sparklog.storage.ledger_records import (
+    LedgerRecord,
+    ResetRecord,
+    TopicRecord,
+    UndeleteRecord,
+)
 from sparklog.storage.log_state import LogState
 from sparklog.storage.staging import INLINE_BYTES
 from sparklog.tiered.keyring import Keyring
@@ -178,6 +184,9 @@ class DisklessCommits:
         entry would be too large.
         Cost: one PUT; of more than 256 KiB in memory another one, before it.
         """
+        if isinstance(change.record, UndeleteRecord):
+            self._check_position(expected)
+            self._check_restorable(change.record)
         try:
             made = self.create(self._decided(change, expected), expected=expected)
         except PositionMovedError:
@@ -189,6 +198,16 @@ class DisklessCommits:
         if isinstance(made.record, TopicRecord) and made.record.bases:
             self._own(made.record.id)
         return made.record  # type: ignore[return-value]
+
+    def _check_restorable(self, record: UndeleteRecord) -> None:
+        """Refuse another name: a topic's segments and manifests go by the one that it had."""
+        held = self.state.deleted[record.id]
+        if record.topic != held.name:
+            raise InvalidRequestError(
+                f"{self.home}: topic {held.name} can't be given back as {record.topic}: in a store "
+                "what a topic holds goes by the name that it had. Its objects stay up to "
+                f"{held.until_ms} ms; nothing was changed"
+            )
 
     def _own(self, topic_id: str) -> None:
         """Say whose a topic is, so that no log dir's service ever copies segments of it here."""

@@ -7,6 +7,7 @@ term of the log's: an endpoint that only reads has one, too, and no change of th
 
     token, pid, host, since_ms, endpoint (host:port that clients are to use), node_id
     beat: another one each time; released: whether it was given back
+    told: what the holder tells the others, as it last did
 """
 
 import json
@@ -26,11 +27,12 @@ from sparklog.tiered.object_store.store import Store
 
 TIMEOUT_MS: Final = 30_000
 _BEATS: Final = 3
+_GONE_BEATS: Final = 4  # time-outs
 _LOGGER: Final = logging.getLogger(__name__)
 
 
 class NumberedLease:
-    """A `sparklog.storage.lease.Lease` by numbered objects. Threads may share it.
+    """A `sparklog.storage.lease.EndpointLease` by numbered objects. Threads may share it.
 
     `said`: what its holder says of itself to the others. `timer`: monotonic, in ms.
     """
@@ -52,6 +54,7 @@ class NumberedLease:
         self._seen: tuple[int, bytes] | None = None  # (number, contents) that was looked at
         self._seen_at = self._beat_at = 0.0
         self._since_ms = 0
+        self._told: dict[str, object] = {}
 
     @property
     def held(self) -> bool:
@@ -80,7 +83,7 @@ class NumberedLease:
         return is_own or bool(said.get("released")) or now - self._seen_at >= self._timeout_ms
 
     def _take(self, number: int) -> bool:
-        self._since_ms = self._clock()
+        self._since_ms, self._told = self._clock(), {}  # what an earlier hold told is over
         if not self._store.create(endpoint_name(number), self._content()):
             return False
         self._beat_at = self._timer()
@@ -109,6 +112,9 @@ class NumberedLease:
                 )
             self._beat()
 
+    def show_life(self) -> None:
+        """Do nothing: `check` does it."""
+
     def holder(self) -> dict[str, object]:
         """Who holds it, or held it last; nothing if nobody ever did. Cost: a listing and a get."""
         return _parsed(self._sign(self._highest()))
@@ -120,6 +126,32 @@ class NumberedLease:
         except StorageUnavailableError:
             who = {}
         return f"the endpoint of process {who.get('pid', '?')} on host {who.get('host', '?')}"
+
+    def tell(self, more: Mapping[str, object]) -> None:
+        """Let the others read `more`. Cost: a put.
+
+        Raises: LeaseLostError, StorageUnavailableError.
+        """
+        with self._lock:
+            if not self.held:
+                raise LeaseLostError(f"{self._store.url}: this endpoint has no lease")
+            self._told = dict(more)
+            self._beat()
+
+    def told(self) -> Mapping[str, object] | None:
+        """Return what the holder tells; None if nobody holds it. Cost: a listing and a get.
+
+        It is gone once its sign of life is some two minutes old: by the store's clock and this
+        one, which may differ by less.
+        """
+        found = {parse_endpoint(one.name) or 0: one.time_ms for one in self._store.list(ENDPOINT)}
+        number = max(found, default=0)
+        said = _parsed(self._sign(number))
+        is_old = self._clock() - found.get(number, 0) > _GONE_BEATS * self._timeout_ms
+        if not said or said.get("released") or is_old:
+            return None
+        told = said.get("told")
+        return told if isinstance(told, dict) else {}
 
     def release(self) -> None:
         """Give it back, so that another can have it at once. Idempotent."""
@@ -145,6 +177,7 @@ class NumberedLease:
             "since_ms": self._since_ms,
             "beat": uuid.uuid4().hex,
             "released": released,
+            "told": self._told,
         }
         return json.dumps(mine).encode()
 

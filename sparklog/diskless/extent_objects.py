@@ -16,6 +16,7 @@ from sparklog.diskless.extents import Extent
 from sparklog.diskless.names import HOME
 from sparklog.diskless.process_lock import ProcessLock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.lru_cache import LruCache
 from sparklog.metrics import meters
 from sparklog.storage.segments import StaleReadError, UndeterminedLossError
 from sparklog.tiered.encryption.envelope import DataKey, open_data_key
@@ -29,6 +30,8 @@ GAP_BYTES: Final = 64 << 10
 than the request that it saves."""
 ENTRIES_BYTES: Final = 16 << 20
 """Of ledger entries with inline data that are kept for who reads them next."""
+
+_TIMES: Final = 10_000  # objects whose time is kept: many partitions' extents lie in one
 
 
 class ObjectEndsError(StaleReadError):
@@ -47,6 +50,7 @@ class ExtentObjects:
         self._entries: OrderedDict[str, bytes] = OrderedDict()
         self._entries_bytes = 0
         self._data_keys: dict[ObjectKey, DataKey] = {}
+        self._put_ms = LruCache[str, int](_TIMES)
 
     @property
     def store(self) -> Store:
@@ -56,6 +60,16 @@ class ExtentObjects:
     def url(self, name: str) -> str:
         """The URL of an object, for messages."""
         return f"{self.store.url}/{name}"
+
+    def put_ms(self, name: str) -> int | None:
+        """Return when an object was put (ms), None: it isn't there. Cost: a listing, once."""
+        known = self._put_ms.get(name)
+        if known is None:
+            listed = self.remote.retry.call(lambda: self.store.list(name))
+            known = next((one.time_ms for one in listed if one.name == name), None)
+            if known is not None:
+                self._put_ms.put(name, known)
+        return known
 
     def keep_entry(self, name: str, raw: bytes) -> None:
         """Keep a ledger entry with its data, which was read as news: who follows asks once."""

@@ -110,7 +110,7 @@ def plan_fork(
     }
     then.ends = ends
     then.starts = {key: at for key in ends if (at := now.log.starts.get(key, 0))}
-    then.local_starts, then.unsynced = {}, set()
+    then.local_starts, then.unsynced, then.deleted = {}, set(), {}
     then.idempotent &= ends.keys()
     then.abandoned = within(then.abandoned or {}, then)
     about = ForkedFrom(source.entries.store.url, point.count, then.time_ms)

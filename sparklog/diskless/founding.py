@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import (
@@ -34,6 +34,7 @@ from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.names import HOME, IMPORT, entry_name, staged_prefix, state_prefix
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.progress import Progress
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.ledger_records import LastMicroBatch, ResetRecord, SnapshotRecord
 from sparklog.storage.ledger_records import encode as encode_record
@@ -45,8 +46,6 @@ _STEP_BYTES: Final = ENTRY_BYTES_MAX // 4
 """So large the parts of one entry may be by their estimate, which may be wrong by half."""
 _WRITERS_BYTES: Final = ENTRY_BYTES_MAX // 2
 
-Progress: TypeAlias = Callable[[int, int], None]
-"""Is told (bytes that are there, bytes in all)."""
 
 
 @dataclass(frozen=True, slots=True)

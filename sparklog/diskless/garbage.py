@@ -6,7 +6,8 @@ find the objects of it for a while, and where they don't they fold the news.
 
     replaced   sources of a merge, once the manifests are there of what covers their offsets *now*:
                who reads manifests alone never loses what it saw
-    expired    what lies below a log start, or of a deleted topic
+    expired    what lies below a log start, or of a deleted topic that was given up: an entry, made
+               when the topic's file.delete.delay.ms is over by the store's own times
     past       segments of past terms that the state doesn't name: a service died before its entry,
                or before it deleted. The state is at or after the own term's entry, so nothing of
                theirs can come any more. What the notes say was let go of only now waits its time
@@ -20,10 +21,11 @@ All of it is looked for in every sweep, for a request that comes late brings gar
 take turns; every method may be cut anywhere and done again.
 """
 
+import contextlib
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -50,6 +52,7 @@ from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.service_log import NewEntry, ServiceLog, VoidError
 from sparklog.diskless.state import DisklessState, partitions_of
 from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.ledger_records import PurgeRecord
 from sparklog.storage.round_report import Report, Swept
 from sparklog.tiered.layout.object_names import Directory, manifest_name, parse_log, parse_manifest
 from sparklog.tiered.object_store.store import StoredObject
@@ -58,6 +61,7 @@ STATES_KEPT: Final = 2
 _DELETED_MAX: Final = 1000
 _CUT_AT_ONCE: Final = 64
 _CUT_MAX: Final = 10_000
+_NEVER_MS: Final = 1 << 62
 _NOTED_MAX: Final = 1000  # of what was let go of, some 40 bytes each in a sign of life
 _TERMS_MAX: Final = 2**32  # a term so far ahead is no service's: terms grow by one
 
@@ -109,14 +113,17 @@ class Garbage:
 
         Args: kind: see `Swept`. made: the objects that it put in its place.
         """
-        names = {name for extent in gone for name in self._objects_of(extent)}
+        names = {name for extent in gone for name in self.objects_of(extent)}
         with self._lock:
             self._named |= names | set(made)
             due = now_ms + self._options.delete_delay_ms
             self._todo.append(_Waiting(due, key, topic_id, gone, kind))
-            noted = self._lease.notes.let_go
-            noted = noted | {extent.segment: now_ms for extent in gone if extent.segment}
-            self._lease.notes.let_go = dict(list(noted.items())[-_NOTED_MAX:])
+            notes = self._lease.notes
+            segments = [extent for extent in gone if extent.segment]
+            noted = notes.let_go | dict.fromkeys((one.segment for one in segments), now_ms)
+            notes.let_go = dict(list(noted.items())[-_NOTED_MAX:])
+            sizes = {one.segment: (key.topic, one.size) for one in segments}
+            notes.let_go_bytes = _of(notes.let_go, notes.let_go_bytes | sizes)
 
     @property
     def next_ms(self) -> float:
@@ -136,7 +143,7 @@ class Garbage:
             if not due:
                 return
             state = self._log.follow()
-            live = self._live(state)
+            live = self.live(state)
             for one in due:
                 segments = [e for e in one.gone if e.segment and e.object not in live]
                 if segments and not report.dry_run:
@@ -150,6 +157,7 @@ class Garbage:
     def _forget(self, segments: Set[str]) -> None:
         notes = self._lease.notes
         notes.let_go = {name: at for name, at in notes.let_go.items() if name not in segments}
+        notes.let_go_bytes = _of(notes.let_go, notes.let_go_bytes)
 
     def _cover(self, state: DisklessState, one: _Waiting) -> None:
         """Make the manifests that miss of what has the offsets of what goes."""
@@ -194,7 +202,7 @@ class Garbage:
             listed = {d: self._log.store.list(d.prefix) for d in directories}
             staged = self._log.store.list(staged_prefix(self._log.log_id))
             state = self._log.follow()  # after the lists: what they show may be named by now
-            live = self._live(state)
+            live = self.live(state)
             with self._lock:
                 self._named |= live
             self._make_manifests(state, listed, report)
@@ -256,7 +264,7 @@ class Garbage:
         with self._lock:
             found = {s: min(at, now_ms) for s, at in notes.let_go.items() if s in left}
             if not report.dry_run:
-                notes.let_go = found
+                notes.let_go, notes.let_go_bytes = found, _of(found, notes.let_go_bytes)
         delay_ms = self._options.delete_delay_ms
         return {segment: now_ms - at >= delay_ms for segment, at in found.items()}
 
@@ -273,7 +281,7 @@ class Garbage:
         What was noted waits for its time, whatever the term: ids are of one segment for ever, so
         what an entry has once let go of is never named again.
         """
-        named = {e.segment for extents in state.extents.values() for e in extents if e.segment}
+        named = {e.segment for extents in state.kept_extents() for e in extents if e.segment}
         noted = self._noted(listed, named, report)
         past: list[StoredObject] = []
         expired: list[StoredObject] = []
@@ -285,12 +293,15 @@ class Garbage:
                     continue
                 if found in noted:
                     expired.append(each)
-                elif _is_past(found, own):
+                elif is_past(found, own):
                     past.append(each)
                 elif found in gone:
                     expired.append(each)
         self._delete(past, report, "past")
         self._delete(expired, report, "expired")
+        if not report.dry_run:
+            with self._lock:
+                self._forget({_segment_of(each) for each in (*past, *expired)})
 
     def _sweep_staged(
         self,
@@ -336,6 +347,17 @@ class Garbage:
         left = self._log.store.sweep_uploads(before_ms)
         if left:
             report.swept.append(Swept(kind="upload", objects=left, bytes=0))
+
+    def purge(self, report: Report) -> None:
+        """Delete at once what waits for its delay, and all other garbage: for an erasure.
+
+        Readers that hold a plan fold the news sooner. Raises: as `sweep`; it costs two of them.
+        """
+        later = replace(report, time_ms=report.time_ms + self._options.delete_delay_ms + 1)
+        self.tidy(replace(report, time_ms=_NEVER_MS))
+        self.sweep(report)  # what nobody names is first seen by now
+        self.sweep(later)
+        self.cut(report)
 
     # --- entries, states, the stage floor ------------------------------------------------------
 
@@ -438,6 +460,51 @@ class Garbage:
         except VoidError:
             return
 
+    def give_up_topics(self, report: Report) -> None:
+        """Give up the deleted topics whose file.delete.delay.ms is over; a sweep takes the rest.
+
+        By the store's own times, as the floor: of the entry that deleted it, and of the sign of
+        life. Cost: nothing, but a put and a list request each where some topics wait.
+        Raises: LeaseLostError, StorageUnavailableError.
+        """
+        if not self._log.state.deleted:
+            return
+        with self._turn:
+            state, term = self._log.follow(), self._lease.term
+            if not report.dry_run:
+                self._lease.renew()
+            found = self._log.store.list(service_name(term or state.term))
+            due = [one for one in state.deleted if found and self._is_over(state, one, found[0])]
+            if not due:
+                return
+            if not report.dry_run:
+                self._create_purge(due, term)
+            would = "would be" if report.dry_run else "is"
+            report.notes += [
+                f"topic {state.log.deleted[one].name} (id {one}), which was deleted, {would} given "
+                f"up: file.delete.delay.ms={state.log.deleted[one].delay_ms} is over"
+                for one in due
+            ]
+
+    def _is_over(self, state: DisklessState, topic_id: str, sign: StoredObject) -> bool:
+        name = entry_name(self._log.log_id, state.deleted[topic_id].number)
+        entry = self._log.store.list(name)
+        return bool(entry) and (
+            sign.time_ms - entry[0].time_ms >= state.log.deleted[topic_id].delay_ms
+        )
+
+    def _create_purge(self, ids: Sequence[str], term: int) -> None:
+        def decide(now: DisklessState) -> NewEntry:
+            if now.term != term:
+                raise LeaseLostError(f"the log's term is {now.term}, this service's was {term}")
+            left = tuple(one for one in ids if one in now.deleted)
+            if not left:
+                raise VoidError("they were given back, or given up, meanwhile")
+            return NewEntry(record=PurgeRecord(ids=left))
+
+        with contextlib.suppress(VoidError):
+            self._log.create(decide)
+
     def states(self, report: Report) -> None:
         """Delete the states but the newest two."""
         with self._turn:
@@ -447,12 +514,12 @@ class Garbage:
 
     # --- within --------------------------------------------------------------------------------
 
-    def _live(self, state: DisklessState) -> set[str]:
+    def live(self, state: DisklessState) -> set[str]:
         """All objects that extents lie in."""
-        named = {e for extents in state.extents.values() for e in extents if e.pieces}
-        return state.live_objects() | {name for e in named for name in self._objects_of(e)}
+        named = {e for extents in state.kept_extents() for e in extents if e.pieces}
+        return state.live_objects() | {name for e in named for name in self.objects_of(e)}
 
-    def _objects_of(self, extent: Extent) -> frozenset[str]:
+    def objects_of(self, extent: Extent) -> frozenset[str]:
         """Its object; of one in an extent table, all that the table names."""
         if not extent.pieces:
             return frozenset({extent.object})
@@ -482,12 +549,15 @@ def _directories(state: DisklessState) -> Iterator[Directory]:
     """Where segments of this log may lie: of topics that it has or had."""
     for key in partitions_of(state):
         yield Directory(*key, state.log.topics[key.topic].id)
+    for topic_id, held in sorted(state.log.deleted.items()):
+        for partition in sorted(held.ends):
+            yield Directory(held.name, partition, topic_id)
     for topic_id, (name, partitions) in sorted(state.former.items()):
         for partition in range(partitions):
             yield Directory(name, partition, topic_id)
 
 
-def _is_past(segment_id: str, own: int) -> bool:
+def is_past(segment_id: str, own: int) -> bool:
     """Whether a service of an earlier term made it, or none of this log (a fork, a tier)."""
     term = term_of(segment_id)
     return term < own or term > own + _TERMS_MAX
@@ -495,6 +565,13 @@ def _is_past(segment_id: str, own: int) -> bool:
 
 def _last(name: str) -> str:
     return name.rpartition("/")[2]
+
+
+def _of(
+    let_go: Mapping[str, int], sizes: Mapping[str, tuple[str, int]]
+) -> dict[str, tuple[str, int]]:
+    """The sizes of what still waits."""
+    return {name: sizes[name] for name in let_go if name in sizes}
 
 
 def _segment_of(each: StoredObject) -> str:

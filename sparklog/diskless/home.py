@@ -24,9 +24,11 @@ from sparklog.diskless.view import DisklessView
 from sparklog.errors import InvalidRequestError
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.log.log import Log
+from sparklog.progress import Progress
 from sparklog.storage.groups import Groups
 from sparklog.storage.home import GivenUp
-from sparklog.storage.lease import Lease
+from sparklog.storage.lease import EndpointLease, UpkeepLease
+from sparklog.storage.moves import MovedPartition, Moves, UnmovableHome, no_log_dirs
 from sparklog.storage.staging import INLINE_BYTES, Framing, Stager, TaskStaging
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo
@@ -151,11 +153,11 @@ class DisklessHome:
         )
         return ChunkStager(objects, self._clock, framing, spread=label)
 
-    def service_lease(self) -> Lease:
+    def service_lease(self) -> UpkeepLease:
         """Return the lease of the log's service: the log's term; not taken yet."""
         return TermLease(ServiceLog(self.commits))
 
-    def endpoint_lease(self, said: Mapping[str, object]) -> Lease:
+    def endpoint_lease(self, said: Mapping[str, object]) -> EndpointLease:
         """Return the lease of the log's endpoints, by numbered objects; not taken yet."""
         return NumberedLease(self.objects.store, self._clock, said)
 
@@ -173,6 +175,23 @@ class DisklessHome:
                 path=self.path,
             )
         return []
+
+    def move_partition(
+        self,
+        topic: str,
+        partition: int,
+        to: str,
+        *,
+        bytes_per_second: float | None,
+        progress: Progress | None,
+    ) -> MovedPartition:
+        """Raise InvalidRequestError: there is one place."""
+        raise no_log_dirs(self.path)
+
+    @property
+    def moves(self) -> Moves:
+        """There are none."""
+        return UnmovableHome(lambda: no_log_dirs(self.path))
 
     def close(self) -> None:
         """Write nothing more. Idempotent."""

@@ -22,15 +22,17 @@ from typing import Any, Final
 
 from sparklog.clock import monotonic_ms
 from sparklog.diskless.entries import TermRecord
-from sparklog.diskless.names import service_name
+from sparklog.diskless.names import asked_name, service_name
 from sparklog.diskless.service_log import NewEntry, ServiceLog, VoidError
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import StorageUnavailableError
 from sparklog.storage.lease import LeaseLostError
+from sparklog.tiered.object_store.store import Store
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 TIMEOUT_MS: Final = 60_000
 _BEATS: Final = 3  # signs of life within the time after which another one takes over
+_ASK_MS: Final = 10_000  # so often who asks for it shows that it still does
 
 
 @dataclass(slots=True)
@@ -39,24 +41,32 @@ class ServiceNotes:
 
     `cleaned`: {"<topic id>/<partition>": first dirty offset}. `cut_below`: of all entries below it
     the inline data were cut that could be. `announced`: see `deletion_announcements`. `let_go`:
-    {segment id: when an entry took it out of the log, ms}, for what still waits to be deleted.
+    {segment id: when an entry took it out of the log, ms}, for what still waits to be deleted;
+    `let_go_bytes`: {the same: (its topic, its bytes)}.
     """
 
     cleaned: dict[str, int] = field(default_factory=dict)
     cut_below: int = 0
     announced: dict[str, dict[str, bool]] = field(default_factory=dict)
     let_go: dict[str, int] = field(default_factory=dict)
+    let_go_bytes: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> "ServiceNotes":
         """Return what a sign of life says; nothing of what isn't as it should be."""
         cleaned, announced = _dict(fields.get("cleaned")), _dict(fields.get("announced"))
         cut_below, let_go = fields.get("cut_below"), _dict(fields.get("let_go"))
+        let_go_bytes = _dict(fields.get("let_go_bytes"))
         return cls(
             {name: offset for name, offset in cleaned.items() if type(offset) is int},
             cut_below if type(cut_below) is int and cut_below >= 0 else 0,
             {what: _dict(known) for what, known in announced.items()},
             {segment: at_ms for segment, at_ms in let_go.items() if type(at_ms) is int},
+            {
+                segment: (str(said[0]), said[1])
+                for segment, said in let_go_bytes.items()
+                if type(said) is list and len(said) == 2 and type(said[1]) is int
+            },
         )
 
 
@@ -78,7 +88,7 @@ class Tenure:
 
 
 class TermLease:
-    """A `sparklog.storage.lease.Lease` by term. Threads may share it.
+    """A `sparklog.storage.lease.UpkeepLease` by term. Threads may share it.
 
     `timer`: monotonic, in ms. `notes` are the holder's, taken over from the one before.
     """
@@ -105,6 +115,13 @@ class TermLease:
         self.term = 0
         """The own one; 0 while it isn't held."""
         self.notes = ServiceNotes()
+        self.lends: bool | None = None
+        """Whether we give it back when asked; the others read it."""
+        self._asking = 0  # the term whose holder we ask
+        self._asked_at = float("-inf")
+        self._heard: tuple[int, bytes] | None = None  # (term, what somebody asks of us)
+        self._heard_at = self._listened_at = float("-inf")
+        self._wanted = False
 
     @property
     def held(self) -> bool:
@@ -168,8 +185,9 @@ class TermLease:
     def check(self) -> None:
         """Renew the sign of life if it is time, and look whether the term is still ours.
 
-        Raises: LeaseLostError. StorageUnavailableError: nobody can tell.
-        Cost: nothing, but a get and a put three times a minute.
+        Raises: LeaseLostError; so it is while we lend it and somebody asks: then it stays ours
+        until it is released. StorageUnavailableError: nobody can tell.
+        Cost: nothing, but a get and a put three times a minute, and another get if we lend it.
         """
         with self._lock:
             if self.held and self._timer() - self._beat_at >= self._timeout_ms / _BEATS:
@@ -183,6 +201,57 @@ class TermLease:
                 raise LeaseLostError(
                     f"{self._log.store.url}: {self.describe()} has taken over; standing back"
                 )
+            if self.lends and self.is_asked():
+                raise LeaseLostError(
+                    f"{self._log.store.url}: another process asks for it; standing back"
+                )
+
+    # --- asking for it -------------------------------------------------------------------------
+
+    def ask(self) -> None:
+        """Put `asked/<term>`, another one every ten seconds. Who died is heard a minute longer."""
+        with self._lock:
+            term, now = self._log.state.term, self._timer()
+            if not term or (term == self._asking and now - self._asked_at < _ASK_MS):
+                return
+            content = {"beat": uuid.uuid4().hex, "time_ms": self._log.clock(), **self._who()}
+            self._log.store.put(asked_name(term), json.dumps(content).encode())
+            self._asking, self._asked_at = term, now
+
+    def withdraw(self) -> None:
+        """Ask no more. Idempotent."""
+        with self._lock:
+            term, self._asking = self._asking, 0
+            if term:
+                self._log.store.delete([asked_name(term)])
+
+    def is_asked(self) -> bool:
+        """Tell whether somebody else asks for it. Cost: a get, three times a minute if it is ours.
+
+        Else two, no more often than who stands by asks the store.
+
+        What a dead one asked for goes.
+        """
+        with self._lock:
+            now = self._timer()
+            if self._asking:
+                return False
+            pause_ms = self._timeout_ms / _BEATS if self.held else self._look_ms
+            if now - self._listened_at < pause_ms:
+                return self._wanted
+            self._listened_at = now
+            term = self.term or self._log.follow().term
+            try:
+                heard = (term, self._log.store.get(asked_name(term)))
+            except FileNotFoundError:
+                self._wanted = False
+                return False
+            if heard != self._heard:
+                self._heard, self._heard_at = heard, now
+            self._wanted = now - self._heard_at < self._timeout_ms
+            if not self._wanted:
+                self._log.store.delete([asked_name(term)])
+            return self._wanted
 
     def renew(self) -> None:
         """Write the sign of life with the notes, now, if it is ours."""
@@ -196,6 +265,9 @@ class TermLease:
             if self.held:
                 return self.notes
             return ServiceNotes.parse(_parsed(self._sign(self._log.state.term)))
+
+    def show_life(self) -> None:
+        """Do nothing: `check` does it."""
 
     def holder(self) -> dict[str, object]:
         """Who holds it or held it last; nothing if nobody ever did. Cost: a get."""
@@ -227,10 +299,12 @@ class TermLease:
             **self._who(),
             "beat": uuid.uuid4().hex,
             "released": released,
+            "time_ms": self._log.clock(),
             "cleaned": self.notes.cleaned,
             "cut_below": self.notes.cut_below,
             "announced": self.notes.announced,
             "let_go": self.notes.let_go,
+            "let_go_bytes": self.notes.let_go_bytes,
         }
         self._log.store.put(service_name(self.term), json.dumps(content).encode())
 
@@ -241,13 +315,26 @@ class TermLease:
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "since_ms": self._since_ms,
+            **({} if self.lends is None else {"lends": self.lends}),
         }
 
     def _sign(self, term: int) -> bytes:
-        try:
-            return self._log.store.get(service_name(term)) if term else b""
-        except FileNotFoundError:
-            return b""
+        return _sign(self._log.store, term)
+
+
+def sign_of_life(store: Store, term: int) -> dict[str, Any]:
+    """Return what the holder of a term said last; nothing if it never did. Cost: a get.
+
+    `released`: it has given the log back. `time_ms`: when it said so, by its own clock.
+    """
+    return _parsed(_sign(store, term))
+
+
+def _sign(store: Store, term: int) -> bytes:
+    try:
+        return store.get(service_name(term)) if term else b""
+    except FileNotFoundError:
+        return b""
 
 
 def _parsed(sign: bytes) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from sparklog.diskless.names import entry_name
 from sparklog.diskless.process_lock import ProcessLock
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, SparklogError
+from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.ledger_records import CommitRecord, LedgerRecord
 from sparklog.storage.log_state import LogState
 from sparklog.tiered.object_store.store import Store
@@ -298,6 +299,10 @@ class StoreLedger:
     def dropped(self) -> Mapping[TopicPartition, int]:
         """Return where the partitions of deleted topics ended. Cost: a GET."""
         return self._head.follow(self._retry).log.dropped
+
+    def deleted(self) -> list[DeletedTopic]:
+        """Return the deleted topics that can be given back. Cost: a GET."""
+        return list(self._head.follow(self._retry).log.deleted.values())
 
     def held(self) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield (position, record) of all entries up to now."""

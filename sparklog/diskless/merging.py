@@ -76,6 +76,11 @@ class Merger:
         self.manifested: set[str] = set()
         """Segments whose manifests this has put."""
 
+    @property
+    def term(self) -> int:
+        """The term of the merges that it makes now."""
+        return self._term()
+
     def reader(self, state: DisklessState, wanted: Sequence[Extent] = ()) -> SourceReader:
         """Return what reads extents of `state`; `wanted`: those that a round will ask for."""
         reader = SourceReader(self._log.store, state.keys, self._keyring)
@@ -99,7 +104,7 @@ class Merger:
             parts = self._segments(merge, reader)
             made.extend(self._put(merge, slices, state, reader, term) for slices in parts)
         except (SparklogError, OSError):
-            self._discard(made)
+            self.discard(made)
             raise
         return self.swap(merge, made, term=term)
 
@@ -136,7 +141,7 @@ class Merger:
         except (CommitUnknownError, DataCorruptionError):
             raise  # nothing goes: the entry may be there, or come
         except SparklogError:
-            self._discard(made)
+            self.discard(made)
             raise
         for one in made:
             self.put_manifest(one, entry.record.time_ms)
@@ -221,18 +226,28 @@ class Merger:
         )  # fmt: skip
 
     def put_rewritten(
-        self, merge: Merge, data: LogSegmentData, size: int, state: DisklessState, *, term: int
+        self,
+        merge: Merge,
+        data: LogSegmentData,
+        size: int,
+        state: DisklessState,
+        *,
+        term: int,
+        span: tuple[int, int] | None = None,
     ) -> LogObject:
         """Put the log of a segment that takes the place of a merge's sources, rewritten.
 
         Args: size: of `data`'s log. term: that `swap` is given, too: a log whose id has another one
-            than its entry may be swept before it. Raises: as `merge`.
+            than its entry may be swept before it. span: the offsets [base, end) that it holds, of
+            several. Raises: as `merge`.
         """
+        base, end = span or (merge.sources[0].base, merge.sources[-1].end)
         put = planned(
-            merge.key, data, state, new_id=segment_id(term, merge.level),
-            base=merge.sources[0].base, end=merge.sources[-1].end, size=size, max_timestamp=-1,
-            epoch=merge.sources[0].epoch,
+            merge.key, data, state, new_id=segment_id(term, merge.level), base=base, end=end,
+            size=size, max_timestamp=-1, epoch=merge.sources[0].epoch,
         )  # fmt: skip
+        if data.transaction_index():
+            put = replace(put, segment=replace(put.segment, has_txn_index=True))
         return _measured(
             put_log(
                 self._log.store,
@@ -258,7 +273,7 @@ class Merger:
                 group.append(part)
         yield tuple(group)
 
-    def _discard(self, made: Sequence[LogObject]) -> None:
+    def discard(self, made: Sequence[LogObject]) -> None:
         """Remove logs that no entry names, and none ever will."""
         try:
             self._log.store.delete([log_object(one.put.segment) for one in made])

@@ -7,6 +7,8 @@
     <topic>-<p>-<topic id>/...                  closed segments (sparklog/tiered/layout)
     readers/<group>/<k>                         a group's positions, the highest k counts
     service/<term>                              that the holder of the term lives
+    asked/<term>                                that somebody asks the holder of the term for it
+    erasures/<topic id>-<request>               an erasure that isn't complete
     endpoint/<n>                                which endpoint coordinates groups, the highest n
 
 The log id is in the names, so that objects of another log, copied here, are never taken for ours.
@@ -27,6 +29,8 @@ IMPORT: Final = "sparklog.import"
 TRIAL: Final = "trial-"
 """What the names of a new home's trial begin with."""
 SERVICE: Final = "service/"
+ASKED: Final = "asked/"
+ERASURES: Final = "erasures/"
 READERS: Final = "readers/"
 ENDPOINT: Final = "endpoint/"
 _TERM_BYTES: Final = 6  # eight characters of the text form
@@ -92,6 +96,11 @@ def term_of(segment_id: str) -> int:
 def service_name(term: int) -> str:
     """The sign of life of the holder of a term."""
     return f"{SERVICE}{term:020d}"
+
+
+def asked_name(term: int) -> str:
+    """That somebody wants the log of the holder of a term."""
+    return f"{ASKED}{term:020d}"
 
 
 def endpoint_name(number: int) -> str:

@@ -11,7 +11,7 @@ from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.fork_point import ForkPoint
 from sparklog.diskless.forking import ForkSource, plan_fork
-from sparklog.diskless.founding import NewHome, NewLog, Progress
+from sparklog.diskless.founding import NewHome, NewLog
 from sparklog.diskless.home_object import known_home, place_home, read_home
 from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
 from sparklog.diskless.state import DisklessState
@@ -21,6 +21,7 @@ from sparklog.diskless.tier_import import plan_tier_import
 from sparklog.errors import InvalidRequestError
 from sparklog.log.fork_points import WantedPoint
 from sparklog.log.topic_names import new_topic_id
+from sparklog.progress import Progress, shows_progress
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.opening import open_objects
@@ -49,6 +50,7 @@ class MadeLog:
     time_ms: int = 0
 
 
+@shows_progress("restoring")
 def restore_tier(
     url: str,
     new_url: str,
@@ -93,6 +95,7 @@ def restore_tier(
     return described(new, target, watch(), dry_run=dry_run)
 
 
+@shows_progress("forking")
 def fork(
     url: str,
     new_url: str,
@@ -127,6 +130,7 @@ def fork(
     )  # fmt: skip
 
 
+@shows_progress("forking")
 def fork_stores(
     source: Store,
     target: Store,

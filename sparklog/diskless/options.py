@@ -1,12 +1,9 @@
 """How a log in a store is kept in shape: what its background work goes by."""
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from sparklog.log.cleaner_options import CleanerOptions
-
-SECOND_MS: Final = 1000
-DAY_MS: Final = 24 * 3600 * SECOND_MS
+from sparklog.quantities import DAY_MS, SECOND_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 import os
 import threading
-from types import TracebackType
 
 _forks = 0
 """How many forks lie between this process and the first one: tells it from those it comes of."""
@@ -33,12 +32,7 @@ class ProcessLock:
         self._locks[_forks].acquire()
         self._owner = _forks, threading.get_ident()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         if self._owner == (_forks, threading.get_ident()):
             self._owner = None
             self._locks[_forks].release()

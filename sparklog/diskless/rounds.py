@@ -10,7 +10,7 @@ Each step is decided on the log's state, made by an entry, and safe by itself.
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from sparklog.clock import monotonic_ms
@@ -18,6 +18,8 @@ from sparklog.common import TopicPartition
 from sparklog.diskless.cleaning import Cleaner
 from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.damaged_partitions import DamagedPartitions
+from sparklog.diskless.erasure import ExtentEraser
+from sparklog.diskless.erasure_notes import note_begun, note_ended
 from sparklog.diskless.garbage import Garbage
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.home_object import read_home
@@ -36,16 +38,19 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnknownTopicError,
 )
+from sparklog.log.admin import unknown
 from sparklog.log.deletion_announcements import Announced, DeletionAnnouncements
 from sparklog.log.due_segments import DueSegments, RetentionConstraints
 from sparklog.log.group_lag import retention_floors
 from sparklog.pluralize import pluralize
 from sparklog.storage import round_report
+from sparklog.storage.begun_erasure import left_of
+from sparklog.storage.erasure_report import ErasureReport, PartitionErasure
 from sparklog.storage.groups import Groups
 from sparklog.storage.lease import LeaseLostError
-from sparklog.storage.round_report import Deleted, Report
+from sparklog.storage.round_report import Cleanable, Deleted, Report
 from sparklog.storage.segment_store import SourceChangedError
-from sparklog.storage.upkeep import AS_DUE, Due, Request, Work
+from sparklog.storage.upkeep import AS_DUE, Due, ErasureRequest, Request, Work
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import log_object
 
@@ -54,6 +59,16 @@ _LOOK_MS: Final = 5_000
 """So often a service that stands by looks for the lease: two gets."""
 _HOME_MS: Final = 60_000
 """So often it is looked whether the log is still the one in its place."""
+
+_UPLOAD_MS: Final = 3_600_000
+"""An upload that began so long ago has no writer any more, as far as an erasure is concerned."""
+_NOT_COVERED: Final = (
+    "versions of objects that a versioned bucket keeps, and its backups: delete those yourself",
+    "what writers stage and commit from now on",
+    "pieces of uploads that a killed process left less than an hour ago (of a disk `.partial` "
+    "files): run the same erasure once more after that hour",
+    "block caches of readers (remote.cache.directory) keep blocks until others take their place",
+)
 
 
 class DisklessUpkeep:
@@ -65,6 +80,7 @@ class DisklessUpkeep:
     """
 
     works: tuple[Work, ...] = ("retain", "merge", "clean")
+    lent_without: tuple[Work, ...] = works
 
     def __init__(
         self,
@@ -84,6 +100,7 @@ class DisklessUpkeep:
             tenure=tenure,
         )  # fmt: skip
         self._groups, self._options, self._close = groups, options, close
+        self._keyring = keyring
         self._stopping, self._timer = stopping, timer
         self.merger = Merger(
             self.log, term=lambda: self.lease.term, keyring=keyring, check=self._check,
@@ -105,6 +122,11 @@ class DisklessUpkeep:
     def uncleanable(self) -> Mapping[TopicPartition, str]:
         """{partition: why} of what is left alone until the service starts again."""
         return self.damaged.reasons
+
+    @property
+    def compacted(self) -> Sequence[Cleanable]:
+        """How dirty the compacted partitions were when the cleaner looked last."""
+        return self.cleaner.compacted
 
     def is_replaced(self) -> bool:
         """Tell whether another log is in this one's place. Cost: a get once a minute.
@@ -213,6 +235,7 @@ class DisklessUpkeep:
         Not `at_once`: looks for garbage too.
         """
         self._retain(report, at_once=at_once)
+        self.garbage.give_up_topics(report)
         if at_once:
             return
         self.garbage.states(report)
@@ -273,6 +296,83 @@ class DisklessUpkeep:
             retention_ms=self._options.offsets_retention_ms,
         )  # fmt: skip
         return {key: RetentionConstraints(floor) for key, floor in floors.items()}
+
+    # --- erasing -------------------------------------------------------------------------------
+
+    def erase(
+        self, request: ErasureRequest, report: ErasureReport, lead: Callable[[], bool]
+    ) -> None:
+        """Erase records for good; see `Upkeep.erase`."""
+        state = self.log.follow()
+        topic = state.log.topics.get(request.topic)
+        lives = request.deleted_lives(state.log.deleted)
+        if topic is None:
+            if lives:
+                raise InvalidRequestError(lives[0])
+            raise unknown(request.topic, self.log.store.url, state.log.topics)
+        report.pending += lives
+        report.log_id, report.topic_id = self.log.log_id, topic.id
+        parts: dict[TopicPartition, PartitionErasure] = {}
+        for partition in request.partitions_of(topic.dirs):
+            key = TopicPartition(request.topic, partition)
+            end = state.log.ends[key]
+            end = end if request.before is None else min(end, request.before)
+            parts[key] = PartitionErasure(topic=key.topic, partition=partition, end=end)
+        report.partitions += parts.values()
+        report.not_covered += _NOT_COVERED
+        begun, store = request.begun(report), self.log.store
+        if report.dry_run:
+            self._erase(request, report, parts, own=False)
+            return
+        try:
+            note_begun(store, begun)
+            self._erase(request, report, parts, own=self._leads(lead, report))
+            note_ended(store, begun, left_of(report))
+        except (SparklogError, OSError) as error:
+            report.errors.append(f"{store.url}: {error}")
+
+    def _erase(
+        self,
+        request: ErasureRequest,
+        report: ErasureReport,
+        parts: Mapping[TopicPartition, PartitionErasure],
+        *,
+        own: bool,
+    ) -> None:
+        """As the leader, or (not `own`) beside the one that leads."""
+        check = self._check if own else lambda: None
+        merger = self.merger
+        if not own:  # as a writer's: void once a service takes over
+            merger = Merger(
+                self.log, term=lambda: self.log.state.term, keyring=self._keyring,
+                threads=self._options.threads,
+            )  # fmt: skip
+        eraser = ExtentEraser(
+            self.log, merger, self.garbage, request.predicate, keyring=self._keyring, check=check
+        )
+        try:
+            report.pending += eraser.run(parts, dry_run=report.dry_run)
+            if own:
+                self.garbage.purge(Report(path=self.log.store.url, time_ms=self.log.clock()))
+            elif not report.dry_run:
+                notes = self.lease.known_notes()
+                eraser.strip(
+                    self.log.follow(), parts, cut_below=notes.cut_below, let_go=notes.let_go
+                )
+            if not report.dry_run:
+                self.log.store.sweep_uploads(self.log.clock() - _UPLOAD_MS)
+            report.pending += eraser.leftovers(
+                self.log.follow(), parts, dry_run=report.dry_run
+            )
+        except (SparklogError, OSError) as error:
+            report.errors.append(f"{request.topic}: {error}")
+
+    def _leads(self, lead: Callable[[], bool], report: ErasureReport) -> bool:
+        try:
+            return lead()
+        except (SparklogError, OSError) as error:
+            report.errors.append(f"{self.log.store.url}: {error}")
+            return False
 
     def check_compacted(self, topics: Collection[str], report: Report) -> None:
         """Raise UnknownTopicError or InvalidRequestError unless all of them are compacted."""

@@ -135,14 +135,12 @@ class DisklessSegments:
         return self._logs.extents[at].max_timestamp
 
     def modified_ms(self, base: int) -> int:
-        """Return when an extent's object was put (ms). Cost: a listing of its name."""
+        """Return when an extent's object was put (ms). Cost: a listing of its name, once."""
         at = self._find(base)
         if at is None:
             raise self._missing(self._path(base, LOG))
         name = self._logs.extents[at].object
-        retry = self._objects.remote.retry
-        listed = retry.call(lambda: self._objects.store.list(name))
-        found = next((one.time_ms for one in listed if one.name == name), None)
+        found = self._objects.put_ms(name)
         if found is None:
             raise self._missing(self._objects.url(name))
         return found

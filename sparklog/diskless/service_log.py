@@ -13,7 +13,7 @@ from sparklog.diskless.state import DisklessState
 from sparklog.errors import SparklogError
 from sparklog.lru_cache import LruCache
 from sparklog.storage.commits import PositionMovedError
-from sparklog.storage.ledger_records import StartRecord
+from sparklog.storage.ledger_records import PurgeRecord, StartRecord
 from sparklog.tiered.object_store.store import Store
 
 _TIMES: Final = 10_000
@@ -27,7 +27,7 @@ class VoidError(SparklogError):
 class NewEntry:
     """An entry that is wanted; attempt, predecessor, time and leader epoch are filled in."""
 
-    record: HomeRecord | StartRecord
+    record: HomeRecord | StartRecord | PurgeRecord
     extents: tuple[tuple[TopicPartition, Extent], ...] = ()
     keys: Mapping[str, ObjectKey] = field(default_factory=dict)
 

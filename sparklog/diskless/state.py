@@ -33,18 +33,34 @@ from sparklog.storage.ledger_records import (
     CommitRecord,
     DropRecord,
     LedgerRecord,
+    PurgeRecord,
     ResetRecord,
     StartRecord,
     TopicRecord,
+    UndeleteRecord,
 )
 from sparklog.storage.log_state import LogState
 
-FOLD_VERSION: Final = 2
+FOLD_VERSION: Final = 3
 """Of what a fold makes of the same entries; a state of another version is not taken."""
 
 
 class _Contradiction(Exception):
     """An entry doesn't fit what was there before it; says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedParts:
+    """What the partitions of a deleted topic had, by partition; nobody changes it.
+
+    `number`: the entry that deleted it. `gaps`: partitions where offsets may be missing.
+    """
+
+    number: int
+    extents: Mapping[int, Extents] = field(default_factory=dict)
+    epochs: Mapping[int, Epochs] = field(default_factory=dict)
+    producers: Mapping[int, ProducerState] = field(default_factory=dict)
+    gaps: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -61,7 +77,8 @@ class DisklessState:
     extents: dict[TopicPartition, Extents] = field(default_factory=dict)
     epochs: dict[TopicPartition, Epochs] = field(default_factory=dict)
     gaps: set[TopicPartition] = field(default_factory=set)  # cleaned: offsets may be missing
-    former: dict[str, tuple[str, int]] = field(default_factory=dict)  # dropped id: name, partitions
+    deleted: dict[str, DeletedParts] = field(default_factory=dict)  # by id: can be given back
+    former: dict[str, tuple[str, int]] = field(default_factory=dict)  # gone id: name, partitions
     commits: dict[str, int] = field(default_factory=dict)  # writer: entry of its last commit
     resets: dict[str, int] = field(default_factory=dict)  # writer: entry of its last reset
     producers: dict[TopicPartition, ProducerState] = field(default_factory=dict)
@@ -81,9 +98,16 @@ class DisklessState:
         """The number of the next entry: the ledger's end."""
         return self.number + 1
 
+    def kept_extents(self) -> Iterator[Extents]:
+        """Yield all extents, a partition's at a time: of deleted topics that can be had back, too.
+        """
+        yield from self.extents.values()
+        for parts in self.deleted.values():
+            yield from parts.extents.values()
+
     def live_objects(self) -> set[str]:
         """The names of all objects that extents name; an extent table's, not what it lists."""
-        return {extent.object for extents in self.extents.values() for extent in extents}
+        return {extent.object for extents in self.kept_extents() for extent in extents}
 
     def names_by_entry(self) -> set[int]:
         """The entries whose inline data an extent lies in."""
@@ -102,10 +126,12 @@ class DisklessState:
             origins=dict(self.log.origins), unsynced=set(self.log.unsynced),
             idempotent=set(self.log.idempotent),
             abandoned=None if self.log.abandoned is None else dict(self.log.abandoned),
+            deleted=dict(self.log.deleted),
         )  # fmt: skip
         return replace(
             self, log=log, extents=dict(self.extents), epochs=dict(self.epochs),
-            gaps=set(self.gaps), former=dict(self.former), commits=dict(self.commits),
+            gaps=set(self.gaps), deleted=dict(self.deleted), former=dict(self.former),
+            commits=dict(self.commits),
             resets=dict(self.resets), keys=dict(self.keys),
             producers=dict(self.producers),
             _uses=uses,
@@ -172,7 +198,11 @@ class DisklessState:
                 "a topic that is made again begins below its old end",
             )  # fmt: skip
         elif isinstance(record, DropRecord):
-            self._drop(record)
+            self._drop(number, record)
+        elif isinstance(record, UndeleteRecord):
+            self._undelete(record)
+        elif isinstance(record, PurgeRecord):
+            self._purge(record)
         self.log.apply(record)
         if isinstance(record, StartRecord):
             self._trim(record.starts)
@@ -257,17 +287,45 @@ class DisklessState:
         for key, batches in entry.producers.items():
             self._note_producers(key, batches, record.time_ms)
 
-    def _drop(self, record: DropRecord) -> None:
+    def _drop(self, number: int, record: DropRecord) -> None:
         partitions = self.log.topics[record.topic].dirs
-        self.former[record.id] = record.topic, len(partitions)
-        gone: list[Extent] = []
-        for partition in partitions:
-            key = TopicPartition(record.topic, partition)
-            gone += self.extents.pop(key, ())
-            self.epochs.pop(key, None)
-            self.producers.pop(key, None)
-            self.gaps.discard(key)
-        self._forget_keys(gone)
+        keys = {p: TopicPartition(record.topic, p) for p in partitions}
+        parts = DeletedParts(
+            number=number,
+            extents={p: self.extents.pop(k) for p, k in keys.items() if k in self.extents},
+            epochs={p: self.epochs.pop(k) for p, k in keys.items() if k in self.epochs},
+            producers={p: self.producers.pop(k) for p, k in keys.items() if k in self.producers},
+            gaps=frozenset(p for p, k in keys.items() if k in self.gaps),
+        )
+        self.gaps -= {*keys.values()}
+        if record.delay_ms:
+            self.deleted[record.id] = parts
+        else:
+            self._let_go(record.id, record.topic, len(partitions), parts)
+
+    def _let_go(self, topic_id: str, name: str, partitions: int, parts: DeletedParts) -> None:
+        self.former[topic_id] = name, partitions
+        self._forget_keys([extent for extents in parts.extents.values() for extent in extents])
+
+    def _undelete(self, record: UndeleteRecord) -> None:
+        _expect(record.topic not in self.log.topics, "its name is another topic's")
+        _expect(record.topic == self.log.deleted[record.id].name, "objects go by another name")
+        parts = self.deleted.pop(record.id)
+        for p in self.log.deleted[record.id].ends:
+            key = TopicPartition(record.topic, p)
+            if p in parts.extents:
+                self.extents[key] = parts.extents[p]
+            if p in parts.epochs:
+                self.epochs[key] = parts.epochs[p]
+            if p in parts.producers:
+                self.producers[key] = parts.producers[p]
+            if p in parts.gaps:
+                self.gaps.add(key)
+
+    def _purge(self, record: PurgeRecord) -> None:
+        for topic_id in record.ids:
+            held = self.log.deleted[topic_id]
+            self._let_go(topic_id, held.name, len(held.ends), self.deleted.pop(topic_id))
 
     def _trim(self, starts: Mapping[TopicPartition, int]) -> None:
         """Let go of extents that lie whole below the log start; one stays whole if it reaches it.
@@ -313,7 +371,7 @@ class DisklessState:
         else:
             left = {}
             self._uses.append(left)
-            for extents in self.extents.values():
+            for extents in self.kept_extents():
                 self._use(extents)
         for name in {extent.object for extent in gone}:
             if not left.get(name):

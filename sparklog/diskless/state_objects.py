@@ -3,7 +3,7 @@
     sparklog-state {"v", "fold", "number", "id", "json": [size, crc32c], "extents": [size, crc32c]}
     the JSON of all but the extents, by zstd: {"snapshot": ..., "epochs": ..., ...}
     the extents as an Arrow stream, columns by zstd: a row each, those of a partition together, in
-        the order and with the counts that the JSON tells
+        the order and with the counts that the JSON tells; those of deleted topics last
 
 `id` is entry n's: a state whose entry has another id is of another history. A state that is
 damaged, of a newer sparklog or of another fold is passed over for an older one, and at last for
@@ -27,7 +27,7 @@ from sparklog.diskless.entries import key_from_json, key_to_json
 from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.ledger import Head
 from sparklog.diskless.names import entry_name, parse_state, state_name, state_prefix
-from sparklog.diskless.state import FOLD_VERSION, DisklessState
+from sparklog.diskless.state import FOLD_VERSION, DeletedParts, DisklessState
 from sparklog.errors import DataCorruptionError, SparklogError, UnsupportedVersionError
 from sparklog.log.producer_state import ProducerState
 from sparklog.storage import ledger_records
@@ -67,6 +67,7 @@ def encode_state(state: DisklessState) -> bytes:
         "partitions": [[*key, len(state.extents[key])] for key in keys],
         "epochs": [[*key, [list(each) for each in found]] for key, found in state.epochs.items()],
         "gaps": sorted(state.gaps),
+        "deleted": [[topic_id, *_parts_to_json(one)] for topic_id, one in state.deleted.items()],
         "former": [[topic_id, *known] for topic_id, known in state.former.items()],
         "commits": state.commits,
         "resets": state.resets,
@@ -77,7 +78,8 @@ def encode_state(state: DisklessState) -> bytes:
         "floor": state.floor,
     }
     plain = zstandard.compress(json.dumps(content, separators=(",", ":")).encode())
-    extents = _extents_to_bytes([state.extents[key] for key in keys])
+    held = [one for parts in state.deleted.values() for one in parts.extents.values()]
+    extents = _extents_to_bytes([*(state.extents[key] for key in keys), *held])
     head = {
         "v": FORMAT_VERSION, "fold": FOLD_VERSION, "number": state.number, "id": state.entry_id,
         "json": [len(plain), crc32c.crc32c(plain)],
@@ -127,6 +129,8 @@ def _state_of(
     for topic, partition, count in content["partitions"]:
         state.extents[TopicPartition(topic, partition)] = tuple(rows[at : at + count])
         at += count
+    for topic_id, *fields in content["deleted"]:
+        state.deleted[topic_id], at = _parts_from_json(fields, rows, at)
     if at != len(rows):
         raise ValueError(f"{len(rows)} extents, not {at}")
     for topic, partition, found in content["epochs"]:
@@ -139,6 +143,34 @@ def _state_of(
     state.keys = {name: key_from_json(key) for name, key in content["keys"].items()}
     state.term, state.holder, state.floor = content["term"], content["holder"], content["floor"]
     return state
+
+
+def _parts_to_json(parts: DeletedParts) -> list[Any]:
+    return [
+        parts.number,
+        [[p, len(extents)] for p, extents in parts.extents.items()],
+        [[p, [list(each) for each in found]] for p, found in parts.epochs.items()],
+        [[p, known.to_json()] for p, known in parts.producers.items()],
+        sorted(parts.gaps),
+    ]
+
+
+def _parts_from_json(
+    fields: Sequence[Any], rows: Sequence[Extent], at: int
+) -> tuple[DeletedParts, int]:
+    """Return what `_parts_to_json` was given, and the row after its extents."""
+    number, counts, epochs, producers, gaps = fields
+    extents: dict[int, Extents] = {}
+    for p, count in counts:
+        extents[p] = tuple(rows[at : at + count])
+        at += count
+    return DeletedParts(
+        number=number,
+        extents=extents,
+        epochs={p: tuple((e, start) for e, start in found) for p, found in epochs},
+        producers={p: ProducerState.from_json(known) for p, known in producers},
+        gaps=frozenset(gaps),
+    ), at
 
 
 def _extents_to_bytes(extents: Iterable[Extents]) -> bytes:

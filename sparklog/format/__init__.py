@@ -8,5 +8,6 @@
 - `index`, `checkpoint_files`, `producer_snapshot`, `names`: the files beside a log
 - `batch_cutting`: a batch that is left with fewer records
 - `compaction`: what stays of batches when only the newest record of a key does
+- `erasure`: batches less the records that a predicate chooses
 - `kernel`, `framer`, `parser`, `offset_map`, `record_filter`, `state_entries`: the compiled loops
 """

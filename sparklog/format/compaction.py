@@ -27,6 +27,7 @@ from sparklog.format.batch import (
     DELETE_HORIZON,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    BatchHeader,
     Buffer,
     encode_empty,
     seal,
@@ -146,7 +147,7 @@ class OffsetMap:
             elif status == MAP_FULL:
                 return False
             elif status != FOLDED:
-                raise _damage(status, part[row], path, self.keys.fault_at + position)
+                raise damage(status, part[row], path, self.keys.fault_at + position)
         return True
 
     def _fold_packed(
@@ -163,7 +164,7 @@ class OffsetMap:
             if status == MAP_FULL:
                 return False
             if status != FOLDED:
-                raise _damage(status, row, path, int(row["position"]))
+                raise damage(status, row, path, int(row["position"]))
         return True
 
 
@@ -245,7 +246,7 @@ class RecordFilter:
             if status == MAP_SMALL and not size:
                 self._reserve(int(part["size"][row]), int(part["count"][row]))
             elif status not in (FOLDED, MAP_SMALL):
-                raise _damage(status, part[row], path, self._keys.fault_at + position)
+                raise damage(status, part[row], path, self._keys.fault_at + position)
 
     def _seal(self, size: int) -> None:
         starts = self._sealed[: self._kernel.seals].tolist()
@@ -289,7 +290,7 @@ class RecordFilter:
             records, 0, len(records), header.count, header.base_offset, header.last_offset, verdict
         )
         if status != FOLDED:
-            raise _damage(status, row, path, int(row["position"]))
+            raise damage(status, row, path, int(row["position"]))
         kernel.records_read += header.count
         kernel.records_kept += kernel.kept
         if not kernel.kept:
@@ -300,30 +301,46 @@ class RecordFilter:
             at = int(row["position"]) - position
             return view[at : at + header.size]
         self.rewritten += 1
-        plain = allocate(len(records) + _RECORD_GROWTH * kernel.kept + HEADER_SIZE)
-        end = kernel.write(
-            records,
-            plain,
-            0,
-            header.base_timestamp,
-            0 if header.log_append_time is None else 1,
-            header.max_timestamp,
-            self._horizon if marks else header.base_timestamp,
-            marks or marked,
-        )
-        body = compress(header.codec, plain[:end])
-        append_time = header.log_append_time
-        changed = replace(
-            header,
-            length=HEADER_SIZE - LOG_OVERHEAD + len(body),
-            attributes=header.attributes | (DELETE_HORIZON if marks else 0),
-            base_timestamp=kernel.base_time,
-            max_timestamp=kernel.largest if append_time is None else append_time,
-            count=kernel.kept,
-        )
-        batch = bytearray(changed.pack() + body)
-        seal(batch)
-        return batch
+        return written(kernel, header, records, marks=marks, horizon=self._horizon)
+
+
+def written(
+    kernel: RecordFilterKernel,
+    header: BatchHeader,
+    records: memoryview,
+    *,
+    marks: bool = False,
+    horizon: int = -1,
+) -> bytearray:
+    """Return a batch of the records that `kernel` has selected, one at least, in its old codec.
+
+    `marks`: it gets the delete horizon `horizon` (ms). Source: buildRetainedRecordsInto.
+    """
+    marked = header.delete_horizon_ms is not None
+    plain = allocate(len(records) + _RECORD_GROWTH * kernel.kept + HEADER_SIZE)
+    end = kernel.write(
+        records,
+        plain,
+        0,
+        header.base_timestamp,
+        0 if header.log_append_time is None else 1,
+        header.max_timestamp,
+        horizon if marks else header.base_timestamp,
+        marks or marked,
+    )
+    body = compress(header.codec, plain[:end])
+    append_time = header.log_append_time
+    changed = replace(
+        header,
+        length=HEADER_SIZE - LOG_OVERHEAD + len(body),
+        attributes=header.attributes | (DELETE_HORIZON if marks else 0),
+        base_timestamp=kernel.base_time,
+        max_timestamp=kernel.largest if append_time is None else append_time,
+        count=kernel.kept,
+    )
+    batch = bytearray(changed.pack() + body)
+    seal(batch)
+    return batch
 
 
 def unpacked(view: memoryview, row: Any, path: str, position: int) -> memoryview:
@@ -345,9 +362,10 @@ def _runs(batches: Table) -> Iterator[tuple[bool, Table]]:
             yield bool(plain[low]), batches[low:high]
 
 
-def _damage(status: int, row: Any, path: str, at: int) -> DataCorruptionError:
+def damage(status: int, row: Any, path: str, at: int) -> DataCorruptionError:
+    """Return the error for records that the kernel can't read."""
     return DataCorruptionError(
-        f"{FAULTS[status]}; nothing was compacted",
+        f"{FAULTS[status]}; nothing was rewritten",
         path=path,
         position=at,
         first=int(row["base_offset"]),

@@ -38,16 +38,24 @@ class Decoder:
     nearest that does. Header keys that are no UTF-8 get U+FFFD, as in Java.
     """
 
-    def __init__(self, columns: Iterable[str] | None = None, *, max_bytes: int = SIZE_MAX) -> None:
+    def __init__(
+        self,
+        columns: Iterable[str] | None = None,
+        *,
+        max_bytes: int = SIZE_MAX,
+        plain_bytes_max: int = SIZE_MAX,
+    ) -> None:
         """Args:
         columns: names out of SCHEMA's, in the order wanted; None: all. Others aren't copied.
         max_bytes: bytes of keys and values to stop at; one batch always fits.
+        plain_bytes_max: bytes that a compressed batch may hold (of magic 2: OversizeError).
         Raises: InvalidRequestError: there is no such column.
         """
         names = SCHEMA.names if columns is None else list(columns)
         if unknown := [name for name in names if name not in SCHEMA.names]:
             raise InvalidRequestError(f"no columns {unknown}; there are {SCHEMA.names}")
         self._max_bytes = min(max_bytes, SIZE_MAX)
+        self._plain_bytes_max = plain_bytes_max
         self._buffers = RecordBuffers(names)
         self._expected = 0, 0
 
@@ -171,7 +179,8 @@ class Decoder:
                 return True
             codec = Codec(int(batch[_ATTRIBUTES]) & CODEC_MASK)
             packed = view[at + HEADER_SIZE : at + size]
-            records = memoryview(decompress(codec, packed, path=path, position=place))
+            limit = self._plain_bytes_max
+            records = memoryview(decompress(codec, packed, path=path, position=place, limit=limit))
             self._reserve(len(packed), len(records))
         else:
             converted = legacy.to_records(view[at : at + size], path=path, position=place)

@@ -30,6 +30,10 @@ _TIME: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")
 _CRC_START: Final = 16
 NO_TIMESTAMP: Final = -1
+# A set is opened to learn its first offset, so a look at a log's headers pays for it: a few bytes
+# must not become anything. Old producers filled batches by their bytes in plain, 16 KB by default.
+_PLAIN_BYTES_MAX: Final = 256 << 20
+_MESSAGES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,10 @@ def read_messages(entry: memoryview, *, path: str, position: int) -> list[Messag
         data: Buffer = outer.value
         if codec == Codec.LZ4 and magic == 0:
             data = _mended(outer.value)
-        inner = _inner(memoryview(decompress(codec, data, path=path, position=position)), magic)
+        plain = decompress(
+            codec, data, path=path, position=position, limit=_PLAIN_BYTES_MAX
+        )
+        inner = _inner(memoryview(plain), magic)
     except (ValueError, struct.error) as error:
         raise DataCorruptionError(f"bad entry: {error}", path=path, position=position) from None
     # Magic 1 counts from 0 within the wrapper, whose own offset is the last one's.
@@ -146,6 +153,8 @@ def _inner(data: memoryview, magic: int) -> list[Message]:
         if inner_magic != magic or attributes & CODEC_MASK:
             raise ValueError("inner message of another magic, or compressed itself")
         messages.append(message)
+        if len(messages) > _MESSAGES_MAX:
+            raise ValueError(f"more than {_MESSAGES_MAX} messages in one set")
         at += size
     if not messages:
         raise ValueError("an empty set is wrapped")

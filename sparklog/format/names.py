@@ -44,6 +44,10 @@ TOPIC_CHARACTERS: Final = (
 """Why a name is refused; `name` as Python's repr has it."""
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_DELETED_DIR: Final = re.compile(r".+-([0-9]{1,10})\.([0-9a-f]{32})-delete")
+_RETIRED_DIR: Final = re.compile(r".+-([0-9]{1,10})\.([0-9a-f]{32})-(delete|stray|future)")
+_FUTURE_DIR: Final = re.compile(r".+-([0-9]{1,10})\.([0-9a-f]{32})-future")
+_DIR_NAME_MAX: Final = 255  # bytes; a topic's name has one a character
 _DIRECTORY: Final = re.compile(r"(.+)-([0-9]{1,10})", re.ASCII | re.DOTALL)
 _STEM_MAX: Final = f"{OFFSET_MAX:020d}"
 
@@ -99,6 +103,37 @@ def parse_partition_dir(name: str) -> TopicPartition | None:
     if partition > 2**31 - 1 or str(partition) != match[2]:
         return None
     return TopicPartition(match[1], partition)
+
+
+def retired_dir(topic: str, partition: int, mark: str, why: str) -> str:
+    """The name of a partition's directory that is out of use, cut to what a file system takes.
+
+    Args: mark: 32 hexadecimal digits; why: delete, stray, future.
+    Source: LocalLog.logDirNameWithSuffixCappedLength.
+    """
+    suffix = f"-{partition}.{mark}-{why}"
+    return topic[: _DIR_NAME_MAX - len(suffix)] + suffix
+
+
+def is_retired_dir_of(name: str, topic: str) -> bool:
+    """Tell whether a directory that is out of use was a partition of a topic, by its name.
+
+    A name that was cut may be another topic's, which begins with the same 200 characters.
+    """
+    match = _RETIRED_DIR.fullmatch(name)
+    return match is not None and name == retired_dir(topic, int(match[1]), match[2], match[3])
+
+
+def parse_deleted_dir(name: str) -> tuple[int, str] | None:
+    """(partition, mark) of a directory that is to be deleted; None for other names."""
+    match = _DELETED_DIR.fullmatch(name)
+    return None if match is None else (int(match[1]), match[2])
+
+
+def parse_future_dir(name: str) -> tuple[int, str] | None:
+    """(partition, mark) of a directory that is to take a partition's place; None for others."""
+    match = _FUTURE_DIR.fullmatch(name)
+    return None if match is None else (int(match[1]), match[2])
 
 
 def check_topic(name: str) -> None:

@@ -24,7 +24,8 @@ cdef inline Py_ssize_t put_varint(u8[::1] buf, Py_ssize_t at, i64 value) noexcep
 cdef class RecordFilterKernel:
     cdef OffsetMapKernel keys
     cdef i64[:, ::1] places
-    cdef readonly Py_ssize_t kept, tombstones, seals
+    cdef public Py_ssize_t kept
+    cdef readonly Py_ssize_t tombstones, seals
     cdef public i64 records_read, records_kept
     cdef readonly i64 base_time, largest
 

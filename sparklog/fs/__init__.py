@@ -14,6 +14,7 @@ from sparklog.fs.protocol import (
     FileSystem,
     LockFile,
     Mapping,
+    Volume,
     read_bytes,
     write_durably,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "LocalFileSystem",
     "LockFile",
     "Mapping",
+    "Volume",
     "read_bytes",
     "write_durably",
 ]

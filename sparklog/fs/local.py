@@ -13,6 +13,7 @@ from typing import Final
 
 from sparklog.fs.files import LocalFile, Pool, translate_os_errors
 from sparklog.fs.locks import LocalLockFile, is_locked
+from sparklog.fs.protocol import Volume
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2  # linux/fs.h
@@ -64,6 +65,9 @@ class LocalFileSystem:
     def is_dir(self, path: str) -> bool:
         return os.path.isdir(path)
 
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
+
     def size(self, path: str) -> int:
         with translate_os_errors("stat", path):
             return os.stat(path).st_size
@@ -96,6 +100,10 @@ class LocalFileSystem:
         with translate_os_errors("stat", path):
             found = os.stat(path)
             return found.st_dev, found.st_ino
+
+    def links(self, path: str) -> int:
+        with translate_os_errors("stat", path):
+            return os.stat(path).st_nlink
 
     def listdir(self, path: str) -> list[str]:
         with translate_os_errors("list", path):
@@ -137,6 +145,11 @@ class LocalFileSystem:
         with translate_os_errors("stat", path):
             found = os.statvfs(path)
             return found.f_bavail * found.f_frsize
+
+    def volume(self, path: str) -> Volume:
+        with translate_os_errors("stat", path):
+            found = os.statvfs(path)
+            return Volume(found.f_blocks * found.f_frsize, bool(found.f_flag & os.ST_RDONLY))
 
     def boot_id(self) -> str:
         with (

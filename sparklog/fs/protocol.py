@@ -8,7 +8,7 @@
 """
 
 import os
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 Buffer = bytes | bytearray | memoryview
 
@@ -66,6 +66,16 @@ class Mapping(Protocol):
         """Drop the view."""
 
 
+class Volume(NamedTuple):
+    """The mounted file system that a path is in, as KIP-827 calls it.
+
+    `is_read_only`: it was mounted so, and nobody can write there.
+    """
+
+    total_bytes: int
+    is_read_only: bool
+
+
 class FileSystem(Protocol):
     """See the module's text for the contract."""
 
@@ -92,6 +102,9 @@ class FileSystem(Protocol):
 
     def is_dir(self, path: str) -> bool: ...
 
+    def is_link(self, path: str) -> bool:
+        """Tell whether a name is a symbolic link, wherever it leads."""
+
     def size(self, path: str) -> int: ...
 
     def mtime_ms(self, path: str) -> int: ...
@@ -107,6 +120,9 @@ class FileSystem(Protocol):
 
     def identity(self, path: str) -> tuple[int, int]:
         """Return (device, inode) of a path."""
+
+    def links(self, path: str) -> int:
+        """Return how many names (hard links) a file has, wherever they are."""
 
     def listdir(self, path: str) -> list[str]:
         """Return the names in a directory, sorted."""
@@ -128,6 +144,9 @@ class FileSystem(Protocol):
     def sync_dir(self, path: str) -> None: ...
 
     def free_bytes(self, path: str) -> int: ...
+
+    def volume(self, path: str) -> Volume:
+        """Return the volume that a path is in."""
 
     def boot_id(self) -> str:
         """Return what changes when the machine loses its page cache."""

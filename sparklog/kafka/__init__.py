@@ -19,7 +19,7 @@
   `answer_memory`: what answers may hold; `read_buffers`: memory that is read into again
 - `groups`: consumer groups, their members and committed offsets
 - `scram_credentials`: what clients are shown of users
-- `security`: who may connect; `listeners`: from where; `tls`, `handshake`; `users`, `credentials`,
+- `security`: who may connect; `listeners`: from where; `handshake`; `users`, `credentials`,
   `sasl`, `authentication`; `authorization`: what they may do; `quotas`; `wire_meters`
 
 It is served on one thread, and a few more read and write the log. How it fits in: docs/kafka.md.

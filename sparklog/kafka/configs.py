@@ -24,6 +24,7 @@ from sparklog.kafka.refusals import REFUSED, Refusal, read_only, reason
 from sparklog.kafka.topic_configs import (
     Alteration,
     ConfigSource,
+    ConfigType,
     Entry,
     Operation,
     altering,
@@ -36,6 +37,8 @@ from sparklog.log.log import Log
 from sparklog.storage.view import TopicInfo
 
 Answer = dict[str, Any]
+MOVES_LIMIT: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
+"""The one config of the node that clients set. Source: QuotaConfig (Kafka 4.1)."""
 _SECRET: Final = re.compile(r"password|secret|credential|jaas|scram|users", re.IGNORECASE)
 
 
@@ -167,6 +170,18 @@ class Configs:
                 "documentation": "Where the log is: its log dirs, or the URL of its bucket.",
             }
         )  # fmt: skip
+        if (limit := self._log.home.moves.limited()) is not None:
+            source = ConfigSource.DYNAMIC_BROKER
+            value = format_value(int(limit))
+            entries.append(
+                {
+                    "name": MOVES_LIMIT, "value": value, "read_only": False,
+                    "config_source": source, "is_sensitive": False,
+                    "synonyms": [{"name": MOVES_LIMIT, "value": value, "source": source}],
+                    "config_type": ConfigType.LONG,
+                    "documentation": "What moves between log dirs may copy a second, in bytes.",
+                }
+            )  # fmt: skip
         return sorted(entries, key=lambda entry: str(entry["name"]))
 
     # --- changed -----------------------------------------------------------------------------
@@ -180,7 +195,7 @@ class Configs:
         return self._altered(
             body,
             lambda resource, config: replacing(config, values(resource)),
-            lambda resource: list(values(resource)),
+            values,
         )
 
     def alter_incrementally(self, body: Any) -> Response:
@@ -195,16 +210,17 @@ class Configs:
         return self._altered(
             body,
             lambda resource, config: altering(config, alterations(resource)),
-            lambda resource: [
-                each.name for each in alterations(resource) if each.operation != Operation.DELETE
-            ],
+            lambda resource: {
+                each.name: None if each.operation == Operation.DELETE else each.value or ""
+                for each in alterations(resource)
+            },
         )
 
     def _altered(
         self,
         body: Any,
         changes_of: Callable[[Any, TopicConfig], Mapping[str, str | None]],
-        set_by: Callable[[Any], Sequence[str]],
+        values_of: Callable[[Any], Mapping[str, str | None]],
     ) -> Response:
         """Change each resource, all that is said of it or nothing."""
         times = Counter((each.resource_type, each.resource_name) for each in body.resources)
@@ -223,7 +239,10 @@ class Configs:
                     changes = changes_of(resource, info.config)
                     self._alter_topic(info, changes, validate_only=body.validate_only)
                 else:
-                    self._refuse(resource, set_by(resource))
+                    changes = values_of(resource)
+                    self._refuse(resource, [n for n in changes if changes[n] is not None])
+                    if MOVES_LIMIT in changes and not body.validate_only:
+                        self._limit_moves(changes[MOVES_LIMIT])
             except REFUSED as error:
                 code, message = reason(error)
                 answer |= {"error_code": code, "error_message": message}
@@ -254,6 +273,8 @@ class Configs:
             raise Refusal(ErrorCode.invalid_request, f"Unknown resource type {kind}")
         if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name:
             self._check_node(name)
+        if kind == ResourceType.BROKER:
+            wanted = [name for name in wanted if name != MOVES_LIMIT]
         if not wanted:
             return
         names = ", ".join(wanted)
@@ -263,6 +284,25 @@ class Configs:
             f"Cannot update these configs dynamically: Set({names}). The endpoint's {what} "
             "can't be changed by clients: give options where it is started",
         )
+
+    def _limit_moves(self, value: str | None) -> None:
+        """Set what moves between log dirs may copy a second, of this log, by whomever it is done.
+
+        Until it is deleted, as kafka-reassign-partitions --verify does it.
+        """
+        if not self._is_writable:
+            raise read_only(self._log.path)
+        moves = self._log.home.moves
+        if value is None:
+            if moves.limited() is not None:
+                moves.limit(None)
+            return
+        if not value.isdecimal() or not int(value):
+            raise Refusal(
+                ErrorCode.invalid_config, f"Invalid value {value} for configuration {MOVES_LIMIT}: "
+                "want a number of bytes a second, at least 1",
+            )  # fmt: skip
+        moves.limit(int(value))
 
     # --- listed ------------------------------------------------------------------------------
 

@@ -36,8 +36,8 @@ from sparklog.kafka.options import EndpointOptions
 from sparklog.kafka.quotas import SMALL_BYTES, LimitedLog, Progress, RequestMemory
 from sparklog.kafka.sasl import Refused, SaslServer, State
 from sparklog.kafka.security import ANONYMOUS, Security
-from sparklog.kafka.tls import subject_name
 from sparklog.kafka.wire_meters import WireMeters
+from sparklog.network.tls import subject_name
 
 PRODUCES_MAX: Final = 5  # that are under way at once; what Java clients send at most
 PIECE_BYTES: Final = 256 << 10

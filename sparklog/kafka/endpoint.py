@@ -8,7 +8,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Final, Self
 
 from sparklog.clock import Clock, monotonic_ms, system_clock
@@ -35,7 +34,7 @@ from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.connection import STALLED_MS, Connection
 from sparklog.kafka.handshake import TlsHandshake
-from sparklog.kafka.listeners import BACKLOG, Address, listen, resolve
+from sparklog.kafka.listeners import BACKLOG, listen
 from sparklog.kafka.messages import Api
 from sparklog.kafka.options import EndpointOptions
 from sparklog.kafka.partition_memory import PartitionMemory
@@ -43,10 +42,12 @@ from sparklog.kafka.partitions import Partitions
 from sparklog.kafka.quotas import ConnectionQuotas, LimitedLog, RequestMemory
 from sparklog.kafka.security import Security
 from sparklog.kafka.wire_meters import WireMeters
+from sparklog.log.background_mover import BackgroundMover
 from sparklog.log.log import Log
 from sparklog.logdir.ledger import LEDGER_TOPIC
 from sparklog.logdir.paths import split_path
 from sparklog.metrics import meters
+from sparklog.network.addresses import Address, resolve
 
 _AREAS: Final[tuple[Callable[[Broker], dict[Api, Served]], ...]] = (
     metadata.apis,
@@ -119,12 +120,13 @@ class Endpoint:
             self.options.num_io_threads, thread_name_prefix="sparklog-kafka-io"
         )
         self._loop = asyncio.new_event_loop()
+        self._mover = BackgroundMover(log)
         self._partitions = Partitions(log.view, self._loop, self._pool)
         self._broker = Broker(
             log=log, options=self.options, clock=clock, cluster_id=cluster_id_of(log),
             host=self.advertised.host, port=self.advertised.port, is_writable=is_writable(log),
             loop=self._loop, pool=self._pool, partitions=self._partitions,
-            memory=PartitionMemory(log.view), security=self.security,
+            memory=PartitionMemory(log.view), security=self.security, mover=self._mover,
         )  # fmt: skip
         self.served: Mapping[Api, Served] = self._serve_all()
         self.versions: Mapping[int, tuple[int, int]] = {
@@ -202,6 +204,7 @@ class Endpoint:
             for connection in list(self._connections):
                 connection.check(now_ms)
             self._make_room(now_ms)
+            await self._loop.run_in_executor(self._pool, self._mover.look)
             if ticks % _REFRESH_TICKS == 0:
                 try:
                     await self._loop.run_in_executor(self.security.pool, self.security.refresh)
@@ -238,15 +241,19 @@ class Endpoint:
         looking_after = self._loop.create_task(self._look_after())
         await self._stopping.wait()
         looking_after.cancel()
+        for each in self._sockets:  # nobody new; Python 3.11 forgets whom a closed server accepts
+            self._loop.remove_reader(each)
+        for _ in range(5):  # who was being accepted is a connection some turns later
+            for connection in list(self._connections):
+                connection.end("the endpoint ends", reason="end")
+            await asyncio.sleep(0)  # what that cancels ends
         for server in servers:
             server.close()
-        for connection in list(self._connections):
-            connection.end("the endpoint ends", reason="end")
-        await asyncio.sleep(0)  # what that cancels ends
         rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
+        await asyncio.sleep(0)  # what a cancelled task closed lets go of its socket
 
     def close(self) -> None:
         """Stop serving; what is being committed is committed first. Idempotent."""
@@ -255,21 +262,17 @@ class Endpoint:
         self._is_closed = True
         for end in self._broker.at_end:
             end()
+        self._mover.close()
+        self._partitions.close()  # its thread talks to the loop
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
-        self._partitions.close()
         self._pool.shutdown()
         self.security.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 

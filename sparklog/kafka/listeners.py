@@ -6,30 +6,18 @@ A password in the clear (SASL PLAIN without TLS) leaves this host never.
 """
 
 import errno
-import ipaddress
 import socket
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 from sparklog.errors import InvalidRequestError
 from sparklog.kafka.credentials import Mechanism
+from sparklog.network.addresses import Address, is_loopback, is_wildcard
+from sparklog.network.addresses import parse_address as parse
 
 PORT: Final = 9092
 BACKLOG: Final = 512
-_WANTED: Final = "want PORT or HOST:PORT, such as 9092, localhost:9092 or [::1]:9092"
 _SAME_PORT_TRIES: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A host, or its address, and a port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_address(text: str, *, name: str = "--kafka") -> Address:
@@ -37,21 +25,8 @@ def parse_address(text: str, *, name: str = "--kafka") -> Address:
 
     Raises: InvalidRequestError with `name` and what is meant.
     """
-    text = text.strip()
-    if "://" in text:
-        scheme, _, _ = text.partition("://")
-        raise InvalidRequestError(
-            f"{name}={text}: leave out {scheme}://, whether it is encrypted follows from "
-            f"ssl.keystore.location and sasl.users.location"
-        )
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    host = host[1:-1] if bracketed else host
-    if bracketed != (":" in host):
-        raise InvalidRequestError(f"{name}={text}: an IPv6 address stands in brackets; {_WANTED}")
-    if not (port.isascii() and port.isdecimal()) or int(port) > 65535 or (colon and not host):
-        raise InvalidRequestError(f"{name}={text}: {_WANTED}")
-    return Address(host or "127.0.0.1", int(port))
+    files = "ssl.keystore.location and sasl.users.location"
+    return parse(text, name=name, example=PORT, encrypted_by=files)
 
 
 def parse_advertised(text: str) -> Address | None:
@@ -63,34 +38,11 @@ def parse_advertised(text: str) -> Address | None:
     if not text:
         return None
     found = parse_address(text.rpartition("://")[2], name=name)
-    if ":" not in text.rpartition("://")[2] or not found.port or _is_wildcard(found.host):
+    if ":" not in text.rpartition("://")[2] or not found.port or is_wildcard(found):
         raise InvalidRequestError(
             f"{name}={text}: want the one HOST:PORT that clients are to connect to"
         )
     return found
-
-
-def resolve(host: str) -> list[str]:
-    """Return the addresses of a host, each once, in the system's order.
-
-    Raises: InvalidRequestError: it has none.
-    """
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
-        raise InvalidRequestError(f"{host}: this host's name isn't known here: {error}") from None
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
-def is_loopback(addresses: Iterable[str]) -> bool:
-    """Tell whether only this host can connect to all of these."""
-
-    def check(text: str) -> bool:
-        address = ipaddress.ip_address(text.partition("%")[0])
-        mapped = getattr(address, "ipv4_mapped", None)
-        return bool((mapped or address).is_loopback)
-
-    return all(map(check, addresses))
 
 
 def check_listener(
@@ -134,23 +86,11 @@ _UNSAFE: Final = {True: "read and change the log", False: "listen in, and change
 
 def check_advertised(address: Address, advertised: Address | None, *, tls: bool) -> None:
     """Refuse to leave clients without a name that they can check. Raises: InvalidRequestError."""
-    if tls and advertised is None and _is_wildcard(address.host):
+    if tls and advertised is None and is_wildcard(address):
         raise InvalidRequestError(
             f"{address}: clients check the name in the certificate, so they must be told one: "
             "give advertised.listeners=NAME:PORT"
         )
-
-
-def _is_wildcard(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
-
-
-def is_wildcard(address: Address) -> bool:
-    """Tell whether it stands for all of the host's addresses."""
-    return _is_wildcard(address.host)
 
 
 def listen(address: Address, addresses: Sequence[str]) -> list[socket.socket]:
@@ -197,7 +137,9 @@ def _listen_on(host: str, port: int) -> socket.socket:
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not _is_wildcard(host)))
+            found.setsockopt(
+                socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not is_wildcard(Address(host, port)))
+            )
         found.setblocking(False)
         found.bind(where)
         found.listen(BACKLOG)

@@ -14,15 +14,15 @@ from typing import Final
 from sparklog.errors import InvalidRequestError
 from sparklog.kafka.credentials import SCRAM, Mechanism
 from sparklog.kafka.listeners import (
-    Address,
     check_advertised,
     check_listener,
     parse_advertised,
 )
 from sparklog.kafka.options import EndpointOptions
 from sparklog.kafka.sasl import SaslServer
-from sparklog.kafka.tls import ClientAuth, Tls, TlsFiles
 from sparklog.kafka.users import ALL, Right, Users
+from sparklog.network.addresses import Address
+from sparklog.network.tls import ClientAuth, Tls, TlsFiles
 
 ANONYMOUS: Final = "ANONYMOUS"
 """Who has not been asked. Source: KafkaPrincipal.ANONYMOUS."""

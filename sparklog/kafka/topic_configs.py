@@ -21,6 +21,7 @@ class ConfigSource(enum.IntEnum):
     """Where a value comes from. Source: DescribeConfigsResponse.ConfigSource."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
     STATIC_BROKER = 4
     DEFAULT = 5
 
@@ -74,15 +75,15 @@ def config_type(key: Key) -> ConfigType:
 def topic_entries(config: TopicConfig, *, is_writable: bool) -> list[Entry]:
     """Return all configs of a topic, by name, as DescribeConfigs has them.
 
-    What was set on the topic, or in the log's options when it was made, has the source TOPIC; a
-    value that is Kafka's default has DEFAULT, even if it was set.
+    What was set on the topic, or in the log's options when it was made, has the source TOPIC, and
+    so has Kafka's default where it was set on the topic.
     """
     entries = []
     for name, key in sorted(KEYS.items()):
         value = getattr(config, key.field)
         if value is None:  # internal.segment.bytes that nobody set
             continue
-        is_set = value != key.default
+        is_set = config.is_set(key)
         synonyms = _default_synonyms(key)
         if is_set:
             source = ConfigSource.TOPIC

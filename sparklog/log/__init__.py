@@ -9,11 +9,14 @@
 - `raw_batches`: from offsets to batches as they lie, for whoever hands bytes on
 - `batch_stream`: from offsets to the batches as they lie there
 - `batch_windows`, `index_entries`: what a segment's bytes and indexes say
+- `batch_figures`, `batch_sample`: how large batches are, what compression makes of them
 - `positions`, `truncation_detection`: where a reader stands, and whether that is still true
 - `commits_table`, `committed_batches`, `batch_gaps`, `timeline`: what the ledger tells
 - `fork_points`: where a log is forked, and why it can't be
 - `due_segments`: what retention takes, and why; decides only; `deletion_announcements`
 - `dirt`, `record_cleaning`, `cleaned_transactions`, `cleaner_options`: compaction, in any home
-- `group_lag`, `group_progress`: readers that are registered
+- `record_erasure`: records that a predicate chooses, taken out of a segment's windows
+- `background_mover`: moves between log dirs, in a thread
+- `group_lag`, `group_progress`, `reader_reset`: readers that are registered
 - `producer_state`, `producer_state_loading`: idempotent and transactional producers
 """

@@ -3,7 +3,7 @@
 Each is one change with one record.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
@@ -13,12 +13,15 @@ from sparklog.log.committed_batches import find_commit
 from sparklog.log.timeline import abandoned_by
 from sparklog.log.topic_names import INTERNAL, check_new, new_topic_id
 from sparklog.storage.commits import Change, CommitLog, change
+from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.ledger_records import (
     DropRecord,
     LastMicroBatch,
+    PurgeRecord,
     ResetRecord,
     StartRecord,
     TopicRecord,
+    UndeleteRecord,
 )
 from sparklog.storage.log_state import LogState, is_writer_of
 from sparklog.storage.topic_state import TopicState
@@ -114,7 +117,9 @@ def alter_topic(
             )
         fresh = commits.placement(range(count, wanted))
         gaps = topic.adopted or topic.parsed().compact  # they stay when compaction ends
-        altered = TopicState(topic.id, parsed.to_dict(), {**topic.dirs, **fresh}, gaps)
+        altered = TopicState(
+            topic.id, parsed.to_dict(), {**topic.dirs, **fresh}, gaps, left=topic.left
+        )
         before = state.dropped  # a former life had more partitions
         bases = {p: before.get(TopicPartition(name, p), 0) for p in fresh}
         return Change(record=TopicRecord.of(name, altered, bases))
@@ -160,25 +165,114 @@ def _topic(commits: CommitLog, name: str) -> TopicState:
     return commits.state.topics[name]
 
 
-def delete_topic(commits: CommitLog, name: str, topic_id: str | None = None) -> None:
-    """Record the drop; the records go after it. See `Log.delete_topic`."""
+def delete_topic(
+    commits: CommitLog, name: str, topic_id: str | None = None, *, now: bool = False
+) -> int:
+    """Record the drop; returns for how long (ms) it can be given back. See `Log.delete_topic`."""
     refuse_internal(name)
-    drop_topic(commits, name, topic_id)
+    if now:
+        gone = purge_topics(commits, lambda one: one.name == name and topic_id in (None, one.id))
+        if gone and name not in commits.state.topics:
+            return 0
+    return drop_topic(commits, name, topic_id, now=now)
 
 
-def drop_topic(commits: CommitLog, name: str, topic_id: str | None = None) -> None:
-    """Delete a topic, an internal one too; only if it has `topic_id`, where that is given."""
+def drop_topic(
+    commits: CommitLog, name: str, topic_id: str | None = None, *, now: bool = True
+) -> int:
+    """Delete a topic, an internal one too; only if it has `topic_id`, where that is given.
+
+    It can be given back for its file.delete.delay.ms, which is returned; `now`: never.
+    """
+    delay_ms = 0
 
     def decide(_: LogState) -> Change:
+        nonlocal delay_ms
         topic = _topic(commits, name)
         if topic_id not in (None, topic.id):
             raise UnknownTopicError(
                 f"topic {name} of id {topic_id} is not in {commits.home}: it was deleted, and made "
                 f"again with id {topic.id}; nothing was deleted now"
             )
-        return Change(record=DropRecord(topic=name, id=topic.id))
+        delay_ms = 0 if now else topic.parsed().file_delete_delay_ms
+        return Change(record=DropRecord(topic=name, id=topic.id, delay_ms=delay_ms))
 
     change(commits, decide)
+    return delay_ms
+
+
+def undelete_topic(
+    commits: CommitLog, name: str, topic_id: str | None = None, new_name: str | None = None
+) -> str:
+    """Give a deleted topic back; returns the name that it has now. See `Log.undelete_topic`."""
+    target = name if new_name is None else new_name
+
+    def decide(state: LogState) -> Change:
+        held = _deleted(commits, name, topic_id)
+        if target in state.topics:
+            raise _made_since(held, f"topic {target} is there")
+        check_new(target, state.topics)
+        if target != name:
+            _check_new_name(state, held, target)
+        elif any(state.dropped.get(TopicPartition(name, p)) != end for p, end in held.ends.items()):
+            raise _made_since(held, f"a topic {name} that was made since has given its offsets")
+        return Change(record=UndeleteRecord(topic=target, id=held.id))
+
+    change(commits, decide)
+    return target
+
+
+def _deleted(commits: CommitLog, name: str, topic_id: str | None) -> DeletedTopic:
+    """The topic of that name, the newest one, that was deleted and can be given back."""
+    known = commits.state.deleted.values()
+    found = [one for one in known if one.name == name and topic_id in (None, one.id)]
+    if found:
+        return max(found, key=lambda one: one.deleted_ms)
+    held = ", ".join(sorted({one.name for one in known})) or "none"
+    raise UnknownTopicError(
+        f"no topic {name}{f' of id {topic_id}' if topic_id else ''} can be given back in "
+        f"{commits.home}: none was deleted, or its file.delete.delay.ms is over. Those that can: "
+        f"{held}"
+    )
+
+
+def _made_since(held: DeletedTopic, why: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"topic {held.name} (id {held.id}) can't have its name back: {why}, and no offset may ever "
+        "name two records. Delete that one first, if it never held a record; or, in log dirs, give "
+        f"this one back under another name: sparklog topics undelete PATH --topic {held.name} "
+        f"--topic-id {held.id} --as NEW-NAME"
+    )
+
+
+def _check_new_name(state: LogState, held: DeletedTopic, name: str) -> None:
+    if any(key.topic == name and end for key, end in state.dropped.items()):
+        raise InvalidRequestError(
+            f"a topic {name} was deleted, whose offsets must not come again: choose a name that no "
+            "topic had"
+        )
+    if held.topic.parsed().remote_storage_enable:
+        raise InvalidRequestError(
+            f"topic {held.name} has copies in remote storage, which go by its name: it can have "
+            "none but its own back"
+        )
+
+
+def purge_topics(
+    commits: CommitLog, is_due: Callable[[DeletedTopic], bool]
+) -> list[DeletedTopic]:
+    """Give up deleted topics for good, those that `is_due` says; returns them.
+
+    Cost: nothing where none is known that is due, else a change.
+    """
+    gone: list[DeletedTopic] = []
+
+    def decide(state: LogState) -> Change | None:
+        gone[:] = [one for one in state.deleted.values() if is_due(one)]
+        return Change(record=PurgeRecord(ids=tuple(one.id for one in gone))) if gone else None
+
+    change(commits, decide)
+    return gone
 
 
 def delete_records(commits: CommitLog, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:

@@ -93,5 +93,5 @@ def _pieces(data: Data) -> Iterator[list[pa.RecordBatch]]:
     else:
         raise InvalidRequestError(
             f"data is a {type(data).__name__}: want a pyarrow Table, RecordBatch or "
-            "RecordBatchReader"
+            "RecordBatchReader, such as pyarrow.table({'key': ['N14228'], 'value': ['late']})"
         )

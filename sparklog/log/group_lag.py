@@ -66,33 +66,45 @@ def commit_checked(
     groups.commit(group, keys, now_ms=clock(), host=host, origins=origins)
 
 
-def readers_table(view: View, readers: Readers, *, now_ms: int, retention_ms: int) -> pa.Table:
-    """Return one row a group and partition; see `Log.readers`."""
-    topics = view.topics()
-    held = {TopicPartition(topic, p) for topic, info in topics.items() for p in info.dirs}
-    wanted = {key for reader in readers.groups for key in reader.offsets}
-    spans = view.spans(sorted(wanted & held))
+def readers_table(
+    view: View, readers: Readers, *, now_ms: int, retention_ms: int, topic: str | None = None
+) -> pa.Table:
+    """Return one row a group and partition, of one topic if it is named; see `Log.readers`."""
+    wanted = {
+        key for reader in readers.groups for key in reader.offsets if topic in (None, key.topic)
+    }
+    spans = view.spans(sorted(wanted & _held(view, topic)))
     rows: list[dict[str, Any]] = []
     for reader in readers.groups:
         who = {name: getattr(reader, name) for name in ("group", "kind", "host", "app")}
-        for (topic, partition), at in sorted(reader.offsets.items()):
+        mine = {key: at for key, at in reader.offsets.items() if topic in (None, key.topic)}
+        for key, at in sorted(mine.items()):
             row = {
-                "topic": topic,
-                "partition": partition,
+                "topic": key.topic,
+                "partition": key.partition,
                 "offset": at.offset,
                 "time": at.time_ms,
                 "expired": is_expired(at.time_ms, now_ms, retention_ms),
             }
-            key = TopicPartition(topic, partition)
             if key in spans:
                 start, end = spans[key]
                 lag = max(0, end - at.offset)
                 row |= {"log_start": start, "high_watermark": end, "lag": lag}
             rows.append(who | row)
-    for path, time_ms in sorted(readers.damaged.items()):
+    for path, time_ms in sorted(readers.damaged.items()) if topic is None else ():
         expired = is_expired(time_ms, now_ms, retention_ms)
         rows.append({"group": path, "kind": "damaged", "time": time_ms, "expired": expired})
     return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _held(view: View, topic: str | None) -> set[TopicPartition]:
+    if topic is None:
+        topics = view.topics()
+        return {TopicPartition(name, p) for name, info in topics.items() for p in info.dirs}
+    try:
+        return {TopicPartition(topic, p) for p in view.partitions(topic)}
+    except UnknownTopicError:
+        return set()
 
 
 def retention_floor(

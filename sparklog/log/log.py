@@ -1,7 +1,6 @@
 """`Log`: the public face of a log, for plain Python."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -9,24 +8,32 @@ import pyarrow as pa
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
-from sparklog.errors import CommitUnknownError, DataCorruptionError
+from sparklog.errors import CommitUnknownError, DataCorruptionError, SparklogError
+from sparklog.html import foreign
 from sparklog.log import admin
 from sparklog.log.appending import Data, append, known_topic
 from sparklog.log.commit import CommitResult, Ends, Identity, commit, committed, outcome
 from sparklog.log.commits_table import commits_table
 from sparklog.log.fetch import check_isolation, read
 from sparklog.log.group_lag import commit_checked, readers_table
-from sparklog.log.group_progress import Progress
+from sparklog.log.group_progress import Progress as GroupProgress
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position, When, offsets_for_times, to_ms
+from sparklog.log.reader_reset import ReaderResets, ResetPlan, ResetTopics, Target
 from sparklog.log.timeline import Timeline, check_timeline
 from sparklog.log.truncation_detection import LogTruncationDetector
+from sparklog.notebook import table
+from sparklog.pluralize import pluralize
+from sparklog.progress import Progress
 from sparklog.storage.commits import Chunk
+from sparklog.storage.deleted_topic import DeletedTopic
+from sparklog.storage.group_members import GroupAtWork, groups_from_json
 from sparklog.storage.home import GivenUp, Home
 from sparklog.storage.leader_epochs import end_offset_for
-from sparklog.storage.lease import Lease
+from sparklog.storage.lease import UpkeepLease
+from sparklog.storage.moves import MovedPartition, MoveStatus
 from sparklog.storage.staging import Framing, Stager
-from sparklog.storage.view import TopicInfo, View
+from sparklog.storage.view import TopicInfo, Topics, View
 
 
 class Log:
@@ -46,9 +53,9 @@ class Log:
 
     # --- topics ------------------------------------------------------------------------------
 
-    def topics(self) -> dict[str, TopicInfo]:
-        """Return {name: TopicInfo} of all topics, without internal ones."""
-        return self.view.topics()
+    def topics(self) -> Topics:
+        """Return {name: TopicInfo} of all topics, without internal ones; a dict."""
+        return Topics(self.view.topics())
 
     def topic(self, name: str) -> TopicInfo:
         """Return one topic. Raises UnknownTopicError."""
@@ -90,14 +97,38 @@ class Log:
         admin.alter_topic(self.home.commits, name, partitions, config or {})
         return self._committed_topic(name)
 
-    def delete_topic(self, name: str, *, topic_id: str | None = None) -> None:
-        """Delete a topic and its files. Readers at work get an error that says so.
+    def delete_topic(
+        self, name: str, *, topic_id: str | None = None, now: bool = False
+    ) -> int:
+        """Delete a topic. Readers at work get an error that says so.
 
-        `topic_id`: delete it only if it has this id: no other topic that has its name by now.
-        Raises UnknownTopicError.
+        Its records stay for its file.delete.delay.ms (60000, if nobody set it), and
+        `undelete_topic` gives it back until then; then a service, or who next opens the log for
+        writing, removes them. `topic_id`: delete it only if it has this id: no other topic that
+        has its name by now.
+        `now`: at once and for good; also of one that was deleted before.
+        Returns: for how long (ms) it can be given back. Raises UnknownTopicError.
         """
-        admin.delete_topic(self.home.commits, name, topic_id)
+        delay_ms = admin.delete_topic(self.home.commits, name, topic_id, now=now)
         self.view.forget()
+        return delay_ms
+
+    def undelete_topic(
+        self, name: str, *, topic_id: str | None = None, new_name: str | None = None
+    ) -> TopicInfo:
+        """Give a deleted topic back, whole: id, configs, offsets, leader epochs, producers.
+
+        `topic_id`: of several that had the name the one with this id, else the newest. `new_name`:
+        where a topic of its name was made since.
+        Raises: UnknownTopicError: there is none any more; InvalidRequestError: its name was given
+            out, or some of its files are away.
+        """
+        given = admin.undelete_topic(self.home.commits, name, topic_id, new_name)
+        return self._committed_topic(given)
+
+    def deleted_topics(self) -> list[DeletedTopic]:
+        """Return the deleted topics that can be given back, the one that goes first first."""
+        return sorted(self.home.ledger.deleted(), key=lambda one: (one.until_ms, one.name))
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Raise log start offsets: records before {partition: offset} are gone for readers.
@@ -106,6 +137,51 @@ class Log:
         Raises OffsetOutOfRangeError for an offset past the high watermark. Source: KIP-107.
         """
         return admin.delete_records(self.home.commits, topic, offsets)
+
+    def move_partition(
+        self,
+        topic: str,
+        partition: int,
+        to: str,
+        *,
+        bytes_per_second: float | None = None,
+        progress: Progress | None = None,
+    ) -> MovedPartition:
+        """Move a partition to another log dir of the log, while it is written and read.
+
+        Writers wait for the last bytes alone; readers find the new place by themselves. Each batch
+        is checked on the way. Offsets, epochs, producers stay. One at a time.
+        Args: to: the log dir's path; bytes_per_second: None: as fast as it goes; progress: is told
+            the bytes that were copied, and how many there are.
+        Raises: InvalidRequestError: no log dir of this log; UnknownTopicError; LogLockedError:
+            another one is moved; StorageUnavailableError; DataCorruptionError: a batch is damaged.
+            The partition then is where it was.
+        Cost: it is read and written once.
+        """
+        moved = self.home.move_partition(
+            topic, partition, to, bytes_per_second=bytes_per_second, progress=progress
+        )
+        self.view.forget()
+        return moved
+
+    def moves(self) -> list[MoveStatus]:
+        """Return the moves between log dirs that are under way, wait or failed.
+
+        By whomever they were asked for, and how far they are. Cost: nothing where there are none.
+        """
+        return self.home.moves.status()
+
+    def cancel_moves(self, topic: str | None = None, partition: int | None = None) -> int:
+        """Cancel moves of a topic or a partition of it, None: all; returns how many there were.
+
+        The partitions stay where they are. Raises: InvalidRequestError: a log that is open for
+            reading, or is kept elsewhere.
+        """
+        keys = None
+        if topic is not None:
+            numbers = self.topic(topic).dirs if partition is None else [partition]
+            keys = [TopicPartition(topic, number) for number in numbers]
+        return len(self.home.moves.cancel(keys))
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -233,9 +309,9 @@ class Log:
         check_timeline(timeline)
         return Timeline(self.home.ledger) if timeline == "current" else None
 
-    def progress(self, group: str, topic: str) -> Progress:
+    def progress(self, group: str, topic: str) -> GroupProgress:
         """Return what keeps a group's offsets while one of its members reads `topic`."""
-        return Progress(
+        return GroupProgress(
             self.home.groups, self._clock, group, topic, LogTruncationDetector(self.view)
         )
 
@@ -250,9 +326,10 @@ class Log:
         """
         commit_checked(self.home.groups, self._clock, self.view, group, offsets)
 
-    def readers(self) -> pa.Table:
+    def readers(self, topic: str | None = None) -> pa.Table:
         """Return the registered readers: streaming queries, and groups of plain readers.
 
+        `topic`: of this one alone, which in a log of many topics costs less.
         Columns: group, kind (query, group, or damaged: a file that can't be read and holds all
         back), host, app, topic, partition, offset (the next to read), log_start, high_watermark,
         lag (offsets up to the high watermark), time (of the commit), expired (no longer waited
@@ -260,14 +337,60 @@ class Log:
         """
         found = self.home.groups.readers()
         kept_ms = self._options.offsets_retention_ms
-        return readers_table(self.view, found, now_ms=self._clock(), retention_ms=kept_ms)
+        return readers_table(
+            self.view, found, now_ms=self._clock(), retention_ms=kept_ms, topic=topic
+        )
 
-    def delete_reader(self, group: str) -> bool:
+    def delete_reader(
+        self, group: str, partitions: Mapping[str, Iterable[int]] | None = None
+    ) -> bool:
         """Forget a group, so that nothing waits for it; tells whether it was known.
 
         A reader that is still at work registers again. (kafka-consumer-groups --delete)
+        `partitions`: {topic: partitions} that alone are forgotten; of topics that Kafka clients in
+        the group read right now that raises GroupNotEmptyError. (--delete-offsets)
         """
-        return self.home.groups.delete(group)
+        if partitions is None:
+            return self.home.groups.delete(group)
+        keys = [TopicPartition(topic, p) for topic, by in partitions.items() for p in by]
+        return self._resets().forget(group, keys)
+
+    def reset_reader(
+        self,
+        group: str,
+        to: Target | None = None,
+        topics: ResetTopics | None = None,
+        *,
+        shift_by: int | None = None,
+        offsets: Mapping[str, Mapping[int, int]] | None = None,
+    ) -> ResetPlan:
+        """Plan where a group is to go on; the plan's `execute` makes it so.
+
+        As kafka-consumer-groups --reset-offsets. A group that isn't known begins there.
+        Args:
+            to: "earliest"; "latest"; "current" (where it is, and the end where it has nothing
+                committed); an offset; a datetime with zone, for the first record at or after it; a
+                timedelta, that long ago. Or else
+            shift_by: so many offsets from where it is; or else
+            offsets: {topic: {partition: offset}}.
+            topics: a name, several, or {topic: partitions, None for all}; by default those that the
+                group has committed.
+        Raises: GroupNotEmptyError: Kafka clients are members of it. InvalidRequestError: it is a
+            streaming query's, which goes on from its checkpoint; or the log keeps no readers.
+            UnknownTopicError.
+        """
+        return self._resets().plan(group, to, topics, shift_by=shift_by, offsets=offsets)
+
+    def groups_at_work(self) -> dict[str, GroupAtWork]:
+        """Return {group: its members} of Kafka clients that an endpoint of the log coordinates.
+
+        As it told within the last second; nothing where no endpoint is at work.
+        """
+        told = self.home.endpoint_lease({}).told() or {}
+        return groups_from_json(told.get("groups"))
+
+    def _resets(self) -> ReaderResets:
+        return ReaderResets(self.home.groups, self._clock, self.view, self.groups_at_work)
 
     @property
     def offsets_retention_ms(self) -> int:
@@ -352,7 +475,7 @@ class Log:
         self.view.forget()
         return self.home.describe(name, topic)
 
-    def service_lease(self) -> Lease:
+    def service_lease(self) -> UpkeepLease:
         """Return the lease that a service takes before it works on the log; not taken yet."""
         return self.home.service_lease()
 
@@ -360,13 +483,30 @@ class Log:
         """Close; the last writer leaves what a broker's clean stop would. Idempotent."""
         self.home.close()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path}>"
+
+    def _repr_html_(self) -> str:
+        """The topics with their offsets, for a notebook. Cost: as `offsets` of each topic."""
+        try:
+            topics = self.topics()
+            spans = {name: self.offsets(name) for name in topics}
+        except SparklogError as error:
+            return table(foreign(f"{self.path}: {error}"), (), ())
+        rows = [
+            (
+                foreign(name),
+                topic.partitions,
+                sum(end - start for start, end in spans[name].values()),
+                f"{len(topic.offline)} offline" if topic.offline else "",
+            )
+            for name, topic in sorted(topics.items())
+        ]
+        said = [self.path, ": ", pluralize(len(topics), "topic")]
+        return table(said, ("topic", "partitions", "offsets", ""), rows)
+
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()

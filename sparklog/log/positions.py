@@ -23,7 +23,10 @@ Spans = Mapping[TopicPartition, tuple[int, int]]
 
 
 def to_ms(when: int | datetime) -> int:
-    """Return milliseconds since the epoch, rounded up; a datetime must carry its zone."""
+    """Return milliseconds since the epoch, rounded up; a datetime must carry its zone.
+
+    One before 1970 is 0: no record is older, and -1 is Kafka's name for the end.
+    """
     if isinstance(when, datetime):
         if when.tzinfo is None:
             raise InvalidRequestError(
@@ -31,7 +34,7 @@ def to_ms(when: int | datetime) -> int:
             )
         delta = when - datetime.fromtimestamp(0, UTC)
         micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-        return -(-micros // 1000)
+        return max(0, -(-micros // 1000))
     return int(when)
 
 

@@ -18,6 +18,7 @@ from sparklog.storage.ledger_records import (
     DropRecord,
     ResetRecord,
     SnapshotRecord,
+    UndeleteRecord,
 )
 from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import OffsetRange, SpansByKey, clipped, merged
@@ -72,6 +73,7 @@ def find_abandoned(ledger: Ledger, end: int) -> SpansByKey:
         if isinstance(record, ResetRecord)
     ]  # fmt: skip
     found: SpansByKey = {}
+    held: dict[str, dict[int, list[OffsetRange]]] = {}  # of deleted topics, by id
     state = LogState()
     for offset, record in ledger.records(first, end):
         match record:
@@ -81,8 +83,12 @@ def find_abandoned(ledger: Ledger, end: int) -> SpansByKey:
             case ResetRecord() | SnapshotRecord():
                 for key, spans in (record.abandoned or {}).items():
                     found.setdefault(key, []).extend(spans)
-            case DropRecord(topic=name):
-                found = {key: spans for key, spans in found.items() if key.topic != name}
+            case DropRecord(topic=name, id=topic_id):
+                gone = [key for key in found if key.topic == name]
+                held[topic_id] = {key.partition: found.pop(key) for key in gone}
+            case UndeleteRecord(topic=name, id=topic_id):
+                for p, spans in held.pop(topic_id, {}).items():
+                    found[TopicPartition(name, p)] = spans
         state.apply(record)
     return within(found, state)
 

@@ -13,13 +13,17 @@
 - `retention/`, `cleaning/`, `housekeeping`, `deleted_files`: what goes
 - `forking/`: a new log as an old one stood at a commit
 - `staged_directory`: directories that are made beside their names, and renamed when whole
+- `partition_move`: a partition goes to another log dir, beside writers and readers;
+  `partition_mover`: who does that, one after the other; `wanted_moves`: what is asked for;
+  `move_status`: how far it is
 - `log_dirs`, `log_dir_identity`, `offline_partitions`, `unclean_election`, `free_space`: disks
   that vanish, return, are replaced, fill up
 - `high_watermarks`, `offset_checkpoints`, `topics_file` (`cached_topics`), `group_offsets`: small
   files
-- `service_lease`: one service at a time
+- `service_lease`: one service at a time; `endpoint_lock`: one coordinator of Kafka clients' groups
 - `staging`, `chunk_files`: chunks that tasks stage as files, which a commit takes in
   (`chunk_appends`); `log_dir_check`: whether an executor sees the driver's log dir
+- `erasures_file`: that records were erased, for readers
 - `paths`, `segment_files`, `segment_listing`: names and listings of log dirs and segments;
   `file_sync`: fsync errors
 - `meters`: what a writer counts

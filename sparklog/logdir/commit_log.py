@@ -53,9 +53,11 @@ from sparklog.storage.ledger_records import (
     AppendRecord,
     DropRecord,
     LedgerRecord,
+    PurgeRecord,
     ResetRecord,
     StartRecord,
     TopicRecord,
+    UndeleteRecord,
 )
 from sparklog.storage.segments import StaleReadError
 
@@ -153,6 +155,7 @@ class LogDirCommits(LogManager):
                 yield
             finally:
                 self._turn_of = None
+        self.remove_doomed()
 
     def refresh(self) -> None:
         """LOCK's second half: recover what needs it, else catch up with other processes."""
@@ -236,12 +239,16 @@ class LogDirCommits(LogManager):
                 f"{expected}; decide it again"
             )
         record = change.record
-        irrevocable = isinstance(record, DropRecord | StartRecord | ResetRecord) or (
-            isinstance(record, TopicRecord) and record.given_up is not None
+        removes = isinstance(record, DropRecord | StartRecord | UndeleteRecord | PurgeRecord)
+        irrevocable = removes or isinstance(record, ResetRecord) or (
+            isinstance(record, TopicRecord)
+            and (record.given_up is not None or self._moves(record))
         )
-        changes_topics = isinstance(record, DropRecord | StartRecord) or (
+        changes_topics = removes or (
             isinstance(record, TopicRecord) and record.topic in self.state.topics
         )
+        if isinstance(record, UndeleteRecord):
+            self.check_restorable(record)
         self.snapshot_if_due(irrevocable=irrevocable)
         match record:
             case TopicRecord():
@@ -258,6 +265,11 @@ class LogDirCommits(LogManager):
             self.forget_writers()  # their config or start is another one now
         assert step.written is not None
         return step.written
+
+    def _moves(self, record: TopicRecord) -> bool:
+        """Whether a partition that is there gets another place: its old directory then goes."""
+        known = self.state.topics.get(record.topic)
+        return known is not None and any(record.dirs[p] != n for p, n in known.dirs.items())
 
     def _append_chunks(self, record: AppendRecord, change: Change) -> Step:
         touched = sorted({chunk.key for chunk in change.chunks})

@@ -1,4 +1,4 @@
-"""Unlinks `.deleted` files after file.delete.delay.ms.
+"""Unlinks `.deleted` files after file.delete.delay.ms; knows what deleted topics still hold.
 
 A file's time of change is when it was renamed, so whoever comes later, a service that runs once
 or a writer that opens the log, counts file.delete.delay.ms from there. A copy or a restore begins
@@ -16,7 +16,8 @@ from sparklog.format.names import DELETED, parse_partition_dir
 from sparklog.fs import FileSystem
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.segment_files import joined
-from sparklog.logdir.topics_file import partition_path
+from sparklog.logdir.topics_file import deleted_path, partition_path
+from sparklog.storage.deleted_topic import DeletedTopic
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -36,6 +37,20 @@ def waiting(session: LogManager, *, now_ms: int) -> dict[str, int]:
             for path in _retired(fs, directory):
                 with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
                     found[path] = min(fs.changed_ms(path), now_ms) + delay_ms
+    return found
+
+
+def deleted_files(session: LogManager, deleted: DeletedTopic) -> dict[str, int]:
+    """Return {path: bytes} of all files of a deleted topic. Cost: a listing a partition."""
+    found = {}
+    for partition, number in deleted.topic.dirs.items():
+        if number in session.dirs.absent or number >= len(session.directories):
+            continue
+        path = deleted_path(session.directories, deleted.name, deleted.topic, partition)
+        with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
+            for name in session.fs.listdir(path):
+                file = joined(path, name)
+                found[file] = session.fs.size(file)
     return found
 
 

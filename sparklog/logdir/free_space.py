@@ -50,6 +50,6 @@ def check_space(session: LogManager, needed: Mapping[str, int]) -> None:
         kept = f", and log.min.free.bytes keeps {floor}" if floor else ""
         raise StorageUnavailableError(
             f"{directory} has {free} bytes free, this commit needs {size}{kept}; free space on "
-            "that disk (delete topics or records, lower retention.ms or retention.bytes and let "
-            "the service run), then repeat the call: nothing was written, and reads go on"
+            "that disk (`topics delete --now`; lower retention.ms or retention.bytes and let the "
+            "service run), then repeat the call: nothing was written, and reads go on"
         )

@@ -13,18 +13,23 @@ from sparklog.logdir.cached_topics import CachedTopics
 from sparklog.logdir.chunk_files import sweep_chunks
 from sparklog.logdir.closing import close_session
 from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.endpoint_lock import EndpointLock
 from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.logdir.ledger_reader import LedgerReader
 from sparklog.logdir.log_dir_check import LogDirIdentity
+from sparklog.logdir.move_status import ShownMoves
 from sparklog.logdir.opening import clear_up, open_session
+from sparklog.logdir.partition_mover import LogDirMoves, move_partition, sweep_dead_movers
 from sparklog.logdir.paths import split_path
-from sparklog.logdir.service_lease import ENDPOINT_NAME, ServiceLease
+from sparklog.logdir.service_lease import ServiceLease
 from sparklog.logdir.staging import ChunkFiles, LogDirStaging
 from sparklog.logdir.topics_file import describe
 from sparklog.logdir.unclean_election import give_up
 from sparklog.logdir.view import LogDirView
+from sparklog.progress import Progress
 from sparklog.storage.home import GivenUp
-from sparklog.storage.lease import Lease
+from sparklog.storage.lease import EndpointLease, UpkeepLease
+from sparklog.storage.moves import MovedPartition, MoveRequest, Moves
 from sparklog.storage.staging import Framing, Stager, TaskStaging
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo, View
@@ -41,6 +46,7 @@ class LogDirHome:
         self._fs, self._clock = fs, clock
         self._commits = self._session = commits
         self._topics = CachedTopics()
+        self._moves: LogDirMoves | None = None
 
     @property
     def identity(self) -> Hashable:
@@ -70,10 +76,13 @@ class LogDirHome:
     def commits(self) -> LogDirCommits:
         """The log's changes. Raises InvalidRequestError in mode "r", and once it is closed."""
         if self._commits is None:
-            raise InvalidRequestError(
-                f"{self.path} is open for reading; use sparklog.open(path, mode='rw')"
-            )
+            raise self._refusal()
         return self._commits
+
+    def _refusal(self) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"{self.path} is open for reading; use sparklog.open(path, mode='rw')"
+        )
 
     def describe(self, name: str, topic: TopicState) -> TopicInfo:
         """A topic as the ledger has it: the topics file may lag if the disk failed meanwhile."""
@@ -103,21 +112,45 @@ class LogDirHome:
         files = ChunkFiles(self._fs, commits.home, label)
         return ChunkStager(files, self._clock, framing, spread=label)
 
-    def service_lease(self) -> Lease:
+    def service_lease(self) -> UpkeepLease:
         """Return the lock of the log's service; not taken yet."""
         return ServiceLease(self._fs, self._clock, self.commits.home)
 
-    def endpoint_lease(self, said: Mapping[str, object]) -> Lease:
+    def endpoint_lease(self, said: Mapping[str, object]) -> EndpointLease:
         """Return the lock of the log's endpoints; not taken yet."""
-        return ServiceLease(
-            self._fs, self._clock, self.view.home, name=ENDPOINT_NAME, what="endpoint", said=said
-        )
+        return EndpointLock(self._fs, self._clock, self.view.home, said)
 
     def give_up(
         self, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
     ) -> list[GivenUp]:
         """Give up what offline partitions miss, and go on."""
         return give_up(self.commits, topic, partitions, dry_run=dry_run)
+
+    def move_partition(
+        self,
+        topic: str,
+        partition: int,
+        to: str,
+        *,
+        bytes_per_second: float | None,
+        progress: Progress | None,
+    ) -> MovedPartition:
+        """Move a partition to another log dir."""
+        request = MoveRequest(topic, partition, to, bytes_per_second)
+        return move_partition(self._own_moves(), request, progress=progress)
+
+    @property
+    def moves(self) -> Moves:
+        """The moves that are asked for; of a log that is open for reading, to look at."""
+        if self._commits is not None:
+            return self._own_moves()
+        return ShownMoves(self._fs, self._clock, split_path(self.path), self.view, self._refusal)
+
+    def _own_moves(self) -> LogDirMoves:
+        commits = self.commits
+        if self._moves is None:
+            self._moves = LogDirMoves(commits, self.view)
+        return self._moves
 
     def close(self) -> None:
         """Close; the last writer leaves what a broker's clean stop would. Idempotent."""
@@ -155,6 +188,7 @@ def open_log(
     try:
         if commits is not None and tidy:
             clear_up(commits)
+            sweep_dead_movers(commits)
         seen: View = LogDirView(fs, directories, until=until) if view is None else view()
     except BaseException:
         if commits is not None:

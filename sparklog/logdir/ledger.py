@@ -275,10 +275,14 @@ def _records(raw: bytes, path: str) -> Iterator[tuple[int, LedgerRecord]]:
     yield from parse_rows(decoder.finish(), path)
 
 
+def state_now(fs: FileSystem, home: str) -> LogState:
+    """Return what the ledger folds to, as of now; nothing without one. Cost: a ledger segment."""
+    state = LogState()
+    if fs.is_dir(ledger_path(home)):
+        fold(fs, home, whole_end(fs, home), state=state, first=None)
+    return state
+
+
 def deleted_topic_ends(fs: FileSystem, home: str) -> dict[TopicPartition, int]:
     """Return where deleted topics ended; nothing without a ledger. Cost: one ledger segment."""
-    if not fs.is_dir(ledger_path(home)):
-        return {}
-    state = LogState()
-    fold(fs, home, whole_end(fs, home), state=state, first=None)
-    return {TopicPartition(*key): end for key, end in state.dropped.items()}
+    return {TopicPartition(*key): end for key, end in state_now(fs, home).dropped.items()}

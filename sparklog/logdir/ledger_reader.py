@@ -15,7 +15,9 @@ from sparklog.logdir.ledger import (
     fold,
     ledger_path,
     parse_rows,
+    state_now,
 )
+from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.ledger_records import LedgerRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.view import View
@@ -50,6 +52,10 @@ class LedgerReader(LedgerFiles):
     def dropped(self) -> dict[TopicPartition, int]:
         """Return the ends of deleted topics. Cost: one ledger segment."""
         return deleted_topic_ends(self._fs, self.home)
+
+    def deleted(self) -> list[DeletedTopic]:
+        """Return the deleted topics that can be given back. Cost: one ledger segment."""
+        return list(state_now(self._fs, self.home).deleted.values()) if self.is_kept else []
 
     def held(self) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield (offset, record) up to now; old ones may expire while they are read."""

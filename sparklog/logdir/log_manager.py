@@ -30,8 +30,8 @@ from sparklog.logdir.meters import WriteMeters
 from sparklog.logdir.offline_partitions import missing
 from sparklog.logdir.partition.directories import is_empty, remove_tree
 from sparklog.logdir.partition.partition_log import PartitionLog
-from sparklog.logdir.topics_file import partition_path
-from sparklog.storage.ledger_records import TopicRecord
+from sparklog.logdir.topics_file import deleted_path, partition_path
+from sparklog.storage.ledger_records import TopicRecord, UndeleteRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
 
@@ -66,6 +66,8 @@ class LogManager:
         self._producers: dict[TopicPartition, tuple[str, ProducerState]] = {}
         """Of partitions that were open before: topic id, and what was known at a committed end."""
         self.file_sync = FileSync()
+        self.doomed: set[str] = set()
+        """Directories that are out of use, to be removed without the lock: `remove_doomed`."""
 
     @property
     def home(self) -> str:
@@ -238,6 +240,36 @@ class LogManager:
             ).sync()
         for directory in sorted({os.path.dirname(path) for path in paths.values()}):
             self.fs.sync_dir(directory)
+
+    def check_restorable(self, record: UndeleteRecord) -> None:
+        """Raise InvalidRequestError unless all of a deleted topic is here, and its place is free.
+        """
+        held, directories = self.state.deleted[record.id], self.directories
+        for p, number in held.topic.dirs.items():
+            why = self.dirs.why_absent(directories, number)
+            if why is None:
+                path = deleted_path(directories, held.name, held.topic, p)
+                why = None if self.fs.is_dir(path) else f"{path} is gone"
+            if why is not None:
+                raise InvalidRequestError(
+                    f"topic {held.name} can't be given back whole: {held.name}-{p}: {why}; bring "
+                    "it back and try again. Nothing was changed"
+                )
+            path = partition_path(directories, record.topic, held.topic, p)
+            if self.fs.exists(path):
+                raise InvalidRequestError(
+                    f"{path} exists and is in no topic of this log: move it away, nothing was "
+                    "changed"
+                )
+
+    def remove_doomed(self) -> None:
+        """Remove what is out of use; what can't go now goes another time. Needs no lock."""
+        while self.doomed:
+            path = self.doomed.pop()
+            try:
+                remove_tree(self.fs, path)
+            except StorageUnavailableError as error:
+                _LOGGER.warning("%s stays for now: %s", path, error)
 
     # --- partitions that are missing ---------------------------------------------------------
 

@@ -17,6 +17,7 @@ from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
 from sparklog.format.names import parse_partition_dir, partition_dir
 from sparklog.fs import FileSystem, LockFile
+from sparklog.log.admin import purge_topics
 from sparklog.log.topic_names import INTERNAL, REMOTE_METADATA, new_topic_id
 from sparklog.logdir.adoption import adopt, is_as_we_left_it, leave_missing
 from sparklog.logdir.broker_lockout import (
@@ -51,8 +52,9 @@ from sparklog.logdir.partition.directories import remove_tree
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.paths import check_distinct, check_writable
 from sparklog.logdir.recovery import log_recovery
-from sparklog.logdir.recovery.log_recovery import make_durable, recover_one, recovery_points
-from sparklog.logdir.recovery.redo import carry_out_all, publish_all
+from sparklog.logdir.recovery.log_recovery import make_durable
+from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
+from sparklog.logdir.recovery.redo import carry_out_all, publish_all, settle_directories
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics_file import partition_path
 from sparklog.storage.log_state import LogState
@@ -106,7 +108,7 @@ def open_session(
 
 
 def clear_up(session: LogDirCommits) -> None:
-    """Remove what nobody needs: stale staged files, and deleted ones whose delay is over.
+    """Remove what nobody needs: stale staged files; deleted ones, and topics, that had their delay.
 
     Whoever opens a log for writing does so; a service does it in its rounds, and reports it.
     """
@@ -114,6 +116,10 @@ def clear_up(session: LogDirCommits) -> None:
     sweep_chunks(session.fs, session.present, now_ms=now_ms)
     with session.exclusive():
         unlink_due(session, now_ms=now_ms)
+        settle_directories(session)  # who was to remove what is out of use may have died
+        due = any(one.until_ms <= now_ms for one in session.state.deleted.values())
+    if due:
+        purge_topics(session, lambda one: one.until_ms <= now_ms)
 
 
 def _enter(session: LogDirCommits, *, news: bool) -> None:

@@ -12,7 +12,6 @@ import contextlib
 import os
 import uuid
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Final, Self
 
 from sparklog.errors import InvalidRequestError, LogLockedError, SparklogError
@@ -87,12 +86,7 @@ class StagedDirectory:
         if self.directory == self.root:
             self._fs.unlink(os.path.join(self.target, self._lock_name))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._end()
 
     def _end(self) -> None:
@@ -177,12 +171,7 @@ class StagedDirectories:
         if self._waits_for is None:
             arrived(self._fs, self._targets)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
     def _withdraw(self) -> None:
@@ -220,7 +209,8 @@ def leftovers(fs: FileSystem, target: str, *kinds: str) -> list[str]:
     parent, name = os.path.split(target)
     prefixes = tuple(f".{name}.{kind}-" for kind in kinds)
     found = [entry for entry in fs.listdir(parent) if entry.startswith(prefixes)]
-    return [path for path in (os.path.join(parent, entry) for entry in found) if fs.is_dir(path)]
+    paths = (os.path.join(parent, entry) for entry in found)
+    return [path for path in paths if fs.is_dir(path) and not fs.is_link(path)]
 
 
 def remove_leftover(fs: FileSystem, root: str, *, lock_name: str = LOCK_NAME) -> None:
@@ -247,8 +237,11 @@ def arrived(fs: FileSystem, paths: Sequence[str]) -> None:
 
 
 def remove_all(fs: FileSystem, path: str) -> None:
-    """Remove a file, or a directory and all below it, if it is there. Not durable by itself."""
-    if not fs.is_dir(path):
+    """Remove a file, or a directory and all below it, if it is there. Not durable by itself.
+
+    A link goes, never what it leads to: somebody else may have put it there.
+    """
+    if fs.is_link(path) or not fs.is_dir(path):
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(path)
         return

@@ -13,7 +13,8 @@ from typing import Final
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError
-from sparklog.format.names import partition_dir
+from sparklog.format.checkpoint_files import topic_id_bytes
+from sparklog.format.names import partition_dir, retired_dir
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.log_state import LogState
@@ -27,6 +28,26 @@ _CURE: Final = "open the log once for writing, it is then written anew from the 
 def partition_path(directories: list[str], name: str, topic: TopicState, partition: int) -> str:
     """Return the directory of a partition."""
     return os.path.join(directories[topic.dirs[partition]], f"{name}-{partition}")
+
+
+def deleted_path(
+    directories: list[str], name: str, topic: TopicState, partition: int
+) -> str:
+    """Return where a partition lies while its topic is deleted and can be given back.
+
+    Kafka's name for a directory that it deletes later, with the topic id in place of a random one.
+    """
+    home = directories[topic.dirs[partition]]
+    mark = topic_id_bytes(topic.id).hex()
+    return os.path.join(home, retired_dir(name, partition, mark, "delete"))
+
+
+def future_path(
+    directories: list[str], name: str, topic: TopicState, partition: int, number: int
+) -> str:
+    """Return where a partition's copy lies that is on its way to log dir `number`."""
+    mark = topic_id_bytes(topic.id).hex()
+    return os.path.join(directories[number], retired_dir(name, partition, mark, "future"))
 
 
 def describe(

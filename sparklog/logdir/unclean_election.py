@@ -17,7 +17,7 @@ from sparklog.format.names import partition_dir
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.log_dirs import retire_dirs
 from sparklog.logdir.offline_partitions import stored_topic_id
-from sparklog.logdir.recovery import log_recovery
+from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
 from sparklog.logdir.recovery.redo import stray_name
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.commits import Change
@@ -92,7 +92,7 @@ def _raise_start(session: LogDirCommits, one: GivenUp) -> None:
     record = StartRecord(starts={key: one.end}, given_up=_as_record(one))
     session.append(Change(record=record), expected=session.position)
     session.offline.pop(key, None)
-    log_recovery.recover_one(session, key, log_recovery.recovery_points(session))
+    recover_one(session, key, recovery_points(session))
 
 
 def _begin_anew(session: LogDirCommits, one: GivenUp) -> None:
@@ -106,7 +106,8 @@ def _begin_anew(session: LogDirCommits, one: GivenUp) -> None:
             fs.sync_dir(os.path.dirname(path))
     else:
         number = session.placement(range(one.partition, one.partition + 1))[one.partition]
-    moved = replace(topic, dirs={**topic.dirs, one.partition: number})
+    left = {p: n for p, n in topic.left.items() if p != one.partition}  # that one is a stray
+    moved = replace(topic, dirs={**topic.dirs, one.partition: number}, left=left)
     record = TopicRecord.of(one.topic, moved, {one.partition: one.end}, _as_record(one))
     session.append(Change(record=record), expected=session.position)
     session.offline.pop(TopicPartition(one.topic, one.partition), None)

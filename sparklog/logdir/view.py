@@ -9,7 +9,7 @@ Source: PROTOCOL, "Read".
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol, TypeVar
 
@@ -28,6 +28,7 @@ from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.broker_lockout import is_marked_open, was_closed_by_us
+from sparklog.logdir.erasures_file import LastErasure
 from sparklog.logdir.high_watermarks import Published, PublishedFile, published
 from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
 from sparklog.logdir.lock import peek
@@ -87,6 +88,7 @@ class LogDirView:
         self._kept: dict[TopicPartition, KeptPartition] = {}
         self._standing = LogDirIdentity(fs, self._directories)
         self._published = PublishedFile(fs, self.home)
+        self._last_erasure = LastErasure(fs, self.home)
         self.poll_ms: float = 20
         self.incarnation = 0
         """Rises whenever the log dirs were replaced; as of the last use."""
@@ -105,8 +107,10 @@ class LogDirView:
     def renew(self) -> int:
         """Drop all that is cached if a log dir was replaced; returns the `incarnation`.
 
-        Cost: one stat a log dir.
+        And what is open of segments, if records were erased. Cost: one stat a log dir, one more.
         """
+        if self._last_erasure.is_new():
+            self._kept = {}
         if self._forget_replaced():
             self._list()
         return self.incarnation
@@ -237,7 +241,8 @@ class LogDirView:
         for (topic, partition), path in sorted({**self._paths, **missing}.items()):
             if topic not in INTERNAL:
                 found.setdefault(topic, {})[partition] = path
-        topics = {}
+        topics: dict[str, TopicInfo] = {}
+        ids: dict[str, str | None] = {}
         for name, dirs in found.items():
             state = (self._written or {}).get(name)
             if state is None and self._written is not None and self._guarded:
@@ -253,13 +258,15 @@ class LogDirView:
             gone = [p for p in dirs if (name, p) in missing] if missing else []
             why = {p: self._offline_error(TopicPartition(name, p)) for p in gone}
             topics[name] = TopicInfo(name, topic_id or "", max(dirs) + 1, config, dirs, why)
-            self._drop_former(name, topic_id)
+            ids[name] = topic_id
+        self._drop_former(ids)
         return topics
 
-    def _drop_former(self, topic: str, topic_id: str | None) -> None:
-        """Forget what was read of a former topic of that name: its files had the same paths."""
+    def _drop_former(self, ids: Mapping[str, str | None]) -> None:
+        """Forget what was read of former topics of these names: their files had the same paths."""
         for key, kept in list(self._kept.items()):
-            if key.topic == topic and kept.segments.topic_id not in (None, topic_id):
+            topic_id = kept.segments.topic_id
+            if key.topic in ids and topic_id not in (None, ids[key.topic]):
                 del self._kept[key]
 
     def bases(self, topic: str) -> dict[int, int]:
@@ -304,11 +311,13 @@ class LogDirView:
         return kept.made_by(make)
 
     def _segments(self, key: TopicPartition) -> PartitionSegments:
+        topic_id = self.topic_id(*key)  # first: it lists anew where the partition went
+        if key in self._missing:
+            raise self._offline_error(key)
+        if key not in self._paths:
+            raise unknown_partition(self, *key)
         local = LogDirSegments(
-            self._fs,
-            self._paths[key],
-            gaps=self._has_gaps(key.topic),
-            topic_id=self.topic_id(*key),
+            self._fs, self._paths[key], gaps=self._has_gaps(key.topic), topic_id=topic_id
         )
         if self._remote is None or key.topic in INTERNAL:
             return local
@@ -337,20 +346,23 @@ class LogDirView:
 
     def topic_id(self, topic: str, partition: int) -> str | None:
         """Return the topic id that a partition's directory carries now; None if it's gone."""
-        if (topic, partition) not in self._paths:
-            self.refresh()  # it may have been made since the listing
-        path = self._paths.get(TopicPartition(topic, partition))
-        if path is None:
-            known = (self._written or {}).get(topic)
-            return known.id if known and (topic, partition) in self._missing else None
-        name = os.path.join(path, PARTITION_METADATA)
-        try:
-            raw = read_bytes(self._fs, name)
-            if not raw and self._is_being_made(topic):
-                return None
-            return parse_partition_metadata(raw, path=name)
-        except FileNotFoundError:
-            return None
+        key = TopicPartition(topic, partition)
+        for again in (False, True):
+            if again or key not in self._paths:
+                self.refresh()  # made, or moved to another log dir, since the listing
+            path = self._paths.get(key)
+            if path is None:
+                known = (self._written or {}).get(topic)
+                return known.id if known and key in self._missing else None
+            name = os.path.join(path, PARTITION_METADATA)
+            try:
+                raw = read_bytes(self._fs, name)
+                if not raw and self._is_being_made(topic):
+                    return None
+                return parse_partition_metadata(raw, path=name)
+            except FileNotFoundError:
+                continue
+        return None
 
     def _is_being_made(self, topic: str) -> bool:
         """Tell whether the topic isn't committed yet: its files have names before contents."""

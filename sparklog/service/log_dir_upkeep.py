@@ -1,22 +1,26 @@
 """`LogDirUpkeep`: the background work on a log that is kept in log dirs, with its tier if any."""
 
-from collections.abc import Callable, Collection, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
-from sparklog.errors import LogReplacedError
+from sparklog.errors import LogReplacedError, StorageUnavailableError
 from sparklog.fs import FileSystem
+from sparklog.log.background_mover import BackgroundMover
 from sparklog.log.log import Log
 from sparklog.logdir.home import commits_of, open_log
 from sparklog.logdir.ledger import has_ledger
+from sparklog.service.log_dir_erasure import LogDirErasure
 from sparklog.service.options import ServiceOptions
 from sparklog.service.rounds import Map, Rounds
 from sparklog.service.tiering.remote_log_manager import OpenStore, RemoteLogManager
-from sparklog.storage.lease import Lease
-from sparklog.storage.round_report import Report
-from sparklog.storage.upkeep import AS_DUE, Due, Request, Work
+from sparklog.storage.erasure_report import ErasureReport
+from sparklog.storage.lease import UpkeepLease
+from sparklog.storage.round_report import Cleanable, Report
+from sparklog.storage.upkeep import AS_DUE, Due, ErasureRequest, Request, Work
 from sparklog.tiered.keyring import Keyring
 
 
@@ -61,7 +65,7 @@ class LogDirOpener:
             log, lease, manager, self.options, self.map, stopping=self.stopping, fs=self.fs
         )
 
-    def _tiering(self, log: Log, lease: Lease) -> RemoteLogManager | None:
+    def _tiering(self, log: Log, lease: UpkeepLease) -> RemoteLogManager | None:
         tier = self.tier
         if not RemoteLogManager.wanted(log, tier.url):
             return None
@@ -86,7 +90,7 @@ class LogDirUpkeep:
     def __init__(
         self,
         log: Log,
-        lease: Lease,
+        lease: UpkeepLease,
         manager: RemoteLogManager | None,
         options: ServiceOptions,
         spread: Map | None,
@@ -100,6 +104,7 @@ class LogDirUpkeep:
             commits_of(log), lease, options, spread, stopping=stopping, remote_log_manager=manager
         )
         self._session = commits_of(log)
+        self._mover = BackgroundMover(log)
 
     @property
     def works(self) -> tuple[Work, ...]:
@@ -107,9 +112,19 @@ class LogDirUpkeep:
         return ("retain", "clean") if self.remote_log_manager is None else _WITH_TIER
 
     @property
+    def lent_without(self) -> tuple[Work, ...]:
+        """What changes copies: a cleaner's swap is refused where an erasure was quicker."""
+        return ("tier", "retain")
+
+    @property
     def uncleanable(self) -> Mapping[TopicPartition, str]:
         """{partition: why} of what is left alone until the service starts again."""
         return self.rounds.uncleanable
+
+    @property
+    def compacted(self) -> Sequence[Cleanable]:
+        """How dirty the compacted partitions were when the cleaner looked last."""
+        return self.rounds.compacted
 
     def is_replaced(self) -> bool:
         """Tell whether other log dirs took the place of these; a log is not made where none is.
@@ -129,8 +144,14 @@ class LogDirUpkeep:
         self.rounds.adopt_deleted_files(now_ms)
 
     def pressing(self, now_ms: int) -> Collection[Work]:
-        """Retention, where a disk is nearly full, and copies, for what has one may go then."""
+        """Retention, where a disk is nearly full, and copies, for what has one may go then.
+
+        And partitions are moved that are to move, beside all work.
+        """
+        self._mover.look()
         self.rounds.probe.turn(now_ms)
+        with contextlib.suppress(StorageUnavailableError):  # the probe tells of it
+            self.lease.show_life()
         if not self.rounds.is_short_of_space(now_ms):
             return ()
         manager = self.remote_log_manager
@@ -168,8 +189,15 @@ class LogDirUpkeep:
         self.rounds.check_compacted(topics)
         self.rounds.note_offline(report, topics)
 
+    def erase(
+        self, request: ErasureRequest, report: ErasureReport, lead: Callable[[], bool]
+    ) -> None:
+        """Erase records for good, in both tiers; see `Upkeep.erase`."""
+        LogDirErasure(self._session, self.remote_log_manager, request).run(report, lead)
+
     def close(self) -> None:
         """Close the log. Idempotent."""
+        self._mover.close()
         self.log.close()
 
 

@@ -1,7 +1,7 @@
 """`verify`: every invariant of a log dir, however it was left; and what can be repaired, is."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
@@ -20,7 +20,10 @@ from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.view import LogDirView
 from sparklog.opening import holds_home, url_of
 from sparklog.pluralize import pluralize
+from sparklog.progress import Progress, shows_progress
+from sparklog.service.quick_verification import verify_quickly
 from sparklog.service.repair.log_repair import LogRepair
+from sparklog.service.verification.batches import lonely_records, topic_figures
 from sparklog.service.verification.expectations import expected_partition
 from sparklog.service.verification.findings import (
     BAD,
@@ -51,14 +54,14 @@ from sparklog.tiered.settings import read_settings
 
 LOOKS_MAX: Final = 5  # at a log that is being written, before what was seen is believed
 _PAUSE_MS: Final = 100
-Progress = Callable[[int, int], None]
-"""Called with (partitions done, partitions in all), from any thread."""
 
 
+@shows_progress("verifying")
 def verify(
     path: str | os.PathLike[str],
     repair: bool = False,
     *,
+    quick: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     options: Mapping[str, object] | None = None,
     threads: int = 4,
@@ -83,6 +86,9 @@ def verify(
     no repair: what can be made anew is named, and a service's round makes it.
 
     Args:
+        quick: only what can be told without reading data, in about a second: the log's health,
+            and what names and sizes of files tell. `unseen` says what was not looked at. It takes
+            an archive, and log dirs that are gone, too.
         storage_options: fsspec's, of a log in a store.
         options: log-wide options, as `sparklog.open` takes them (lock.timeout.ms, remote.keyring).
         threads: that many partitions (extents, in a store) are read at once, some 5 MiB each.
@@ -91,6 +97,12 @@ def verify(
         StorageUnavailableError.
     Cost: one pass over all segments, at about the disk's speed; in a store a GET for each entry.
     """
+    if quick:
+        if repair:
+            raise InvalidRequestError("quick=True finds too little for a repair: leave one out")
+        return verify_quickly(
+            path, storage_options=storage_options, options=options, fs=fs, clock=clock
+        )
     remote, rest = RemoteOptions.parse(options or {})
     url = url_of(path, fs=fs)
     if url is not None:
@@ -219,10 +231,24 @@ class _Verifier:
         if not log_dir_state.situation.is_ours:
             ends = {key: checked.end for key, checked in self.checked.items()}
             check_checkpoints(log_dir_state, self._checkpoints, ends, general)
+        deleted = log_dir_state.deleted_paths()
         for _, directory in log_dir_state.numbered:
             if self._fs.is_dir(directory):
-                check_log_dir(self._fs, directory, log_dir_state.situation, general)
+                check_log_dir(
+                    self._fs, directory, log_dir_state.situation, general, deleted=deleted
+                )
+        if not log_dir_state.situation.is_live:
+            self._check_deleted(deleted, general)
         return self._report(general)
+
+    def _check_deleted(self, deleted: Mapping[str, str], general: Findings) -> None:
+        """Report directories of deleted topics that are gone though the topics can be had back."""
+        for path, topic in deleted.items():
+            if not self._fs.is_dir(path):
+                general.add(
+                    Severity.WARNING, path,
+                    f"topic {topic} was deleted, and can't be given back whole: this is gone",
+                )  # fmt: skip
 
     def _settled(self) -> tuple[Findings, list[TopicPartition]]:
         """Read what is said of the log as a whole, again while it changes under the eyes."""
@@ -339,10 +365,13 @@ class _Verifier:
         return checked
 
     def _report(self, general: Findings) -> Verification:
+        counted = [c for key, c in self.checked.items() if key.topic not in INTERNAL]
+        batches = topic_figures((c.part.topic, c.batches) for c in counted)
+        places = {c.part.topic: c.part.path for c in reversed(counted)}
         found = [*general.found, *small_segments(self.checked.values())]
+        found += lonely_records(batches, places)
         for checked in self.checked.values():
             found += checked.out.found
-        counted = [c for key, c in self.checked.items() if key.topic not in INTERNAL]
         return Verification(
             directories=self._directories,
             situation=str(self.log_dir_state.situation),
@@ -350,6 +379,7 @@ class _Verifier:
             partitions=len(counted),
             segments=sum(c.segments for c in counted),
             bytes=sum(c.bytes for c in counted),
+            batches=batches,
         )
 
 

@@ -7,8 +7,7 @@ from typing import Final, Self
 from sparklog.config import KEYS, LOG_KEYS
 from sparklog.configdef import DOUBLE_MAX, LONG_MAX, Key, keys_of, option, read, refuse_unknown
 from sparklog.log.cleaner_options import CleanerOptions
-
-_SECOND_MS: Final = 1000
+from sparklog.quantities import SECOND_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,7 @@ class ServiceOptions:
     )
     cleaner_backoff_ms: int = option(
         "log.cleaner.backoff.ms",
-        15 * _SECOND_MS,
+        15 * SECOND_MS,
         long=True,
         doc="Time (ms) between two looks for something to clean when there was nothing.",
     )
@@ -67,7 +66,7 @@ class ServiceOptions:
     )
     ledger_retention_ms: int = option(
         "ledger.retention.ms",
-        7 * 24 * 3600 * _SECOND_MS,
+        7 * 24 * 3600 * SECOND_MS,
         low=-1,
         long=True,
         doc="Own option: age (ms) at which old segments of the commit ledger go; -1 never. The "
@@ -82,7 +81,7 @@ class ServiceOptions:
 
     merge_interval_ms: int = option(
         "diskless.merge.interval.ms",
-        600 * _SECOND_MS,
+        600 * SECOND_MS,
         low=1,
         long=True,
         doc="Own option, of a log in a store: age (ms) at which the records of a commit become "
@@ -97,7 +96,7 @@ class ServiceOptions:
     )
     stage_retention_ms: int = option(
         "diskless.stage.retention.ms",
-        24 * 3600 * _SECOND_MS,
+        24 * 3600 * SECOND_MS,
         low=1,
         long=True,
         doc="Own option, of a log in a store: time (ms) that a task's rows may wait for their "
@@ -106,7 +105,7 @@ class ServiceOptions:
 
     remote_interval_ms: int = option(
         "remote.log.manager.task.interval.ms",
-        30 * _SECOND_MS,
+        30 * SECOND_MS,
         low=1,
         long=True,
         doc="Time (ms) between two rounds of copying to remote storage and of deleting there.",
@@ -133,13 +132,13 @@ class ServiceOptions:
     )
     remote_backoff_max_ms: int = option(
         "remote.log.manager.task.retry.backoff.max.ms",
-        30 * _SECOND_MS,
+        30 * SECOND_MS,
         low=1,
         doc="The longest time (ms) between two rounds that fail.",
     )
     remote_sweep_interval_ms: int = option(
         "service.remote.sweep.interval.ms",
-        6 * 3600 * _SECOND_MS,
+        6 * 3600 * SECOND_MS,
         low=-1,
         long=True,
         doc="Own option: time (ms) between two comparisons of remote storage with what the log "

@@ -6,7 +6,8 @@ unlinked when its delay is over. Each step is safe by itself.
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
@@ -15,7 +16,7 @@ from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError, PartitionOfflineError
 from sparklog.fs import LOCAL
-from sparklog.log.admin import unknown
+from sparklog.log.admin import purge_topics, unknown
 from sparklog.log.cleaner_options import Throttle
 from sparklog.log.deletion_announcements import DeletionAnnouncements
 from sparklog.log.due_segments import LOG_START, NO_CONSTRAINTS, DueSegments, RetentionConstraints
@@ -23,9 +24,10 @@ from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable, finish,
 from sparklog.logdir.cleaning.plan import CleanJob
 from sparklog.logdir.cleaning.rewrite import Rewritten, rewrite
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.deleted_files import unlink, waiting
+from sparklog.logdir.deleted_files import deleted_files, unlink, waiting
 from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.paths import is_within
+from sparklog.logdir.recovery.redo import settle_directories
 from sparklog.logdir.retention.due_partitions import DuePartitions
 from sparklog.logdir.retention.idle_rolling import idle, roll_if_active
 from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_by_partition
@@ -72,10 +74,12 @@ class Rounds:
         self._quarantined = QuarantinedPartitions(session)
         self._announcements = DeletionAnnouncements(AnnouncementFile(session.fs, session.home))
         self._hurried_ms = 0
-        self._meters = WorkMeters(session.directories)
         self.probe = DiskProbe(
-            session.fs, session.directories, self._meters, absent=lambda: session.dirs.absent
-        )
+            session.fs, session.directories, WorkMeters(session.directories),
+            absent=lambda: session.dirs.absent,
+        )  # fmt: skip
+        self.compacted: Sequence[Cleanable] = ()
+        """How dirty the compacted partitions were when the cleaner looked last."""
 
     # --- roll and retention ------------------------------------------------------------------
 
@@ -266,7 +270,7 @@ class Rounds:
             return False
         compacted = cleanable(self._session, now_ms=report.time_ms, every=True)
         self._quarantined.release_replaced_topics()
-        self._meters.dirt(compacted)
+        self.compacted = compacted
         found = [
             one
             for one in compacted
@@ -345,6 +349,7 @@ class Rounds:
         """Take over what waits as `.deleted`, by whomever and for however long it does."""
         with self._session.exclusive():
             self._pending |= waiting(self._session, now_ms=now_ms)
+            settle_directories(self._session)  # who was to remove them may have died
 
     def purge(self, report: Report) -> None:
         """Unlink retired segments whose file.delete.delay.ms is over, or whose disk is full."""
@@ -363,11 +368,34 @@ class Rounds:
             if not report.dry_run:
                 del self._pending[path]
             report.purged.append(path)
+        self._purge_topics(report)
+
+    def _purge_topics(self, report: Report) -> None:
+        """Remove deleted topics whose file.delete.delay.ms is over, for good."""
+        session, now_ms = self._session, report.time_ms
+        known = list(session.state.deleted.values())  # at once: other work goes on beside it
+        due = [one for one in known if one.until_ms <= now_ms]
+        if not due:
+            return
+        held = {one.id: deleted_files(session, one) for one in due}
+        if not report.dry_run:
+            self._lease.check()
+            due = purge_topics(session, lambda one: one.until_ms <= now_ms)
+        for one in due:
+            files = held.get(one.id, {})
+            report.purged += sorted({os.path.dirname(path) for path in files})
+            report.purged_bytes += sum(files.values())
+            would = "would be removed" if report.dry_run else "is removed for good"
+            report.notes.append(
+                f"topic {one.name} (id {one.id}), which was deleted, {would}: "
+                f"file.delete.delay.ms={one.delay_ms} is over"
+            )
 
     @property
     def next_purge_ms(self) -> float:
-        """When the next retired segment may be unlinked."""
-        return min(list(self._pending.values()), default=float("inf"))
+        """When the next retired segment, or deleted topic, may go."""
+        topics = [one.until_ms for one in list(self._session.state.deleted.values())]
+        return min([*list(self._pending.values()), *topics], default=float("inf"))
 
 
 def _rolls(found: Mapping[TopicPartition, DueSegments], verb: str) -> list[str]:

@@ -5,25 +5,31 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 
 from sparklog.clock import Clock, monotonic_ms, system_clock
-from sparklog.errors import LogReplacedError, SparklogError
+from sparklog.errors import LogReplacedError, SparklogError, StorageUnavailableError
+from sparklog.format.erasure import RecordPredicate
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.metrics import Sample
 from sparklog.opening import resolved, url_of
+from sparklog.service.erasure_request import requested
+from sparklog.service.health import Examiner, Own, health_samples
+from sparklog.service.health.bounded import bounded
+from sparklog.service.health.examiner import PATIENCE
 from sparklog.service.homes import open_side
 from sparklog.service.leadership import Leadership
 from sparklog.service.lifetime import close_at_exit, forget, session_alive
 from sparklog.service.log_dir_upkeep import TierOptions
 from sparklog.service.metrics.endpoint import Endpoint
-from sparklog.service.metrics.health import wrong
+from sparklog.service.metrics.observed import DirectoryMetrics, LogMetrics
+from sparklog.service.metrics.offline_directories import wrong
 from sparklog.service.metrics.samples import process_samples, samples
 from sparklog.service.metrics.service_meters import WorkMeters
 from sparklog.service.options import ServiceOptions
 from sparklog.service.rounds import Map
 from sparklog.service.tiering.remote_log_manager import OpenStore
+from sparklog.storage.erasure_report import ErasureReport
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Report
 from sparklog.storage.upkeep import AS_DUE, WORKS, Request, Upkeep, Work
@@ -33,7 +39,10 @@ from sparklog.tiered.settings import RemoteSettings
 from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
+_LOOK_MS: Final = 10_000  # how long /healthz waits for a log that doesn't answer
 _STANDBY_MS: Final = 1000  # how often a service that stands by asks for the lease
+WAIT_MS: Final = 300_000
+"""How long an erasure waits for another process that leads."""
 _POLL_MS: Final = 1000  # how often a running one looks at its stop conditions
 
 
@@ -114,6 +123,11 @@ class Service:
         self._endpoint: Endpoint | None = None
         self._observer = home.observer
         self._meters = WorkMeters(self._observer.directories)
+        self._examiner = Examiner(
+            self.path, storage_options=storage_options,
+            options={name: at for name, at in log_options.items() if name != PATIENCE},
+            observer=home.observer, fs=fs, clock=clock,
+        )  # fmt: skip
 
     # --- in the background ---------------------------------------------------------------------
 
@@ -124,8 +138,9 @@ class Service:
         """
         if self._threads:
             return
+        self._leadership.lend(True)
         if self._serving is not None and self._endpoint is None:  # also while the log recovers
-            self._endpoint = Endpoint(*self._serving, read=self.samples, health=self._wrong)
+            self._endpoint = Endpoint(*self._serving, read=self.samples, health=self._health)
         try:
             upkeep, _ = self._open()
         except BaseException:
@@ -155,6 +170,7 @@ class Service:
             if thread is not threading.current_thread():
                 thread.join()
         self._leadership.close()
+        self._leadership.lend(False)
         self._stop_serving()
         forget(self)
 
@@ -162,18 +178,14 @@ class Service:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def _run(self, work: Work, alive: Callable[[], bool]) -> None:
         waits = False
         while not self._stop.is_set() and alive():
             try:
+                self._hand_over()
                 wait = self._turn(work)
                 waits = False
             except LogReplacedError as error:
@@ -194,7 +206,17 @@ class Service:
 
     def tick(self) -> float:
         """Do what is due now; returns for how long (ms) nothing else is. What the threads do."""
+        self._hand_over()
         return min(self._turn(work) for work in self._turns)
+
+    def _hand_over(self) -> None:
+        """Let another process lead for a while, if it asks for that: an erasure does."""
+        upkeep = self._leadership.is_asked()
+        if upkeep is not None:
+            with contextlib.ExitStack() as turns:
+                for work in upkeep.lent_without:
+                    turns.enter_context(self._turns[work])
+                self._leadership.hand_over()
 
     def _turn(self, work: Work) -> float:
         with self._turns[work]:
@@ -249,6 +271,43 @@ class Service:
         """
         return self._once({"retain"}, Request(at_once=True), now=now, dry_run=dry_run)
 
+    def erase(
+        self,
+        topic: str,
+        keys: Collection[bytes] = (),
+        *,
+        predicate: RecordPredicate | None = None,
+        partitions: Collection[int] | None = None,
+        null_key: bool = False,
+        before: int | None = None,
+        before_ms: int | None = None,
+        dry_run: bool = False,
+        wait_ms: float = WAIT_MS,
+        waiting: Callable[[str], None] = lambda who: None,
+    ) -> ErasureReport:
+        """Erase a topic's records for good, wherever this log keeps them; offsets are kept.
+
+        As `sparklog.service.erase`, with the service's own options; waits for the round at hand.
+        """
+        request, report = requested(
+            self.path, topic, keys, self._clock(), predicate=predicate, partitions=partitions,
+            null_key=null_key, before=before, before_ms=before_ms, dry_run=dry_run,
+            wait_ms=wait_ms, waiting=waiting,
+        )  # fmt: skip
+        began = monotonic_ms()
+        with contextlib.ExitStack() as turns:
+            for turn in self._turns.values():
+                turns.enter_context(turn)
+            upkeep, opened = self._open()
+            try:
+                with self._leadership.borrowing(upkeep, wait_ms, waiting) as lead:
+                    upkeep.erase(request, report, lead)
+            finally:
+                if opened:
+                    self._leadership.close()
+        report.took_ms = monotonic_ms() - began
+        return report
+
     def _once(
         self, wanted: set[Work], request: Request = AS_DUE, *, now: int | None, dry_run: bool
     ) -> Report:
@@ -290,6 +349,8 @@ class Service:
                 if work in wanted:
                     with self._meters.round(work, report):
                         self._due |= upkeep.work(work, report, request)
+                    if work == "clean" and self._options.cleaner_enable:
+                        self._meters.dirt(upkeep.compacted)
             if purging or "retain" in wanted:
                 upkeep.purge(report)
         except LeaseLostError as error:
@@ -321,7 +382,13 @@ class Service:
         self._meters.refresh(
             now_ms=self._clock(), leading=lease is not None and lease.held, dead=self._dead()
         )
-        return [*samples(found), *process_samples()]
+        checks = health_samples(self._examiner.examine(self._own(), found=found))
+        return [*samples(found), *checks, *process_samples()]
+
+    def _own(self) -> Own:
+        upkeep = self._leadership.upkeep
+        dead = tuple(work for work, is_dead in self._dead().items() if is_dead)
+        return Own(dead=dead, uncleanable={} if upkeep is None else dict(upkeep.uncleanable))
 
     def _dead(self) -> dict[str, bool]:
         """{work: whether its thread ended by itself}"""
@@ -331,9 +398,16 @@ class Service:
             for thread in self._threads
         }
 
-    def _wrong(self) -> list[str]:
-        """What /healthz says is wrong."""
-        return wrong(self._observer, self._dead())
+    def _health(self) -> tuple[list[str], dict[str, object]]:
+        """What /healthz says: what is wrong, and the verdict beside it; within ten seconds."""
+        home = self._observer.directories[0]
+        try:
+            found = bounded(self._observer.observe, _LOOK_MS, home)
+        except StorageUnavailableError as error:
+            found = LogMetrics(path=self.path, time_ms=self._clock(), errors=[str(error)])
+            found.directories = [DirectoryMetrics(home, None, str(error))]
+        verdict = self._examiner.examine(self._own(), found=found)
+        return wrong(home, found.directories, self._dead()), verdict.to_dict()
 
     def _stop_serving(self) -> None:
         endpoint, self._endpoint = self._endpoint, None

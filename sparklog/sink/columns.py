@@ -14,6 +14,8 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     IntegerType,
+    IntegralType,
+    MapType,
     StringType,
     StructType,
     TimestampType,
@@ -31,6 +33,8 @@ _TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
     "partition": (IntegerType,),
     "timestamp": (TimestampType,),
 }
+_TEXTS: Final = ("key", "value")
+_MILLIS: Final = ", of ms since 1970"
 _WANTED: Final = {
     "headers": "array<struct<key:string,value:binary>>",
     "topic": "string",
@@ -43,7 +47,10 @@ def columns_to_write(schema: StructType, options: SinkOptions) -> list[str]:
     """Return the columns to write. Raises InvalidRequestError before anything runs."""
     names = [field.name for field in schema]
     if "value" not in names:
-        raise InvalidRequestError(f"column value is missing; there are {', '.join(names)}")
+        raise InvalidRequestError(
+            f"column value is missing; there are {', '.join(names)}. A record's value is one "
+            "column: selectExpr('to_json(struct(*)) AS value')"
+        )
     if options.topic is None and "topic" not in names:
         raise InvalidRequestError("no topic: give option topic, or a column topic")
     left_out = set()
@@ -63,8 +70,21 @@ def _check(name: str, found: DataType) -> None:
         good = _is_header(found.elementType)
     if not good:
         raise InvalidRequestError(
-            f"column {name} is {found.simpleString()}, want {_WANTED.get(name, 'string or binary')}"
+            f"column {name} is {found.simpleString()}, want "
+            f"{_WANTED.get(name, 'string or binary')}{_way(name, found)}"
         )
+
+
+def _way(name: str, found: DataType) -> str:
+    """Return how such a column becomes what is wanted, where it is a matter of one function."""
+    if name == "timestamp":
+        cast = "timestamp_millis" if isinstance(found, IntegralType) else "to_timestamp"
+        return f": {cast}(timestamp) AS timestamp" + _MILLIS * (cast == "timestamp_millis")
+    if name == "headers":
+        return ""
+    nested = name in _TEXTS and isinstance(found, StructType | ArrayType | MapType)
+    cast = "to_json" if nested else _WANTED.get(name, "string")
+    return f": {cast}({name}) AS {name}"
 
 
 def _is_header(element: DataType) -> bool:

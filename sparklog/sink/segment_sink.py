@@ -1,6 +1,7 @@
 """`SegmentSink`: what foreachBatch calls, each micro-batch into the log exactly once."""
 
 import logging
+import os
 import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,7 +56,9 @@ class SegmentSink:
     number is a BatchConflictError. All topics and partitions of a call are committed together.
     """
 
-    def __init__(self, path: str, topic: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], topic: str | None = None, **options: Any
+    ) -> None:
         """Check the options; the log is opened by the first micro-batch.
 
         Raises: InvalidRequestError.

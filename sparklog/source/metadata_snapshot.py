@@ -109,6 +109,11 @@ class LogMetadata:
             assert subscribed is not None
             missing = [topic for topic in subscribed if topic not in topics]
             chosen = [key for key in held if key.topic in subscribed]
+        if missing and not topics and not lenient:
+            raise UnknownTopicError(
+                f"{', '.join(missing)} not in {self.view.home}, which has no topic at all: is it "
+                "the log's path? If so, create the topic first, or use subscribePattern"
+            )
         if missing and not lenient:
             raise UnknownTopicError(
                 f"{', '.join(missing)} not in {self.view.home}: create it first, or use "

@@ -1,7 +1,7 @@
 """Every option of the source: Spark's Kafka connector's names, meanings and defaults.
 
 `SourceOptions` holds those that have a meaning here; `REFUSED` says of each other one why it has
-none and what to do instead. The README's table is made from the two.
+none and what to do instead. The table of docs/options.md is made from the two.
 Source: KafkaSourceProvider (spark-sql-kafka-0-10), which checks the same things.
 """
 

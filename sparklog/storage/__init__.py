@@ -4,12 +4,16 @@
 - `view`: what a reader sees of a log; `segments`: the segments of a partition; `local_files`:
   those that are files of this host
 - `segment_store`: who makes and removes closed segments
-- `groups`: registered readers, and how far they are
+- `groups`: registered readers, and how far they are; `pace`: how steadily; `group_members`: Kafka
+  clients at work
 - `commits`: a log's changes in one order; `lease`: one service at a time
-- `upkeep`: a home's background work, as a service asks for it; `round_report`: what it did
+- `upkeep`: a home's background work, as a service asks for it; `round_report`: what it did;
+  `erasure_report`: what an erasure did; `begun_erasure`: that it isn't complete
+- `moves`: partitions that are to move between log dirs
 - `staging`: rows become the chunks of a commit; `chunk_table`: many of them as columns;
   `row_faults`: why rows are refused
-- `ledger_records`: the records of the commit ledger, and their form on disk; `topic_state`
+- `ledger_records`: the records of the commit ledger, and their form on disk; `topic_state`,
+  `deleted_topic`
 - `log_state`: what the ledger says, folded
 - `leader_epochs`: which epoch began where
 - `offset_ranges`: sets of offsets of a partition

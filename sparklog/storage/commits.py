@@ -20,6 +20,7 @@ from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, SparklogError
+from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.ledger_records import LedgerRecord
 from sparklog.storage.log_state import LogState
 
@@ -155,6 +156,9 @@ class FollowedLedger(Ledger, Protocol):
 
     def dropped(self) -> Mapping[TopicPartition, int]:
         """Return where the partitions of deleted topics ended, as of now; none without a ledger."""
+
+    def deleted(self) -> Collection[DeletedTopic]:
+        """Return the deleted topics that can be given back, as of now; none without a ledger."""
 
     def held(self) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield (position, record) of all that is held up to now, the oldest first.

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
+from sparklog.storage.pace import Pace, PacePoint
 
 GROUP_CHARS_MAX: Final = 249
 GROUP: Final = "group"
@@ -47,6 +48,7 @@ class Reader:
     """A group, as its file has it. `batch` is the micro-batch of a query's last commit.
 
     `planners`: {who plans for a source of the query in its `run`: the topics of that source}.
+    `pace`: how steadily it commits, a hint for those who look; None of a group that hasn't since.
     """
 
     group: str
@@ -57,6 +59,7 @@ class Reader:
     offsets: Mapping[TopicPartition, Committed] = field(default_factory=dict)
     run: str = ""
     planners: Mapping[str, list[str]] = field(default_factory=dict)
+    pace: Pace | None = field(default=None, compare=False)
 
     def is_alone(self, planner: str, topics: Collection[str]) -> bool:
         """Tell whether no other source of the query reads one of `topics`."""
@@ -82,6 +85,8 @@ def reader_to_json(reader: Reader) -> dict[str, Any]:
         content["notes"] = notes
     if reader.planners:
         content |= {"run": reader.run, "planners": dict(reader.planners)}
+    if reader.pace is not None:
+        content["pace"] = reader.pace.to_json()
     return content
 
 
@@ -107,7 +112,21 @@ def reader_from_json(content: Mapping[str, Any]) -> Reader:
     return Reader(
         content["group"], content["kind"], content["host"], content["app"], content["batch"],
         offsets, content.get("run", ""), content.get("planners", {}),
+        Pace.from_json(content.get("pace")),
     )  # fmt: skip
+
+
+def _paced(known: Reader | None, reader: Reader) -> Reader:
+    """Return the group after a commit, with its pace. Cost: a few us, and 40 bytes a point."""
+    if not reader.offsets:
+        return reader
+    point = PacePoint(
+        max(at.time_ms for at in reader.offsets.values()),
+        len(reader.offsets),
+        sum(at.offset for at in reader.offsets.values()),
+    )
+    before = known.pace if known is not None else None
+    return replace(reader, pace=(before or Pace(point.time_ms)).went_on(point))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +211,7 @@ def committed_by_query(
     reader = replace(query, offsets={**known.offsets, **after}, planners=planners)
     if planner is not None and _says(known, reader) and known.is_alone(planner, topics):
         return None  # the planner was quicker
-    return reader
+    return _paced(known, reader)
 
 
 def _says(known: Reader, reader: Reader) -> bool:
@@ -218,7 +237,7 @@ def committed_as_planned(
     if known is None or not known.is_alone(planner, {topic for topic, _ in offsets}):
         return None
     after = {key: Committed(o, now_ms, origins.get(key)) for key, o in offsets.items()}
-    return replace(known, offsets={**known.offsets, **after})
+    return _paced(known, replace(known, offsets={**known.offsets, **after}))
 
 
 Decision = Callable[[Reader | None], Reader | None]
@@ -240,7 +259,7 @@ def committed_by_client(
     if not offsets:
         return None
     before: Mapping[TopicPartition, Committed] = {} if known is None else known.offsets
-    return replace(client, offsets={**before, **offsets})
+    return _paced(known, replace(client, offsets={**before, **offsets}))
 
 
 def without_partitions(known: Reader | None, keys: Collection[TopicPartition]) -> Reader | None:

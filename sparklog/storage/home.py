@@ -7,9 +7,11 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from sparklog.progress import Progress
 from sparklog.storage.commits import CommitLog, FollowedLedger
 from sparklog.storage.groups import Groups
-from sparklog.storage.lease import Lease
+from sparklog.storage.lease import EndpointLease, UpkeepLease
+from sparklog.storage.moves import MovedPartition, Moves
 from sparklog.storage.staging import Framing, Stager, TaskStaging
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo, View
@@ -106,10 +108,10 @@ class Home(Protocol):
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
         """Return what makes chunks of rows; `label` None keeps every chunk in memory."""
 
-    def service_lease(self) -> Lease:
+    def service_lease(self) -> UpkeepLease:
         """Return the lease that a service takes before it works on the log; not taken yet."""
 
-    def endpoint_lease(self, said: Mapping[str, object]) -> Lease:
+    def endpoint_lease(self, said: Mapping[str, object]) -> EndpointLease:
         """Return the lease that one of the log's endpoints has, which coordinates groups.
 
         Also of a log that is open for reading. `said`: what the others read of its holder.
@@ -119,6 +121,21 @@ class Home(Protocol):
         self, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
     ) -> list[GivenUp]:
         """Give up what offline partitions miss, and go on; see `Log.give_up`."""
+
+    def move_partition(
+        self,
+        topic: str,
+        partition: int,
+        to: str,
+        *,
+        bytes_per_second: float | None,
+        progress: Progress | None,
+    ) -> MovedPartition:
+        """Move a partition to another log dir; see `Log.move_partition`."""
+
+    @property
+    def moves(self) -> Moves:
+        """The moves between log dirs that are asked for."""
 
     def close(self) -> None:
         """Let go of it. Idempotent; what was opened for reading needs none."""

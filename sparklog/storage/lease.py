@@ -8,6 +8,7 @@ changes is still decided on the log's state and refused where that has moved on;
 only a waste.
 """
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from sparklog.errors import SparklogError
@@ -42,6 +43,12 @@ class Lease(Protocol):
         Raises: LeaseLostError if it isn't ours, or never was; it is then released.
         """
 
+    def show_life(self) -> None:
+        """Say that the holder is at work, if it is time, for those who look; nothing goes by it.
+
+        Raises: StorageUnavailableError. Cheap: asked every second.
+        """
+
     def holder(self) -> dict[str, object]:
         """Who holds it, or held it last: pid, host, since_ms; nothing if nobody ever did."""
 
@@ -50,3 +57,46 @@ class Lease(Protocol):
 
     def release(self) -> None:
         """Give it back, so that another can have it at once. Idempotent."""
+
+
+class UpkeepLease(Lease, Protocol):
+    """The lease of a service, which others may ask its holder for: to lead for a while.
+
+    Who wants it asks again and again, tries to `acquire` it, and withdraws; it asks for nothing
+    any more once it has died. A holder that `lends` ends its work (`check` tells it to), and gives
+    it back between two steps; it stands by until nobody asks and nobody holds it.
+    """
+
+    lends: bool | None
+    """Whether its holder, once it is us, gives it back when asked. None: it doesn't say."""
+
+    def ask(self) -> None:
+        """Let the holder know that we want it, and go on wanting it; who asked before goes first.
+
+        Called every second or so until `acquire` succeeds. Raises: StorageUnavailableError.
+        """
+
+    def withdraw(self) -> None:
+        """Ask no more. Idempotent. Raises: StorageUnavailableError."""
+
+    def is_asked(self) -> bool:
+        """Tell whether somebody else asks for it. Asked every second, so it is to be cheap.
+
+        Raises: StorageUnavailableError.
+        """
+
+
+class EndpointLease(Lease, Protocol):
+    """A lease whose holder tells the others more of itself, and changes what it tells."""
+
+    def tell(self, more: Mapping[str, object]) -> None:
+        """Let the others read `more`, which JSON can hold, until we tell something else.
+
+        Raises: LeaseLostError if it isn't ours; StorageUnavailableError. Cost: a small write.
+        """
+
+    def told(self) -> Mapping[str, object] | None:
+        """Return what the holder tells; None if nobody holds it, as far as can be seen.
+
+        Where no kernel watches, one that died some two minutes ago is seen to be gone.
+        """

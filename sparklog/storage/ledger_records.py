@@ -8,9 +8,11 @@ Each record is a JSON object. All have `v`, `kind`, `time` (ms), `epoch` (the le
               the batches, and `ms`, the time from asking for the lock to this record; older
               sparklogs wrote neither. `source` and `app`: what the caller says of itself;
               `idempotent`: batches of a producer with an id are among them
-    topic     a topic was made or altered: topic, id, config, bases {partition: base}, dirs;
+    topic     a topic was made or altered: topic, id, config, bases {partition: base}, dirs, left;
               or a partition begins anew at its old end: `given_up` says what was lost
-    drop      a topic was deleted: topic, id
+    drop      a topic was deleted: topic, id; `delay`: for so long (ms) it can be given back
+    undelete  a topic that was deleted is given back whole: topic (its name from now on), id
+    purge     topics that were deleted can't be given back any more: ids
     start     log start offsets were raised: starts {topic: {partition: offset}}; `local`, in the
               same form, where only local segments go: their copies in remote storage stay;
               `given_up`, where segments were missing. One that raises none begins a leader epoch
@@ -20,7 +22,8 @@ Each record is a JSON object. All have `v`, `kind`, `time` (ms), `epoch` (the le
               had committed after it, {topic: {partition: [[first, end], ...]}}; older sparklogs
               wrote none, and no snapshot with it
     adopt     a broker's directory was taken over: topics, ends, starts
-    snapshot  the whole state; the first record of every ledger segment. `fork`: of which log
+    snapshot  the whole state; the first record of every ledger segment. `fork`: of which log;
+              `deleted`: {topic id: all of a topic that can be given back}
 
 A commit's `origin` says which query this was and how far it read (`query_origin`); the snapshot
 has each writer's last one, and the topics that it wrote to.
@@ -31,13 +34,14 @@ sparklog doesn't know are passed over: a newer one may say more, as long as it k
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar, assert_never
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
+from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.format_version import FORMAT_VERSION, check_version
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.query_origin import QueryOrigin
@@ -45,6 +49,8 @@ from sparklog.storage.topic_state import TopicState, by_partition
 
 TIERED_VERSION: Final = 2
 """Of records that name local starts: older sparklogs would miss the segments below them."""
+DELETED_VERSION: Final = 3
+"""Of records of topics that can be given back: older sparklogs would remove what they hold."""
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
@@ -151,6 +157,7 @@ class TopicRecord(_Record):
 
     `bases`: {partition: where it begins} of those that are new, zeros too.
     `follows`: the topic has bases of its own already; the form on disk differs.
+    `left`: see `TopicState`; a partition that is in it may just have been moved.
     """
 
     kind: ClassVar[str] = "topic"
@@ -162,6 +169,7 @@ class TopicRecord(_Record):
     adopted: bool = False
     given_up: GivenUpRange | None = None
     follows: bool = False
+    left: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -175,16 +183,35 @@ class TopicRecord(_Record):
         return cls(
             topic=name, id=topic.id, dirs=topic.dirs, config=topic.config, bases=bases,
             adopted=topic.adopted, given_up=given_up, follows=bool(topic.bases),
+            left=topic.left,
         )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropRecord(_Record):
-    """A topic was deleted."""
+    """A topic was deleted. `delay_ms`: for so long it can be given back; 0: never."""
 
     kind: ClassVar[str] = "drop"
     topic: str
     id: str
+    delay_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndeleteRecord(_Record):
+    """The deleted topic `id` is given back whole, under the name `topic`."""
+
+    kind: ClassVar[str] = "undelete"
+    topic: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeRecord(_Record):
+    """The deleted topics `ids` can't be given back any more: what they held may go."""
+
+    kind: ClassVar[str] = "purge"
+    ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,12 +272,16 @@ class SnapshotRecord(AdoptRecord):
     idempotent: frozenset[TopicPartition] | None = None
     abandoned: RangeSets | None = None
     fork: ForkedFrom | None = None
+    deleted: Mapping[str, DeletedTopic] = field(default_factory=dict)
 
 
 LedgerRecord: TypeAlias = (
-    CommitRecord | AppendRecord | TopicRecord | DropRecord | StartRecord | ResetRecord
-    | SnapshotRecord | AdoptRecord
+    CommitRecord | AppendRecord | TopicRecord | DropRecord | UndeleteRecord | PurgeRecord
+    | StartRecord | ResetRecord | SnapshotRecord | AdoptRecord
 )  # fmt: skip
+
+
+_LATER: Final = frozenset({"delay", "deleted"})
 
 
 def encode(record: LedgerRecord) -> bytes:
@@ -261,6 +292,8 @@ def encode(record: LedgerRecord) -> bytes:
     fields.setdefault("time", record.time_ms)
     fields.setdefault("epoch", record.epoch)
     version = TIERED_VERSION if "local" in fields else FORMAT_VERSION
+    if isinstance(record, UndeleteRecord | PurgeRecord) or not fields.keys().isdisjoint(_LATER):
+        version = DELETED_VERSION
     whole = {"v": version, "kind": record.kind, **fields}
     return json.dumps(whole, separators=(",", ":")).encode()
 
@@ -276,7 +309,7 @@ def decode(raw: bytes | dict[str, Any], *, path: str, offset: int) -> LedgerReco
         fields = json.loads(raw) if isinstance(raw, bytes) else raw
         version = fields.get("v", FORMAT_VERSION)
         if version != FORMAT_VERSION:
-            check_version(version, "the commit ledger", newest=TIERED_VERSION)
+            check_version(version, "the commit ledger", newest=DELETED_VERSION)
         kind = fields["kind"]
         if kind not in _DECODERS:
             raise ValueError(f"there is no kind {kind!r}")
@@ -304,7 +337,12 @@ def _fields(record: LedgerRecord) -> dict[str, Any]:
         case TopicRecord():
             return _topic_to_json(record)
         case DropRecord():
+            delay = {"delay": record.delay_ms} if record.delay_ms else {}
+            return {"topic": record.topic, "id": record.id, **delay}
+        case UndeleteRecord():
             return {"topic": record.topic, "id": record.id}
+        case PurgeRecord():
+            return {"ids": list(record.ids)}
         case StartRecord():
             fields = {"starts": _nested(record.starts), **_local(record.local_starts)}
             if record.given_up is not None:
@@ -350,6 +388,8 @@ def _topic_to_json(record: TopicRecord) -> dict[str, Any]:
     fields: dict[str, Any] = {"topic": record.topic, "id": record.id, "dirs": dirs}
     if record.adopted:
         fields["adopted"] = True
+    if record.left:
+        fields["left"] = {str(p): number for p, number in sorted(record.left.items())}
     if record.follows:
         fields["bases"] = bases
     fields |= {"config": record.config, "bases": bases}
@@ -379,6 +419,8 @@ def _snapshot_to_json(record: SnapshotRecord) -> dict[str, Any]:
     if record.fork is not None:
         of = record.fork
         fields["fork"] = {"path": of.path, "offset": of.offset, "time": of.time_ms}
+    if record.deleted:
+        fields["deleted"] = {topic_id: one.to_json() for topic_id, one in record.deleted.items()}
     return fields
 
 
@@ -492,13 +534,28 @@ def _topic_from_json(fields: dict[str, Any]) -> TopicRecord:
         adopted=topic.adopted,
         given_up=_given_up_from_json(fields),
         follows=names.index("bases") < names.index("config"),
+        left=topic.left,
         **_common(fields),
     )
 
 
 def _drop_from_json(fields: dict[str, Any]) -> DropRecord:
     _check_texts(fields["topic"], fields["id"])
-    return DropRecord(topic=fields["topic"], id=fields["id"], **_common(fields))
+    delay_ms = fields.get("delay", 0)
+    _check_numbers(delay_ms)
+    return DropRecord(
+        topic=fields["topic"], id=fields["id"], delay_ms=delay_ms, **_common(fields)
+    )
+
+
+def _undelete_from_json(fields: dict[str, Any]) -> UndeleteRecord:
+    _check_texts(fields["topic"], fields["id"])
+    return UndeleteRecord(topic=fields["topic"], id=fields["id"], **_common(fields))
+
+
+def _purge_from_json(fields: dict[str, Any]) -> PurgeRecord:
+    _check_texts(*fields["ids"])
+    return PurgeRecord(ids=tuple(fields["ids"]), **_common(fields))
 
 
 def _start_from_json(fields: dict[str, Any]) -> StartRecord:
@@ -539,6 +596,7 @@ def _snapshot_from_json(fields: dict[str, Any]) -> SnapshotRecord:
         idempotent=_optional(_partitions, fields, "idempotent"),
         abandoned=_optional(_range_sets, fields, "abandoned"),
         fork=_optional(_forked_from, fields, "fork"),
+        deleted=_deleted(fields.get("deleted", {})),
         **_layout(fields),
         **_common(fields),
     )
@@ -549,6 +607,8 @@ _DECODERS: Final[Mapping[str, Callable[[dict[str, Any]], LedgerRecord]]] = {
     "append": _append_from_json,
     "topic": _topic_from_json,
     "drop": _drop_from_json,
+    "undelete": _undelete_from_json,
+    "purge": _purge_from_json,
     "start": _start_from_json,
     "reset": _reset_from_json,
     "adopt": _adopt_from_json,
@@ -625,6 +685,10 @@ def _origins(fields: dict[str, Any]) -> dict[str, QueryOrigin]:
 
 def _partitions(pairs: Sequence[tuple[str, int]]) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(topic, partition) for topic, partition in pairs)
+
+
+def _deleted(fields: Mapping[str, Any]) -> dict[str, DeletedTopic]:
+    return {topic_id: DeletedTopic.from_json(one) for topic_id, one in fields.items()}
 
 
 def _forked_from(fields: dict[str, Any]) -> ForkedFrom:

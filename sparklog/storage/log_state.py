@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from sparklog.common import TopicPartition
+from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.ledger_records import (
     AdoptRecord,
     AppendRecord,
@@ -16,10 +17,12 @@ from sparklog.storage.ledger_records import (
     DropRecord,
     LastMicroBatch,
     LedgerRecord,
+    PurgeRecord,
     ResetRecord,
     SnapshotRecord,
     StartRecord,
     TopicRecord,
+    UndeleteRecord,
 )
 from sparklog.storage.offset_ranges import SpansByKey, clipped, merged
 from sparklog.storage.query_origin import QueryOrigin
@@ -47,6 +50,7 @@ class LogState:
     unsynced: set[TopicPartition] = field(default_factory=set)  # written with flush=none
     idempotent: set[TopicPartition] = field(default_factory=set)  # may hold producers' batches
     abandoned: SpansByKey | None = field(default_factory=dict)  # by resets; None: nobody noted it
+    deleted: dict[str, DeletedTopic] = field(default_factory=dict)  # by id: can be given back
 
     def apply(self, record: LedgerRecord) -> None:
         """Fold one record in. Raises KeyError if it contradicts those before it."""
@@ -58,7 +62,12 @@ class LogState:
             case TopicRecord():
                 self._topic(record)
             case DropRecord():
-                self._drop(record.topic)
+                self._drop(record)
+            case UndeleteRecord():
+                self._undelete(record)
+            case PurgeRecord():
+                for topic_id in record.ids:
+                    del self.deleted[topic_id]
             case StartRecord():
                 self._start(record)
             case ResetRecord():
@@ -95,8 +104,9 @@ class LogState:
         if known is not None:  # the record has the bases of the partitions that it adds
             bases = known.bases if record.given_up is not None else known.bases | bases
         self.topics[name] = TopicState(
-            record.id, dict(record.config), dict(record.dirs), record.adopted, bases
-        )
+            record.id, dict(record.config), dict(record.dirs), record.adopted, bases,
+            dict(record.left),
+        )  # fmt: skip
         for partition, base in record.bases.items():
             key = TopicPartition(name, partition)
             self.dropped.pop(key, None)
@@ -105,7 +115,10 @@ class LogState:
                 self.starts[key] = base
         self._trim_local_starts()
 
-    def _drop(self, name: str) -> None:
+    def _drop(self, record: DropRecord) -> None:
+        name = record.topic
+        if record.delay_ms:
+            self.deleted[record.id] = self._held(record)
         for partition in self.topics.pop(name).dirs:
             key = TopicPartition(name, partition)
             self.dropped[key] = max(self.dropped.get(key, 0), self.ends.pop(key))
@@ -114,6 +127,49 @@ class LogState:
         self.unsynced &= self.ends.keys()
         self.idempotent &= self.ends.keys()
         self._forget_topics({name})
+
+    def _held(self, record: DropRecord) -> DeletedTopic:
+        """Return what is known of a topic that is deleted, to be given back."""
+        name, topic = record.topic, self.topics[record.topic]
+        keys = {partition: TopicPartition(name, partition) for partition in topic.dirs}
+        abandoned = self.abandoned
+        return DeletedTopic(
+            name=name,
+            topic=topic,
+            deleted_ms=self.time_ms,
+            delay_ms=record.delay_ms,
+            ends={p: self.ends[key] for p, key in keys.items()},
+            starts={p: self.starts[key] for p, key in keys.items() if key in self.starts},
+            local_starts={
+                p: self.local_starts[key] for p, key in keys.items() if key in self.local_starts
+            },
+            idempotent=frozenset(p for p, key in keys.items() if key in self.idempotent),
+            abandoned=None if abandoned is None else {
+                p: abandoned[key] for p, key in keys.items() if key in abandoned
+            },
+            writers=frozenset(w for w, origin in self.origins.items() if name in origin.topics),
+        )  # fmt: skip
+
+    def _undelete(self, record: UndeleteRecord) -> None:
+        held, name = self.deleted.pop(record.id), record.topic
+        self.topics[name] = held.topic
+        for p, end in held.ends.items():
+            key = TopicPartition(name, p)
+            self.dropped.pop(key, None)
+            self.ends[key] = end
+            if p in held.starts:
+                self.starts[key] = held.starts[p]
+            if p in held.local_starts:
+                self.local_starts[key] = held.local_starts[p]
+            if p in held.idempotent:
+                self.idempotent.add(key)
+            if held.abandoned and p in held.abandoned and self.abandoned is not None:
+                self.abandoned[key] = [*held.abandoned[p]]
+        if held.abandoned is None:  # nobody noted it then: the whole ledger is to be looked at
+            self.abandoned = None
+        for writer in held.writers & self.origins.keys():
+            origin = self.origins[writer]
+            self.origins[writer] = origin.written(origin.topics | {name})
 
     def _forget_topics(self, names: Collection[str]) -> None:
         """Nothing is abandoned in topics that are gone, and nothing there can come twice."""
@@ -180,7 +236,7 @@ class LogState:
         self._lay_out(record)
         self.unsynced = set()  # a snapshot is only written once all before it is durable
         self.dropped, self.writers = dict(record.dropped), dict(record.writers)
-        self.origins = dict(record.origins or {})
+        self.origins, self.deleted = dict(record.origins or {}), dict(record.deleted)
         self.idempotent = set(record.idempotent or ())
         known = record.abandoned
         self.abandoned = None if known is None else {key: [*some] for key, some in known.items()}
@@ -200,4 +256,5 @@ class LogState:
             origins=dict(self.origins),
             idempotent=frozenset(self.idempotent),
             abandoned=None if known is None else {key: [*some] for key, some in known.items()},
+            deleted=dict(self.deleted),
         )

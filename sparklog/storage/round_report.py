@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from sparklog.config import TopicConfig
+from sparklog.html import foreign
+from sparklog.notebook import table
 from sparklog.pluralize import pluralize
 
 _GARBAGE: Final = {
@@ -225,6 +227,11 @@ class Report:
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
+
+    def _repr_html_(self) -> str:
+        done = "What a round would do" if self.dry_run else "A round"
+        rows = [(foreign(line),) for line in self._lines()]
+        return table(foreign(f"{done}: {self.path}, {self.took_ms / 1000:.1f} s"), ("",), rows)
 
     def _lines(self) -> Iterator[str]:
         if self.standing_by:

@@ -1,7 +1,7 @@
 """A topic as the commit ledger and the topics file describe it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ class TopicState:
     `adopted`: a broker wrote part of it, so offsets may be missing (its cleaner was at work).
     `bases`: where partitions begin that a former topic of this name had, which is its old end:
     a lower offset is that topic's, whatever the log start is by now.
+    `left`: the log dir's number that a partition was moved away from last.
     """
 
     id: str
@@ -22,6 +23,7 @@ class TopicState:
     dirs: dict[int, int]
     adopted: bool = False
     bases: dict[int, int] = field(default_factory=dict)
+    left: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
@@ -35,8 +37,9 @@ class TopicState:
         bases = by_partition(fields.get("bases", {}))
         nonzero = {partition: base for partition, base in bases.items() if base}
         return cls(
-            fields["id"], dict(fields["config"]), dirs, fields.get("adopted", False), nonzero
-        )
+            fields["id"], dict(fields["config"]), dirs, fields.get("adopted", False), nonzero,
+            by_partition(fields.get("left", {})),
+        )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that records and the topics file carry."""
@@ -44,7 +47,14 @@ class TopicState:
         extra: dict[str, Any] = {"adopted": True} if self.adopted else {}
         if self.bases:
             extra["bases"] = {str(p): base for p, base in sorted(self.bases.items())}
+        if self.left:
+            extra["left"] = {str(p): number for p, number in sorted(self.left.items())}
         return {"id": self.id, "dirs": dirs, **extra, "config": self.config}
+
+    def moved(self, partition: int, number: int) -> Self:
+        """Return it with a partition in another log dir."""
+        left = {**self.left, partition: self.dirs[partition]}
+        return replace(self, dirs={**self.dirs, partition: number}, left=left)
 
     def parsed(self) -> TopicConfig:
         """Return the config, checked."""

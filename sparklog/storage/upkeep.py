@@ -16,13 +16,20 @@ threads, and who leads. Checking a log and mending it is no upkeep: `sparklog.se
 that for a log dir.
 """
 
-from collections.abc import Callable, Collection, Mapping
+import os
+import socket
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, get_args
 
 from sparklog.common import TopicPartition
-from sparklog.storage.lease import Lease
-from sparklog.storage.round_report import Report
+from sparklog.errors import InvalidRequestError
+from sparklog.format.erasure import RecordPredicate
+from sparklog.storage.begun_erasure import BegunErasure
+from sparklog.storage.deleted_topic import DeletedTopic
+from sparklog.storage.erasure_report import ErasureReport
+from sparklog.storage.lease import UpkeepLease
+from sparklog.storage.round_report import Cleanable, Report
 
 Work = Literal["tier", "retain", "merge", "clean"]
 WORKS: Final[tuple[Work, ...]] = get_args(Work)
@@ -48,6 +55,49 @@ class Request:
 AS_DUE: Final = Request()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureRequest:
+    """Records of a topic that are to go: what `predicate` chooses, below offset `before` if given.
+
+    `partitions`: these alone. `name`: the same of the same request; see `BegunErasure`. `wait_ms`:
+    how long others that are in the way are waited for, `waiting` is told once who that is.
+    """
+
+    topic: str
+    predicate: RecordPredicate
+    partitions: Collection[int] | None = None
+    before: int | None = None
+    name: str = ""
+    wait_ms: float = 0
+    waiting: Callable[[str], None] = lambda who: None
+
+    def begun(self, report: ErasureReport) -> BegunErasure:
+        """Return what the log tells of it while it isn't complete."""
+        return BegunErasure(
+            request=self.name, topic=self.topic, topic_id=report.topic_id,
+            since_ms=report.time_ms, pid=os.getpid(), host=socket.gethostname(),
+        )  # fmt: skip
+
+    def partitions_of(self, known: Collection[int]) -> list[int]:
+        """Return the partitions that are meant, ascending. Raises: InvalidRequestError."""
+        wanted = sorted(set(known if self.partitions is None else self.partitions))
+        if missing := [p for p in wanted if p not in known]:
+            raise InvalidRequestError(
+                f"topic {self.topic} has no partitions {missing}; it has {sorted(known)}"
+            )
+        return wanted
+
+    def deleted_lives(self, deleted: Mapping[str, DeletedTopic]) -> list[str]:
+        """Say of deleted topics of this name, which can be given back, that they hold records."""
+        return [
+            f"topic {each.name} with the id {each.id} was deleted and can be given back; it isn't "
+            f"looked at: `sparklog topics delete PATH --topic {each.name} --now` gives it up, or "
+            "give it back and erase there too"
+            for each in deleted.values()
+            if each.name == self.topic
+        ]
+
+
 class Upkeep(Protocol):
     """A log that is open for its background work. Each kind of work has one thread at a time.
 
@@ -56,7 +106,7 @@ class Upkeep(Protocol):
     """
 
     @property
-    def lease(self) -> Lease:
+    def lease(self) -> UpkeepLease:
         """The right to do the work; not taken yet."""
 
     @property
@@ -64,8 +114,19 @@ class Upkeep(Protocol):
         """The kinds of work that this log has, in the order of WORKS."""
 
     @property
+    def lent_without(self) -> tuple[Work, ...]:
+        """The kinds of work that must stand still while another leads for a while.
+
+        The others find their steps refused then, and lose what they were at.
+        """
+
+    @property
     def uncleanable(self) -> Mapping[TopicPartition, str]:
         """{partition: why} of what is left alone until the service starts again."""
+
+    @property
+    def compacted(self) -> Sequence[Cleanable]:
+        """How dirty the compacted partitions were when the cleaner looked last."""
 
     def is_replaced(self) -> bool:
         """Tell whether another log, or an earlier state, took this one's place: open it anew.
@@ -98,6 +159,17 @@ class Upkeep(Protocol):
 
         Args: topics: none stands for all that are compacted.
         Raises: UnknownTopicError, InvalidRequestError.
+        """
+
+    def erase(
+        self, request: ErasureRequest, report: ErasureReport, lead: Callable[[], bool]
+    ) -> None:
+        """Erase records for good, wherever this home keeps them, or count them (`dry_run`).
+
+        Args: lead: takes the lease, from who holds it if need be; called when it is needed. False:
+        it isn't to be had, and what only its holder may do is pending.
+        Raises: UnknownTopicError, InvalidRequestError: no such partition. What fails in one
+        partition is in its report.
         """
 
     def close(self) -> None:

@@ -16,6 +16,9 @@ from typing import Any, Protocol, TypeVar
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, UnknownTopicError
+from sparklog.html import foreign
+from sparklog.notebook import table
+from sparklog.pluralize import pluralize
 from sparklog.storage.local_files import LocalFiles
 from sparklog.storage.segments import PartitionSegments
 
@@ -37,6 +40,29 @@ class TopicInfo:
     config: TopicConfig
     dirs: dict[int, str]
     offline: Mapping[int, DataCorruptionError] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        configs = [(key, value) for key, value in sorted(self.config.to_dict().items())]
+        said = f"{self.name}: {pluralize(self.partitions, 'partition')}, id {self.id}"
+        notes = [f"partition {p} is offline: {why}" for p, why in sorted(self.offline.items())]
+        return table(said, ("config", "value"), configs, notes=notes)
+
+
+class Topics(dict[str, TopicInfo]):
+    """{name: TopicInfo}, and how that looks in a notebook."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                foreign(name),
+                topic.partitions,
+                ", ".join(f"{key}={value}" for key, value in topic.config.to_dict().items()),
+                pluralize(len(topic.offline), "partition") + " offline" if topic.offline else "",
+            )
+            for name, topic in sorted(self.items())
+        ]
+        columns = ("topic", "partitions", "configs that were set", "")
+        return table(pluralize(len(self), "topic"), columns, rows)
 
 
 class KeptPartition:

@@ -24,7 +24,7 @@ from functools import lru_cache
 from typing import Final, NoReturn, Self
 
 from sparklog.clock import Clock
-from sparklog.fs import Buffer
+from sparklog.fs import Buffer, Volume
 from sparklog.testing.disk import DirNode, Disk, FileNode, FileOp, Mode, Node
 from sparklog.testing.faults import (
     ERRNO,
@@ -204,6 +204,14 @@ class CrashMapping:
         self._closed = True
 
 
+def _names_of(directory: DirNode, wanted: Node) -> int:
+    """How many names a file has below a directory."""
+    found = 0
+    for node in directory.entries.values():
+        found += _names_of(node, wanted) if isinstance(node, DirNode) else node is wanted
+    return found
+
+
 class CrashFS:
     """One process and its view of a simulated disk: a `sparklog.fs.FileSystem`.
 
@@ -358,6 +366,9 @@ class CrashFS:
             self.check_alive()
             return self.find(path) is not None
 
+    def is_link(self, path: str) -> bool:
+        return False  # there are none
+
     def is_dir(self, path: str) -> bool:
         with self.mutex:
             self.check_alive()
@@ -384,6 +395,10 @@ class CrashFS:
     def identity(self, path: str) -> tuple[int, int]:
         with self.mutex:
             return self.disk.dev, self._existing(path).ino
+
+    def links(self, path: str) -> int:
+        with self.mutex:
+            return _names_of(self.disk.root, self._existing(path))
 
     def listdir(self, path: str) -> list[str]:
         with self.mutex:
@@ -424,8 +439,9 @@ class CrashFS:
             if old is not node:
                 came = target.change(new_name, node)
                 node.renamed_ms = self.disk.clock()
-                parent.change(name, None, needs=came)
+                went = parent.change(name, None, needs=came)
                 if isinstance(node, DirNode):
+                    came.needs = went  # a directory never has two names
                     self.disk.places.clear()
 
     @staticmethod
@@ -465,6 +481,11 @@ class CrashFS:
             node = self._directory(path, "sync directory")
             self._count("sync_dir", "sync directory", path)
             node.sync()
+
+    def volume(self, path: str) -> Volume:
+        with self.mutex:
+            self._existing(path)
+            return Volume(1 << 40, is_read_only=False)
 
     def free_bytes(self, path: str) -> int:
         with self.mutex:

@@ -9,7 +9,8 @@ too, with the changes in between. A power cut keeps what was synced and, of the 
   operations, whatever became of the data; where data are missing the file reads zeros;
 - a truncate that was lost may still have zeroed the rest of its sector;
 - each name holds what some prefix of its own changes left there. A rename is atomic in that a
-  file is never lost by it: the old name goes only if the new one came. Of an exchange both
+  file is never lost by it: the old name goes only if the new one came, and of a directory, which
+  no file system lets have two names, both at once. Of an exchange both
   names change or none.
 
 Real journalling file systems order more than that, so what survives here survives there.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sparklog.storage.lease import Lease, LeaseLostError
+from sparklog.storage.lease import EndpointLease, Lease, LeaseLostError, UpkeepLease
 
 
 class LeaseContract:
@@ -71,4 +71,130 @@ class LeaseContract:
         assert not one.held
         one.release()  # gives back nothing of the other's
         two.check()
+        two.release()
+
+
+class UpkeepLeaseContract(LeaseContract):
+    """What a service and those who borrow its lease rely on. `new_lease` makes `UpkeepLease`s.
+
+    `later`: lets half a minute pass, for a home that looks now and then.
+    """
+
+    def test_who_lends_it_is_asked_and_gives_it_back(
+        self, new_lease: Callable[[], UpkeepLease], later: Callable[[], None]
+    ) -> None:
+        one, two = new_lease(), new_lease()
+        one.lends = True
+        assert one.acquire()
+        assert two.holder()["lends"] is True
+        assert not one.is_asked()
+        assert not two.acquire()
+        two.ask()
+        later()
+        two.ask()
+        assert one.is_asked()
+        assert not two.is_asked()  # by itself
+        with pytest.raises(LeaseLostError, match="asks for it"):
+            one.check()
+        assert one.held  # until its step is done
+        one.release()
+        assert one.is_asked()  # so it stands by
+        assert two.acquire()
+        two.withdraw()
+        two.withdraw()
+        later()
+        assert not one.is_asked()
+        assert not one.acquire()
+        two.check()
+        two.release()
+        assert one.acquire()
+        one.check()
+        one.release()
+
+    def test_who_lends_it_to_nobody_goes_on(
+        self, new_lease: Callable[[], UpkeepLease], later: Callable[[], None]
+    ) -> None:
+        one, two = new_lease(), new_lease()
+        assert one.acquire()
+        assert "lends" not in two.holder()
+        assert not two.acquire()
+        two.ask()
+        later()
+        one.check()
+        two.withdraw()
+        later()
+        assert not one.is_asked()
+        one.release()
+
+    def test_several_ask_one_after_the_other(
+        self, new_lease: Callable[[], UpkeepLease], later: Callable[[], None]
+    ) -> None:
+        one, two, three = new_lease(), new_lease(), new_lease()
+        one.lends = True
+        assert one.acquire()
+        for other in (two, three):
+            assert not other.acquire()
+            other.ask()
+        later()
+        assert one.is_asked()
+        one.release()
+        assert two.acquire()
+        two.withdraw()
+        assert not three.acquire()
+        three.ask()
+        two.check()  # it doesn't lend what it borrowed
+        two.release()
+        assert one.is_asked()  # by the third: the service waits
+        assert three.acquire()
+        three.withdraw()
+        three.release()
+        later()
+        assert one.acquire()
+        one.release()
+
+
+class EndpointLeaseContract(LeaseContract):
+    """What an endpoint's others rely on besides. `new_lease` makes `EndpointLease`s."""
+
+    def test_the_others_read_what_its_holder_tells(
+        self, new_lease: Callable[[], EndpointLease]
+    ) -> None:
+        one, two = new_lease(), new_lease()
+        assert one.told() is None
+        with pytest.raises(LeaseLostError):
+            one.tell({"groups": []})
+        assert one.acquire()
+        assert two.told() == {}
+        for groups in (["a"], ["long " * 1000], [], ["b", {"c": [1, None, "\u2028"]}]):
+            one.tell({"groups": groups})
+            assert two.told() == {"groups": groups}
+        one.check()
+        assert "since_ms" in two.holder()
+        one.release()
+        assert two.told() is None
+
+    def test_nothing_is_left_of_an_earlier_hold(
+        self, new_lease: Callable[[], EndpointLease]
+    ) -> None:
+        """An endpoint that coordinates again has no members yet: nobody's offsets are held."""
+        one = new_lease()
+        assert one.acquire()
+        one.tell({"groups": ["a"]})
+        one.release()
+        assert one.acquire()
+        one.check()
+        assert new_lease().told() == {}
+        one.release()
+
+    def test_nothing_is_left_of_the_last_holder(
+        self, new_lease: Callable[[], EndpointLease]
+    ) -> None:
+        one, two = new_lease(), new_lease()
+        assert one.acquire()
+        one.tell({"groups": ["a long one"]})
+        one.release()
+        assert two.acquire()
+        assert new_lease().told() == {}
+        two.tell({})
+        assert new_lease().told() == {}
         two.release()

@@ -23,6 +23,7 @@ from sparklog.config import KEYS, TopicConfig
 from sparklog.configdef import Key
 from sparklog.errors import InvalidRequestError
 from sparklog.format.columns import HEADERS_TYPE
+from sparklog.format.names import RESERVED
 
 NOW_MS: Final = 1_700_000_000_000
 """The time of a `ManualClock` that was not turned yet."""
@@ -109,10 +110,15 @@ def tables(
     return table
 
 
+def _may_be_made(name: str) -> bool:
+    """hypothesis also draws words that it finds in the modules under test: reserved names, too."""
+    return name not in {".", "..", *RESERVED} and not name.startswith("__sparklog")
+
+
 topic_names: Final[st.SearchStrategy[str]] = st.text(
     string.ascii_letters + string.digits + "._-", min_size=1, max_size=249
-).filter(lambda name: name not in (".", "..") and not name.startswith("__sparklog"))
-"""Names that Kafka takes, but for those of sparklog's own topics. Source: Topic.validate."""
+).filter(_may_be_made)
+"""Names that Kafka takes, but for those of internal topics. Source: Topic.validate."""
 
 
 @st.composite

@@ -6,7 +6,7 @@ renamed when it is whole. A restore that was broken off goes on where it stopped
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -50,6 +50,7 @@ from sparklog.logdir.offset_checkpoints import (
 )
 from sparklog.logdir.partition.leader_epochs import write_epochs
 from sparklog.logdir.segment_files import joined
+from sparklog.progress import Progress, shows_progress
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.segments import UndeterminedLossError
 from sparklog.tiered.archive.opening import Path, archive_url, no_archive, open_archive
@@ -58,9 +59,6 @@ from sparklog.tiered.layout.manifest import manifest_object
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment
-
-Progress = Callable[[int, int], None]
-"""Is told (bytes of log that are there, bytes in all)."""
 
 _PIECE_BYTES: Final = 8 << 20
 _NOT_RESTORED: Final = ("remote.", "local.retention.", "retention.")
@@ -86,6 +84,7 @@ class _Part:
     segments: list[RemoteSegment]
 
 
+@shows_progress("restoring")
 def restore(
     url: str,
     path: Path,

@@ -92,7 +92,7 @@ def _remote(
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise _missing(url, "sparklog[tiered]") from None
+        raise _missing(url, _EXTRA.get(protocol, "sparklog[tiered]")) from None
     is_s3, asked = protocol in ("s3", "s3a"), given
     if is_s3:
         given = s3_options(given, max(SMALL_PARALLEL, 2 * parallel))

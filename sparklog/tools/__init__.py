@@ -1,9 +1,12 @@
 """What the command line does, as Python functions: no terminal, no Spark.
 
 - `topics`, `configs`, `get_offsets`, `delete_records`, `log_dirs`: Kafka's tools of these names
-- `console/`: kafka-console-consumer and -producer
+- `partition_moves`: kafka-reassign-partitions; `log_dir_balance`: log dirs that are evenly full
+- `reader_groups`: kafka-consumer-groups; `console/`: kafka-console-consumer and -producer
 - `dump/`: kafka-dump-log
 - `handover/`: a log becomes a directory that a Kafka broker starts on
 - `moving/`: import and export: Kafka, Parquet, Delta, log dirs
+- `browse/`: looking through a log, bounded whatever it holds
 - `report/`: a log as numbers, and as one HTML page
+- `live/`: the same over HTTP, and a log's records to look through
 """

@@ -1,13 +1,16 @@
 """What kafka-configs tells of topics, and changes."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from sparklog.config import KEYS, OWN_KEYS, TopicConfig
 from sparklog.configdef import format_value
 from sparklog.errors import InvalidRequestError
 from sparklog.storage.view import TopicInfo
+
+_SEPARATOR: Final = re.compile(r"\s*[=:]\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,7 @@ def describe_configs(info: TopicInfo, *, everything: bool = False) -> list[Confi
     entries = []
     for name, key in sorted(KEYS.items()):
         value = getattr(info.config, key.field)
-        is_set = value != key.default
+        is_set = info.config.is_set(key)
         if not (is_set or everything) or value is None:
             continue
         entries.append(
@@ -64,6 +67,16 @@ def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
             raise InvalidRequestError(f"config {name.strip()} is given twice")
         found[name.strip()] = value.strip()
     return found
+
+
+def parse_config_file(text: str) -> dict[str, str]:
+    """Read a properties file: "key=value" or "key: value" a line, # and ! begin a comment.
+
+    Raises InvalidRequestError, as `parse_configs`.
+    """
+    lines = (line.strip() for line in text.splitlines())
+    pairs = (line for line in lines if line and line[0] not in "#!")
+    return parse_configs(_SEPARATOR.sub("=", pair, count=1) for pair in pairs)
 
 
 def split_configs(text: str) -> list[str]:

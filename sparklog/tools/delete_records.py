@@ -33,7 +33,7 @@ def parse_offset_json(text: str) -> Offsets:
     wanted = '{"partitions": [{"topic": "t", "partition": 0, "offset": 5}], "version": 1}'
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the offset file is no JSON ({error}): want {wanted}") from None
     rows = document.get("partitions") if isinstance(document, dict) else None
     if not isinstance(rows, list):

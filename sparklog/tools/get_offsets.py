@@ -6,11 +6,13 @@ Source: GetOffsetShell (Kafka 4.1).
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import KAFKA_INTERNAL
 from sparklog.log.log import Log
+from sparklog.log.positions import to_ms
 from sparklog.tools.topics import matching
 
 TIMES: Final = {
@@ -31,17 +33,31 @@ class OffsetQuery:
 
 
 def parse_time(text: str) -> int:
-    """Read a --time: a name, -1 to -5, or ms since the epoch. Raises InvalidRequestError."""
+    """Read a --time: a name, -1 to -5, ms since the epoch, or an ISO time (without a zone: UTC).
+
+    Raises: InvalidRequestError.
+    """
     if text in TIMES:
         return TIMES[text]
     try:
         when = int(text)
     except ValueError:
-        when = -6
+        when = _iso_ms(text)
     if not -5 <= when < 2**63:
         names = ", ".join(f"{number} or {name}" for name, number in TIMES.items())
-        raise InvalidRequestError(f"time {text!r}: want {names}, or milliseconds since the epoch")
+        raise InvalidRequestError(
+            f"time {text!r}: want {names}, or milliseconds since the epoch or an ISO time"
+        )
     return when
+
+
+def _iso_ms(text: str) -> int:
+    """An ISO time in ms since the epoch; -6, which no time is, for what is none."""
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        return -6
+    return to_ms(when if when.tzinfo is not None else when.replace(tzinfo=UTC))
 
 
 def parse_partitions(text: str) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.meta_properties import read_properties
+from sparklog.logdir.move_status import move_status
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.local_segments import segments_of
 from sparklog.logdir.view import LogDirView
@@ -60,7 +61,9 @@ def describe_log_dirs(
     Source: LogDirsCommand.formatAsJson (Kafka 4.1).
     """
     directories = split_path(path)
-    known = LogDirView(fs, directories).topics()  # raises where it is no log
+    view = LogDirView(fs, directories)
+    moves = move_status(fs, directories, view, now_ms=0)  # before its topics
+    known = view.topics()  # raises where it is no log
     absent = find_dirs(fs, directories).absent
     wanted = set(known) if topics is None else set(topics)
     dirs: list[LogDirDescription] = [
@@ -69,7 +72,18 @@ def describe_log_dirs(
         else _log_dir(fs, directory, wanted & set(known))
         for number, directory in enumerate(directories)
     ]
-    brokers: list[BrokerLogDirs] = [{"broker": _node(fs, directories[0]), "logDirs": dirs}]
+    for move in moves:
+        (target,) = [each for each in dirs if each["logDir"] == move.target]
+        if move.topic in wanted and move.state != "failed" and target["error"] is None:
+            target["partitions"].append(
+                {
+                    "partition": f"{move.topic}-{move.partition}",
+                    "size": move.copied_bytes,
+                    "offsetLag": move.offset_lag,
+                    "isFuture": True,
+                }
+            )
+    brokers: list[BrokerLogDirs] = [{"broker": node_of(fs, directories[0]), "logDirs": dirs}]
     return {"version": 1, "brokers": brokers}
 
 
@@ -103,13 +117,13 @@ def _size(fs: FileSystem, path: str) -> int:
     return 0
 
 
-def _node(fs: FileSystem, home: str) -> int:
-    """The broker's number if one was here; 0 for a log that only sparklog knows."""
+def node_of(fs: FileSystem, home: str) -> int:
+    """The number of the broker that was here; else 1, which an endpoint and a hand-over have."""
     values = read_properties(fs, home)
     for key in _NODE_KEYS:
         if (number := values.get(key, "")).isdecimal():
             return int(number)
-    return 0
+    return 1
 
 
 def as_kafka(document: LogDirsDocument) -> str:

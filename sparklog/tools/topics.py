@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final, TypeVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Self, TypeVar
 
 from sparklog.clock import attempts
 from sparklog.common import TopicPartition
@@ -58,6 +58,10 @@ class TopicDescription:
         """Return the fields."""
         return asdict(self)
 
+    def offline(self) -> Self:
+        """Return it with those of its partitions alone that are offline."""
+        return replace(self, partitions=[p for p in self.partitions if p.offline is not None])
+
 
 def matching(
     names: Iterable[str], pattern: str | None, *, exclude_internal: bool = False
@@ -101,8 +105,7 @@ def _topic(log: Log, info: TopicInfo) -> TopicDescription:
     keys = {p: TopicPartition(info.name, p) for p in sorted(info.dirs)}
     spans = log.view.spans(list(keys.values()))
     parts = [
-        _described(log, info, p, path, spans[keys[p]])
-        for p, path in sorted(info.dirs.items())
+        _described(log, info, p, path, spans[keys[p]]) for p, path in sorted(info.dirs.items())
     ]
     for part in parts:
         if part.offline is None:

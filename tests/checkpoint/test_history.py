@@ -34,6 +34,7 @@ def test_what_can_be_gone_back_to(golden: Golden, name: str) -> None:
     assert found.query_id is not None
     assert found.table().num_rows == len(found.batches)
     json.dumps(found.to_dict())
+    assert found._repr_html_().count("<tr>") == 1 + len(found.batches)
 
 
 def test_a_batch(golden: Golden) -> None:

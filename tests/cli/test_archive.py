@@ -67,7 +67,7 @@ def test_for_scripts_and_encrypted(
     [
         (["restore", "file:///nowhere/at/all", "back"], "no archived point"),
         (["prune", "memory://x"], "say what may go"),
-        (["prune", "memory://x", "--before", "soon"], "want an ISO time"),
+        (["prune", "memory://x", "--before", "soon"], "an ISO time"),
         (["archive", "/nowhere/at/all", "memory://x"], "does not exist: give what the query has"),
     ],
 )

@@ -156,3 +156,12 @@ def test_ctrl_c_in_a_command(capsys: Capture, monkeypatch: Any, tmp_path: Path) 
     assert run(["verify", str(tmp_path)]) == 130
     said = capsys.readouterr()
     assert (said.out, said.err.strip()) == ("", "")
+
+
+def test_the_package_runs_as_a_module() -> None:
+    """By the Python that is asked for, where the PATH has another one's `sparklog`, or none."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sparklog", "--version"], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == python("from sparklog.cli.app import run; run(['--version'])").stdout
+    assert done.stdout.startswith("sparklog ")

@@ -112,7 +112,9 @@ def test_json_hex_raw(log: str, capsysbinary: Capture) -> None:
 @pytest.mark.parametrize(
     ("value", "key"),
     [
-        ("a\"b\\c\n\r\t/\x08é\U0001f600", "\x00\x1f"), ("", "\u2028"), ("\\n", '"'),
+        ('a"b\\c\n\r\t/\x08é\U0001f600', "\x00\x1f"),
+        ("", "\u2028"),
+        ("\\n", '"'),
         ("x" * 70_000, "\x7f"),
     ],
 )
@@ -219,7 +221,10 @@ def test_damage_ends_it_behind_whole_lines(tmp_path: Path, capsysbinary: Capture
         (["--topic", "none"], "none is not in"),
         (["--topic", "t", "--partition", "7"], "has no partition 7"),
         (["--topic", "t", "--offset", "1"], "wants one --partition"),
-        (["--topic", "t", "--partition", "0", "--offset", "-3"], "want a number from 0 on"),
+        (["--topic", "t", "--partition", "7", "--offset", "-3"], "has no partition 7"),
+        (["--topic", "t", "--formatter", "kafka.Nice"], "want one of text, json, hex, raw"),
+        (["--topic", "t", "--property", "key.deserializer=Avro"], "want Kafka's class for String"),
+        (["--topic", "t", "--property", "value.deserializer=LongDeserializer"], "of 8 bytes"),
         (["--topic", "t", "--offset", "soon"], "latest, or an ISO time such as"),
         (["--topic", "t", "--offset", "earliest", "--from-beginning"], "exclude each other"),
         (["--topic", "t", "--property", "print.nose=true"], "is unknown"),
@@ -229,9 +234,7 @@ def test_damage_ends_it_behind_whole_lines(tmp_path: Path, capsysbinary: Capture
         (["--topic", "t", "--group", ""], "group"),
     ],
 )
-def test_wrong_use(
-    log: str, capsysbinary: Capture, arguments: list[str], words: str
-) -> None:
+def test_wrong_use(log: str, capsysbinary: Capture, arguments: list[str], words: str) -> None:
     assert run(["consume", log, *arguments]) == 2
     assert words in capsysbinary.readouterr().err.decode()
 
@@ -263,3 +266,48 @@ def test_an_archive(tmp_path: Path, capsysbinary: Capture) -> None:
     ]  # fmt: skip
     assert run(["consume", url, "--topic", "t", "--group", "g"]) == 2
     assert b"is remote and can't be changed" in capsysbinary.readouterr().err
+
+
+def test_so_many_before_the_end(log: str, capsysbinary: Capture) -> None:
+    """As kcat has it: of each partition, and never before its log start."""
+    with sparklog.open(log, "rw") as opened:
+        opened.delete_records("t", {0: 1})
+    offsets = ["--topic", "t", "--property", "print.offset=true"]
+    shown = printed(capsysbinary, log, *offsets, "--partition", "0", "--offset", "-2")
+    assert [line.split(b"\t")[0] for line in shown] == [b"Offset:4", b"Offset:5"]
+    shown = printed(capsysbinary, log, *offsets, "--offset", "-1")
+    assert [line.split(b"\t")[0] for line in shown] == [b"Offset:5", b"Offset:0"]
+    shown = printed(capsysbinary, log, *offsets, "--partition", "0", "--offset", "-99")
+    assert shown[0].startswith(b"Offset:1\t") and len(shown) == 5
+    assert printed(capsysbinary, log, "--topic", "e", "--offset", "-3") == []
+
+
+def test_a_time_in_both_forms(tmp_path: Path, capsysbinary: Capture) -> None:
+    times = pa.array([1372860000000 + n for n in range(3)], pa.timestamp("ms", "UTC"))
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t")
+        log.append("t", pa.table({"value": ["a", "b", "c"], "timestamp": times}))
+    for when in ("1372860000001", "2013-07-03T14:00:00.001", "2013-07-03T16:00:00.001+02:00"):
+        shown = printed(capsysbinary, str(tmp_path / "log"), "--topic", "t", "--timestamp", when)
+        assert shown == [b"b", b"c"], when
+    day = ["--topic", "t", "--timestamp", "20130703"]
+    assert len(printed(capsysbinary, str(tmp_path / "log"), *day)) == 3
+
+
+def test_deserializers_of_numbers(tmp_path: Path, capsysbinary: Capture) -> None:
+    """What Kafka Streams' quickstart prints: words and their counts."""
+    counts = [1, -2, None]
+    raws = [None if n is None else n.to_bytes(8, "big", signed=True) for n in counts]
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("counts")
+        rows = {"key": [b"all", b"streams", b"kafka"], "value": pa.array(raws, pa.binary())}
+        log.append("counts", pa.table(rows))
+    kafkas = "org.apache.kafka.common.serialization"
+    shown = printed(
+        capsysbinary, str(tmp_path / "log"), "--topic", "counts",
+        "--formatter", "org.apache.kafka.tools.consumer.DefaultMessageFormatter",
+        "--formatter-property", "print.key=true",
+        "--formatter-property", f"key.deserializer={kafkas}.StringDeserializer",
+        "--formatter-property", f"value.deserializer={kafkas}.LongDeserializer",
+    )  # fmt: skip
+    assert shown == [b"all\t1", b"streams\t-2", b"kafka\tnull"]

@@ -58,7 +58,7 @@ def test_for_scripts(log: Path, clock: ManualClock, capsys: Capture) -> None:
         (["--writer", "q", "--batch", "9"], "no commit of batch 9"),
         (["--writer", "q"], "belong together"),
         ([], "say where to fork"),
-        (["--time", "yesterday"], "want an ISO time"),
+        (["--time", "yesterday"], "an ISO time"),
         (["--offsets", "[1]"], "want JSON as"),
     ],
 )

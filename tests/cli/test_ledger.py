@@ -1,4 +1,4 @@
-"""`sparklog readers` and `sparklog commits`."""
+"""`sparklog commits`."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def log(tmp_path: Path, clock: ManualClock) -> str:
-    """Two batches each of writers q/a and q/b, one append; group g has read 3 records of t."""
+    """Two batches each of writers q/a and q/b, one append."""
     path = str(tmp_path / "log")
     with sparklog.open(path, "rw", clock=clock) as log:
         log.create_topic("t", 2)
@@ -32,7 +32,6 @@ def log(tmp_path: Path, clock: ManualClock) -> str:
                 identity = Identity(writer=writer, batch=batch, fingerprint="f")
                 log.commit(stager.finish(), identity=identity)
         log.append("other", pa.table({"value": ["x"]}))
-        log.commit_offsets("g", {"t": {0: 3, 1: 0}})
     return path
 
 
@@ -40,27 +39,6 @@ def documents(capsys: Capture, *arguments: str) -> list[dict[str, object]]:
     assert run([*arguments, "--json"]) == 0
     found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
     return found
-
-
-def test_readers(log: str, capsys: Capture) -> None:
-    rows = documents(capsys, "readers", log)
-    assert [(r["group"], r["topic"], r["partition"], r["offset"], r["lag"]) for r in rows] == [
-        ("g", "t", 0, 3, 5), ("g", "t", 1, 0, 8),
-    ]  # fmt: skip
-    assert documents(capsys, "readers", log, "--topic", "other") == []
-    assert run(["readers", log]) == 0
-    assert " g       group   t               0        3 " in capsys.readouterr().out
-
-
-def test_a_reader_is_deleted(log: str, capsys: Capture) -> None:
-    assert run(["readers", log, "--delete", "none"]) == 1
-    assert "is no reader of this log" in capsys.readouterr().err
-    assert run(["readers", log, "--delete", "g", "--topic", "t"]) == 2
-    assert run(["readers", log, "--delete", "g"]) == 0
-    capsys.readouterr()
-    assert documents(capsys, "readers", log) == []
-    assert run(["readers", log]) == 0
-    assert capsys.readouterr().out == "no reader is registered\n"
 
 
 def test_commits(log: str, capsys: Capture, clock: ManualClock) -> None:
@@ -84,4 +62,3 @@ def test_commits(log: str, capsys: Capture, clock: ManualClock) -> None:
 
 def test_no_log(tmp_path: Path) -> None:
     assert run(["commits", str(tmp_path / "none")]) != 0
-    assert run(["readers", str(tmp_path / "none")]) != 0

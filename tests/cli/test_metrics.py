@@ -55,7 +55,7 @@ def test_tables(log: Path, capsys: Capture) -> None:
     assert run(["metrics", str(log), "--table"]) == 0
     text = capsys.readouterr().out
     rows = [line.split()[:2] for line in text.splitlines()]
-    assert [row for row in rows if row[:1] == ["t"]] == [["t", "0"], ["t", "1"]]
+    assert [row for row in rows if row[:1] == ["t"]] == [["t", "0"], ["t", "1"], ["t", "none"]]
     assert "free" in text
 
 

@@ -117,7 +117,7 @@ def test_serve_shows_it_live_and_ends(log: Path, tmp_path: Path) -> None:
             before = json.load(answer)
         assert [t["name"] for t in before["topics"]] == ["t", "u"]
         with urllib.request.urlopen(url, timeout=60) as answer:
-            checked(answer.read().decode())
+            checked(answer.read().decode(), is_live=True)
         serving.send_signal(signal.SIGTERM)
         rest = serving.communicate(timeout=60)[0]
         assert serving.returncode == 0

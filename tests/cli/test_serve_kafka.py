@@ -49,8 +49,8 @@ def test_clients_are_served_until_it_is_stopped(tmp_path: Path, more: tuple[str,
     [
         (["--kafka", "nowhere"], "want PORT or HOST:PORT"),
         (["--kafka", "0", "--kafka-option", "node.id=x"], "node.id=x: want"),
-        (["--kafka-option", "node.id=2"], "are for --kafka"),
-        (["--read-only"], "are for --kafka"),
+        (["--kafka-option", "node.id=2"], "is for --kafka"),
+        (["--read-only"], "is for --kafka and --ui"),
         (["--kafka", "0", "--once"], "leave out --once"),
     ],
 )
@@ -70,6 +70,7 @@ def test_no_log_is_made_where_none_is(tmp_path: Path) -> None:
     assert list(path.iterdir()) == []
 
 
+@pytest.mark.deep
 def test_a_log_that_is_made_again_is_served_at_the_same_address(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

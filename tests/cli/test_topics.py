@@ -64,7 +64,7 @@ def test_describe(log: Path, capsys: Capture) -> None:
         "Configs: internal.segment.bytes=200,retention.ms=5000\n"
     )
     (row,) = [line.split() for line in text.splitlines() if f"{log}/t-1" in line]
-    assert row == ["1", "2", "4", "680", "bytes", "4", "0", str(log / "t-1")]
+    assert row == ["1", "2", "4", "680", "B", "4", "0", str(log / "t-1")]
     assert "remote only" not in text
     (found,) = json.loads(printed(capsys, "topics", "describe", str(log), "--topic", "t", "--json"))
     assert found["configs"] == {"internal.segment.bytes": "200", "retention.ms": "5000"}
@@ -127,15 +127,45 @@ def test_alter(log: Path, capsys: Capture) -> None:
 
 
 def test_delete(log: Path, capsys: Capture) -> None:
-    assert printed(capsys, "topics", "delete", str(log), "--topic", "t.x") == "Deleted topic t.x.\n"
+    told = printed(capsys, "topics", "delete", str(log), "--topic", "t.x")
+    assert told.startswith("Deleted topic t.x. Until 20")
+    assert told.endswith(f"gives it back: sparklog topics undelete {log} --topic t.x\n")
     with sparklog.open(log) as opened:
         assert list(opened.topics()) == ["t"]
     assert "not in" in printed(capsys, "topics", "delete", str(log), "--topic", "t.x", code=2)
     gone = ["topics", "delete", str(log), "--topic", "t.x", "--if-exists"]
     assert printed(capsys, *gone) == ""
-    assert json.loads(printed(capsys, *gone, "--json")) == {"topic": "t.x", "deleted": False}
+    assert json.loads(printed(capsys, *gone, "--json")) == {
+        "topic": "t.x", "deleted": False, "undelete_ms": 0,
+    }  # fmt: skip
     # A pattern is none here: "t." matched t.x.
     assert "not in" in printed(capsys, "topics", "delete", str(log), "--topic", ".*", code=2)
+
+
+def test_undelete(log: Path, capsys: Capture) -> None:
+    with sparklog.open(log) as opened:
+        before, known = opened.read("t.x").read_all(), opened.topic("t.x")
+    printed(capsys, "topics", "delete", str(log), "--topic", "t.x")
+    shown = printed(capsys, "topics", "list", str(log), "--deleted")
+    assert shown.split("\n")[1].split()[:3] == ["topic", "topic", "id"]
+    assert known.id in shown
+    (told,) = json.loads(printed(capsys, "topics", "list", str(log), "--deleted", "--json"))
+    assert (told["topic"], told["topic_id"], told["partitions"]) == ("t.x", known.id, 1)
+    assert 0 < told["left_ms"] <= 60_000 == told["until_ms"] - told["deleted_ms"]
+    assert printed(capsys, "topics", "list", str(log), "--deleted", "--topic", "other.*") == ""
+    back = printed(capsys, "topics", "undelete", str(log), "--topic", "t.x", "--as", "back")
+    assert back == f"Topic t.x is back as back, with id {known.id}.\n"
+    printed(capsys, "topics", "delete", str(log), "--topic", "back")
+    undelete = ["topics", "undelete", str(log), "--topic", "back", "--topic-id", known.id]
+    assert json.loads(printed(capsys, *undelete, "--json"))["topic_id"] == known.id
+    with sparklog.open(log) as opened:
+        columns = ["offset", "value"]
+        assert opened.read("back", columns=columns).read_all() == before.select(columns)
+    for options in ([], ["--now"]):
+        printed(capsys, "topics", "delete", str(log), "--topic", "back", *options)
+    assert printed(capsys, "topics", "list", str(log), "--deleted") == ""
+    why = printed(capsys, "topics", "undelete", str(log), "--topic", "back", code=2)
+    assert "file.delete.delay.ms is over" in why
 
 
 def test_configs(log: Path, capsys: Capture) -> None:

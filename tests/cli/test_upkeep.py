@@ -77,7 +77,7 @@ def test_retain(log: str, capsys: Capture) -> None:
         assert opened.offsets("d") == {0: (48, 48)}
         assert opened.read("c").read_all().num_rows == 48  # nothing else was done
     assert run(["retain", log]) == 0
-    assert capsys.readouterr().out == "0 segments of 0 bytes deleted\n"
+    assert capsys.readouterr().out == "0 segments of 0 B deleted\n"
 
 
 def test_retain_of_a_tiered_topic(tmp_path: Path, capsys: Capture) -> None:
@@ -89,7 +89,7 @@ def test_retain_of_a_tiered_topic(tmp_path: Path, capsys: Capture) -> None:
         log.append("t", pa.table({"value": [b"x" * 100]}))
         log.append("t", pa.table({"value": [b"x" * 100]}))
     assert run(["retain", path]) == 0  # it has no remote storage yet
-    assert capsys.readouterr().out == "0 segments of 0 bytes deleted\n"
+    assert capsys.readouterr().out == "0 segments of 0 B deleted\n"
     assert run(["serve", path, "--remote", bucket, "--once"]) == 0
     words = capsys.readouterr().out
     assert words.index("copied to remote storage") < words.index("deleted here by")
@@ -100,8 +100,8 @@ def test_retain_of_a_tiered_topic(tmp_path: Path, capsys: Capture) -> None:
     plan = json.loads(capsys.readouterr().out)
     assert run(["retain", path]) == 0
     out = capsys.readouterr().out
-    assert "170 bytes wait for their copy and stay: `sparklog serve --once`" in out
-    assert "1 copy of 170 bytes deleted from remote storage" in out
+    assert "170 B wait for their copy and stay: `sparklog serve --once`" in out
+    assert "1 copy of 170 B deleted from remote storage" in out
     assert [copy["end"] for copy in plan["removed"]] == [1]
     assert not plan["uploaded"]
     with sparklog.open(path) as log:

@@ -287,6 +287,21 @@ class World:
             lambda: self.opened.delete_topic(topic),
         )
 
+    def plan_undelete(self, topic: str) -> Planned:
+        return Planned(
+            f"undelete {topic}",
+            self.model.with_topic_again(topic),
+            lambda: self.opened.undelete_topic(topic),
+        )
+
+    def plan_purge(self, topic: str) -> Planned:
+        """Give up a deleted topic for good: nothing that anybody sees changes."""
+        return Planned(
+            f"purge {topic}",
+            self.model.without_deleted(),
+            lambda: self.opened.delete_topic(topic, now=True),
+        )
+
     def plan_close(self) -> Planned:
         def act() -> None:
             self.opened.close()

@@ -36,10 +36,11 @@ class Model:
     parts: dict[tuple[str, int], Part] = field(default_factory=dict)
     writers: dict[str, tuple[int, str]] = field(default_factory=dict)
     dropped: dict[tuple[str, int], int] = field(default_factory=dict)  # ends of deleted topics
+    deleted: dict[str, dict[tuple[str, int], Part]] = field(default_factory=dict)  # to be had back
 
     def copy(self) -> Model:
         parts = {key: part.copy() for key, part in self.parts.items()}
-        return Model(parts, dict(self.writers), dict(self.dropped))
+        return Model(parts, dict(self.writers), dict(self.dropped), dict(self.deleted))
 
     def view(self) -> View:
         return {
@@ -55,12 +56,24 @@ class Model:
         for partition in range(partitions):
             base = after.dropped.get((topic, partition), 0)
             after.parts[topic, partition] = Part(base, base)
+        after.deleted.pop(topic, None)  # its name is taken
         return after
 
     def without_topic(self, topic: str) -> Model:
         after = self.copy()
-        for key in [key for key in after.parts if key[0] == topic]:
-            after.dropped[key] = after.parts.pop(key).end
+        held = {key: after.parts.pop(key) for key in self.parts if key[0] == topic}
+        after.dropped |= {key: part.end for key, part in held.items()}
+        after.deleted[topic] = held
+        return after
+
+    def with_topic_again(self, topic: str) -> Model:
+        after = self.copy()
+        after.parts |= after.deleted.pop(topic)
+        return after
+
+    def without_deleted(self) -> Model:
+        after = self.copy()
+        after.deleted.clear()
         return after
 
     def with_values(self, added: Mapping[tuple[str, int], Sequence[bytes | None]]) -> Model:

@@ -152,6 +152,7 @@ def test_every_bit_of_a_small_file(name: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["r", "rw"])
+@pytest.mark.usefixtures("impatient")
 def test_every_bit_of_the_ledger(mode: str) -> None:
     """With the watermarks gone, too, readers depend on it; writers always do."""
     world = small_world(close=mode == "rw")

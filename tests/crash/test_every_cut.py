@@ -16,10 +16,11 @@ from tests.crash.harness import TOPIC, Planned, World
 
 ONE, TWO = (TOPIC, 0), (TOPIC, 1)
 OPERATIONS = (
-    "append", "roll", "commit", "adopt", "replay", "reset", "truncate", "create", "drop", "close",
-    "open",
+    "append", "roll", "commit", "adopt", "replay", "reset", "truncate", "create", "drop",
+    "undelete", "purge", "close", "open",
 )  # fmt: skip
 CORE = ("append", "roll", "commit", "truncate", "close", "open")
+FIRST = depth.by_depth(small=("commit", "create"), ci=OPERATIONS, all=OPERATIONS)
 SECOND = depth.by_depth(small=("roll", "commit", "open"), ci=OPERATIONS, all=OPERATIONS)
 
 
@@ -45,6 +46,12 @@ def plan(world: World, name: str) -> Planned | None:
         if there == (name == "create"):
             return None
         return world.plan_create("u") if name == "create" else world.plan_drop("u")
+    if name == "fill":  # several segments, of which one is appended to
+        return world.plan_commit({("u", 0): 8, ("u", 1): 1})
+    if name in ("undelete", "purge"):
+        if "u" not in world.model.deleted:
+            return None
+        return world.plan_undelete("u") if name == "undelete" else world.plan_purge("u")
     return world.plan_close() if name == "close" else world.plan_open()
 
 
@@ -65,8 +72,9 @@ def run(sequence: tuple[str, ...], tally: Tally, **options: object) -> None:
 def test_one_operation_and_its_recovery(name: str) -> None:
     """Recovery from a crash is itself crashed at every call, after some of the crashes."""
     tally = Tally()
-    setup = {"replay": (), "drop": ("create",), "open": ("close",)}.get(name, ())
-    run((*setup, name), tally, seeds=1, deep=depth.RECRASH_EVERY)
+    setup = {"replay": (), "open": ("close",)}.get(name, before(name))
+    several = name in ("undelete", "purge")  # its crashes are many, and alike
+    run((*setup, name), tally, seeds=1, deep=depth.RECRASH_EVERY * (8 if several else 1))
     print(name, tally)
     assert tally.judged
 
@@ -82,10 +90,13 @@ def test_making_a_log() -> None:
 
 def before(first: str) -> tuple[str, ...]:
     """What makes `first` possible on a log that was just started."""
-    return ("create",) if first == "drop" else ()
+    return {
+        "drop": ("create", "fill"), "undelete": ("create", "fill", "drop"),
+        "purge": ("create", "fill", "drop"),
+    }.get(first, ())  # fmt: skip
 
 
-@pytest.mark.parametrize("first", OPERATIONS)
+@pytest.mark.parametrize("first", FIRST)
 def test_two_operations(first: str) -> None:
     tally = Tally()
     for second in SECOND:

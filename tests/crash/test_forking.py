@@ -12,6 +12,7 @@ from sparklog.logdir.forking.fork import fork
 from sparklog.testing.crashes import Crash, every_crash
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call, Fault
+from tests import depth
 from tests.crash import harness
 from tests.crash.explore import digest
 from tests.crash.harness import OPTIONS, TOPIC, World, judge, open_log, quick, table, view_of
@@ -86,14 +87,14 @@ def test_every_cut(closed: bool) -> None:
     world, wanted = prepared()
     if closed:
         world.run(world.plan_close())
-    assert explored(world, wanted, NEW, every=5 if closed else 2) > 100
+    assert explored(world, wanted, NEW, every=(5 if closed else 2) * depth.CUT_EVERY) > 100
 
 
 @quick()
 def test_every_cut_with_two_log_dirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "ROOT", "/log,/log2")
     world, wanted = prepared()
-    assert explored(world, wanted, "/new,/new2", every=5) > 100
+    assert explored(world, wanted, "/new,/new2", every=5 * depth.CUT_EVERY) > 100
 
 
 @pytest.mark.parametrize("fault", [Fault.IO_ERROR, Fault.NO_SPACE], ids=lambda fault: fault.name)
@@ -116,7 +117,7 @@ def test_a_call_that_fails_leaves_nothing(fault: Fault) -> None:
         if len(fs.calls) - before <= count:
             break
         check(fs, world, wanted, finished=not failed)
-        count += 3
+        count += 3 * depth.CUT_EVERY
     assert count > 50
 
 

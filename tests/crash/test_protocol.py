@@ -21,6 +21,7 @@ from sparklog.logdir.ledger import Ledger
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call, Fault, SimulatedKill
 from sparklog.testing.trees import contents, copy_tree
+from tests import depth
 from tests.crash.harness import (
     OPTIONS,
     ROOT,
@@ -74,13 +75,14 @@ def test_undo_roll_cut() -> None:
         world.model = check(world.opened, world, planned, go_on=False)
         world.run(world.plan_append(ONE, 1))
         world.run(world.plan_append(TWO, 1))
-        for seed in range(6):
+        for seed in range(1 + depth.POWER_CUTS):
             rounds += 1
             judge(world.fs.crash_clone(random.Random(seed)), world, None)
-    assert rounds > 100
+    assert rounds > 16 * (1 + depth.POWER_CUTS)
 
 
 @pytest.mark.parametrize("which", [0, -1], ids=["closed segment", "active segment"])
+@pytest.mark.usefixtures("impatient")
 def test_bitflip_below_end(which: int) -> None:
     """Damage below the committed end: named, nothing cut, the other partitions go on."""
     world = World.started()
@@ -186,12 +188,12 @@ def test_io_error_at_each_fsync(stage: bool) -> None:
             failures += 1
             world.fs.heal()
             assert view_of(world.opened) == world.model.view()
-            for seed in range(5):  # a failed call may not have happened after all, wholly
+            for seed in range(depth.POWER_CUTS):  # it may not have happened after all, wholly
                 judge(world.fs.crash_clone(random.Random(seed)), world, planned)
             world.run(planned)
         world.settle()
         assert view_of(world.opened) == planned.after.view()
-        for seed in range(5):
+        for seed in range(depth.POWER_CUTS):
             judge(world.fs.crash_clone(random.Random(seed)), world, planned, finished=True)
         judge(world.fs.crash_clone(mode="strict"), world, planned, finished=True)
         if len([call for call in world.fs.calls if call.op in SYNCS]) < number:
@@ -207,7 +209,7 @@ def test_io_error_then_kill_in_the_undo() -> None:
     syncs = [call.number - first for call in world.fs.calls[first:] if call.op in SYNCS]
     cuts = 0
     for error_at in syncs:
-        for kill_at in range(error_at + 1, error_at + 60):
+        for kill_at in range(error_at + 1, error_at + 60, depth.CUT_EVERY):
             world = World.started()
             planned = world.plan_commit({ONE: 8, TWO: 2})
             world.fs.fail_at(error_at, Fault.IO_ERROR)
@@ -216,13 +218,13 @@ def test_io_error_then_kill_in_the_undo() -> None:
                 world.run(planned)
             finished = world.model is planned.after
             judge(world.fs.kill_clone(), world, planned, finished=finished)
-            for seed in range(3):
+            for seed in range(min(3, depth.POWER_CUTS)):
                 image = world.fs.crash_clone(random.Random(seed))
                 judge(image, world, planned, finished=finished)
             if not world.fs.dead:
                 break
             cuts += 1
-    assert cuts > 20
+    assert cuts > 20 // depth.CUT_EVERY
 
 
 def test_two_apps_alternate() -> None:

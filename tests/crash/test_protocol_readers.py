@@ -178,6 +178,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("how", [*DAMAGE, "missing"])
+@pytest.mark.usefixtures("impatient")
 def test_empty_watermarks(how: str) -> None:
     """Without a readable watermark file the ledger's valid prefix tells the ends."""
     world = World.started()

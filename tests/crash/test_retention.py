@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests import depth
 from tests.crash.explore import Tally, explore
 from tests.crash.harness import TOPIC, World
 
@@ -27,7 +28,8 @@ def test_retention_by_age(part: str) -> None:
     planned = world.plan_retain(KEY, now)
     assert world.model.parts[KEY].start < planned.after.parts[KEY].start
     assert (planned.after.parts[KEY].start == world.model.parts[KEY].end) == (part == "all")
-    explore(world, planned, tally=tally, seeds=1, deep=12 if part == "some" else 0)
+    deep = 2 * depth.RECRASH_EVERY if part == "some" else 0
+    explore(world, planned, tally=tally, seeds=1, deep=deep)
     assert tally.judged > 20
 
 

@@ -15,6 +15,7 @@ from sparklog.testing.crashes import Crash, crashes_now
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call, Fault, SimulatedKill
 from sparklog.testing.trees import copy_tree
+from tests import depth
 from tests.crash.explore import digest
 from tests.crash.harness import ROOT, open_log
 from tests.crash.swaps import SCENARIOS, TOPIC, Rows, Scenario, World, clean, names, seen
@@ -22,6 +23,11 @@ from tests.oracle import Oracle
 
 Allowed = list[tuple[Rows, Rows]]
 scenarios = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+some_scenarios = pytest.mark.parametrize(  # `scenarios` tells of the others in the small suite
+    "scenario",
+    [pytest.param(s, marks=pytest.mark.deep if n % 2 else ()) for n, s in enumerate(SCENARIOS)],
+    ids=lambda s: s.name,
+)
 
 
 def cut_everywhere(world: World, seeds: int) -> list[Crash]:
@@ -111,9 +117,9 @@ def cut_recovery(scenario: Scenario, sample: int, step: int) -> None:
                 break
 
 
-@scenarios
+@some_scenarios
 def test_recovery_of_a_swap_is_cut_as_well(scenario: Scenario) -> None:
-    cut_recovery(scenario, sample=8, step=16)
+    cut_recovery(scenario, sample=depth.SWAP_RECOVERIES, step=16)
 
 
 @pytest.mark.slow
@@ -122,7 +128,7 @@ def test_recovery_of_a_swap_is_cut_as_well_at_length(scenario: Scenario) -> None
     cut_recovery(scenario, sample=200, step=2)
 
 
-@scenarios
+@some_scenarios
 @pytest.mark.parametrize("reopen", [False, True], ids=["kept", "reopened"])
 def test_kill_mid_swap_reader_only(scenario: Scenario, reopen: bool) -> None:
     """H6: at no call, and after a kill there, is a reader without its segments; nobody recovers.
@@ -194,7 +200,7 @@ def test_errors_at_each_call(fault: Fault) -> None:
     assert number > 10
 
 
-@scenarios
+@some_scenarios
 def test_kafkas_own_load_of_what_a_kill_left(
     scenario: Scenario, oracle: Oracle, tmp_path: Path
 ) -> None:
@@ -204,7 +210,8 @@ def test_kafkas_own_load_of_what_a_kill_left(
     images: list[Crash] = []
     world.fs.on_call = lambda call: images.append(Crash(str(call), world.fs.kill_clone()))
     clean(world.log)
-    for number, image in enumerate(images[len(images) // 3 :]):  # before that, old and .cleaned
+    # Before the last two thirds lie the old ones and .cleaned files.
+    for number, image in enumerate(images[len(images) // 3 :: depth.CUT_EVERY]):
         path = tmp_path / str(number)
         path.mkdir()
         copy_tree(image.fs, f"{ROOT}/{TOPIC}-0", LOCAL, str(path / f"{TOPIC}-0"))

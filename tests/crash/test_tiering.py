@@ -22,6 +22,7 @@ from sparklog.service import Service, verify
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faultstore import Bucket, FaultStore
 from sparklog.tiered.copying.orphans import UPLOAD_MS
+from tests import depth
 from tests.crash.explore import digest
 from tests.tiered.archives import Records, objects_wanted, readable
 from tests.tiered.logs import filled, grow
@@ -165,7 +166,7 @@ def run(name: str, most: int) -> None:
 
 @pytest.mark.parametrize("name", scenarios())
 def test_a_round_is_cut_anywhere(name: str) -> None:
-    run(name, 25)
+    run(name, depth.TIERING_CUTS)
 
 
 @pytest.mark.slow
@@ -181,8 +182,11 @@ def test_the_end_of_a_topic_is_cut_anywhere() -> None:
         with machine.open() as log:
             log.delete_topic("t")
         machine.service(store).run_once()
+        machine.clock.advance(60_000)  # file.delete.delay.ms
+        for _ in range(2):  # the topic, then its copies
+            machine.service(store).run_once()
 
-    explore("delete the topic", machine, whole, act, 20)
+    explore("delete the topic", machine, whole, act, depth.TIERING_CUTS)
 
 
 def test_a_resumed_round_is_cut_anywhere() -> None:
@@ -191,4 +195,5 @@ def test_a_resumed_round_is_cut_anywhere() -> None:
     images = cuts(machine, lambda store: machine.service(store).run_once(), 1)
     half = [i for i in images if "behind put" in i.how and i.how.startswith("kill")]
     second = half[len(half) // 2].machine
-    explore("resume", second, whole, lambda store: second.service(store).run_once(), 20)
+    most = depth.TIERING_CUTS
+    explore("resume", second, whole, lambda store: second.service(store).run_once(), most)

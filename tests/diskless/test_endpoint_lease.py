@@ -11,7 +11,7 @@ from sparklog.diskless.names import ENDPOINT
 from sparklog.errors import StorageUnavailableError
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.testing.faultstore import Bucket, FaultStore
-from sparklog.testing.lease_contract import LeaseContract
+from sparklog.testing.lease_contract import EndpointLeaseContract
 from tests.diskless.logs import Timer
 
 SAID = {"endpoint": "h:9092", "node_id": 1}
@@ -41,7 +41,7 @@ def numbers(store: FaultStore) -> list[int]:
     return [int(one.name.removeprefix(ENDPOINT)) for one in store.list(ENDPOINT)]
 
 
-class TestContract(LeaseContract):
+class TestContract(EndpointLeaseContract):
     @pytest.fixture
     def lose(self, store: FaultStore, clock: ManualClock) -> Callable[[Lease], None]:
         def lost(lease: Lease) -> None:
@@ -146,3 +146,18 @@ def test_a_damaged_sign_of_life_is_one_that_stands_still(
     assert one.acquire()
     one.check()
     assert one.holder()["node_id"] == 1
+
+
+def test_what_a_dead_holder_told_counts_for_two_minutes(
+    new_lease: Callable[[], NumberedLease], clock: ManualClock
+) -> None:
+    one, two = new_lease(), new_lease()
+    assert one.acquire()
+    one.tell({"groups": ["a"]})
+    clock.advance(60_000)
+    assert two.told() == {"groups": ["a"]}
+    one.check()  # a beat, which says it again
+    clock.advance(119_000)
+    assert two.told() == {"groups": ["a"]}
+    clock.advance(2_000)
+    assert two.told() is None

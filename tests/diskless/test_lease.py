@@ -12,7 +12,7 @@ from sparklog.diskless.names import service_name
 from sparklog.errors import StorageUnavailableError
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.testing.faultstore import Bucket
-from sparklog.testing.lease_contract import LeaseContract
+from sparklog.testing.lease_contract import UpkeepLeaseContract
 from tests.diskless.logs import Home, Timer
 
 
@@ -31,7 +31,11 @@ def new_lease(bucket: Bucket, clock: ManualClock) -> Callable[[], TermLease]:
     return lambda: Home(bucket, clock).lease
 
 
-class TestContract(LeaseContract):
+class TestContract(UpkeepLeaseContract):
+    @pytest.fixture
+    def later(self, clock: ManualClock) -> Callable[[], None]:
+        return lambda: clock.advance(20_000)
+
     @pytest.fixture
     def lose(self, bucket: Bucket, clock: ManualClock) -> Callable[[Lease], None]:
         def lost(lease: Lease) -> None:
@@ -184,3 +188,35 @@ def test_a_store_that_is_away_when_it_is_given_back(bucket: Bucket, clock: Manua
     assert not home.lease.held
     with pytest.raises(StorageUnavailableError):
         home.lease.acquire()
+
+
+def test_who_died_while_it_asked_is_heard_a_minute_longer(
+    new_lease: Callable[[], TermLease], clock: ManualClock
+) -> None:
+    service, command = new_lease(), new_lease()
+    service.lends = True
+    assert service.acquire()
+    assert not command.acquire()
+    command.ask()
+    clock.advance(20_000)
+    assert service.is_asked()
+    service.release()
+    for _ in range(5):
+        clock.advance(10_000)
+        assert service.is_asked()
+    clock.advance(10_000)
+    assert not service.is_asked()
+    assert service.acquire()
+    service.check()
+    assert not list(new_lease()._log.store.list("asked/"))
+
+
+def test_who_still_asks_is_heard(new_lease: Callable[[], TermLease], clock: ManualClock) -> None:
+    service, command = new_lease(), new_lease()
+    service.lends = True
+    assert service.acquire()
+    assert not command.acquire()
+    for _ in range(12):
+        command.ask()
+        clock.advance(10_000)
+    assert service.is_asked()

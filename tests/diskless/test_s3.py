@@ -56,6 +56,7 @@ def write(log: Log, batch: int, *rows: str) -> bool:
     return log.commit(stager.finish(), identity=identity).replayed
 
 
+@pytest.mark.deep
 def test_a_whole_life_over_tls(s3: S3Server, url: str) -> None:
     options = s3.options(tls=True)
     with sparklog.open(url, mode="rw", storage_options=options) as log:
@@ -90,6 +91,7 @@ def test_a_bucket_that_is_not_there_is_named(s3: S3Server) -> None:
         sparklog.open("s3://no-such-bucket/log", mode="rw", storage_options=s3.options())
 
 
+@pytest.mark.deep
 def test_credentials_that_expire_fail_the_batch_which_comes_again(
     s3: S3Server, url: str, proxy: Proxy
 ) -> None:
@@ -109,7 +111,10 @@ def test_credentials_that_expire_fail_the_batch_which_comes_again(
         assert values(log) == ["a", "b"]
 
 
-@pytest.mark.parametrize("way", ["drop", "busy", "refuse"])
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "way", ["drop", *(pytest.param(way, marks=pytest.mark.deep) for way in ("busy", "refuse"))]
+)
 def test_answers_that_get_lost_neither_lose_nor_double(
     s3: S3Server, url: str, proxy: Proxy, way: Any
 ) -> None:
@@ -128,6 +133,7 @@ def test_answers_that_get_lost_neither_lose_nor_double(
         assert log.offsets("t") == {0: (0, 20)}
 
 
+@pytest.mark.deep
 def test_two_hosts_write_at_once(s3: S3Server, url: str) -> None:
     """Each handle is as another host's: they share nothing but the store."""
     logs = [sparklog.open(url, mode="rw", storage_options=s3.options()) for _ in range(3)]
@@ -151,6 +157,7 @@ def test_two_hosts_write_at_once(s3: S3Server, url: str) -> None:
         log.close()
 
 
+@pytest.mark.slow
 @pytest.mark.deep  # the server takes half a minute to start again
 def test_a_server_that_dies_and_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
     server = started(tmp_path_factory.mktemp("dying"))

@@ -17,7 +17,7 @@ from sparklog.diskless.entry_creation import Patience
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.ledger import EntryReader, Head
 from sparklog.diskless.names import entry_name, state_name
-from sparklog.diskless.state import DisklessState, producer_table
+from sparklog.diskless.state import FOLD_VERSION, DisklessState, producer_table
 from sparklog.diskless.state_objects import (
     StateObjects,
     StateWriter,
@@ -172,8 +172,9 @@ def test_an_older_state_is_taken_for_one_that_is_not_good(
     if how == "other history":
         bad = encode_state(replace(decode_state(raw, path="p"), entry_id="another"))
     elif how == "newer fold":
+        newer = raw.replace(b'"fold": %d' % FOLD_VERSION, b'"fold": 99')
         monkeypatch.setattr(state_objects, "FOLD_VERSION", 99)
-        bad = encode_state(decode_state(raw.replace(b'"fold": 2', b'"fold": 99'), path="p"))
+        bad = encode_state(decode_state(newer, path="p"))
         monkeypatch.undo()
     elif how == "no entry":
         newest = state_name("log", 999)

@@ -42,6 +42,7 @@ def test_good_stores_pass_and_are_left_as_they_were(
     store.delete(["mine"])
 
 
+@pytest.mark.deep
 @pytest.mark.s3
 def test_an_s3_server_passes(s3: S3Server) -> None:
     store = open_store(f"{s3.bucket()}/below", s3.options())

@@ -250,6 +250,7 @@ def test_a_plan_that_is_out_of_date_finds_its_way(log: BucketLog) -> None:
         records_of(plan.open(log.view()), 5, 55, topic_id=plan.topic_id)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_plan_of_another_log_is_not_read(log: BucketLog) -> None:
     log.commit([Part(T0, 10)], how="staged")
     view = log.view()
@@ -311,6 +312,7 @@ def test_a_log_start_that_rises_under_a_reader(log: BucketLog) -> None:
     assert reader_of(log.view(), "t", 0).first_base() == 40
 
 
+@pytest.mark.usefixtures("impatient")
 def test_an_offset_beyond_the_end_is_another_log(log: BucketLog) -> None:
     log.commit([Part(T0, 10)])
     view = log.view()
@@ -338,6 +340,7 @@ def test_another_log_in_its_place(log: BucketLog) -> None:
 
 
 @pytest.mark.parametrize("how", ["inline", "staged", "table"])
+@pytest.mark.usefixtures("impatient")
 def test_an_object_that_is_lost_is_told_by_its_name(log: BucketLog, how: str) -> None:
     log.commit([Part(T0, 10)], how="staged")
     log.commit([Part(T0, 10), Part(T1, 3)], how=how)
@@ -359,6 +362,7 @@ def test_an_object_that_is_lost_is_told_by_its_name(log: BucketLog, how: str) ->
 
 @pytest.mark.parametrize("how", ["inline", "staged", "table"])
 @pytest.mark.parametrize("stamp_ms", [-1, 5])
+@pytest.mark.usefixtures("impatient")
 def test_a_damaged_byte_is_told_by_object_and_offsets(
     log: BucketLog, how: str, stamp_ms: int
 ) -> None:
@@ -411,6 +415,7 @@ def test_a_store_that_is_away_is_waited_for(
     assert log.view().spans([T0])[T0] == (0, 10)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_another_store_than_the_one_that_has_it(log: BucketLog, tmp_path: Path) -> None:
     log.commit([Part(T0, 10)], how="staged")
     view = log.view()

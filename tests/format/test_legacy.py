@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DataCorruptionError
+from sparklog.format import legacy
 from sparklog.format.compression import Codec, compress
 from sparklog.format.legacy import _xxh32
 from sparklog.format.records import Decoder
@@ -106,6 +107,19 @@ def test_noise_raises_nothing_else(noise, magic, codec):
 def test_damaged_inner_sets(inner):
     with pytest.raises(DataCorruptionError):
         read_header(wrapper(3, inner, Codec.GZIP), 0, path="t")
+
+
+@pytest.mark.parametrize(("inner", "said"), [
+    (message(0, None, b"\0" * (1 << 20)), "more than 1048576 bytes"),
+    (b"".join(message(n, None, b"") for n in range(1001)), "more than 1000 messages"),
+], ids=["bytes", "messages"])  # fmt: skip
+def test_a_set_that_unpacks_to_anything(inner, said, monkeypatch):
+    """A megabyte of gzip holds gigabytes: who only looks for its offsets doesn't get them."""
+    monkeypatch.setattr(legacy, "_PLAIN_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(legacy, "_MESSAGES_MAX", 1000)
+    found = scan(wrapper(0, inner, Codec.GZIP), path="t")
+    assert len(found) == 0
+    assert said in str(found.error)
 
 
 def test_xxh32_of_the_specification():

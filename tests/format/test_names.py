@@ -53,3 +53,23 @@ def test_topics_that_kafka_takes():
         names.check_topic(name)
     assert names.collides("a.b", "a_b")
     assert not names.collides("a.b", "a-b")
+
+
+@given(
+    st.text("ab.-_9", min_size=1, max_size=249),
+    st.text("ab.-_9", min_size=1, max_size=249),
+    st.integers(0, 2**31 - 1),
+    st.sampled_from(["delete", "stray", "future"]),
+)
+def test_retired_directories_are_known_by_their_topic(topic, other, partition, why):
+    name = names.retired_dir(topic, partition, "0f" * 16, why)
+    assert names.is_retired_dir_of(name, topic)
+    if other[:200] != topic[:200]:
+        assert not names.is_retired_dir_of(name, other)
+    assert not names.is_retired_dir_of(names.partition_dir(topic, partition), topic)
+
+
+def test_a_topic_is_not_the_one_whose_name_begins_so():
+    gone = names.retired_dir("orders-eu", 0, "0f" * 16, "delete")
+    assert not names.is_retired_dir_of(gone, "orders")
+    assert not names.is_retired_dir_of(gone, "orders-eu-0")

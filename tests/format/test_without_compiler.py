@@ -16,6 +16,7 @@ KERNEL = ("framer", "offset_map", "parser", "record_filter")
 EMPTY = (columns._EMPTY,) * 3
 
 
+@pytest.mark.deep
 def test_the_suite_of_the_format_passes() -> None:
     files = [f"tests/format/test_{name}.py" for name in SAMPLE]
     options = ["-q", "-n0", "-p", "no:cacheprovider", "-p", "tests.format.without_compiler"]

@@ -11,6 +11,7 @@ from sparklog.checkpoint.log_backed.damaged_records import examine
 from sparklog.format.batch import encode_one, seal
 from sparklog.format.scan import rebase
 from tests import depth
+from tests.depth import by_depth
 from tests.jvm.probe import Probe, pack
 
 Found = list[tuple[int, str, bool]] | None
@@ -62,7 +63,8 @@ def scala(probe: Probe, asked: list[tuple[bytes, int, int]]) -> list[Found]:
 
 KEYS = (b"0", b"state/0/_metadata/v2/17", "ü".encode() * 50)
 VALUES = (None, b"", b"v1\n{}\n" * 12, bytes(70_000))
-WHOLE = [batch(5, 3, 1_700_000_000_000, key, value) for key in KEYS for value in VALUES]
+EVERY = [batch(5, 3, 1_700_000_000_000, key, value) for key in KEYS for value in VALUES]
+WHOLE = by_depth(small=EVERY[2::5], ci=EVERY, all=EVERY)
 
 
 @pytest.mark.parametrize("whole", WHOLE, ids=range(len(WHOLE)))

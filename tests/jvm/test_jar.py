@@ -312,6 +312,7 @@ def test_what_the_compiler_needs_is_said(
     assert listed(cache) == []
 
 
+@pytest.mark.deep
 def test_a_source_that_does_not_compile(cache: pathlib.Path, tmp_path: pathlib.Path) -> None:
     wrong = [("sink/Wrong.scala", b"package sparklog.sink\nobject Wrong { val x: Int = none }\n")]
     with pytest.raises(InvalidRequestError, match=r"sink/Wrong\.scala:2: error: not found") as told:
@@ -342,6 +343,7 @@ def test_the_same_bytes_in_any_place_by_any_process(
         assert {whole.read(name)[7] for name in classes} == {61}  # of Java 17
 
 
+@pytest.mark.deep
 def test_a_runtime_without_the_jdk_compiles_too(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

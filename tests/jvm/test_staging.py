@@ -150,7 +150,12 @@ rows_of_any_kind = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize("codec", list(Codec))
+SOME_CODECS = Codec.NONE, Codec.ZSTD  # the others are for CI
+
+
+@pytest.mark.parametrize(
+    "codec", [pytest.param(c, marks=() if c in SOME_CODECS else pytest.mark.deep) for c in Codec]
+)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     rows=st.lists(rows_of_any_kind, max_size=40),
@@ -399,10 +404,15 @@ def small_probe(probe: Probe) -> Iterator[Probe]:
     made.close()
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("codec", [pytest.param(Codec.NONE, marks=pytest.mark.deep), Codec.ZSTD])
 @pytest.mark.parametrize(
     ("count", "partitions", "value_bytes"),
-    [(300_000, 10, 1000), (200_000, 3000, 2000), (900, 900, 1_000_000), (60_000, 10_000, 3000)],
+    [
+        pytest.param(300_000, 10, 1000, marks=pytest.mark.deep),
+        pytest.param(200_000, 3000, 2000, marks=pytest.mark.deep),
+        (900, 900, 1_000_000),
+        (60_000, 10_000, 3000),
+    ],
 )
 def test_memory_and_files_are_bounded_whatever_the_rows_are(
     count: int, partitions: int, value_bytes: int, codec: Codec, small_probe: Probe, tmp_path: Path

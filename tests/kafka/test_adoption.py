@@ -32,6 +32,7 @@ def written(tmp_path_factory):
     return path, rows
 
 
+@pytest.mark.deep
 def test_a_broker_serves_what_sparklog_wrote(broker, written):
     path, rows = written
     for codec in CODECS:
@@ -52,6 +53,7 @@ def test_a_broker_serves_what_sparklog_wrote(broker, written):
     assert broker.consume("t.lz4", 0)[-1].offset == len(rows["t.lz4", 0])
 
 
+@pytest.mark.deep
 def test_a_broker_serves_it_after_a_kill_too(broker, written, tmp_path):
     """With the clean marker gone, the broker recovers the log by itself and loses nothing."""
     path, rows = written

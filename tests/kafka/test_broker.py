@@ -20,6 +20,7 @@ def test_adopts_a_log_written_by_kafkas_own_code(broker, oracle, tmp_path):
     assert seen[7].timestamp == 1_700_000_000_007
 
 
+@pytest.mark.deep
 def test_keeps_what_was_acknowledged_through_a_kill(broker):
     broker.create_topic("killed")
     producer = broker.producer(acks="all")

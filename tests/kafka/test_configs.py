@@ -17,8 +17,9 @@ from sparklog.kafka import Endpoint
 from sparklog.kafka.configs import Configs
 from sparklog.kafka.messages import Api, ErrorCode, unknown_names
 from sparklog.kafka.options import EndpointOptions
-from sparklog.kafka.topic_configs import Alteration, altering
+from sparklog.kafka.topic_configs import Alteration, ConfigSource, altering
 from sparklog.log.log import Log
+from sparklog.tools.configs import describe_configs
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
@@ -115,8 +116,10 @@ def test_the_endpoints_options_are_a_brokers(sparklog_log: Log) -> None:
         (("nonsense", DELETE, None), "none", {"retention.ms": "1000"}),
         (("cleanup.policy", APPEND, "compact"), "none",
          {"retention.ms": "1000", "cleanup.policy": "delete,compact"}),
-        (("cleanup.policy", APPEND, "delete"), "none", {"retention.ms": "1000"}),
-        (("cleanup.policy", SUBTRACT, "compact"), "none", {"retention.ms": "1000"}),
+        (("cleanup.policy", APPEND, "delete"), "none",
+         {"retention.ms": "1000", "cleanup.policy": "delete"}),
+        (("cleanup.policy", SUBTRACT, "compact"), "none",
+         {"retention.ms": "1000", "cleanup.policy": "delete"}),
         (("retention.ms", APPEND, "5"), "invalid_config", None),
         (("nonsense", SET, "5"), "invalid_config", None),
         (("log.retention.ms", SET, "5"), "invalid_config", None),
@@ -135,6 +138,24 @@ def test_a_change_of_one_config(sparklog_log: Log, change: Any, error: str, afte
     assert sparklog_log.topic("a").config.to_dict() == before
     assert alter(configs, TOPIC, "a", change)[0] == error
     assert sparklog_log.topic("a").config.to_dict() == (before if after is None else after)
+
+
+@pytest.mark.sparklog(topics=["a"])
+def test_a_config_that_is_set_to_kafkas_default_is_set(sparklog_log: Log) -> None:
+    """Else who keeps configs as code (Terraform) would set it again and again."""
+    configs = configs_of(sparklog_log)
+    assert alter(configs, TOPIC, "a", ("retention.ms", SET, "604800000"))[0] == "none"
+    entry = describe(configs, TOPIC, "a", ["retention.ms"], more=True)[1]["retention.ms"]
+    assert entry["config_source"] == ConfigSource.TOPIC
+    assert entry["synonyms"][0]["source"] == ConfigSource.TOPIC
+    assert sparklog_log.topic("a").config.to_dict() == {"retention.ms": "604800000"}
+    assert alter(configs, TOPIC, "a", ("segment.ms", SET, "5"))[0] == "none"  # others leave it
+    with sparklog.open(sparklog_log.path) as other:
+        known = other.topic("a").config
+    assert known.to_dict() == {"retention.ms": "604800000", "segment.ms": "5"}
+    assert [e.name for e in describe_configs(sparklog_log.topic("a"))] == sorted(known.to_dict())
+    assert alter(configs, TOPIC, "a", ("retention.ms", DELETE, None))[0] == "none"
+    assert sparklog_log.topic("a").config.to_dict() == {"segment.ms": "5"}
 
 
 @pytest.mark.sparklog(topics=["a"])

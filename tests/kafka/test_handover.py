@@ -1,6 +1,7 @@
 """A log becomes a directory on which a real broker starts; sparklog takes it back, and again."""
 
 import hashlib
+import os
 import shlex
 import shutil
 import subprocess
@@ -101,6 +102,9 @@ FLIGHTS = {"retention.ms": "-1", "segment.idle.ms": "5000"}
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
+RETENTION = {"retention.ms": "604800000"}  # the default, and set: a broker says so, too
+
+
 def _fill(path):
     """Three topics in two log dirs, a group, a topic that went; return the topics' ids."""
     with sparklog.open(path, "rw") as log:
@@ -131,7 +135,7 @@ def _check_served(broker, ids):
     seen = broker.consume("flights", 0)
     assert [(r.offset, r.value) for r in seen] == [(n, b"value %d" % n) for n in range(100, 300)]
     assert described(broker, "flights") == {"retention.ms": "-1"}
-    assert described(broker, "a.b") == {"compression.type": "lz4"}
+    assert described(broker, "a.b") == {"compression.type": "lz4", **RETENTION}
     # The ledger is one that clients read, and can't write to.
     kinds = [r.value.split(b'"kind":"')[1].split(b'"')[0] for r in _ledger(broker)]
     assert kinds[:3] == [b"snapshot", b"topic", b"topic"]
@@ -170,12 +174,13 @@ def _check_taken_back(log, ids):
     assert topics.keys() == {"a.b", "flights", "fresh", "__consumer_offsets"}
     for name in ("a.b", "flights"):
         assert topics[name].id == ids[name]
-    assert topics["a.b"].config.to_dict() == {"max.message.bytes": "5000"}
+    assert topics["a.b"].config.to_dict() == {"max.message.bytes": "5000", **RETENTION}
     assert topics["flights"].config.to_dict() == FLIGHTS
     fresh = topics["fresh"].config.to_dict()
     assert fresh == {"cleanup.policy": "compact", "retention.ms": "-1"}
 
 
+@pytest.mark.deep
 def test_there_and_back_and_there_again(tmp_path):
     """Two log dirs; ids, configs, offsets, epochs, groups; what clients change; a kill -9."""
     dirs = [tmp_path / "a", tmp_path / "b"]
@@ -197,7 +202,10 @@ def test_there_and_back_and_there_again(tmp_path):
         log.append("flights", _values(0, 1), partition=0)
         log.create_topic("later", 1)
         log.append("later", _values(0, 3))
-        log.delete_topic("fresh")
+        log.delete_topic("fresh")  # its directories wait as a broker's own, which deletes them
+        assert any(name.endswith("-delete") for each in dirs for name in os.listdir(each))
+        here = Path(log.topic("flights").dirs[0]).parent
+        log.move_partition("flights", 0, str(dirs[1] if here == dirs[0] else dirs[0]))
         log.alter_topic("a.b", partitions=4)
 
     with served(path, tmp_path) as (broker, done):
@@ -209,7 +217,7 @@ def test_there_and_back_and_there_again(tmp_path):
         assert broker.offsets("flights", 2) == (0, 5)
         assert broker.offsets("later") == (0, 3)
         assert broker.offsets("a.b", 3) == (0, 0)
-        assert described(broker, "a.b") == {"max.message.bytes": "5000"}
+        assert described(broker, "a.b") == {"max.message.bytes": "5000", **RETENTION}
         assert _produce(broker, "later", b"fourth") == []
         assert _produce(broker, "flights", b"last") == []
         broker.kill()
@@ -224,6 +232,7 @@ def test_there_and_back_and_there_again(tmp_path):
         assert [strays(each) for each in dirs] == [[], []]
 
 
+@pytest.mark.deep
 def test_leader_epochs_go_on_where_they_are(tmp_path):
     """Those of a log that was restored are high; the broker's are higher, and none is lost."""
     with sparklog.open(tmp_path / "was", "rw") as log:
@@ -310,6 +319,7 @@ def test_no_broker_starts_on_a_log_that_was_not_handed_over(tmp_path, state):
         assert log.offsets("t")
 
 
+@pytest.mark.deep
 def test_a_brokers_further_log_dir_that_is_sparklogs_is_left_alone(tmp_path):
     """To the broker it is a disk that failed; all others are served."""
     ours = tmp_path / "ours"
@@ -325,6 +335,7 @@ def test_a_brokers_further_log_dir_that_is_sparklogs_is_left_alone(tmp_path):
     assert _tree(ours) == before
 
 
+@pytest.mark.deep
 def test_the_guard_alone_keeps_a_broker_from_half_a_commit(tmp_path):
     """Whoever forces the formatting on a log that a crash left open still gets no broker."""
     path = tmp_path / "log"
@@ -345,6 +356,7 @@ def test_the_guard_alone_keeps_a_broker_from_half_a_commit(tmp_path):
         assert [r.value for r in broker.consume("t")] == [b"value 0", b"value 1", b"value 2"]
 
 
+@pytest.mark.deep
 def test_what_the_metadata_log_says_is_what_the_broker_says(tmp_path):
     """Our reading of it, snapshots too, against the broker's own answers."""
     with sparklog.open(tmp_path / "log", "rw") as log:
@@ -378,6 +390,7 @@ def _leave_half_copies(source, log_dir):
                 break
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kill", [False, True])
 def test_into_a_cluster_that_has_topics_of_its_own(tmp_path, kill):
     path = tmp_path / "log"
@@ -438,6 +451,7 @@ def _tier(path, store):
         Service(str(path), remote=store).run_once()
 
 
+@pytest.mark.deep
 def test_what_was_restored_and_exported_is_handed_over_as_well(tmp_path):
     """From a tier, from a log in a store and of one topic, to a log dir; a fork."""
     _tier(tmp_path / "log", f"file://{tmp_path}/tier")
@@ -467,6 +481,7 @@ def test_what_was_restored_and_exported_is_handed_over_as_well(tmp_path):
             broker.stop()
 
 
+@pytest.mark.deep
 def test_what_is_only_in_remote_storage_is_back_when_the_log_is(tmp_path):
     """A stock broker begins with what is on disk; nothing else is given up."""
     path, store = tmp_path / "log", f"file://{tmp_path}/tier"
@@ -493,6 +508,7 @@ def test_what_is_only_in_remote_storage_is_back_when_the_log_is(tmp_path):
         assert len(_read(log, "t")) == 61
 
 
+@pytest.mark.deep
 def test_a_brokers_own_directory_that_sparklog_wrote_to(tmp_path):
     """It starts again with its own settings, its groups, its transactions, and what came here."""
     with run_broker(tmp_path / "broker") as broker:

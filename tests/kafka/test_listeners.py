@@ -9,16 +9,13 @@ from sparklog.errors import InvalidRequestError
 from sparklog.kafka import listeners
 from sparklog.kafka.credentials import SCRAM, Mechanism
 from sparklog.kafka.listeners import (
-    Address,
     check_advertised,
     check_listener,
-    is_loopback,
-    is_wildcard,
     listen,
     parse_address,
     parse_advertised,
-    resolve,
 )
+from sparklog.network.addresses import Address, is_loopback, is_wildcard, resolve
 
 PLAIN = Mechanism.PLAIN
 

@@ -103,6 +103,7 @@ def test_import_keeps_everything(broker: Broker, tmp_path: Path, capsys: Any) ->
     assert verify(path).ok
 
 
+@pytest.mark.deep
 def test_it_prints_what_kafkas_tool_prints(
     broker: Broker, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -158,6 +159,7 @@ def test_an_import_that_breaks_off_goes_on(
     assert len(calls) > 8
 
 
+@pytest.mark.deep
 def test_gaps_of_transactions(broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("txn")
     transact(broker, "txn", "a")
@@ -269,6 +271,7 @@ def test_export_to_kafka_once(broker: Broker, tmp_path: Path) -> None:
             export_kafka(log, "t", broker.bootstrap, kafka_topic="narrow")
 
 
+@pytest.mark.deep
 def test_records_are_not_sent_back_to_where_they_came_from(
     broker: Broker, tmp_path: Path, capsys: Any
 ) -> None:
@@ -332,6 +335,7 @@ def test_refusals(broker: Broker, tmp_path: Path) -> None:
                 "--command-config", str(tmp_path / "none")]) == 2  # fmt: skip
 
 
+@pytest.mark.deep
 def test_the_example(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,38 @@ def endpoint(log: Log) -> Iterator[Endpoint]:
         yield found
 
 
+class Work:
+    """Requests that the committer was given so far, and commits that it began."""
+
+    added = begun = 0
+
+    def until(self, **want: int) -> None:
+        """Wait for so many; a busy machine takes its time."""
+        ends = time.monotonic() + 30
+        while any(getattr(self, name) < count for name, count in want.items()):
+            assert time.monotonic() < ends, (want, self.added, self.begun)
+            time.sleep(0.005)
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Work:
+    """What the endpoint's committer has to do, counted."""
+    counted = Work()
+    add, commit = committer.Committer.add, committer.Committer._commit
+
+    def added(self: Any, work: Any) -> None:
+        add(self, work)
+        counted.added += 1
+
+    def begun(self: Any, works: Any) -> Any:
+        counted.begun += 1
+        return commit(self, works)
+
+    monkeypatch.setattr(committer.Committer, "add", added)
+    monkeypatch.setattr(committer.Committer, "_commit", begun)
+    return counted
+
+
 @pytest.fixture
 def wire(endpoint: Endpoint) -> Iterator[Wire]:
     with Wire(endpoint) as found:
@@ -346,16 +378,17 @@ def test_an_idempotent_producer_gets_an_id_of_its_own(wire: Wire) -> None:
 # --- many at once -----------------------------------------------------------------------------
 
 
-def test_what_waits_is_committed_together(endpoint: Endpoint, log: Log) -> None:
+def test_what_waits_is_committed_together(endpoint: Endpoint, log: Log, work: Work) -> None:
     before = commits(log)
     wires = [Wire(endpoint) for _ in range(4)]
     with log.home.commits.exclusive():
         for wire in wires:
             send(wire, {0: batch("first")})
-        time.sleep(0.3)  # one of them waits for the lock now
+        work.until(added=4, begun=1)  # the one that it began waits for the lock
         for number, wire in enumerate(wires):
             for sequence in range(3):
                 send(wire, {1: batch("v", producer=(number + 1, 0, sequence))})
+        work.until(added=16)
     for wire in wires:
         answers = [parts_of(wire.receive())[0] for _ in range(4)]
         assert [part.error_code for part in answers] == [ErrorCode.none] * 4
@@ -367,7 +400,7 @@ def test_what_waits_is_committed_together(endpoint: Endpoint, log: Log) -> None:
 
 
 def test_no_commit_is_larger_than_it_may_be(
-    endpoint: Endpoint, log: Log, monkeypatch: pytest.MonkeyPatch
+    endpoint: Endpoint, log: Log, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(committer, "COMMIT_BYTES", 1000)
     before = commits(log)
@@ -375,17 +408,19 @@ def test_no_commit_is_larger_than_it_may_be(
         with log.home.commits.exclusive():
             for _ in range(5):
                 send(wire, {0: batch("v" * 600)})
-            time.sleep(0.3)
+            work.until(added=5)
         answers = [parts_of(wire.receive())[0] for _ in range(5)]
     assert [part.base_offset for part in answers] == [0, 1, 2, 3, 4]
     assert commits(log) - before == 3
 
 
-def test_who_waits_too_long_is_told_and_nothing_is_written(endpoint: Endpoint, log: Log) -> None:
+def test_who_waits_too_long_is_told_and_nothing_is_written(
+    endpoint: Endpoint, log: Log, work: Work
+) -> None:
     first, late, patient = Wire(endpoint), Wire(endpoint), Wire(endpoint)
     with log.home.commits.exclusive():
         send(first, {0: batch("first")}, timeout=60_000)
-        time.sleep(0.2)
+        work.until(begun=1)
         send(late, {0: batch("late")}, timeout=0)
         send(patient, {0: batch("patient")}, timeout=0, acks=1)
         (part,) = parts_of(late.receive())
@@ -398,11 +433,11 @@ def test_who_waits_too_long_is_told_and_nothing_is_written(endpoint: Endpoint, l
 
 
 def test_what_was_sent_is_committed_though_the_client_has_gone(
-    endpoint: Endpoint, log: Log
+    endpoint: Endpoint, log: Log, work: Work
 ) -> None:
     with log.home.commits.exclusive(), Wire(endpoint) as wire:
         send(wire, {0: batch("a")})
-        time.sleep(0.3)
+        work.until(added=1)
     until = time.monotonic() + 10
     while not values(log):
         assert time.monotonic() < until
@@ -410,12 +445,12 @@ def test_what_was_sent_is_committed_though_the_client_has_gone(
     assert values(log) == ["a"]
 
 
-def test_the_end_of_the_endpoint_loses_nothing(log: Log) -> None:
+def test_the_end_of_the_endpoint_loses_nothing(log: Log, work: Work) -> None:
     with Endpoint(log) as endpoint, Wire(endpoint) as wire:
         with log.home.commits.exclusive():
             for _ in range(5):
                 send(wire, {0: batch("a")})
-            time.sleep(0.3)
+            work.until(added=5)
             closing = threading.Thread(target=endpoint.close)
             closing.start()
             time.sleep(0.1)

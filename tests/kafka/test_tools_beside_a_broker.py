@@ -1,4 +1,4 @@
-"""Kafka's own tools say the same of an endpoint as of a real broker."""
+"""Kafka's own tools say the same of an endpoint as of a real broker; so does `sparklog readers`."""
 
 import re
 import shlex
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog.cli.app import run
 from sparklog.kafka import Endpoint
 from tests.kafka.broker import Broker
 from tests.kafka.tools import Ran, Tools
@@ -35,6 +36,10 @@ configs --alter --topic orders --add-config retention.ms=5000,segment.bytes=2000
 configs --alter --topic orders --delete-config retention.ms
 configs --alter --topic orders --delete-config retention.ms
 configs --alter --topic orders --add-config cleanup.policy=[compact,delete]
+configs --describe --topic orders
+configs --alter --topic orders --add-config retention.ms=604800000
+configs --describe --topic orders
+configs --alter --topic orders --delete-config retention.ms
 configs --describe --topic orders
 configs --describe --entity-type brokers --entity-name 2
 configs --describe --entity-type clients
@@ -123,4 +128,107 @@ def test_the_same_words(broker: Broker, tools: Tools, tmp_path: Path) -> None:
                 differing.append((line, said(theirs), said(ours)))
             if "--create" in line or "--alter" in line:
                 time.sleep(0.3)  # what the broker's controller decided reaches the broker
+        assert differing == []
+
+
+LONG = "a-topic-with-more-than-24-characters"
+RESETS = f"""
+--list
+--reset-offsets --group loaders --topic flights --to-earliest --execute
+--describe --group loaders
+--reset-offsets --group loaders --topic flights --to-latest
+--reset-offsets --group loaders --topic flights --to-latest --dry-run
+--reset-offsets --group loaders --topic flights:0 --to-offset 3 --execute
+--reset-offsets --group loaders --topic flights:0 --to-offset 99 --dry-run
+--reset-offsets --group loaders --topic flights:0 --to-offset -1 --dry-run
+--reset-offsets --group loaders --topic flights:0 --shift-by -2 --execute
+--reset-offsets --group loaders --topic flights:0 --shift-by -2 --execute
+--reset-offsets --group loaders --topic flights:0 --shift-by 4 --execute
+--reset-offsets --group loaders --topic flights:0 --shift-by 100 --dry-run
+--describe --group loaders --offsets
+--reset-offsets --group loaders --topic flights --to-datetime 1970-01-01T00:00:01.450 --execute
+--reset-offsets --group loaders --topic flights --to-datetime 1970-01-01T01:00:01.450+01:00
+--reset-offsets --group loaders --topic flights --to-datetime 2070-01-01T00:00:00.000 --dry-run
+--reset-offsets --group loaders --topic flights --to-datetime 1970-01-01T00:00:00.000Z --dry-run
+--reset-offsets --group loaders --topic flights --by-duration PT0S --dry-run
+--reset-offsets --group loaders --topic flights --by-duration P15000DT1H2M3.5S --dry-run
+--reset-offsets --group loaders --all-topics --to-current --execute
+--reset-offsets --group newcomers --topic flights --to-current --execute
+--reset-offsets --group newcomers --topic {LONG}:0 --to-latest --execute
+--reset-offsets --group newcomers --all-topics --shift-by -1 --dry-run --export
+--reset-offsets --group nobody --all-topics --to-latest --execute
+--reset-offsets --group loaders --topic flights:0 --topic {LONG} --to-latest --execute --export
+--reset-offsets --group loaders --group newcomers --all-topics --to-earliest --export --dry-run
+--reset-offsets --group=loaders --all-topics --to-earliest --export --dry-run
+--reset-offsets --all-groups --all-topics --to-earliest --execute
+--reset-offsets --group loaders --from-file ONE --execute
+--reset-offsets --group loaders --from-file ALL --dry-run
+--reset-offsets --group loaders --group newcomers --from-file ALL --execute
+--reset-offsets --all-groups --from-file ALL --dry-run --export
+--describe --group loaders --state
+--describe --group loaders --members
+--describe --all-groups
+--list --state
+--list --type classic
+--delete-offsets --group loaders --topic flights:0 --topic {LONG}
+--delete-offsets --group loaders --topic flights:7
+--describe --group loaders
+--delete --group newcomers
+--list
+""".strip().splitlines()
+PLANS = {
+    "ONE": f"resets,0,4\nresets,1,77\n{LONG},0,1\n",
+    "ALL": f'"loaders",resets,0,5\nnewcomers,"{LONG}",0,0\n',
+}
+
+JAVAS = (  # who coordinates, which nobody does where no endpoint is; classes of errors
+    (r"\.\.\. \(1\)", "-"), (r"org\.apache\.kafka\.common\.errors\.\w+: ", ""),
+)  # fmt: skip
+
+
+def shown(text: str) -> list[str]:
+    """What a tool printed on standard output, in no order and without notes and errors."""
+    found = []
+    for line in text.splitlines():
+        if line.strip() and not line.startswith(("Warn:", "Error: Encountered", "\tat ")):
+            for pattern, instead in (*OTHERS, *JAVAS):
+                line = re.sub(pattern, instead, line)
+            found.append(line.strip())
+    return sorted(found)
+
+
+def test_readers_say_and_do_the_same(
+    broker: Broker, tools: Tools, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of three: a broker's groups and an endpoint's by Kafka's tool, a log's by the command."""
+    for name, plan in PLANS.items():
+        (tmp_path / name).write_text(plan)
+    ours, path = str(tmp_path / "log"), str(tmp_path / "of the command")
+    logs = [sparklog.open(where, "rw") for where in (ours, path)]
+    with logs[0] as served, logs[1] as log, Endpoint(served) as endpoint:
+        times = pa.array([1000 + 100 * n for n in range(10)], pa.timestamp("ms", "UTC"))
+        rows = pa.table({"value": [f"{n}" for n in range(10)], "timestamp": times})
+        broker.create_topic("resets", 2)
+        for each in (served, log):
+            for topic, count in (("resets", 2), (LONG, 1)):
+                each.create_topic(topic, count, {"retention.ms": "-1"})
+                each.append(topic, rows, partition=0)
+        broker.create_topic(LONG, 1)
+        producer = broker.producer()
+        for topic in ("resets", LONG):
+            for n in range(10):
+                producer.produce(topic, f"{n}", partition=0, timestamp=1000 + 100 * n)
+        producer.flush()
+        differing = []
+        for line in RESETS:
+            words = [
+                str(tmp_path / word) if word in PLANS else word.replace("flights", "resets")
+                for word in shlex.split(line)
+            ]
+            theirs = shown(tools.run("consumer-groups", *words, bootstrap=broker.bootstrap).out)
+            ran = tools.run("consumer-groups", *words, bootstrap=endpoint.bootstrap_servers)
+            run(["readers", path, *words])
+            command = shown(capsys.readouterr().out)
+            if not theirs == shown(ran.out) == command:
+                differing.append((line, theirs, shown(ran.out), command))
         assert differing == []

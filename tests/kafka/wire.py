@@ -1,7 +1,6 @@
 """A client that says just what a test wants said: any API, any version, any field."""
 
 import socket
-from types import TracebackType
 from typing import Any, Self
 
 from kio.index import load_request_schema, load_response_schema
@@ -14,10 +13,19 @@ from tests.kafka.test_messages import plain
 
 
 class Wire:
-    """One connection. Bodies are dicts by kio's names; what is left out has its default."""
+    """One connection. Bodies are dicts by kio's names; what is left out has its default.
 
-    def __init__(self, endpoint: Endpoint, *, timeout_s: float = 20) -> None:
-        self._socket = socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
+    `receive_bytes`: what the kernel takes of answers that nobody fetches; it takes megabytes.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, *, timeout_s: float = 20, receive_bytes: int | None = None
+    ) -> None:
+        self._socket = socket.socket(socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET)
+        if receive_bytes is not None:  # before it connects, for that announces the window
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self._socket.settimeout(timeout_s)
+        self._socket.connect((endpoint.host, endpoint.port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._asked: list[tuple[Api, int]] = []
         self._correlation_id = 0
@@ -65,12 +73,7 @@ class Wire:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 

@@ -142,7 +142,7 @@ def test_a_topic_made_again_goes_on_at_its_old_end(tmp_path: Path) -> None:
         assert log.offsets("t") == {0: (0, 0), 1: (2, 2)}
         assert log.append("t", rows("c"), partition=1) == {"t": {1: (2, 3)}}
         assert values(log, "t") == [b"c"]
-    assert not [n for n in os.listdir(tmp_path / "log") if n.endswith("-delete")]
+    assert len([n for n in os.listdir(tmp_path / "log") if n.endswith("-delete")]) == 2
 
 
 def test_a_topic_made_after_the_log_was_opened_is_read_at_once(log_path: str) -> None:
@@ -227,6 +227,10 @@ def test_a_topic_with_the_longest_name(tmp_path: Path, length: int) -> None:
             log.append(name, rows("a"), partition=1)
             log.delete_topic(name)
             assert log.topics() == {}
+        log.undelete_topic(name)
+        assert values(log, name) == [b"a"]
+        log.delete_topic(name)
+        log.delete_topic(name, now=True)
         assert not [n for n in os.listdir(tmp_path / "log") if n.startswith("nn")]
         log.create_topic(name, 2)
         assert log.offsets(name) == {0: (0, 0), 1: (2, 2)}

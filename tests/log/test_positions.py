@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -87,6 +88,7 @@ def test_a_partition_that_is_being_made(log: sparklog.Log) -> None:
 
 
 @IN_LOG_DIR
+@pytest.mark.usefixtures("impatient")
 def test_a_segment_that_is_lost(log: sparklog.Log) -> None:
     """It is told as a read tells it: with directory and range."""
     directory = Path(log.path, "t-0")
@@ -99,3 +101,12 @@ def test_a_segment_that_is_lost(log: sparklog.Log) -> None:
         with pytest.raises(DataCorruptionError) as raised:
             reader.offsets_for_times("t", T0)
     assert (raised.value.path, raised.value.first) == (read.value.path, read.value.first)
+
+
+@IN_LOG_DIR
+def test_a_datetime_before_1970_is_a_time(log: sparklog.Log) -> None:
+    """And neither the end nor the record with the greatest timestamp, which -1 and -3 ms are."""
+    for ms in (1, 3, 10**9):
+        when = datetime.fromtimestamp(0, UTC) - timedelta(milliseconds=ms)
+        assert log.offsets_for_times("t", when) == {0: 0}
+        assert log.read("t", start=when).read_all().num_rows == 20

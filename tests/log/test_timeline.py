@@ -266,3 +266,17 @@ def test_wrong_use(log: Log, log_path: str) -> None:
     with pytest.raises(InvalidRequestError, match="timeline=now: want one of all, current"):
         log.read("t", timeline="now")
     assert json.dumps(log.timeline("all")) == "null"
+
+
+def test_the_readers_of_one_topic_are_the_rows_of_all(log: Log) -> None:
+    for name in ("one", "two"):
+        log.create_topic(name, 2)
+        log.append(name, pa.table({"value": ["a", "b"]}), partition=1)
+        log.commit_offsets(f"g-{name}", {name: {1: 1}} | {"one": {0: 0}})
+    log.delete_topic("two")
+    whole = log.readers().to_pylist()
+    for name in ("one", "two", "nobody's"):
+        rows = [row for row in whole if row["topic"] == name]
+        assert log.readers(name).to_pylist() == rows
+    assert len(log.readers("one")) == 2
+    assert log.readers("two")["lag"].to_pylist() == [None]

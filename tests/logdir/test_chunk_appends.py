@@ -108,6 +108,7 @@ class Meeting(LocalFileSystem):
                     self.barrier.wait(20)
                     self.met.append(path)
                 if self.armed and self.failing and self.failing in path:
+                    self.armed = False  # taking back meets nobody
                     raise StorageUnavailableError(f"can't sync {path}")
                 sync()
 

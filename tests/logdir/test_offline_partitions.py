@@ -136,6 +136,7 @@ def test_it_goes_under_an_open_session(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("crash", [False, True], ids=["closed", "crashed"])
 @pytest.mark.parametrize("what", ["directory", "oldest", "all segments"])
+@pytest.mark.usefixtures("impatient")
 def test_a_partition_that_was_taken_away(tmp_path: Path, crash: bool, what: str) -> None:
     _a, b = dirs = make(tmp_path, crash=crash)
     with sparklog.open(path_of(dirs)) as log:

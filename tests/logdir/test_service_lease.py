@@ -7,13 +7,14 @@ import pytest
 
 from sparklog.clock import system_clock
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.logdir.service_lease import ENDPOINT_NAME, NAME, ServiceLease
+from sparklog.logdir.endpoint_lock import EndpointLock
+from sparklog.logdir.service_lease import ENDPOINT_NAME, NAME, SIZE, ServiceLease
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.testing.crashfs import CrashFS
-from sparklog.testing.lease_contract import LeaseContract
+from sparklog.testing.lease_contract import EndpointLeaseContract, UpkeepLeaseContract
 
 
-class TestLogDir(LeaseContract):
+class TestLogDir(UpkeepLeaseContract):
     @pytest.fixture
     def root(self, tmp_path) -> str:
         return str(tmp_path)
@@ -27,19 +28,29 @@ class TestLogDir(LeaseContract):
         return lambda: ServiceLease(fs, system_clock, root)
 
     @pytest.fixture
+    def later(self) -> Callable[[], None]:
+        return lambda: None
+
+    @pytest.fixture
     def lose(self, fs: FileSystem, root: str) -> Callable[[Lease], None]:
         return lambda _: fs.rename(os.path.join(root, NAME), os.path.join(root, "gone"))
 
 
-class TestEndpoints(TestLogDir):
+class TestEndpoints(EndpointLeaseContract):
     """The lease of endpoints: another file, and what its holder says of itself."""
+
+    @pytest.fixture
+    def root(self, tmp_path) -> str:
+        return str(tmp_path)
+
+    @pytest.fixture
+    def fs(self) -> FileSystem:
+        return LOCAL
 
     @pytest.fixture
     def new_lease(self, fs: FileSystem, root: str) -> Callable[[], Lease]:
         said = {"endpoint": "h:9092", "node_id": 1}
-        return lambda: ServiceLease(
-            fs, system_clock, root, name=ENDPOINT_NAME, what="endpoint", said=said
-        )
+        return lambda: EndpointLock(fs, system_clock, root, said)
 
     @pytest.fixture
     def lose(self, fs: FileSystem, root: str) -> Callable[[Lease], None]:
@@ -51,6 +62,23 @@ class TestEndpoints(TestLogDir):
         assert one.acquire()
         assert {"endpoint": "h:9092", "node_id": 1}.items() <= two.holder().items()
         assert two.describe().startswith("the endpoint of process")
+
+    def test_what_is_half_written_is_looked_at_again(
+        self, new_lease: Callable[[], EndpointLock], root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And counts for nothing where it stays so: an endpoint that died as it wrote."""
+        one, two = new_lease(), new_lease()
+        assert one.acquire()
+        one.tell({"groups": ["a"]})
+        path = os.path.join(root, ENDPOINT_NAME)
+        with open(path, "r+b") as file:
+            file.seek(SIZE + 5)
+            file.write(b"torn")
+        monkeypatch.setattr("sparklog.logdir.endpoint_lock._WRITTEN_WITHIN_MS", 50)
+        assert two.told() == {}
+        one.tell({"groups": ["b"]})
+        assert two.told() == {"groups": ["b"]}
+        one.release()
 
     def test_it_is_not_the_services(
         self, new_lease: Callable[[], Lease], fs: FileSystem, root: str

@@ -29,7 +29,8 @@ from tests.paths import ROOT
 
 COPIED = (
     "sparklog", "tests", "docs", "examples", "docker", "scripts", "pyproject.toml", "README.md",
-    "Makefile", "CHANGELOG.md", "pyspark_sparklog.py", "pytest_sparklog.py",
+    "Makefile", "CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml", "pyspark_sparklog.py",
+    "pytest_sparklog.py",
 )  # fmt: skip
 PROCESSES = int(os.environ.get("TEST_PROCESSES") or 2)
 TIMEOUT_S = 300

@@ -30,8 +30,8 @@ MUTANTS = (
     mutant(
         "grown-segment-not-copied-again",
         "tiered/copying/plan.py",
-        "copy.base == held.base and copy.end < end",
-        "copy.base == held.base and copy.end > end",
+        "copy.base == held.base and (copy.end < end or rewritten)",
+        "copy.base == held.base and (copy.end > end or rewritten)",
         "tiered/copying/test_plan.py::test_nothing_is_copied_over_another_copy",
     ),
     mutant(

@@ -32,8 +32,9 @@ from sparklog.service.rounds import Rounds
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
 from sparklog.testing.faultstore import FaultStore
-from tests.jars import Unavailable
-from tests.promtool import RULES, Scrapes, promtool
+from tests.promql import unknown
+from tests.promtool import RULES, Scrapes
+from tests.service import test_alert_rules
 from tests.service.logs import flip, logs
 from tests.service.test_disk_probe import Writer
 from tests.service.test_service import compacted, filled, rows
@@ -43,21 +44,13 @@ MINUTE = 60_000
 QUICK = {"log.initial.task.delay.ms": "0"}
 
 
-@pytest.fixture(scope="module")
-def judge() -> str:
-    try:
-        return promtool()
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-
-
 class Watched:
     """A service without threads whose turns the test takes, and its endpoint."""
 
     def __init__(self, service: Service, clock: ManualClock) -> None:
         self.service, self.clock = service, clock
         service._open()
-        self.endpoint = Endpoint("127.0.0.1", 0, read=service.samples, health=service._wrong)
+        self.endpoint = Endpoint("127.0.0.1", 0, read=service.samples, health=service._health)
         self.scrapes = Scrapes(clock())
         self._minute = 0
 
@@ -105,8 +98,8 @@ def test_the_rules_are_whole(judge: str) -> None:
     done = subprocess.run([judge, "check", "rules", str(RULES)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert alert_rules() == RULES.read_text()
-    names = [rule["alert"] for rule in rules()]
-    tested = Path(__file__).read_text()
+    names = [rule["alert"] for rule in rules() if "alert" in rule]
+    tested = Path(__file__).read_text() + Path(test_alert_rules.__file__).read_text()
     assert len(set(names)) == len(names)
     for name in names:
         assert f'"{name}"' in tested, f"no test fires {name}"
@@ -118,12 +111,12 @@ def rules() -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert") or rule["record"])
 def test_a_rule_asks_for_metrics_that_there_are(rule: dict[str, Any]) -> None:
-    text = rule["expr"] + rule["annotations"]["description"]
-    used = re.findall(r"\b(?:kafka|sparklog)_\w+", text)
-    assert used
-    assert set(used) <= METRICS.keys()
+    recorded = {each["record"] for each in rules() if "record" in each}
+    assert unknown(rule["expr"], recorded) == []
+    text = rule.get("annotations", {}).get("description", "")
+    assert set(re.findall(r"\b(?:kafka|sparklog)_\w+", text)) <= METRICS.keys()
 
 
 def test_a_good_log_fires_nothing(
@@ -353,3 +346,58 @@ def test_a_reader_that_falls_behind(
         watched.scrapes.firing(tmp_path, 89, {"SparklogReaderLagGrowing"})
         quick = 'group="quick",kind="group",partition="0",topic="t"'
         assert f"sparklog_reader_lag_records{{{quick}}} 0.0" in watched.scrape()
+
+
+def test_records_that_go_before_they_are_read(
+    path: str, clock: ManualClock, watch: Callable[..., Watched], tmp_path: Path
+) -> None:
+    """By delete-records, past a reader and over most of the partition."""
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t")
+        log.append("t", rows(["x"] * 3000))
+        log.commit_offsets("slow", {"t": {0: 100}})
+        watched = watch(path)
+
+        def work(minute: int) -> None:
+            log.commit_offsets("quick", {"t": {0: log.offsets("t")[0][1]}})
+            if minute == 30:
+                log.delete_records("t", {0: 2000})
+
+        watched.run(60, each=work)
+        watched.scrapes.firing(tmp_path, 29, set())
+        watched.scrapes.firing(
+            tmp_path, 38, {"SparklogReaderLostRecords", "SparklogLogStartJumped"}
+        )
+        watched.scrapes.firing(tmp_path, 58, {"SparklogReaderLostRecords"})
+
+
+def test_retention_that_runs_is_no_jump(
+    path: str, clock: ManualClock, watch: Callable[..., Watched], tmp_path: Path
+) -> None:
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic(
+            "t",
+            config={"retention.ms": str(20 * MINUTE), "segment.ms": str(10 * MINUTE)},
+        )
+        log.append("t", rows(["x"] * 3000))
+        watched = watch(path)
+        watched.run(60, each=lambda _: log.append("t", rows(["x"] * 10)))
+        assert log.offsets("t")[0][0] >= 3000
+        for at in (20, 25, 30, 35, 40):
+            watched.scrapes.firing(tmp_path, at, set())
+
+
+def test_a_disk_that_fills(
+    path: str, clock: ManualClock, watch: Callable[..., Watched], tmp_path: Path
+) -> None:
+    began = clock()
+
+    class Filling(LocalFileSystem):
+        def free_bytes(self, path: str) -> int:
+            return (100 << 30) - (clock() - began) // MINUTE * (1 << 29)  # 30 GiB an hour
+
+    filled(path, clock).close()
+    watched = watch(path, fs=Filling())
+    watched.run(90)
+    watched.scrapes.firing(tmp_path, 30, set())
+    watched.scrapes.firing(tmp_path, 80, {"SparklogDiskFullInHours"})

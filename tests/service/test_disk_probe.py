@@ -109,22 +109,22 @@ def test_a_disk_that_is_full(small_disk: Path, clock: ManualClock) -> None:
         log.create_topic("t")
     with stepped(Service(path, clock=clock)) as service:
         service._turn("retain")
-        assert service._wrong() == []
+        assert service._health()[0] == []
         ballast = small_disk / "ballast"
         with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
             while True:
                 file.write(bytes(4096))
         service._turn("retain")
-        assert service._wrong() == []  # the next trial is due in a minute
+        assert service._health()[0] == []  # the next trial is due in a minute
         clock.advance(60_000)
         service._turn("retain")
-        assert service._wrong() == [f"{path} is offline: the service's last trial write failed"]
+        assert service._health()[0] == [f"{path} is offline: the service's last trial write failed"]
         found = {s.labels: s.value for s in service.samples() if s.metric.name == OFFLINE}
         assert found == {(path,): 1}
         ballast.unlink()
         clock.advance(60_000)
         service._turn("retain")
-        assert service._wrong() == []
+        assert service._health()[0] == []
     assert not Path(path, "sparklog.probe").exists()
 
 

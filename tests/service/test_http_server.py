@@ -1,14 +1,20 @@
 """HTTP beside a service's work: whoever goes away without a word leaves no trace in its output."""
 
+import contextlib
 import logging
 import socket
 import socketserver
+import time
+from collections.abc import Iterator
 
 import pytest
 
-from sparklog.service.http_server import ThreadingServer
+from sparklog.network.addresses import Address
+from sparklog.service import http_server
+from sparklog.service.http_server import HEAD_MS, ThreadingServer
 from sparklog.service.metrics.endpoint import Endpoint
-from sparklog.tools.report.live import LiveReport
+from sparklog.tools.live.server import LiveServer
+from sparklog.tools.live.site import LogSite
 from tests.tools.test_report_page import large
 
 
@@ -17,7 +23,7 @@ class _Breaks(socketserver.BaseRequestHandler):
         raise self.server.error  # type: ignore[attr-defined]
 
 
-class _Server(ThreadingServer, socketserver.TCPServer):
+class _Server(ThreadingServer):
     error: Exception
 
     def process_request(self, request, client_address) -> None:  # in this thread
@@ -59,5 +65,63 @@ def test_both_pages_are_served_so() -> None:
         assert isinstance(endpoint._server, ThreadingServer)
     finally:
         endpoint.close()
-    with LiveReport(lambda: large(topics=1, partitions=1, segments=1), ("127.0.0.1", 0)) as live:
+    site = LogSite(lambda: large(topics=1, partitions=1, segments=1))
+    with LiveServer(site, Address("127.0.0.1", 0)) as live:
         assert isinstance(live._server, ThreadingServer)
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    found = Endpoint("127.0.0.1", 0, lambda: (), lambda: ([], {}))
+    yield found
+    found.close()
+
+
+def connected(endpoint: Endpoint) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", endpoint.port), 10)
+
+
+def answered(endpoint: Endpoint) -> bytes:
+    with connected(endpoint) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        return connection.recv(1 << 16)
+    return b""
+
+
+def test_metrics_are_served_to_so_many_at_once(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections that say nothing cost a thread each: there are 64, then they are let go."""
+    monkeypatch.setattr(http_server, "_PATIENCE_MS", 60_000 + HEAD_MS)
+    silent = [connected(endpoint) for _ in range(70)]
+    try:
+        for connection in silent[64:]:
+            assert connection.recv(1) == b""
+        for connection in silent[:64]:
+            connection.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                connection.recv(1)
+        assert answered(endpoint) == b""
+        monkeypatch.setattr(http_server, "_PATIENCE_MS", 0)  # now the oldest makes room
+        assert b"200 OK" in answered(endpoint)
+        silent[0].settimeout(10)
+        assert silent[0].recv(1) == b""
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+def test_a_byte_now_and_then_is_no_request(endpoint: Endpoint) -> None:
+    endpoint._server._head_ms = 300
+    with connected(endpoint) as slow:
+        slow.sendall(b"GET /he")
+        until = time.monotonic() + 10
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() < until:
+                slow.sendall(b"x")
+                slow.settimeout(0.05)
+                with contextlib.suppress(TimeoutError):
+                    if slow.recv(1) == b"":
+                        break
+        assert time.monotonic() < until
+    assert b"200 OK" in answered(endpoint)

@@ -1,6 +1,6 @@
 """What a service does with whatever its home calls upkeep: a home of the test's own, in memory."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +11,10 @@ from sparklog.common import TopicPartition
 from sparklog.errors import LogReplacedError, StorageUnavailableError
 from sparklog.service.leadership import Leadership
 from sparklog.service.service import Service
+from sparklog.storage.erasure_report import ErasureReport
 from sparklog.storage.lease import LeaseLostError
-from sparklog.storage.round_report import Merged, Report, Swept
-from sparklog.storage.upkeep import AS_DUE, WORKS, Due, Request, Work
+from sparklog.storage.round_report import Cleanable, Merged, Report, Swept
+from sparklog.storage.upkeep import AS_DUE, WORKS, Due, ErasureRequest, Request, Work
 
 
 @dataclass
@@ -37,9 +38,23 @@ class FakeLease:
             self.place.leader = self
         return self.held
 
+    lends: bool | None = None
+
+    def ask(self) -> None:
+        pass
+
+    def withdraw(self) -> None:
+        pass
+
+    def is_asked(self) -> bool:
+        return False
+
     def check(self) -> None:
         if not self.held:
             raise LeaseLostError("another has taken over")
+
+    def show_life(self) -> None:
+        pass
 
     def holder(self) -> dict[str, object]:
         return {}
@@ -61,12 +76,14 @@ class FakeUpkeep:
     due: dict[Work, Due | Exception] = field(default_factory=dict)
     done: list[Any] = field(default_factory=list)
     presses: tuple[Work, ...] = ()
+    lent_without: tuple[Work, ...] = ()
     next_purge_ms: float = float("inf")
     closed: bool = False
 
     def __post_init__(self) -> None:
         self.lease, self.log = FakeLease(self.place), self.place.log
         self.uncleanable: dict[TopicPartition, str] = {}
+        self.compacted: list[Cleanable] = []
 
     def is_replaced(self) -> bool:
         if not self.place.log:
@@ -92,6 +109,11 @@ class FakeUpkeep:
 
     def check_compacted(self, topics: Collection[str], report: Report) -> None:
         self.done.append(("check", tuple(topics)))
+
+    def erase(
+        self, request: ErasureRequest, report: ErasureReport, lead: Callable[[], bool]
+    ) -> None:
+        self.done.append(("erase", request, lead()))
 
     def close(self) -> None:
         self.closed = True

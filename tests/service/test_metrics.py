@@ -34,18 +34,24 @@ from sparklog.logdir.lock import LogLock, peek
 from sparklog.logdir.recovery import partition_recovery
 from sparklog.metrics import Distribution, meters
 from sparklog.service import Service
+from sparklog.service.health import examine
 from sparklog.service.metrics import Observer, PartitionMetrics, collect
 from sparklog.service.metrics.endpoint import text_of
 from sparklog.service.metrics.names import METRICS
+from sparklog.service.metrics.observed import AwaitingDeletion
 from sparklog.service.metrics.samples import samples
+from sparklog.storage.moves import MoveRequest
 from sparklog.storage.staging import Framing
 from sparklog.testing.faultstore import FaultStore
+from tests import promql
 from tests.promtool import parsed
+from tests.service.health.test_examine import what
 from tests.service.logs import make
 from tests.service.test_service import compacted, filled, rows, stepped
 from tests.tiered.logs import filled as tiered
 
 MINUTE = 60_000
+DAY = 1440 * MINUTE
 Found = dict[tuple[str, tuple[str, ...]], float]
 
 
@@ -301,7 +307,52 @@ def test_a_partition_that_is_missing_is_told(path: str, clock: ManualClock) -> N
         assert not observer.observe().errors
 
 
+def test_what_awaits_deletion(path: str, clock: ManualClock) -> None:
+    """As the files are on disk, until the delay is over: segments, then the whole topic."""
+    with filled(path, clock) as log, stepped(Service(path, clock=clock)) as service:
+        observer = Observer(path, clock=clock)
+        assert observer.observe().awaiting_deletion == []
+        log.delete_records("t", {0: 8})
+        service.run_once()
+        retired = sum(p.stat().st_size for p in Path(path, "t-0").glob("*.deleted"))
+        (waiting,) = observer.observe().awaiting_deletion
+        assert waiting == AwaitingDeletion("t", "segment", "local", retired)
+        assert retired > 0
+        name = "sparklog_awaiting_deletion_bytes"
+        assert scrape(service)[name, ("segment", "local", "t")] == retired
+        log.delete_topic("t")
+        held = sum(p.stat().st_size for p in Path(path).glob("t-0.*-delete/*"))
+        (waiting,) = observer.observe().awaiting_deletion
+        assert waiting == AwaitingDeletion("t", "topic", "local", held)
+        assert f"{held / 1024:.1f} KiB more once" in what(examine(path, clock=clock), "disk")
+        clock.advance(DAY + 1)
+        service.run_once()
+        assert observer.observe().awaiting_deletion == []
+
+
 # --- the tier -----------------------------------------------------------------------------------
+
+
+def test_copies_of_a_deleted_topic_await_deletion_and_are_not_late(
+    path: str, clock: ManualClock
+) -> None:
+    store = FaultStore(clock=clock)
+    with (
+        tiered(path, clock, 12, file_delete_delay_ms=str(DAY)) as log,
+        stepped(
+            Service(path, remote="memory://b", clock=clock, opening=lambda url, options: store)
+        ) as service,
+    ):
+        service.run_once()
+        (row,) = service._observer.observe().tiers
+        log.delete_topic("t")
+        found = service._observer.observe()
+        assert [t.delete_lag_bytes for t in found.tiers] == []
+        remote = [one for one in found.awaiting_deletion if one.storage == "remote"]
+        assert remote == [AwaitingDeletion("t", "topic", "remote", row.remote_bytes)]
+        clock.advance(DAY + 1)
+        service.run_once()
+        assert service._observer.observe().awaiting_deletion == []
 
 
 def test_the_tier(path: str, clock: ManualClock) -> None:
@@ -427,13 +478,18 @@ def test_pages(served: Service) -> None:
     status, text = get(url)
     assert status == 200
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
-    assert names <= METRICS.keys()
+    assert names <= {metric.name for metric in promql.OF_ALL}
     assert {"kafka_log_log_size", "sparklog_service_leading"} <= names
     status, text = get(url, Accept="application/openmetrics-text; version=1.0.0")
     assert status == 200
     assert list(open_metrics_families(text))  # OpenMetrics is stricter
     health = url.replace("/metrics", "/healthz")
-    assert get(health) == (200, '{"ok": true, "wrong": []}\n')
+    status, text = get(health)
+    said = json.loads(text)
+    assert (status, said["ok"], said["wrong"], said["level"]) == (200, True, [], "green")
+    assert [check["name"] for check in said["checks"]] == [
+        "writable", "partitions", "readers", "disk", "service", "writers"
+    ]  # fmt: skip
     assert get(url + "/nothing")[0] == 404
     served.close()
     assert served.metrics_url is None
@@ -645,3 +701,20 @@ def test_a_first_log_dir_that_is_not_mounted(tmp_path: Path) -> None:
     one.mkdir()
     first, second = collect(f"{one},{two}").directories
     assert "is its disk mounted?" in first.error and not second.error
+
+
+def test_moves_between_log_dirs(tmp_path: Path) -> None:
+    path, two = f"{tmp_path}/one,{tmp_path}/two", f"{tmp_path}/two"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", 1)
+        log.append("t", pa.table({"value": [b"x" * 1000]}))
+        log.home.moves.ask([MoveRequest("t", 0, two)])
+        found = {(one.metric.name, one.labels): one.value for one in samples(collect(path))}
+        assert found["sparklog_moves", ("waiting",)] == 1
+        assert found["sparklog_moves", ("failed",)] == 0
+        left = found["sparklog_move_left_bytes", ("t", "0", two)]
+        assert isinstance(left, int) and left > 1000
+        log.home.moves.carry_out()
+        found = {(one.metric.name, one.labels): one.value for one in samples(collect(path))}
+        assert found["sparklog_moves", ("waiting",)] == 0
+        assert ("sparklog_move_left_bytes", ("t", "0", two)) not in found

@@ -8,13 +8,16 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
+from sparklog.common import TopicPartition
 from sparklog.diskless.home import open_log
+from sparklog.diskless.rounds import DisklessUpkeep
 from sparklog.errors import InvalidRequestError
 from sparklog.metrics import Distribution
 from sparklog.service import Service
 from sparklog.service.metrics import LogMetrics, collect, store_observer
 from sparklog.service.metrics.samples import samples
 from sparklog.service.metrics.store_observer import StoreObserver
+from sparklog.storage.round_report import Report
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.target import open_store
 
@@ -88,6 +91,63 @@ def test_the_names_are_those_of_log_dirs(
         "sparklog_merge_lag_pieces", "sparklog_merge_lag_bytes", "sparklog_merge_lag_seconds",
         "sparklog_service_term",
     }  # fmt: skip
+
+
+def test_how_dirty_a_store_is_and_what_its_cleaner_left_alone(
+    url: str, clock: ManualClock
+) -> None:
+    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1}
+    with sparklog.open(url, "rw", clock=clock) as log:
+        log.create_topic("t", config=config)
+        log.append("t", pa.table({"key": ["a", "a"], "value": ["1", "2"]}))
+    clock.advance(11 * MINUTE)
+    with Service(url, clock=clock) as service:
+        service.run_once()
+        found = {(one.metric.name, one.labels): one.value for one in service.samples()}
+        assert found["kafka_log_logcleanermanager_max_dirty_percent", ()] == 100
+        assert found["sparklog_health", ("cleaner",)] == 0
+        upkeep = service._leadership.upkeep
+        assert isinstance(upkeep, DisklessUpkeep)
+        key, topic_id = TopicPartition("t", 0), upkeep.log.state.log.topics["t"].id
+        upkeep.damaged.note(key, topic_id, ValueError("torn"), Report(path=url, time_ms=0))
+        found = {(one.metric.name, one.labels): one.value for one in service.samples()}
+        assert found["sparklog_health", ("cleaner",)] == 1
+        uncleanable = "kafka_log_logcleanermanager_uncleanable_partitions_count"
+        assert {labels: n for (name, labels), n in found.items() if name == uncleanable} == {
+            (url,): 1
+        }
+
+
+def test_what_awaits_deletion_in_a_store(url: str, clock: ManualClock) -> None:
+    def waiting() -> dict[tuple[str, str, str], int]:
+        found = collect(url, clock=clock).awaiting_deletion
+        return {(one.topic, one.kind, one.storage): one.size_bytes for one in found}
+
+    with sparklog.open(url, "rw", clock=clock) as log:
+        log.create_topic("t", config={"retention.ms": 15 * MINUTE})
+        log.create_topic("u", config={"retention.ms": -1})
+        for _ in range(2):
+            write(log, "a", "b")
+            log.append("u", pa.table({"value": ["x"] * 10}))
+        before = {p.topic: p.size_bytes for p in collect(url, clock=clock).partitions}
+        assert waiting() == {}
+        log.delete_topic("u")
+        assert waiting() == {("u", "topic", "local"): before["u"]}
+        with Service(url, clock=clock) as service:
+            clock.advance(11 * MINUTE)
+            service.run_once()  # makes a segment of the pieces
+            clock.advance(6 * MINUTE)
+            for _ in range(2):
+                service.run_once()  # which retention announces, and takes
+        expected = {("t", "segment", "local"): before["t"], ("u", "topic", "local"): before["u"]}
+        assert waiting() == expected
+        with Service(url, clock=clock) as service:
+            for _ in range(4):  # the sweeps of another service
+                clock.advance(11 * MINUTE)
+                service.run_once()
+        assert waiting() == {("u", "topic", "local"): before["u"]}
+        log.delete_topic("u", now=True)
+        assert waiting() == {}
 
 
 def test_what_is_not_merged_yet_and_who_merges(

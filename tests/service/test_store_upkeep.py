@@ -15,7 +15,6 @@ from sparklog.diskless.names import entry_name, service_name
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
 from sparklog.log.admin import create_topic
 from sparklog.service import Service
-from sparklog.service.metrics.health import wrong
 from sparklog.storage.commits import Change, change
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.tiered.object_store.object_store import ObjectStore
@@ -217,7 +216,7 @@ def test_metrics_of_a_log_in_a_store(url: str, home: DisklessHome, clock: Manual
     assert found["sparklog_service_term", ()] == 0
     assert found["kafka_log_logmanager_logdirectoryoffline", (url,)] == 0
     assert found["sparklog_commits_total", ("append",)] == 1
-    assert wrong(service._observer, {}) == []
+    assert service._health()[0] == []
     service.close()
 
 
@@ -227,6 +226,7 @@ def test_what_is_for_log_dirs_alone(url: str, home: DisklessHome) -> None:
             Service(url, **given)  # type: ignore[arg-type]
 
 
+@pytest.mark.deep
 @pytest.mark.s3
 def test_on_s3_with_writers_beside_it(s3: S3Server) -> None:
     """A started service, a writer and a reader, each on its own; then who has manifests alone."""

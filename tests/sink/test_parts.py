@@ -44,7 +44,10 @@ def test_options_come_under_kafkas_names_or_with_underscores() -> None:
     [
         ({"path": None}, "path is missing"),
         ({"topic": "a/b"}, "a/b"),
-        ({"batch.sise": 5}, "unknown option batch.sise"),
+        ({"batch.sise": 5}, r"unknown option batch\.sise \(did you mean batch\.size\?\)"),
+        ({"partiton": 5}, r"partiton \(did you mean partitions\?\)"),
+        ({"colour": 5}, "unknown option colour; the sink knows"),
+        ({"retention_ms": "7d"}, r"retention\.ms=7d: want -1\.\.2\^63-1, in milliseconds"),
         ({"compression.type": "rar"}, "want one of none"),
         ({"segment.bytes": 5}, r"segment\.bytes=5: want"),
         ({"kafka.client.id": "x"}, r"kafka\.client\.id has no meaning"),

@@ -65,7 +65,14 @@ def test_timestamp_goes_before_offsets_by_timestamp_before_offsets() -> None:
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay=soon"),
         ({"startingOffsetsByTimestampStrategy": "none"}, "one of error, latest"),
         ({"kafka.isolation.level": "dirty"}, "read_uncommitted, read_committed"),
-        ({"startingOffset": "earliest"}, "unknown option startingOffset; the source knows"),
+        (
+            {"startingOffset": "earliest"},
+            r"unknown option startingOffset \(did you mean startingOffsets\?\); the source knows",
+        ),
+        (
+            {"startingTimestamp": "2024-01-01"},
+            r"startingTimestamp=2024-01-01: want .* ms since 1970",
+        ),
         ({"kafka.bootstrap.servers": "x:1"}, "use option path"),
         ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol has no meaning"),
     ],

@@ -76,6 +76,7 @@ def kill_rounds(base: Path, rounds: int, seed: int) -> None:
         assert count % ROWS == 0
 
 
+@pytest.mark.deep
 def test_killed_driver_writes_exactly_once(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")

@@ -44,6 +44,7 @@ def tier(s3: S3Server, path: Path) -> tuple[str, dict[int, int]]:
     return url, {p: max(s.end for s in copied if s.partition == p) for p in (0, 1)}
 
 
+@pytest.mark.deep
 @pytest.mark.one_path  # all of it is read in Python
 def test_an_archive_in_batches_and_streams(
     spark: SparkSession, s3: S3Server, tmp_path: Path
@@ -87,6 +88,7 @@ def test_a_query_does_not_care_where_segments_lie(
     assert sorted((r.partition, r.offset) for r in reader.load().collect()) == before
 
 
+@pytest.mark.deep
 @pytest.mark.one_path
 def test_a_query_outlives_a_store_that_is_away(
     spark: SparkSession, s3: S3Server, tmp_path: Path

@@ -34,7 +34,13 @@ def quiet(spark: SparkSession) -> Iterator[None]:
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize(
-    "name", ["exactly_once", "replay_after_a_bug", "state_inspected", "kafka_clients"]
+    "name",
+    [
+        "exactly_once",
+        pytest.param("replay_after_a_bug", marks=pytest.mark.deep),
+        pytest.param("state_inspected", marks=pytest.mark.deep),
+        "kafka_clients",
+    ],
 )
 def test_it_prints_what_it_says(
     spark: SparkSession,
@@ -55,18 +61,6 @@ def test_tests_without_a_broker(pytester: pytest.Pytester, monkeypatch: pytest.M
     for file in (FOLDER / "tests_without_a_broker").glob("*.py"):
         shutil.copy(file, pytester.path)
     pytester.runpytest_inprocess(*PLUGIN).assert_outcomes(passed=3)
-
-
-@pytest.mark.slow
-def test_the_quickstart() -> None:
-    """What `make demo` runs; it checks itself that each flight is there once."""
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / "quickstart.py")],
-        env=environment(), capture_output=True, text=True, timeout=900,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-5000:]
-    assert "writer killed (SIGKILL)" in done.stdout
-    assert "each of the 336,776 flights is there exactly once" in done.stdout
 
 
 @pytest.mark.s3

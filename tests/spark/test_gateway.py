@@ -38,10 +38,16 @@ def test_option_and_connect(spark: SparkSession) -> None:
     assert find(object()) is CONNECT  # type: ignore[arg-type]
 
 
+SELDOM = ("class path", "add jar")
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "way",
-    ["enable", *(pytest.param(way, marks=pytest.mark.deep) for way in WAYS if way != "enable")],
+    [
+        pytest.param(way, marks=pytest.mark.slow if way in SELDOM else pytest.mark.deep)
+        for way in WAYS
+    ],
 )
 def test_each_way_that_a_jar_comes(way: str, tmp_path: Path) -> None:
     """Main session, a new one, and those that foreachBatch has; executors of their own; queries

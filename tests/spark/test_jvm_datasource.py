@@ -130,6 +130,7 @@ def test_python_on_demand(
         assert "(Python)" in df._jdf.queryExecution().executedPlan().toString()
 
 
+@pytest.mark.deep
 def test_a_wrong_option_is_told_as_ever(read: Callable[..., DataFrame]) -> None:
     for given in ({"jvm": "maybe"}, {"nonsense": "1"}):
         with pytest.raises(PySparkException) as jvm:
@@ -145,6 +146,7 @@ def test_a_wrong_option_is_told_as_ever(read: Callable[..., DataFrame]) -> None:
             )
 
 
+@pytest.mark.deep
 def test_options_of_its_own_are_refused_and_never_shown(
     read: Callable[..., DataFrame], stream: Callable[..., DataFrame], path: str, checkpoint: str
 ) -> None:
@@ -226,6 +228,7 @@ def test_progress_tells_how_far_behind_and_who(
     assert values(path + "2") == ALL
 
 
+@pytest.mark.deep
 def test_python_says_so_in_progress(
     stream: Callable[..., DataFrame], checkpoint: str, tmp_path: Path, said: JvmLog
 ) -> None:
@@ -238,7 +241,7 @@ def test_python_says_so_in_progress(
     assert any(line.endswith(" in Python: the log is in a store") for line in said.lines())
 
 
-@pytest.mark.parametrize("first", ["true", "false"])
+@pytest.mark.parametrize("first", ["true", pytest.param("false", marks=pytest.mark.deep)])
 def test_a_checkpoint_goes_on_in_the_other_one(
     first: str, log: Log, stream: Callable[..., DataFrame], checkpoint: str, path: str
 ) -> None:
@@ -271,6 +274,7 @@ def test_a_replay_by_the_other_one_is_dropped(
         assert values(to) == ALL
 
 
+@pytest.mark.deep
 def test_triggers_change(
     log: Log, stream: Callable[..., DataFrame], checkpoint: str, path: str
 ) -> None:
@@ -289,6 +293,7 @@ def test_triggers_change(
         append(log, 0, 10)
 
 
+@pytest.mark.deep
 def test_sources_of_one_query(
     log: Log, stream: Callable[..., DataFrame], checkpoint: str, path: str
 ) -> None:
@@ -370,6 +375,7 @@ class NewerPackage(SparklogDataSource):
         return made
 
 
+@pytest.mark.deep
 def test_plans_of_another_version_are_pythons(
     spark: SparkSession, log: Log, path: str, said: JvmLog
 ) -> None:

@@ -7,6 +7,8 @@ import sys
 import textwrap
 from collections import Counter
 
+import pytest
+
 import sparklog
 from sparklog.service import Service
 from sparklog.sink import SegmentSink, spark_map
@@ -70,6 +72,7 @@ def test_a_query_reads_and_another_writes_while_it_works(spark, path, checkpoint
         assert {p: max(o for q, o in seen if q == p) + 1 for p in ends} == ends
 
 
+@pytest.mark.deep
 def test_it_stops_with_the_spark_session(path):
     """A forgotten service neither keeps the process alive nor the log open."""
     code = f"""

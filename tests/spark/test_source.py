@@ -170,7 +170,10 @@ FILTERS = [
 ]
 
 
-@pytest.mark.parametrize(("condition", "count"), FILTERS)
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [pytest.param(*f, marks=pytest.mark.deep if n % 2 else ()) for n, f in enumerate(FILTERS)],
+)
 def test_pushed_filters_change_nothing_but_the_work(
     log: Log, read: Callable[..., DataFrame], condition: str, count: int
 ) -> None:
@@ -249,6 +252,7 @@ def test_a_query_registers_how_far_it_is_by_itself(
     assert log.readers()["offset"].to_pylist() == [105, 50]
 
 
+@pytest.mark.deep
 def test_all_sources_of_a_query_register(
     log: Log, spark: SparkSession, path: str, checkpoint: str
 ) -> None:
@@ -281,6 +285,7 @@ def test_a_stream_of_assigned_partitions_split_over_tasks(
         tail(endingTimestamp="1", **options)
 
 
+@pytest.mark.deep
 def test_a_trigger_waits_for_enough_or_for_long_enough(
     log: Log, spark: SparkSession, path: str, checkpoint: str
 ) -> None:
@@ -387,6 +392,7 @@ def test_lost_records_fail_the_query_with_the_exact_range(
     assert flat(batches) == [("t", 0, n) for n in range(150, 200)]
 
 
+@pytest.mark.deep
 def test_a_topic_made_again_ends_the_query_or_goes_on_where_it_begins(
     log: Log, tail: Callable[..., Any]
 ) -> None:

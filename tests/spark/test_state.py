@@ -102,6 +102,7 @@ def test_a_stream(golden: Golden, follow: Follow) -> None:
     assert follow(path, **options) == {}
 
 
+@pytest.mark.deep
 def test_a_stream_that_starts_at_the_end(golden: Golden, follow: Follow) -> None:
     path = golden("ids")
     kept = path.with_name("kept")
@@ -118,6 +119,7 @@ def test_a_log_backed_one(golden: Golden, follow: Follow) -> None:
     assert follow(path, startingOffsets=11) == {0: [11, 12, 13]}
 
 
+@pytest.mark.deep
 def test_changes_that_are_gone(
     spark: SparkSession, golden: Golden, follow: Follow, tmp_path: Path
 ) -> None:

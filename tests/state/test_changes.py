@@ -24,7 +24,7 @@ STORES = {
 }
 CASES = [
     pytest.param("aggregation", "hdfs", MANAGER, marks=pytest.mark.deep),
-    ("join", "hdfs", None),
+    pytest.param("join", "hdfs", None, marks=pytest.mark.deep),
     ("transform_with_state", "changelog", MANAGER),
 ]
 MORE = [
@@ -119,7 +119,9 @@ TYPES = {
 }
 
 
-@pytest.mark.parametrize("provider", ["hdfs", "changelog"])
+@pytest.mark.parametrize(
+    "provider", ["hdfs", pytest.param("changelog", marks=pytest.mark.deep)]
+)
 def test_types(spark: SparkSession, tmp_path: Path, provider: str) -> None:
     def typed(spark: SparkSession) -> tuple[DataFrame, str]:
         rows = source(spark).selectExpr(*(f"{text} as {name}" for name, text in TYPES.items()))
@@ -170,6 +172,7 @@ def timed(spark: SparkSession) -> tuple[DataFrame, str]:
     ), "update"
 
 
+@pytest.mark.deep
 def test_maps_timers_and_what_expires(spark: SparkSession, tmp_path: Path) -> None:
     path, own = tmp_path / "ckpt", session(spark, "changelog", MANAGER)
     before = int(time.time() * 1000)

@@ -94,6 +94,7 @@ def check_kills(spark: SparkSession, home: Path, operator: str, provider: str, r
         assert driver.rows(batch) == json.loads(json.dumps(expected[batch], default=str))
 
 
+@pytest.mark.deep
 def test_kill_nine(spark: SparkSession, tmp_path: Path) -> None:
     check_kills(spark, tmp_path, "aggregation", "changelog", 1)
 

@@ -398,6 +398,7 @@ def open_files(manager: Manager, below: Path) -> list[str]:
     return [name for name in found if name.startswith(f"{below}/")]
 
 
+@pytest.mark.deep
 def test_open_files_are_bounded(managers: Managers, tmp_path: Path) -> None:
     """However many partitions: those that rest are read, and written, as if they never had."""
     manager, theirs = managers("ckpt", open_files=20), Other(tmp_path / "ckpt")

@@ -101,6 +101,7 @@ def test_a_running_query_is_forked_but_not_reset(spark: SparkSession, tmp_path: 
         run(own, "aggregation", tmp_path / f"fork-{number}", again, 5)
 
 
+@pytest.mark.deep
 def test_a_query_that_waits_for_data_runs_as_well(spark: SparkSession, tmp_path: Path) -> None:
     """It has read where it is to go on, so that a reset now would be a gap in its plans."""
     own = session(spark, "changelog", MANAGER)
@@ -130,6 +131,7 @@ def test_a_query_that_waits_for_data_runs_as_well(spark: SparkSession, tmp_path:
     assert reset(path, to=1).batches == [2, 3, 4]
 
 
+@pytest.mark.deep
 def test_import_and_export_of_a_query(spark: SparkSession, tmp_path: Path) -> None:
     """Spark's own manager, then records, then files again."""
     output: Output = {}

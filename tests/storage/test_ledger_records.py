@@ -12,6 +12,7 @@ from sparklog.errors import UnsupportedVersionError
 from sparklog.fs import LOCAL
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.logdir.partition.partition_segments import LogDirSegments
+from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.ledger_records import (
     AdoptRecord,
     AppendRecord,
@@ -22,10 +23,12 @@ from sparklog.storage.ledger_records import (
     InvalidRecordError,
     LastMicroBatch,
     LedgerRecord,
+    PurgeRecord,
     ResetRecord,
     SnapshotRecord,
     StartRecord,
     TopicRecord,
+    UndeleteRecord,
     decode,
     encode,
 )
@@ -73,6 +76,13 @@ given_up = st.builds(
     GivenUpRange, topic=names, partition=numbers, first=numbers, end=numbers, directory=names,
     why=names,
 )  # fmt: skip
+small = st.frozensets(st.integers(0, 20), max_size=2)
+deleted = st.builds(
+    DeletedTopic, name=names, topic=topics, deleted_ms=numbers, delay_ms=numbers, ends=by_number,
+    starts=by_number, local_starts=by_number, idempotent=small, writers=st.frozensets(names),
+    abandoned=st.none()
+    | st.dictionaries(st.integers(0, 20), st.lists(ranges, max_size=2), max_size=2),
+)  # fmt: skip
 common: dict[str, Any] = {"time_ms": numbers, "epoch": numbers, "flushed": st.booleans()}
 append: dict[str, Any] = {
     **common,
@@ -108,7 +118,9 @@ def ledger_records(draw: st.DrawFn) -> LedgerRecord:
             bases=by_number, adopted=st.booleans(), given_up=st.none() | given_up,
             follows=st.booleans(),
         ),
-        3: st.builds(DropRecord, **common, topic=names, id=names),
+        3: st.builds(DropRecord, **common, topic=names, id=names, delay_ms=numbers)
+        | st.builds(UndeleteRecord, **common, topic=names, id=names)
+        | st.builds(PurgeRecord, **common, ids=st.lists(names, max_size=2).map(tuple)),
         4: st.builds(
             StartRecord, **common, starts=offsets, local_starts=st.none() | offsets.filter(bool),
             given_up=st.none() | given_up, begins_epoch=st.booleans(),
@@ -126,6 +138,7 @@ def ledger_records(draw: st.DrawFn) -> LedgerRecord:
             idempotent=st.none() | st.frozensets(partitions, max_size=3),
             abandoned=st.none() | range_sets,
             fork=st.none() | st.builds(ForkedFrom, names, numbers, numbers),
+            deleted=st.dictionaries(names, deleted, max_size=2),
         ),
     }[kind]  # fmt: skip
     record: LedgerRecord = draw(made)
@@ -179,8 +192,8 @@ def test_what_is_no_record(raw: bytes) -> None:
 
 
 def test_a_newer_sparklogs() -> None:
-    with pytest.raises(UnsupportedVersionError, match="the commit ledger has format version 3"):
-        decode(b'{"v":3,"kind":"merge"}', path="ledger", offset=0)
+    with pytest.raises(UnsupportedVersionError, match="the commit ledger has format version 4"):
+        decode(b'{"v":4,"kind":"merge"}', path="ledger", offset=0)
 
 
 def test_what_a_newer_sparklog_says_besides_is_passed_over() -> None:

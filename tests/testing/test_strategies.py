@@ -9,6 +9,9 @@ from hypothesis import find, given, settings
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.config import TopicConfig
+from sparklog.errors import InvalidRequestError
+from sparklog.format.names import RESERVED
+from sparklog.testing import strategies
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.strategies import tables, timestamps, topic_configs, topic_names
 
@@ -54,6 +57,15 @@ def test_a_log_takes_any_topic(name: str, config: dict[str, object]) -> None:
         assert log.topic(name).config == TopicConfig.parse(config)
 
 
+@pytest.mark.parametrize("name", [".", "..", *sorted(RESERVED), "__sparklog_x"])
+def test_no_name_that_a_log_refuses(name: str) -> None:
+    """They stand in our modules, of whose words hypothesis tries some as well."""
+    assert not strategies._may_be_made(name)
+    with opened() as log, pytest.raises(InvalidRequestError):
+        log.create_topic(name)
+
+
+@pytest.mark.deep
 def test_they_reach_the_edges() -> None:
     """One of each kind is drawn, so that no property holds for lack of examples."""
     for name in ("cleanup.policy", "compression.gzip.level", "min.cleanable.dirty.ratio"):

@@ -203,6 +203,7 @@ def test_its_commands_are_there(compose: dict[str, Any], cluster: dict[str, Any]
             assert re.search(rf"^\s+{option}\b", told.output, re.MULTILINE), option
 
 
+@pytest.mark.deep
 @pytest.mark.s3
 def test_the_service_as_it_is_started_there(
     compose: dict[str, Any],

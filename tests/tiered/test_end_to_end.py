@@ -76,6 +76,7 @@ def log_part(whole: pa.Table, ends: dict[int, int]) -> pa.Table:
     return whole.filter(pa.array([offset < ends[p] for p, offset in rows]))
 
 
+@pytest.mark.deep
 def test_wrong_credentials_lose_nothing(s3: S3Server, tmp_path: Path) -> None:
     path, url = tmp_path / "log", s3.bucket() + "/logs"
     with sparklog.open(path, "rw") as log:
@@ -133,6 +134,7 @@ def test_a_bucket_of_that_name_in_another_store(s3: S3Server, tmp_path: Path) ->
         assert log.read("t").read_all().equals(whole)
 
 
+@pytest.mark.deep
 def test_the_example(s3: S3Server) -> None:
     example = [sys.executable, str(ROOT / "examples" / "archive.py"), s3.bucket() + "/flights"]
     done = subprocess.run(

@@ -122,7 +122,7 @@ def test_state_keeps_it_through_its_own_snapshot() -> None:
 def test_an_older_sparklog_says_that_it_is_too_old(monkeypatch: Any) -> None:
     """It would take the missing segments for damage."""
     raw = encode(StartRecord(starts={}, local_starts={TopicPartition("t", 0): 5}))
-    monkeypatch.setattr(ledger_records, "TIERED_VERSION", 1)
+    monkeypatch.setattr(ledger_records, "DELETED_VERSION", 1)
     with pytest.raises(UnsupportedVersionError, match="format version 2"):
         decode(raw, path="ledger", offset=0)
 

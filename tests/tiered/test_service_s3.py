@@ -93,6 +93,7 @@ with Service(path, remote=url, storage_options=options, options=slow):
 """
 
 
+@pytest.mark.deep
 def test_services_that_are_killed_at_work(tmp_path: Path, s3: S3Server, url: str) -> None:
     """kill -9, again and again: the last one finishes what they began, and nothing is left over."""
     path, options = str(tmp_path / "log"), json.dumps(s3.options())

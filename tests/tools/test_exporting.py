@@ -205,6 +205,7 @@ def test_parquet_in_several_files(
     assert sorted_table(pyarrow.parquet.read_table(tmp_path / "to")).equals(read(log))
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_damaged_log_leaves_no_half_file(tmp_path: Path) -> None:
     from tests.service.logs import flip, logs
 

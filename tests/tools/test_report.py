@@ -3,19 +3,24 @@ says, what lies on disk."""
 
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
+from sparklog.format.compression import Codec
 from sparklog.fs import LOCAL
 from sparklog.fs.local import LocalFileSystem
 from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.retention.local_segments import segments_of
 from sparklog.service import Service
+from sparklog.service.health import examine
+from sparklog.storage.staging import Framing
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import HORIZONS_MS, LogReport, Where
 from sparklog.tools.report.segments import Memory
@@ -186,7 +191,11 @@ def test_a_second_report_reads_less_and_says_the_same(tmp_path: Path, demo: Demo
     again = make_report(path, fs=fs, clock=clock, memory=memory)
     assert again.topics == first.topics == make_report(path, clock=clock).topics
     active = {max(each) for each in by_directory(opened).values()}
-    assert {name for name in fs.logs() if "__" not in name} == {a for a in active if "__" not in a}
+    verdict = Noting()
+    examine(path, fs=verdict, clock=clock)  # asks of what is due how old it is
+    opened, looked = fs.logs(), verdict.logs()
+    assert {a for a in active if "__" not in a} <= opened
+    assert {name for name in opened - looked if "__" not in name} <= active
     with sparklog.open(path, "rw", clock=clock) as log:
         log.create_topic("more")
         for cleanable_one in cleanable(commits_of(log), every=True):
@@ -245,3 +254,40 @@ def test_an_archive_and_a_copy_without_its_bucket(tmp_path: Path) -> None:
                       for s in p.segments}  # fmt: skip
     shutil.rmtree(tmp_path / "bucket")
     assert make_report(path, clock=clock).topics == log.topics
+
+
+def test_batches_are_those_that_were_written(demo_report: LogReport) -> None:
+    found = {topic.name: topic.batches for topic in demo_report.topics}
+    assert found.pop("empty") == ()
+    for name, codec in CODECS.items():
+        (figures,) = found[name]
+        assert figures.codec == codec.name.lower()
+        assert figures.sampled
+        assert figures.records > figures.batches > 0
+        assert figures.compression_rate is not None
+        assert (figures.compression_rate < 1) == (figures.codec != "none")
+    as_json = json.loads(json.dumps(demo_report.to_dict()))
+    assert next(t for t in as_json["topics"] if t["name"] == "audit")["batches"][0]["records"] > 0
+
+
+def test_batches_that_are_known_are_not_read_again(
+    demo: Demo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory()
+    clock = ManualClock(demo.now_ms)
+    before = make_report(demo.path, clock=clock, memory=memory)
+    monkeypatch.setattr("sparklog.tools.report.batches.sample", None)
+    after = make_report(demo.path, clock=clock, memory=memory)
+    assert [t.batches for t in after.topics] == [t.batches for t in before.topics]
+
+
+def test_a_topic_of_lonely_records_is_told_what_helps(tmp_path: Path) -> None:
+    path = str(tmp_path / "log")
+    with sparklog.open(path, "rw", options={"flush": "none"}) as log:
+        log.create_topic("t", config={"max.message.bytes": 2000})
+        lonely = Framing(codec=Codec.ZSTD, batch_size=1)
+        values = [sha256(b"%d" % n).hexdigest() for n in range(10_000)]
+        log.append("t", pa.table({"value": values}), framing=lonely)
+    (notice,) = make_report(path).notices
+    assert (notice.where, notice.severity) == ("t", "warning")
+    assert "1.0 records" in notice.what

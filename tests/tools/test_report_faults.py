@@ -18,9 +18,11 @@ from sparklog.format.names import log_name
 from sparklog.fs import LOCAL
 from sparklog.log.due_segments import Tier
 from sparklog.logdir.home import commits_of
+from sparklog.quantities import DAY_MS
 from sparklog.service import Severity
+from sparklog.service.health import Level
 from sparklog.tools.report.build import make_report
-from sparklog.tools.report.model import DAY_MS, LogReport
+from sparklog.tools.report.model import LogReport
 from sparklog.tools.report.page import render
 from sparklog.tools.report.segments import Memory, list_partition
 from tests.service.logs import T0, fill, flip, logs, make, patch, table
@@ -96,7 +98,7 @@ def test_a_log_dir_that_is_gone_and_one_that_is_not_named(tmp_path: Path) -> Non
             log.append("t", table("t-0"), partition=p)
     whole = report(f"{one},{two}")
     assert not whole.notices
-    assert whole.health.verdict == "Can be written; no partition is offline"
+    assert whole.health.level is Level.GREEN
     assert [d.partitions for d in whole.directories] == [2, 2]
     shutil.rmtree(two)
     found = report(f"{one},{two}")
@@ -109,13 +111,12 @@ def test_a_log_dir_that_is_gone_and_one_that_is_not_named(tmp_path: Path) -> Non
     assert [part.error is None for part in found.partitions].count(True) == 2
     assert any("offline" in (part.error or "") for part in found.partitions)
     lost = [f"t-{p}" for p in range(4) if not (one / f"t-{p}").exists()]
-    assert list(found.health.offline) == lost
-    assert found.health.verdict == (
-        f"Can't be written: log dir {two} is offline: it does not exist. 2 partitions offline: "
-        f"{', '.join(lost)}"
+    assert found.health.verdict.startswith(
+        f"it can't be written: log dir {two} is offline: the log dir does not exist: is its disk "
+        f"mounted?; 2 partitions ({', '.join(lost)}) offline: "
     )
     page = render(found)
-    assert page.index("Can&#x27;t be written") < page.index("<nav")
+    assert page.index("can&#x27;t be written") < page.index("<nav")
     ((where, what),) = damage(report(str(one)))
     assert where == ""
     assert "doesn't name" in what
@@ -126,7 +127,7 @@ def test_a_partition_that_was_removed_by_hand(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "log" / "t-1")
     ((where, what),) = damage(report(tmp_path / "log"))
     assert (where, what) == (str(tmp_path / "log"), "partitions are not there: t-1")
-    assert report(tmp_path / "log").health.offline == ("t-1",)
+    assert report(tmp_path / "log").health.verdict.startswith("1 partition (t-1) offline: ")
 
 
 def test_a_partition_that_a_writer_took_offline(tmp_path: Path) -> None:
@@ -140,9 +141,9 @@ def test_a_partition_that_a_writer_took_offline(tmp_path: Path) -> None:
     ((where, what),) = damage(found)
     assert where == "t-0"
     assert what.startswith("offline: ") and "crc is wrong" in what
-    assert found.health.writable
-    assert found.health.verdict == "Can be written; 1 partition offline: t-0"
-    assert "not well" in render(found)
+    assert found.health.level is Level.RED
+    assert found.health.verdict.startswith("1 partition (t-0) offline: ")
+    assert "1 partition (t-0) offline" in render(found)
     log.close()
 
 
@@ -150,8 +151,8 @@ def test_a_full_disk_is_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     make(tmp_path / "log")
     monkeypatch.setattr(type(LOCAL), "free_bytes", lambda self, path: 1000)
     found = report(tmp_path / "log").health
-    assert found.writable is False
-    assert found.verdict.startswith(f"Can't be written: {tmp_path / 'log'} has 1000 bytes free. No")
+    assert found.level is Level.RED
+    assert found.verdict.startswith(f"it can't be written: {tmp_path / 'log'} has 1000 bytes free")
 
 
 def test_records_without_time_and_far_ahead(tmp_path: Path) -> None:

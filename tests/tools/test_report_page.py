@@ -8,10 +8,12 @@ from importlib.resources import files
 
 import pytest
 
+from sparklog.html import Html, el, foreign, text
 from sparklog.service import Severity
+from sparklog.service.health import Health
 from sparklog.tools.report import units
 from sparklog.tools.report.charts import blocks
-from sparklog.tools.report.html import Html, el, foreign, text
+from sparklog.tools.report.growth import growth
 from sparklog.tools.report.model import (
     CommitsReport,
     GrowthReport,
@@ -31,26 +33,34 @@ CSS = files("sparklog.tools.report").joinpath("page.css").read_text("utf-8")
 def test_the_page_is_whole_and_asks_for_nothing(demo_report: LogReport) -> None:
     page = render(demo_report)
     found = checked(page)
-    assert "script" not in found.tags
+    assert found.tags.count("script") == 1
     assert "default-src &#x27;none&#x27;" in page
     assert found.tags.count("h1") == 1
     assert len(page.encode()) < 400_000
     headings = re.findall(r'<h2 id="(\w+)-h"', page)
+    assert headings.pop(0) == "health"
     assert headings == ["topics", "growth", "segments", "retention", "compaction", "commits",
                         "readers", "directories"]  # fmt: skip
     for name in headings:
         assert f'href="#{name}"' in page
-    pictures = re.findall(r'<svg class="(?:strip|bar|columns)"[^>]*>', page)
+    pictures = re.findall(r'<svg class="(?:strip|bar|plot|spark)"[^>]*>', page)
     assert len(pictures) > 30
     assert all('role="img"' in p and "aria-label=" in p for p in pictures)
 
 
-def test_only_the_live_page_has_a_script_and_its_policy_names_it(demo_report: LogReport) -> None:
-    page = render(demo_report, refresh_ms=5000)
-    (script,) = re.findall(r"<script>(.*?)</script>", page, re.S)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert f"sha256-{digest}" in page
-    assert 'data-refresh="5000"' in page
+@pytest.mark.parametrize("refresh_ms", [None, 5000])
+def test_the_policy_names_each_script_and_no_other(
+    demo_report: LogReport, refresh_ms: int | None
+) -> None:
+    page = render(demo_report, refresh_ms=refresh_ms)
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.S)
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
+    digests = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
+    assert re.findall("sha256-([^&]+)&#x27;", policy) == digests
+    assert len(scripts) == (1 if refresh_ms is None else 2)
+    assert ("connect-src" in policy) is (refresh_ms is not None)
+    assert "unsafe" not in policy.replace("style-src &#x27;unsafe-inline&#x27;", "")
+    assert ('data-refresh="5000"' in page) is (refresh_ms is not None)
 
 
 def test_text_is_escaped_and_html_is_not() -> None:
@@ -81,23 +91,28 @@ def test_whatever_a_name_is(demo_report: LogReport, name: str) -> None:
     )  # fmt: skip
     page = render(found)
     tags = checked(page).tags
-    assert "script" not in tags
+    assert tags.count("script") == 1
     assert "b" not in tags
     assert page.count(foreign(name)) > 8
 
 
 def test_the_size_stays_bounded() -> None:
     """1,000 partitions and 20,000 segments."""
-    page = render(large(topics=10, partitions=100, segments=20))
+    page = render(grown(large(topics=10, partitions=100, segments=20)))
     checked(page)
     assert len(page.encode()) < 2_500_000
-    many = render(large(topics=1000, partitions=1, segments=20))
+    many = render(grown(large(topics=1000, partitions=1, segments=20)))
     checked(many)
-    assert len(many.encode()) < 1_500_000
-    long = render(large(topics=1, partitions=1, segments=20_000))
+    assert len(many.encode()) < 1_000_000
+    long = render(grown(large(topics=1, partitions=1, segments=20_000)))
     checked(long)
     assert len(long.encode()) < 300_000
     assert "20,000" in long
+
+
+def grown(report: LogReport) -> LogReport:
+    """With what all topics wrote over time."""
+    return replace(report, growth=growth(report.topics, now_ms=report.time_ms))
 
 
 def large(*, topics: int, partitions: int, segments: int) -> LogReport:
@@ -116,6 +131,7 @@ def large(*, topics: int, partitions: int, segments: int) -> LogReport:
     return LogReport(
         path="large", kind="log", url=None, time_ms=1_700_100_000_000, took_ms=1, version="0",
         directories=(), growth=GrowthReport(), commits=CommitsReport(), readers=(), notices=(),
+        health=Health("large", 1_700_100_000_000, "log", ()),
         topics=tuple(
             TopicReport(
                 name=f"topic{t}", id="x", config={}, cleanup_policy=("delete",),
@@ -144,18 +160,20 @@ def test_narrow_segments_become_one_block_and_none_is_lost() -> None:
 # --- colours --------------------------------------------------------------------------------------
 
 TEXT = [
-    ("--ink", "--surface"), ("--ink", "--page"), ("--soft", "--surface"), ("--soft", "--page"),
-    ("--link", "--surface"), ("--link", "--page"), ("--soft", "--chip"),
-    ("--damage", "--surface"), ("--damage", "--damage-bg"), ("--ink", "--damage-bg"),
-    ("--warning", "--surface"), ("--warning", "--warning-bg"), ("--ink", "--warning-bg"),
-    ("--held", "--surface"),
+    *((text, ground) for text in ("--ink", "--soft", "--accent")
+      for ground in ("--surface", "--page", "--chip", "--tint")),
+    *((f"--{level}", ground) for level in ("green", "amber", "red")
+      for ground in ("--surface", "--page", f"--{level}-bg")),
+    *((text, f"--{level}-bg") for level in ("green", "amber", "red")
+      for text in ("--ink", "--soft", "--accent")),
+    ("--held", "--surface"), ("--on-accent", "--accent"),
 ]  # fmt: skip
-SHAPES = ["--local", "--both", "--remote", "--gone", "--held", "--dirty", "--lag", "--none",
-          "--gzip", "--snappy", "--lz4", "--zstd"]  # fmt: skip
+SHAPES = ["--local", "--both", "--remote", "--held", "--none", "--gzip", "--snappy",
+          "--lz4", "--zstd", "--edge"]  # fmt: skip
 
 
 def palette(scheme: str) -> dict[str, str]:
-    light, _, rest = CSS.partition("@media (prefers-color-scheme: dark)")
+    light, _, rest = CSS.partition("@media screen and (prefers-color-scheme: dark)")
     found = dict(re.findall(r"(--[\w-]+): (#\w{6})", light))
     dark = dict(re.findall(r"(--[\w-]+): (#\w{6})", rest.partition("*, *::before")[0]))
     assert len(dark) > 20
@@ -198,10 +216,16 @@ def test_contrast(scheme: str) -> None:
         (units.span_text(90_000), "1.5 min"), (units.span_text(86_400_000), "1 d"),
         (units.ago_text(0, 3_600_000), "1 h ago"), (units.ago_text(7_200_000, 0), "in 2 h"),
         (units.share_text(0.042), "4.2 %"), (units.share_text(1), "100 %"),
+        (units.tick_text(0, binary=True), "0"),
+        (units.tick_text(20 * 2**20, binary=True), "20 MiB"),
+        (units.tick_text(2560, binary=True), "2.5 KiB"), (units.tick_text(2_000_000), "2 M"),
+        (units.tick_text(100), "100"), (units.tick_text(2_500_000), "2.5 M"),
     ],
 )  # fmt: skip
 def test_numbers(shown: str, wanted: str) -> None:
-    assert shown == wanted
+    """A number and its unit stay on one line."""
+    is_date = wanted.startswith("1970")
+    assert shown == (wanted if is_date else wanted.replace(" ", "\xa0"))
 
 
 def test_a_report_of_nothing() -> None:

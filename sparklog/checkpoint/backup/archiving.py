@@ -5,9 +5,11 @@ meanwhile, and log, state and checkpoint are of one batch. Of a log in a store i
 references to its objects (forked_log.py).
 """
 
+import contextlib
 import hashlib
 import logging
 import os
+import stat
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
@@ -22,7 +24,6 @@ from sparklog.checkpoint.backup.snapshots import CHECKPOINT, LOG, Snapshot, Snap
 from sparklog.checkpoint.backup.upload import (
     DirectoryFiles,
     Files,
-    Progress,
     Uploader,
     check_threads,
 )
@@ -34,12 +35,14 @@ from sparklog.checkpoint.nesting import check_not_nested
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.diskless.home_object import known_home
 from sparklog.diskless.new_homes import check_apart
-from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem, LocalFileSystem
+from sparklog.fs.files import translate_os_errors
 from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.staged_directory import StagedDirectories
 from sparklog.opening import url_of
+from sparklog.progress import Progress, shows_progress
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.target import open_store
@@ -72,6 +75,7 @@ class Archived:
         return asdict(self)
 
 
+@shows_progress("archiving")
 def archive(
     path: Path,
     url: str,
@@ -241,9 +245,24 @@ def _staged(fs: FileSystem, homes: Sequence[str]) -> StagedDirectories:
         if not isinstance(fs, LocalFileSystem) or os.access(os.path.dirname(home), os.W_OK):
             return home
         digest = hashlib.sha256(home.encode()).hexdigest()[:8]
-        return os.path.join(tempfile.gettempdir(), f"{os.path.basename(home)}-{digest}")
+        return os.path.join(_private_directory(), f"{os.path.basename(home)}-{digest}")
 
     return StagedDirectories(fs, [name(home) for home in homes], "archive", fresh=False)
+
+
+def _private_directory() -> str:
+    """A directory in the temporary one that nobody else reads, or can have put anything into."""
+    path = os.path.join(tempfile.gettempdir(), f"sparklog-{os.getuid()}")
+    with translate_os_errors("make directory", path):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise StorageUnavailableError(
+            f"{path} isn't a directory of this user alone (mode 700): remove it, or set TMPDIR to "
+            "a directory of your own", path=path,
+        )  # fmt: skip
+    return path
 
 
 def _checkpoint(fs: FileSystem, path: str) -> Checkpoint | None:

@@ -10,7 +10,6 @@ Ages are by the times of the store's listing; one that is too old was left by a 
 import contextlib
 import uuid
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Self
 
 from sparklog.errors import LogLockedError, SparklogError
@@ -35,12 +34,7 @@ class RepositoryLock:
         self._store.put(self.name, b"\n")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         with contextlib.suppress(SparklogError):  # it gets stale
             self._store.delete([self.name])
 

@@ -24,7 +24,7 @@ from sparklog.checkpoint.backup.snapshots import (
     SnapshotFile,
     SnapshotTree,
 )
-from sparklog.checkpoint.backup.upload import Progress, check_threads
+from sparklog.checkpoint.backup.upload import check_threads
 from sparklog.checkpoint.files import local_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
 from sparklog.clock import Clock, stopwatch, system_clock
@@ -36,6 +36,7 @@ from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.staged_directory import StagedDirectories, arrived
 from sparklog.opening import url_of
+from sparklog.progress import Progress, shows_progress
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.target import open_store
@@ -62,6 +63,7 @@ class Restored:
         return asdict(self)
 
 
+@shows_progress("restoring")
 def restore(
     url: str,
     path: Path,

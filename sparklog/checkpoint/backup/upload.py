@@ -23,14 +23,13 @@ from sparklog.checkpoint.backup.snapshots import SnapshotFile, SnapshotTree, Sna
 from sparklog.checkpoint.log_backed.layout import LOGS
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import FileSystem
+from sparklog.progress import Progress
 
 INLINE_BYTES: Final = 256  # smaller files are in the snapshot itself
 TRUSTED_BYTES: Final = 1 << 20  # from here on inode, size and time of change tell a file
 SETTLED_MS: Final = 2_000  # since its last change: a second one would show in its time
 _RECORDS: Final = re.compile(rf"{LOGS}/[^/]+/[0-9]{{20}}\.log")
 Stamp = tuple[int, int, int]
-Progress = Callable[[int, int], None]
-"""Is told (bytes of files that are done, bytes in all)."""
 
 
 def check_threads(threads: int) -> None:

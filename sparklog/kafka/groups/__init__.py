@@ -6,7 +6,7 @@
 - `consumer_requests`, `consumer_groups`: the next-generation protocol (KIP-848); `assignors`: who
   reads what there
 - `offset_requests`: commits asked for and made; `kept_offsets`: where they are kept
-- `group_admin`: groups found, listed, described, deleted
+- `group_admin`: groups found, listed, described, deleted; `told_groups`: what other processes know
 - `timers`: deadlines; `refusals`: error codes
 """
 

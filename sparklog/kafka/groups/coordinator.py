@@ -26,7 +26,9 @@ from sparklog.kafka.groups.consumer_groups import ConsumerGroup, ConsumerGroups
 from sparklog.kafka.groups.kept_offsets import KeptOffsets, is_refused, keeps_readers
 from sparklog.kafka.groups.refusals import group_error
 from sparklog.kafka.groups.timers import Timers
+from sparklog.kafka.groups.told_groups import Sign, groups_at_work, sign_of
 from sparklog.kafka.messages import ErrorCode
+from sparklog.storage.group_members import groups_to_json
 from sparklog.storage.lease import LeaseLostError
 
 CHECK_MS: Final = 3_000
@@ -34,6 +36,7 @@ CHECK_MS: Final = 3_000
 STALE_MS: Final = 20_000
 """Nobody is coordinated by a lease that couldn't be looked at for so long."""
 _LOOK_MS: Final = 1_000  # who stands by looks no more often
+_TELL_MS: Final = 1_000  # what others know of groups is no older, where anything changed
 _TICK_MS: Final = 20  # deadlines that are nearer than that to one another are met at once
 _TOUCH_MS: Final = 86_400_000
 _ALIAS: Final = 1 << 30
@@ -178,6 +181,7 @@ class Coordinator:
         if self._checking is None:
             _LOGGER.info("%s: this endpoint coordinates consumer groups", self._broker.log.path)
             self._checking = self._spawn(self._keep_lease())
+            self._spawn(self._tell_groups())
             self._schedule_upkeep()
 
     async def _keep_lease(self) -> None:
@@ -195,6 +199,23 @@ class Coordinator:
         finally:
             self._checking = None
             self._resign()
+
+    async def _tell_groups(self) -> None:
+        """Tell other processes which groups have members, as long as the lease is ours."""
+        told: Sign = ()
+        while self._lease.held:
+            await asyncio.sleep(_TELL_MS / 1000)
+            sign = sign_of(self.classic, self.modern)
+            if sign == told:
+                continue
+            groups = groups_to_json(groups_at_work(self.classic, self.modern))
+            try:
+                await self._broker.run(self._lease.tell, {"groups": groups})
+                told = sign
+            except LeaseLostError:
+                return
+            except SparklogError as error:
+                _LOGGER.debug("groups at work can't be told of: %s", error)
 
     def _resign(self) -> None:
         """Let go of all members: they look for their coordinator, and join there."""

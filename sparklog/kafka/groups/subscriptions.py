@@ -50,6 +50,30 @@ def assignment(partitions: Mapping[str, Iterable[int]]) -> bytes:
     return b"".join(parts) + _NO_USER_DATA
 
 
+def assigned_partitions(raw: bytes) -> dict[str, list[int]]:
+    """Return {topic: partitions} of an assignment; nothing of what is none, or damaged."""
+    found: dict[str, list[int]] = {}
+    try:
+        version, count = struct.unpack_from(">hi", raw)
+        if version < 0 or not 0 <= count <= len(raw):
+            return {}
+        at = 6
+        for _ in range(count):
+            (size,) = struct.unpack_from(">h", raw, at)
+            at += 2
+            if size < 0 or at + size > len(raw):
+                return {}
+            topic = raw[at : at + size].decode()
+            (partitions,) = struct.unpack_from(">i", raw, at + size)
+            if not 0 <= partitions <= len(raw):
+                return {}
+            found[topic] = list(struct.unpack_from(f">{partitions}i", raw, at + size + 4))
+            at += size + 4 + 4 * partitions
+    except (struct.error, UnicodeDecodeError):
+        return {}
+    return found
+
+
 def _string(text: str) -> bytes:
     raw = text.encode()
     return struct.pack(">h", len(raw)) + raw

@@ -140,7 +140,12 @@ def clean_partition(
     if dry_run or not job.dirt.cleanable_bytes:
         return report
     made = rewrite(session.fs, job, throttle or job.options.throttle())
-    return finish(session, job, made, report)
+    try:
+        return finish(session, job, made, report)
+    except FileNotFoundError as error:  # an erasure was at work here, and removed our files
+        report.interrupted, report.next_dirty = True, None
+        _LOGGER.warning("%s: it changed while it was cleaned (%s)", job.directory, error)
+        return report
 
 
 def finish(

@@ -7,35 +7,32 @@ Source: Cleaner.buildOffsetMap, cleanSegments, cleanInto (Kafka 4.1).
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 from numpy.typing import NDArray
 
-from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.batch import CONTROL, TRANSACTIONAL
 from sparklog.format.compaction import OffsetMap
-from sparklog.format.index import IndexState, final_time_entry, index_entries
 from sparklog.format.names import (
     CLEANED,
-    index_name,
     log_name,
-    timeindex_name,
-    txnindex_name,
 )
-from sparklog.format.scan import scan
-from sparklog.fs import File, FileSystem
-from sparklog.log.batch_windows import Window, walk
+from sparklog.fs import FileSystem
+from sparklog.log.batch_windows import walk
 from sparklog.log.cleaned_transactions import CleanedTransactions
 from sparklog.log.cleaner_options import Throttle, unthrottled
 from sparklog.log.dirt import within
 from sparklog.log.record_cleaning import WindowFilter, fold_window
+from sparklog.logdir.cleaning.cleaned_segment import (
+    CleanedSegment,
+    remove_cleaned,
+    segment_windows,
+)
 from sparklog.logdir.cleaning.plan import CleanJob, Segment, grouped
 from sparklog.logdir.cleaning.transactions import NO_LIMIT, AbortedEntries
 from sparklog.logdir.partition.indexes import hint
 from sparklog.logdir.partition.segment_swap import SegmentSwap, remove_made
-from sparklog.logdir.partition.validation import misplaced, out_of_order
 from sparklog.logdir.segment_files import joined
 
 Table = NDArray[Any]
@@ -72,10 +69,7 @@ def rewrite(fs: FileSystem, job: CleanJob, throttle: Throttle = unthrottled) -> 
     magic 0 or 1. Files of the group at hand are removed then; the log is as it was.
     Cost: reads the dirty part once and all segments up to its end once more, CRCs included.
     """
-    for name in fs.listdir(job.directory):
-        if name.endswith(CLEANED):  # of a cleaning that died
-            with contextlib.suppress(FileNotFoundError):
-                fs.unlink(joined(job.directory, name))
+    remove_cleaned(fs, job.directory)
     aborted = AbortedEntries(fs, job.directory, job.bases, log_start=job.log_start)
     offsets = build_map(fs, job, aborted, throttle)
     rewriter = _Rewriter(fs, job, offsets, aborted, throttle)
@@ -93,7 +87,7 @@ def build_map(
     transactions.add(aborted.touching(_floor(job.bases, first), end))
     dirty = within(job.segments, first, end)
     for at, segment in enumerate(dirty):
-        for window, path in _windows(fs, job, segment, first, throttle):
+        for window, path in segment_windows(fs, job.directory, segment, job, first, throttle):
             if not fold_window(offsets, transactions, window, first, path):
                 return offsets
         following = dirty[at + 1].base if at + 1 < len(dirty) else end
@@ -103,42 +97,6 @@ def build_map(
 
 def _floor(bases: Sequence[int], offset: int) -> int:
     return max((base for base in bases if base <= offset), default=offset)
-
-
-def _windows(
-    fs: FileSystem, job: CleanJob, segment: Segment, first: int, throttle: Throttle
-) -> Iterator[tuple[Window, str]]:
-    """Yield the windows of a segment from offset `first` on; all of it must be whole."""
-    directory, expected = job.directory, segment.base
-    path = joined(directory, log_name(segment.base))
-    limit = min((base for base in job.bases if base > segment.base), default=job.end)
-    with fs.open(path) as file:
-        at = hint(fs, directory, segment.base, file, first) if first > segment.base else 0
-        for window in walk(file, start=at, limit=segment.size):
-            throttle(len(window.data))
-            table, error = window.batches.table, window.batches.error
-            if error is not None:
-                raise error
-            fault = out_of_order(table, expected, limit, gaps=True)
-            if fault < 0 and len(table) and int(table["last_offset"][-1]) >= limit:
-                fault = int(np.argmax(table["last_offset"] >= limit))
-            if fault >= 0:  # the CRC doesn't cover offsets
-                raise misplaced(path, table[fault], expected)
-            if len(table) and int(table["magic"].min()) < 2:
-                raise InvalidRequestError(
-                    f"{path} holds record batches of magic 0 or 1, which can't be compacted here: "
-                    "let a broker before 4.0 compact the topic, or write it anew"
-                )
-            if len(table):
-                yield window, path
-                expected = int(table["last_offset"][-1]) + 1
-            at = window.batches.end
-        if at != segment.size:
-            raise DataCorruptionError(
-                f"the file ends in a torn batch, {segment.size} bytes are expected",
-                path=path,
-                position=at,
-            )
 
 
 class _Rewriter:
@@ -157,7 +115,9 @@ class _Rewriter:
         self.transactions = CleanedTransactions()
 
     def rewrite(self, group: Sequence[Segment]) -> Rewritten:
-        target = _Target(self.fs, self.job, group)
+        target = CleanedSegment(
+            self.fs, self.job.directory, self.job.config.index_interval_bytes, group
+        )
         records_filter = WindowFilter(
             self.offsets,
             self.transactions,
@@ -169,7 +129,9 @@ class _Rewriter:
         try:
             for at, segment in enumerate(group):
                 self._learn(group, at)
-                for window, path in _windows(self.fs, self.job, segment, 0, self.throttle):
+                for window, path in segment_windows(
+                    self.fs, self.job.directory, segment, self.job, 0, self.throttle
+                ):
                     for piece in records_filter.filter(window, path):
                         target.write(piece.out[: piece.size])
                         self.throttle(piece.size)
@@ -211,84 +173,6 @@ class _Rewriter:
                 if len(window.batches):
                     end = int(window.batches.table["last_offset"][-1]) + 1
         return end
-
-
-@dataclass(slots=True)
-class _Target:
-    """The `.cleaned` files of a new segment."""
-
-    fs: FileSystem
-    job: CleanJob
-    group: Sequence[Segment]
-    base: int = 0
-    end: int = 0
-    size: int = 0
-    identity: tuple[int, int] = (0, 0)
-    _log: File = field(init=False)
-    _index: bytearray = field(default_factory=bytearray)
-    _timeindex: bytearray = field(default_factory=bytearray)
-    _state: IndexState = field(default_factory=IndexState)
-
-    def __post_init__(self) -> None:
-        self.base = self.end = self.group[0].base
-        self._log = self._create(log_name(self.base))
-        # Of this very file: another cleaner may put its own in this place before we are done.
-        self.identity = self.fs.identity(self._log.path)
-
-    def _names(self) -> list[str]:
-        base = self.base
-        return [log_name(base), index_name(base), timeindex_name(base), txnindex_name(base)]
-
-    def _path(self, name: str) -> str:
-        return joined(self.job.directory, name + CLEANED)
-
-    def _unlink(self, names: list[str]) -> None:
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                self.fs.unlink(self._path(name))
-
-    def _create(self, name: str) -> File:
-        return self.fs.open(self._path(name), create=True)
-
-    def write(self, data: memoryview) -> None:
-        table = scan(data, path=self._log.path, position=self.size, check_crc=False).table
-        index, timeindex, self._state = index_entries(
-            table, self.base, self.job.config.index_interval_bytes, self._state
-        )
-        self._log.pwrite(data, self.size)
-        self._index += index
-        self._timeindex += timeindex
-        self.size += len(data)
-        self.end = int(table["last_offset"][-1]) + 1
-
-    def finish(self, aborted: bytes) -> tuple[str, ...]:
-        """Make the files durable; return the names of the index files.
-
-        An empty index of aborted transactions takes the place of one that is no longer true.
-        """
-        entry, self._state = final_time_entry(self.base, self._state)
-        contents = {
-            index_name(self.base): bytes(self._index),
-            timeindex_name(self.base): bytes(self._timeindex) + entry,
-        }
-        old = joined(self.job.directory, txnindex_name(self.base))
-        if aborted or self.fs.exists(old):
-            contents[txnindex_name(self.base)] = aborted
-        changed_ms = self.fs.mtime_ms(joined(self.job.directory, log_name(self.group[-1].base)))
-        with self._log:
-            self._log.sync()
-        for name, data in contents.items():
-            with self._create(name) as file:
-                file.pwrite(data, 0)
-                file.sync()
-        for name in (log_name(self.base), *contents):
-            self.fs.set_mtime_ms(self._path(name), changed_ms)
-        return tuple(contents)
-
-    def discard(self) -> None:
-        self._log.close()
-        with contextlib.suppress(Exception):  # what stays is rubbish that any recovery removes
-            self._unlink(self._names())
 
 
 def swap_of(made: Rewritten) -> SegmentSwap:

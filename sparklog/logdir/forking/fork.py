@@ -278,7 +278,7 @@ def _write(
         state.topics[name] = replace(mine[0].state, id=ids[name], dirs=dirs)
     state.ends = {part.key: part.end for part in plan.parts}
     state.starts = {part.key: part.start for part in plan.parts if part.start}
-    state.local_starts = {}
+    state.local_starts, state.deleted = {}, {}
     state.idempotent &= state.ends.keys()
     if state.abandoned is not None:
         state.abandoned = within(state.abandoned, state)

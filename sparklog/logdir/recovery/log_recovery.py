@@ -7,18 +7,15 @@ ledger says what is committed; below its ends everything must hold, from them on
 Source: PROTOCOL, section 1.
 """
 
-import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.errors import DataCorruptionError
 from sparklog.format.names import log_name, parse_base
 from sparklog.format.scan import scan
 from sparklog.fs import FileSystem, read_bytes
@@ -35,13 +32,13 @@ from sparklog.logdir.ledger import (
 )
 from sparklog.logdir.lock import Page
 from sparklog.logdir.log_manager import LogManager
-from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_offsets
 from sparklog.logdir.partition.directories import remove_tree
 from sparklog.logdir.partition.repairs import remove
 from sparklog.logdir.partition.segment_swap import settle
 from sparklog.logdir.partition.truncation import truncate_to
+from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
 from sparklog.logdir.recovery.partition_recovery import recover, valid_end
-from sparklog.logdir.recovery.redo import carry_out_all, publish_all
+from sparklog.logdir.recovery.redo import carry_out_all, publish_all, settle_directories
 from sparklog.storage.ledger_records import AppendRecord, LedgerRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import StaleReadError
@@ -127,6 +124,7 @@ def full(session: LogManager) -> bool:
     make_durable(fs, home, end - 1)
     generation = session.era = max(session.generation + 1, session.clock() * 1000)
     session.reload(end, generation=generation, fresh=True)
+    settle_directories(session)  # first: a topic may just have been given back
     _recover_partitions(session)
     carry_out_all(session, None)
     publish_all(session)
@@ -158,45 +156,6 @@ def _remove_empty_segments(fs: FileSystem, path: str, end: int) -> None:
             remove(fs, os.path.join(path, name), "a roll of the ledger was cut")
     if names:
         fs.sync_dir(path)
-
-
-def recovery_points(session: LogManager) -> Offsets:
-    """Return Kafka's recovery points of all log dirs; none of a file that can't be read."""
-    points: Offsets = {}
-    for directory in session.present:
-        with contextlib.suppress(DataCorruptionError):  # then from the beginning: slower, as safe
-            points |= read_offsets(session.fs, directory, RECOVERY_POINT)
-    return points
-
-
-def recover_one(
-    session: LogManager,
-    key: TopicPartition,
-    points: Offsets,
-    remaining: Callable[[int], None] = lambda _: None,
-) -> None:
-    """Recover a partition; one that is damaged, or isn't whole, goes offline."""
-    known = session.state.topics[key.topic]
-    config = known.parsed()
-    if known.adopted:  # as in a compacted log, offsets may be missing
-        config = replace(config, cleanup_policy=("compact",))
-    path = session.partition_path(*key)
-    try:
-        recover(
-            session.fs,
-            path,
-            config,
-            session.clock,
-            end=session.state.ends[key],
-            recovery_point=points.get(key, 0),
-            log_start=session.state.starts.get(key, 0),
-            local_start=session.state.local_start(*key),
-            remaining=remaining,
-        )
-    except (FileNotFoundError, InvalidRequestError) as error:
-        session.go_offline(key, DataCorruptionError(str(error), path=path))
-    except DataCorruptionError as error:
-        session.go_offline(key, error)
 
 
 def _recover_partitions(session: LogManager) -> None:
@@ -255,6 +214,7 @@ def _durable_prefix(session: LogManager, state: LogState, end: int) -> int:
             state.writers, state.dropped = prefix.writers, prefix.dropped
             state.origins = prefix.origins
             state.local_starts, state.abandoned = prefix.local_starts, prefix.abandoned
+            state.deleted = prefix.deleted
             return offset
         prefix.apply(record)
     return end

@@ -4,38 +4,45 @@ Watermarks for readers, the topics file, log starts, the removal of deleted topi
 the truth; whoever completes a dead holder's step, or recovers, does these again.
 """
 
+import contextlib
 import logging
 import os
-import re
 import uuid
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.errors import StorageUnavailableError
+from sparklog.errors import DataCorruptionError, StorageUnavailableError
+from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.format.names import (
+    parse_deleted_dir,
+    parse_future_dir,
     parse_partition_dir,
+    retired_dir,
 )
-from sparklog.fs import FileSystem
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.high_watermarks import publish
 from sparklog.logdir.ledger import LEDGER
 from sparklog.logdir.log_manager import LogManager
+from sparklog.logdir.offline_partitions import stored_topic_id
 from sparklog.logdir.offset_checkpoints import LOG_START, write_offsets
-from sparklog.logdir.partition.directories import is_empty, remove_tree
-from sparklog.logdir.segment_files import is_partition
-from sparklog.logdir.topics_file import write_topics
+from sparklog.logdir.partition.directories import is_empty
+from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
+from sparklog.logdir.recovery.partition_recovery import valid_end
+from sparklog.logdir.segment_files import is_partition, joined, segment_bases
+from sparklog.logdir.topics_file import deleted_path, partition_path, read_topics, write_topics
+from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.ledger_records import (
     AdoptRecord,
     DropRecord,
     LedgerRecord,
+    PurgeRecord,
     SnapshotRecord,
     StartRecord,
     TopicRecord,
+    UndeleteRecord,
 )
 
 _LOGGER: Final = logging.getLogger(__name__)
-_DOOMED: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
-_NAME_MAX: Final = 255  # bytes; a topic's name has one a character
 
 
 def publish_all(session: LogManager) -> None:
@@ -52,16 +59,29 @@ def carry_out(session: LogManager, record: LedgerRecord) -> None:
     match record:
         case SnapshotRecord():
             pass
+        case PurgeRecord():
+            settle_directories(session)
         case StartRecord():
             for key, offset in record.starts.items():  # the epochs before it go
                 if key not in session.offline:
                     session.writer(*key).delete_records(offset)
             write_starts(session)
         case TopicRecord() | DropRecord() | AdoptRecord():
+            moves = isinstance(record, TopicRecord) and bool(record.left)
+            if moves:
+                complete_moves(session)
             write_starts(session)
             write_topics(session.fs, session.home, session.state)
             if isinstance(record, DropRecord):
-                _remove_dropped(session)
+                settle_directories(session, gone=record.id)
+            elif moves:
+                _leave_old_places(session)
+        case UndeleteRecord():
+            settle_directories(session)
+            _take_in(session, record.topic)
+            write_starts(session)
+            publish_all(session)  # first: who finds the topic in the file finds its ends
+            write_topics(session.fs, session.home, session.state)
 
 
 def carry_out_all(session: LogManager, record: LedgerRecord | None) -> None:
@@ -69,9 +89,39 @@ def carry_out_all(session: LogManager, record: LedgerRecord | None) -> None:
     if record is not None:
         carry_out(session, record)
         return
+    complete_moves(session)
     write_starts(session)
+    if _is_given_back(session):
+        publish_all(session)
     write_topics(session.fs, session.home, session.state)
-    _remove_dropped(session)
+    settle_directories(session)
+
+
+def _is_given_back(session: LogManager) -> bool:
+    """Tell whether readers don't know yet of a topic that holds records: it was given back."""
+    try:
+        known = read_topics(session.fs, session.home) or {}
+    except DataCorruptionError:
+        return False
+    ids = {topic.id for topic in known.values()}
+    return any(topic.id not in ids for topic in session.state.topics.values())
+
+
+def _take_in(session: LogManager, topic: str) -> None:
+    """Recover the partitions of a topic that was given back: a power cut may have come meanwhile.
+
+    All below its active segment is durable since it was rolled, as with a recovery point.
+    Cost: its active segments are read.
+    """
+    points = recovery_points(session)
+    for partition in session.state.topics[topic].dirs:
+        key = TopicPartition(topic, partition)
+        session.offline.pop(key, None)
+        if (error := session.missing(key)) is not None:
+            session.go_offline(key, error)
+            continue
+        bases = segment_bases(session.fs, session.partition_path(*key))
+        recover_one(session, key, {key: bases[-1] if bases else 0, **points})
 
 
 def write_starts(session: LogManager) -> None:
@@ -86,41 +136,167 @@ def write_starts(session: LogManager) -> None:
         write_offsets(session.fs, directory, LOG_START, starts)
 
 
-def _remove_dropped(session: LogManager) -> None:
-    """Take away partition directories that no topic of the state owns.
+def complete_moves(session: LogManager) -> None:
+    """Give copies whose place is the partition's, as the ledger says, the partition's name."""
+    fs = session.fs
+    for path, name, partition, number in _copies(session):
+        topic = session.state.topics[name]
+        live = partition_path(session.directories, name, topic, partition)
+        if topic.dirs.get(partition) == number and not fs.exists(live):
+            fs.rename(path, live)
+            fs.sync_dir(os.path.dirname(live))
 
-    Those of dropped topics go; an empty one is a topic that was never committed and goes too;
-    other partitions are kept under Kafka's name for strays, for they may be somebody's data. What
-    only has such a name, as a query's checkpoint-1, stays as it is.
+
+def leftover_copies(session: LogManager) -> list[str]:
+    """Return the copies of partitions that no move completed, for whoever moves no more."""
+    topics = session.state.topics
+    return [
+        path for path, name, partition, number in _copies(session)
+        if topics[name].dirs.get(partition) != number
+    ]  # fmt: skip
+
+
+def _copies(session: LogManager) -> list[tuple[str, str, int, int]]:
+    """All `-future` directories of this log's topics: (path, topic, partition, log dir's number).
+
+    A broker's have random marks.
     """
-    fs, state = session.fs, session.state
+    found = []
     for number, directory in session.dirs.numbered(session.directories):
+        for entry in session.fs.listdir(directory):
+            future = parse_future_dir(entry)
+            if future is not None:
+                topic_id = topic_id_text(bytes.fromhex(future[1]))
+                names = [n for n, topic in session.state.topics.items() if topic.id == topic_id]
+                found += [(joined(directory, entry), name, future[0], number) for name in names]
+    return found
+
+
+def _leave_old_places(session: LogManager) -> None:
+    """Let go of what was moved; a disk that fails keeps it for another time."""
+    try:
+        settle_directories(session)
+    except StorageUnavailableError as error:
+        _LOGGER.warning("%s: the old directory of a moved partition stays: %s", session.home, error)
+
+
+def settle_directories(session: LogManager, *, gone: str = "") -> None:
+    """Bring the partitions' directories in line with the topics; idempotent.
+
+    Those of deleted topics are renamed, and go where nobody can have them back; those of topics
+    that were given back get their names again. An empty one is of a topic that was never committed
+    and goes; other partitions are kept under Kafka's name for strays, for they may be somebody's
+    data. What only has such a name, as a query's checkpoint-1, stays as it is. What goes is
+    `session.doomed`, for it takes long where it is large.
+    Args: gone: the id of a topic that was deleted just now, of which a copy may be on its way.
+    """
+    complete_moves(session)
+    fs = session.fs
+    for number, directory in session.dirs.numbered(session.directories):
+        renames: list[tuple[str, str]] = []
         for name in fs.listdir(directory):
             path = os.path.join(directory, name)
-            if _DOOMED.fullmatch(name) and fs.is_dir(path):
-                _discard(fs, path)
+            retired, live = parse_deleted_dir(name), parse_partition_dir(name)
+            future = parse_future_dir(name)
+            if future is not None and topic_id_text(bytes.fromhex(future[1])) == gone:
+                session.doomed.add(path)
+            if (retired or live) is None or (live and _number(session, live) == number):
                 continue
-            parsed = parse_partition_dir(name)
-            if parsed is None or not fs.is_dir(path):
+            if not fs.is_dir(path):
                 continue
-            topic, partition = parsed
-            known = state.topics.get(topic)
-            if known is not None and known.dirs.get(partition) == number:
-                continue
-            dropped = known is None and TopicPartition(topic, partition) in state.dropped
-            if topic in INTERNAL and not dropped:
-                continue  # a broker's
-            if dropped or is_empty(fs, path):
-                doomed = _renamed(path, "delete")
-                fs.rename(path, doomed)
-                fs.sync_dir(directory)
-                _discard(fs, doomed)
-            elif is_partition(fs, path):
-                fs.rename(path, stray_name(path))
-                fs.sync_dir(directory)
-                _LOGGER.warning(
-                    "%s is in no topic of this log; renamed to -stray, nothing was removed", path
-                )
+            if retired is not None:
+                target = _name_again(session, number, *retired)
+                if target is None:
+                    session.doomed.add(path)
+                elif target != path:
+                    renames.append((path, target))
+            elif live is not None:
+                renamed, doomed = _out_of_use(session, number, live, path)
+                renames += [(path, renamed)] if renamed else []
+                session.doomed |= {renamed} if doomed else set()
+        for path, target in renames:
+            fs.rename(path, target)
+        if renames:
+            fs.sync_dir(directory)
+
+
+def _number(session: LogManager, key: TopicPartition) -> int | None:
+    """The number of the log dir where a partition belongs; None if no topic has it."""
+    known = session.state.topics.get(key.topic)
+    return None if known is None else known.dirs.get(key.partition)
+
+
+def _name_again(session: LogManager, number: int, partition: int, mark: str) -> str | None:
+    """Where a retired directory belongs: its own path, a live partition's; None: it may go."""
+    state, directories = session.state, session.directories
+    topic_id = topic_id_text(bytes.fromhex(mark))
+    held = state.deleted.get(topic_id)
+    if held is not None and held.topic.dirs.get(partition) == number:
+        return deleted_path(directories, held.name, held.topic, partition)
+    for name, topic in state.topics.items():
+        if topic.id == topic_id and topic.dirs.get(partition) == number:
+            path = partition_path(directories, name, topic, partition)
+            return None if session.fs.exists(path) else path
+    return None
+
+
+def _out_of_use(
+    session: LogManager, number: int, key: TopicPartition, path: str
+) -> tuple[str, bool]:
+    """Return the new name of a directory that no topic owns, "" to leave it, and whether it goes.
+    """
+    fs, state = session.fs, session.state
+    held = _deleted_topic_of(session, number, key, path)
+    if held is not None:
+        renamed = deleted_path(session.directories, held.name, held.topic, key.partition)
+        return (stray_name(path) if fs.exists(renamed) else renamed), False
+    if _was_moved(session, number, key, path):
+        return _renamed(path, "delete"), True
+    dropped = key.topic not in state.topics and key in state.dropped
+    if key.topic in INTERNAL and not dropped:
+        return "", False  # a broker's
+    if dropped or is_empty(fs, path):
+        return _renamed(path, "delete"), True
+    if not is_partition(fs, path):
+        return "", False
+    _LOGGER.warning(
+        "%s is in no topic of this log; renamed to -stray, nothing was removed", path
+    )
+    return stray_name(path), False
+
+
+def _was_moved(session: LogManager, number: int, key: TopicPartition, path: str) -> bool:
+    """Tell whether this is what a partition left that was moved, and is in its new place.
+
+    What was given up there before, and came back, ends at or below the log start.
+    Cost: the last segment is read.
+    """
+    fs, known = session.fs, session.state.topics.get(key.topic)
+    if known is None or known.left.get(key.partition) != number:
+        return False
+    if not fs.is_dir(session.partition_path(*key)):
+        return False
+    with contextlib.suppress(DataCorruptionError, FileNotFoundError):
+        start, bases = session.state.starts.get(key, 0), segment_bases(fs, path)
+        if stored_topic_id(fs, path) == known.id and bases:
+            return bases[-1] > start or valid_end(fs, path, max(bases[-1], start)) > start
+    return False
+
+
+def _deleted_topic_of(
+    session: LogManager, number: int, key: TopicPartition, path: str
+) -> DeletedTopic | None:
+    """The deleted topic whose partition lies under its old name; of several its topic id tells."""
+    found = [
+        one for one in session.state.deleted.values()
+        if one.name == key.topic and one.topic.dirs.get(key.partition) == number
+    ]  # fmt: skip
+    if not found:
+        return None
+    with contextlib.suppress(DataCorruptionError):
+        held = stored_topic_id(session.fs, path)
+        return next((one for one in found if one.id == held), None)
+    return None
 
 
 def stray_name(path: str) -> str:
@@ -129,19 +305,7 @@ def stray_name(path: str) -> str:
 
 
 def _renamed(path: str, why: str) -> str:
-    """A partition directory's name once it is out of use, cut to what a file system takes.
-
-    Source: LocalLog.logDirNameWithSuffixCappedLength.
-    """
+    """A partition directory's name once it is out of use."""
     home, name = os.path.split(path)
     topic, _, partition = name.rpartition("-")
-    suffix = f"-{partition}.{uuid.uuid4().hex}-{why}"
-    return os.path.join(home, topic[: _NAME_MAX - len(suffix)] + suffix)
-
-
-def _discard(fs: FileSystem, path: str) -> None:
-    """Remove a directory that is out of use already; what can't go now goes another time."""
-    try:
-        remove_tree(fs, path)
-    except StorageUnavailableError as error:
-        _LOGGER.warning("%s stays for now: %s", path, error)
+    return os.path.join(home, retired_dir(topic, int(partition), uuid.uuid4().hex, why))

@@ -12,7 +12,7 @@ from sparklog.logdir.broker_lockout import lock_out_brokers, mark_open
 from sparklog.logdir.log_dirs import claim_dirs, find_dirs
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offline_partitions import leave_brokers
-from sparklog.logdir.recovery.log_recovery import recover_one, recovery_points
+from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
 from sparklog.logdir.recovery.redo import carry_out_all
 
 _LOGGER: Final = logging.getLogger(__name__)

@@ -2,18 +2,21 @@
 
 - `names`: what every number is called and means
 - `observed`: LogMetrics and its parts: what the log's files say
-- `observer`: Observer: reading them, cheaply again and again (`ledger`, `tiers`);
+- `observer`: Observer: reading them, cheaply again and again (`ledger`, `commit_trail`, `tiers`,
+  `batches`, `awaiting_deletion`);
   `store_observer`: of a log in a store; `collecting`: collect: either, once
-- `service_meters`: what the service counts of its own rounds; `health`: whether it is well
+- `service_meters`: what the service counts of its own rounds; `offline_directories`
 - `samples`: all of it as samples with labels
 - `endpoint`: /metrics and /healthz by HTTP; needs prometheus_client
-- `alerts.yml`: rules for Prometheus
+- `alerts.yml`: rules for Prometheus; `dashboard`: what Grafana draws
 """
 
 from importlib.resources import files
 
 from sparklog.service.metrics.collecting import collect
+from sparklog.service.metrics.dashboard import dashboard
 from sparklog.service.metrics.observed import (
+    AwaitingDeletion,
     CommitMetrics,
     DirectoryMetrics,
     LogMetrics,
@@ -25,6 +28,7 @@ from sparklog.service.metrics.observed import (
 from sparklog.service.metrics.observer import Observer
 
 __all__ = [
+    "AwaitingDeletion",
     "CommitMetrics",
     "DirectoryMetrics",
     "LogMetrics",
@@ -35,6 +39,7 @@ __all__ = [
     "WriterMetrics",
     "alert_rules",
     "collect",
+    "dashboard",
 ]
 
 

@@ -9,7 +9,7 @@ import logging
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -21,7 +21,8 @@ from sparklog.service.metrics.samples import by_metric
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 Read = Callable[[], Iterable[Sample]]
-Health = Callable[[], list[str]]
+Health = Callable[[], tuple[list[str], Mapping[str, object]]]
+"""Returns what is wrong, nothing if all is well, and what else /healthz says."""
 
 
 class _Server(ThreadingServer, WSGIServer):
@@ -38,15 +39,22 @@ class _Server6(_Server):
 
 class _Quiet(WSGIRequestHandler):
     timeout = 30
+    server: _Server
+
+    def parse_request(self) -> bool:
+        """As any handler; whoever sent a request is waited for no longer."""
+        parsed = super().parse_request()
+        self.server.heard(self.connection)
+        return parsed
 
     def log_message(self, format: str, *args: Any) -> None:
-        _LOGGER.debug("metrics endpoint: " + format, *args)
+        _LOGGER.debug("metrics endpoint: %.500r", format % args)
 
 
 class Endpoint:
     """Serves what `read` gives until `close`.
 
-    Args: port: 0 takes a free one. `health`: what is wrong, nothing if all is well.
+    Args: port: 0 takes a free one. `health`: what /healthz says.
     Raises: InvalidRequestError: prometheus_client isn't installed, or the address is taken.
     """
 
@@ -113,9 +121,9 @@ class Endpoint:
 
 
 def _healthz(health: Health, start: Any) -> Iterable[bytes]:
-    wrong = health()
+    wrong, more = health()
     start("503 Service Unavailable" if wrong else "200 OK", [("Content-Type", "application/json")])
-    return [json.dumps({"ok": not wrong, "wrong": wrong}).encode() + b"\n"]
+    return [json.dumps({"ok": not wrong, "wrong": wrong, **more}).encode() + b"\n"]
 
 
 def text_of(samples: Iterable[Sample]) -> str:

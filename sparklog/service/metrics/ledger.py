@@ -1,13 +1,18 @@
 """Follows the ledger without a lock: the log's state as of a record, and commit counts."""
 
+from typing import Final
+
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.fs import FileSystem
 from sparklog.logdir.ledger import last_base, ledger_bases, ledger_path, replay
 from sparklog.metrics import Distribution, Histogram
+from sparklog.service.metrics.commit_trail import CommitTrail
 from sparklog.service.metrics.names import COMMIT_BYTES, COMMIT_SECONDS
 from sparklog.service.metrics.observed import CommitMetrics
 from sparklog.storage.ledger_records import AppendRecord, SnapshotRecord
 from sparklog.storage.log_state import LogState
+
+_TRAIL_MIN: Final = 1000  # records; where the newest segment has fewer, the one before is read
 
 
 class LedgerTail:
@@ -23,12 +28,15 @@ class LedgerTail:
         self.at = 0  # the ledger offset up to which it was folded
         self._identity = (0, 0)
         self._counts = CommitCounts()
+        self.trail = CommitTrail()
+        """The commits that were folded, of whoever's first look."""
 
     def catch_up(self, end: int) -> LogState:
         """Return the state as of ledger offset `end`.
 
         Raises: DataCorruptionError; FileNotFoundError if the log is gone.
-        Cost: at first a pass over the ledger's last segment (16 MiB at most), then its news.
+        Cost: at first a pass over the ledger's last segment (16 MiB at most; the one before it too
+        where that is nearly empty), then its news.
         """
         identity = self._fs.identity(ledger_path(self._home))
         try:
@@ -40,7 +48,9 @@ class LedgerTail:
         first = last_base(self._fs, self._home, end)
         if self._history:
             first = ledger_bases(self._fs, self._home)[0]
-        state = LogState()
+        elif end - first < _TRAIL_MIN:
+            first = max((b for b in ledger_bases(self._fs, self._home) if b < first), default=first)
+        state, self.trail = LogState(), CommitTrail()
         self._fold(state, first, end, counted=self._history)
         self._state, self._identity, self._history = state, identity, False
         return state
@@ -56,6 +66,7 @@ class LedgerTail:
                 )
             state.apply(record)
             self.at = offset + 1
+            self.trail.add(record)
             if counted and isinstance(record, AppendRecord):
                 self._counts.count(record)
 

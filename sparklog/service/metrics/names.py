@@ -82,6 +82,14 @@ RETENTION_DUE: Final = _own(
     "Bytes of local segments that a topic's retention should have deleted by now.",
     ("topic",),
 )
+AWAITING_DELETION: Final = _own(
+    "awaiting_deletion_bytes",
+    Kind.GAUGE,
+    "Bytes that nobody reads any more, and that wait for file.delete.delay.ms. kind: topic (a "
+    "deleted one, which can be given back until then) or segment (which retention, compaction or "
+    "merges took away); storage: local (log dirs, or the store that is the log's home) or remote.",
+    ("topic", "kind", "storage"),
+)
 COMMITS: Final = _own(
     "commits_total",
     Kind.COUNTER,
@@ -101,6 +109,33 @@ COMMIT_SECONDS: Final = _own(
     Kind.HISTOGRAM,
     "Time of each of those commits, from asking for the write lock to its ledger record.",
     buckets=SECONDS,
+)
+_CODEC: Final = ("topic", "codec")
+BATCH_RECORDS_AVG: Final = _own(
+    "batch_records_avg",
+    Kind.GAUGE,
+    "Records a batch, of a topic's newest batches (256 KiB of each of up to four partitions).",
+    _CODEC,
+)
+BATCH_RECORDS: Final = _own(
+    "batch_records", Kind.GAUGE, "Quantiles of the same: 0.5 and 0.99.", (*_CODEC, "quantile")
+)
+BATCH_BYTES_AVG: Final = _own(
+    "batch_size_avg_bytes",
+    Kind.GAUGE,
+    "Bytes of those batches, headers included, as they lie in the log (of one client's sends "
+    "Kafka's producer tells batch-size-avg).",
+    _CODEC,
+)
+BATCH_BYTES: Final = _own(
+    "batch_size_bytes", Kind.GAUGE, "Quantiles of the same: 0.5 and 0.99.", (*_CODEC, "quantile")
+)
+BATCH_RATE: Final = _own(
+    "batch_compression_rate_avg",
+    Kind.GAUGE,
+    "Compressed bytes of records by their bytes in plain, of some of those batches: 1 saves "
+    "nothing (compression-rate-avg of Kafka's producer).",
+    _CODEC,
 )
 LAST_COMMIT: Final = _own(
     "last_commit_timestamp_seconds", Kind.GAUGE, "When the log was last committed to."
@@ -132,6 +167,15 @@ READER_TIME: Final = _own(
 )
 READERS_DAMAGED: Final = _own(
     "damaged_readers", Kind.GAUGE, "Readers' files that can't be read; they hold retention back."
+)
+MOVES: Final = _own(
+    "moves", Kind.GAUGE, "Partitions that are to move to another log dir.", ("state",)
+)
+MOVE_LEFT: Final = _own(
+    "move_left_bytes",
+    Kind.GAUGE,
+    "Bytes of a partition that aren't yet in the log dir that it moves to.",
+    ("topic", "partition", "to"),
 )
 REMOTE_SIZE: Final = _of_tier("RemoteLogSizeBytes", "Bytes of log in a topic's remote copies.")
 COPY_LAG_BYTES: Final = _of_tier(
@@ -176,6 +220,12 @@ SCRAPE_SECONDS: Final = _own(
 )
 SCRAPE_ERRORS: Final = _own(
     "scrape_errors", Kind.GAUGE, "Things that this scrape could not read; they are in the log."
+)
+HEALTH: Final = _own(
+    "health",
+    Kind.GAUGE,
+    "What `sparklog status` says, by check: 0 green, 1 amber, 2 red.",
+    ("check",),
 )
 INFO: Final = _own("info", Kind.GAUGE, "Always 1; which log this is.", ("path",))
 
@@ -311,7 +361,7 @@ METRICS: Final[dict[str, Metric]] = {
 
 
 def metrics_markdown(metrics: tuple[Metric, ...] | None = None) -> str:
-    """Return the table that the README prints."""
+    """Return the table that docs/metrics.md prints."""
     lines = ["| metric | type | labels | of | |", "|--|--|--|--|--|"]
     for metric in metrics or METRICS.values():
         of = "this process" if metric.process else "the log"

@@ -1,11 +1,19 @@
 """What a log's files say at one moment, as objects. Sizes in bytes, times in ms since the epoch."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from sparklog.common import TopicPartition
+from sparklog.log.batch_figures import BatchFigures
+from sparklog.log.due_segments import LocalSegment
+from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.metrics import Distribution
+from sparklog.service.metrics.commit_trail import CommitTrail
+from sparklog.storage.begun_erasure import BegunErasure
+from sparklog.storage.moves import MoveStatus
+from sparklog.storage.pace import Pace
+from sparklog.storage.round_report import Dirt
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,20 @@ class TierMetrics:
     copy_lag_ms: int = 0
     delete_lag_bytes: int = 0
     delete_lag_segments: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitingDeletion:
+    """Bytes that nobody reads, and that wait for file.delete.delay.ms, or a store's service.
+
+    `kind`: topic, one that was deleted, and can be given back; segment, what retention, compaction
+    and merges took out of a topic. `storage`: local, the log dirs or the log's own store; remote.
+    """
+
+    topic: str
+    kind: str
+    storage: str
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +124,36 @@ class MergeMetrics:
     age_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class CompactedMetrics:
+    """How dirty a compacted partition of a log in a store is; `wanted`: a cleaner would take it.
+
+    `closed_ms`: if so, when the last segment that may be cleaned was merged.
+    """
+
+    dirt: Dirt
+    wanted: bool
+    closed_ms: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class LogDetail:
+    """What a look saw beside its metrics: what the log's verdict (sparklog.service.health) needs.
+
+    `paces`: of the registered readers, by group. `held`: local segments; `places`: what retention
+    goes by. `sign`: the last sign of life of the service of a log in a store; `compacted`: its
+    compacted partitions; `erasures`: those of its topics that aren't complete.
+    """
+
+    trail: CommitTrail = field(default_factory=CommitTrail)
+    paces: dict[str, Pace] = field(default_factory=dict)
+    held: Mapping[TopicPartition, Sequence[LocalSegment]] = field(default_factory=dict)
+    places: Mapping[TopicPartition, PartitionRetention] = field(default_factory=dict)
+    sign: Mapping[str, Any] = field(default_factory=dict)
+    compacted: Mapping[TopicPartition, CompactedMetrics] = field(default_factory=dict)
+    erasures: Sequence[BegunErasure] = ()
+
+
 @dataclass(slots=True, kw_only=True)
 class LogMetrics:
     """A log as `Observer.observe` found it.
@@ -111,7 +163,8 @@ class LogMetrics:
     that took it last; empty if none ever did.
 
     `commits`: since the observer's first look, or of all that the ledger holds; None for a log
-    without a ledger. `offline`: {(topic, partition): why}. `errors`: what could not be read.
+    without a ledger. `batches`: {topic: figures of its newest batches, a row a codec}, of topics
+    that were sampled by now. `offline`: {(topic, partition): why}. `errors`: what wasn't read.
     """
 
     path: str
@@ -120,11 +173,14 @@ class LogMetrics:
     directories: list[DirectoryMetrics] = field(default_factory=list)
     partitions: list[PartitionMetrics] = field(default_factory=list)
     tiers: list[TierMetrics] = field(default_factory=list)
+    awaiting_deletion: list[AwaitingDeletion] = field(default_factory=list)
     readers: list[ReaderMetrics] = field(default_factory=list)
     damaged_readers: int = 0
+    moves: list[MoveStatus] = field(default_factory=list)
     writers: list[WriterMetrics] = field(default_factory=list)
     last_commit_ms: int | None = None
     commits: CommitMetrics | None = None
+    batches: dict[str, tuple[BatchFigures, ...]] = field(default_factory=dict)
     offline: dict[TopicPartition, str] = field(default_factory=dict)
     remote_url: str | None = None
     merges: list[MergeMetrics] = field(default_factory=list)
@@ -132,6 +188,7 @@ class LogMetrics:
     holder: dict[str, object] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     took_ms: float = 0.0
+    detail: LogDetail = field(default_factory=LogDetail, compare=False, repr=False)
 
     def note(self, error: BaseException) -> None:
         """Take down what could not be read."""
@@ -144,7 +201,8 @@ class LogMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists, for JSON."""
-        found = asdict(self)
+        found = asdict(replace(self, detail=LogDetail()))
+        del found["detail"]
         found["offline"] = [
             {"topic": topic, "partition": p, "error": why}
             for (topic, p), why in sorted(self.offline.items())

@@ -1,12 +1,14 @@
 """Observed objects and this process's counts as samples: what an endpoint or a table shows."""
 
 from collections.abc import Iterable, Iterator
+from typing import get_args
 
 from sparklog.logdir.paths import split_path
 from sparklog.metrics import QUERIES, Distribution, Metric, Sample, meters
 from sparklog.service.metrics import names
-from sparklog.service.metrics.health import offline
 from sparklog.service.metrics.observed import LogMetrics
+from sparklog.service.metrics.offline_directories import offline
+from sparklog.storage.moves import MoveState
 
 
 def samples(found: LogMetrics, *, process: bool = True) -> Iterator[Sample]:
@@ -15,7 +17,9 @@ def samples(found: LogMetrics, *, process: bool = True) -> Iterator[Sample]:
     yield from _directories(found)
     yield from _partitions(found)
     yield from _commits(found)
+    yield from _batches(found)
     yield from _readers(found)
+    yield from _moves(found)
     for tier in found.tiers:
         yield Sample(names.REMOTE_SIZE, (tier.topic,), tier.remote_bytes)
         yield Sample(names.COPY_LAG_BYTES, (tier.topic,), tier.copy_lag_bytes)
@@ -23,6 +27,9 @@ def samples(found: LogMetrics, *, process: bool = True) -> Iterator[Sample]:
         yield Sample(names.COPY_LAG_SECONDS, (tier.topic,), tier.copy_lag_ms / 1000)
         yield Sample(names.DELETE_LAG_BYTES, (tier.topic,), tier.delete_lag_bytes)
         yield Sample(names.DELETE_LAG_SEGMENTS, (tier.topic,), tier.delete_lag_segments)
+    for one in found.awaiting_deletion:
+        labels = one.topic, one.kind, one.storage
+        yield Sample(names.AWAITING_DELETION, labels, one.size_bytes)
     for merge in found.merges:
         yield Sample(names.MERGE_LAG_BYTES, (merge.topic,), merge.size_bytes)
         yield Sample(names.MERGE_LAG_SECONDS, (merge.topic,), merge.age_ms / 1000)
@@ -91,6 +98,20 @@ def _commits(found: LogMetrics) -> Iterator[Sample]:
     yield Sample(names.COMMIT_SECONDS, (), found.commits.duration_seconds)
 
 
+def _batches(found: LogMetrics) -> Iterator[Sample]:
+    for topic, figures in found.batches.items():
+        for each in figures:
+            labels = topic, each.codec
+            yield Sample(names.BATCH_RECORDS_AVG, labels, each.records_avg)
+            yield Sample(names.BATCH_RECORDS, (*labels, "0.5"), each.records_p50)
+            yield Sample(names.BATCH_RECORDS, (*labels, "0.99"), each.records_p99)
+            yield Sample(names.BATCH_BYTES_AVG, labels, each.bytes_avg)
+            yield Sample(names.BATCH_BYTES, (*labels, "0.5"), each.bytes_p50)
+            yield Sample(names.BATCH_BYTES, (*labels, "0.99"), each.bytes_p99)
+            if each.compression_rate is not None:
+                yield Sample(names.BATCH_RATE, labels, each.compression_rate)
+
+
 def _readers(found: LogMetrics) -> Iterator[Sample]:
     times: dict[tuple[str, str], int] = {}
     for one in found.readers:
@@ -105,6 +126,15 @@ def _readers(found: LogMetrics) -> Iterator[Sample]:
     for who, time_ms in times.items():
         yield Sample(names.READER_TIME, who, time_ms / 1000)
     yield Sample(names.READERS_DAMAGED, (), found.damaged_readers)
+
+
+def _moves(found: LogMetrics) -> Iterator[Sample]:
+    for state in get_args(MoveState):
+        count = sum(move.state == state for move in found.moves)
+        yield Sample(names.MOVES, (state,), count)
+    for move in found.moves:
+        labels = move.topic, str(move.partition), move.target
+        yield Sample(names.MOVE_LEFT, labels, move.total_bytes - move.copied_bytes)
 
 
 def process_samples() -> Iterator[Sample]:

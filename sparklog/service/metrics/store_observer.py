@@ -2,24 +2,33 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
 from sparklog.clock import Clock, monotonic_ms
 from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
+from sparklog.diskless.compacted_partitions import compacted_partitions
+from sparklog.diskless.erasure_notes import begun_erasures
 from sparklog.diskless.home import DisklessHome, open_log
 from sparklog.diskless.home_object import known_home
+from sparklog.diskless.lease import ServiceNotes, sign_of_life
 from sparklog.diskless.retention import due_extents
 from sparklog.diskless.state import DisklessState, partitions_of
 from sparklog.errors import SparklogError
 from sparklog.log.due_segments import RetentionConstraints
 from sparklog.log.group_lag import retention_floors
+from sparklog.log.partition_reader import reader_of
 from sparklog.lru_cache import LruCache
+from sparklog.service.metrics.batches import BatchObserver
+from sparklog.service.metrics.commit_trail import CommitTrail
 from sparklog.service.metrics.ledger import CommitCounts
 from sparklog.service.metrics.observed import (
+    AwaitingDeletion,
+    CompactedMetrics,
     DirectoryMetrics,
+    LogDetail,
     LogMetrics,
     MergeMetrics,
     PartitionMetrics,
@@ -27,6 +36,7 @@ from sparklog.service.metrics.observed import (
     WriterMetrics,
 )
 from sparklog.service.tiering.remote_log_manager import OpenStore
+from sparklog.storage.begun_erasure import BegunErasure
 from sparklog.storage.groups import Readers, is_expired
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.tiered.layout.object_names import Directory
@@ -36,6 +46,9 @@ _LOGGER = logging.getLogger("sparklog.service")
 _TIMES: Final = 10_000
 HISTORY: Final = 1024
 """Entries of before the first look whose commits count, where they are asked for."""
+_TOPICS: Final = 4  # of which batches are sampled at a look: each partition costs some GETs
+_REST_MS: Final = 600_000
+_LIST_MS: Final = 60_000  # so often erasures that aren't complete are asked for
 _HOLDER: Final = ("pid", "host", "since_ms")
 
 
@@ -51,12 +64,18 @@ class StoreObserver:
         url: str,
         *,
         history: bool = False,
+        trail_entries: int = 0,
+        batches: bool = True,
         options: Mapping[str, object] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock,
         opening: OpenStore,
     ) -> None:
-        """`history`: count the commits of the last HISTORY entries at the first look."""
+        """`history`: count the commits of the last HISTORY entries at the first look.
+
+        `trail_entries`: how many of before it the trail of commits has at least. `batches`: sample
+        topics' newest batches.
+        """
         self.path, self.directories = path, [url]
         self._url, self._storage_options, self._opening = url, storage_options, opening
         self._remote, rest = RemoteOptions.parse(options or {})
@@ -66,15 +85,22 @@ class StoreObserver:
         self._home: DisklessHome | None = None
         self._counts = CommitCounts()
         self._counted = -1  # entries below it are counted; -1: nothing was looked at yet
-        self._history = HISTORY if history else 0
+        self._history, self._trail_entries = HISTORY if history else 0, trail_entries
+        self._trail = CommitTrail()
         self._times = LruCache[int, int](_TIMES)
         self._error = ""
+        self._begun: list[BegunErasure] = []
+        self._listed_at = float("-inf")
+        self._topics_max = _TOPICS if batches else 0
+        self._batches = BatchObserver(clock, topics_max=self._topics_max, rest_ms=_REST_MS)
 
     def observe(self) -> LogMetrics:
         """Return what the ledger says now; what can't be read is told in `errors`.
 
-        Cost: two gets, and one for each new entry; for each partition one, of its oldest piece; for
-        each group one, and their listing. At first a state and the entries since.
+        Cost: three gets, and one for each new entry; many at a time one for each topic that waits
+        to be merged, and for each partition that wants cleaning; for each group one, and their
+        listing. At first a state and the entries since. A few more for the newest batches of each
+        of up to four topics that were written to, every ten minutes.
         """
         with self._mutex:
             began = monotonic_ms()
@@ -113,7 +139,11 @@ class StoreObserver:
             if objects.retry.call(lambda: known_home(objects.store)).log_id == log_id:
                 return self._home
             self._home, self._counts, self._counted = None, CommitCounts(), -1
+            self._trail = CommitTrail()
             self._times = LruCache(_TIMES)
+            self._batches = BatchObserver(
+                self._clock, topics_max=self._topics_max, rest_ms=_REST_MS
+            )
         log = open_log(
             self._url, options=self._rest, remote=self._remote, clock=self._clock,
             store=self._opening(self._url, self._storage_options),
@@ -134,23 +164,50 @@ class StoreObserver:
             for name, last in sorted(state.log.writers.items())
         ]
         times = partial(self._time_of, home)
-        found.merges = list(self._merges(state, found.time_ms, times))
+        found.merges = list(self._merges(home, state, found.time_ms))
         readers = home.groups.readers()
         found.readers = list(self._readers(state, readers, found.time_ms))
         found.damaged_readers = len(readers.damaged)
+        paces = {reader.group: reader.pace for reader in readers.groups if reader.pace is not None}
+        sign = home.objects.retry.call(lambda: sign_of_life(home.objects.store, state.term))
+        found.awaiting_deletion = _awaiting_deletion(state, ServiceNotes.parse(sign))
+        compacted = self._compacted(home, state, sign, found.time_ms)
+        found.detail = LogDetail(
+            trail=self._trail, paces=paces, sign=sign, compacted=compacted,
+            erasures=self._begun_erasures(home, state),
+        )  # fmt: skip
         floors = retention_floors(
             state.log, readers, now_ms=found.time_ms, retention_ms=self._kept_ms
         )
         found.partitions = list(self._partitions(state, floors, found.time_ms, times))
+        found.batches = self._batches.observe(
+            {
+                TopicPartition(p.topic, p.partition): (p.log_start_offset, p.log_end_offset)
+                for p in found.partitions
+            },
+            lambda key: reader_of(home.view, *key).segments,
+        )
+
+    def _begun_erasures(self, home: DisklessHome, state: DisklessState) -> list[BegunErasure]:
+        """Of the topics that there are. Cost: a list request a minute, a get for each."""
+        if monotonic_ms() - self._listed_at >= _LIST_MS:
+            store = home.objects.store
+            self._begun = home.objects.retry.call(lambda: begun_erasures(store))
+            self._listed_at = monotonic_ms()
+        ids = {topic.id for topic in state.log.topics.values()}
+        return [one for one in self._begun if one.topic_id in ids]
 
     def _count(self, home: DisklessHome, state: DisklessState) -> None:
         """Count the commits since the last look; a restart counts nothing twice."""
         end = state.next_number
-        first = self._counted if self._counted >= 0 else max(0, end - self._history)
+        counted = self._counted if self._counted >= 0 else max(0, end - self._history)
+        first = counted if self._counted >= 0 else max(0, min(counted, end - self._trail_entries))
         records = list(home.ledger.records(first, end))  # all of them, or none is counted
         self._counted = end
-        for _, record in records:
-            if isinstance(record, AppendRecord):
+        for number, record in records:
+            self._trail.add(record)
+            self._times.put(number, record.time_ms)
+            if isinstance(record, AppendRecord) and number >= counted:
                 self._counts.count(record)
 
     def _partitions(
@@ -177,29 +234,58 @@ class StoreObserver:
                 sum(not extent.segment for extent in extents),
             )
 
+    def _compacted(
+        self, home: DisklessHome, state: DisklessState, sign: Mapping[str, Any], now_ms: int
+    ) -> dict[TopicPartition, CompactedMetrics]:
+        """As the cleaner finds them, but a segment's first record is as old as its newest one."""
+        parts = list(
+            compacted_partitions(
+                state, ServiceNotes.parse(sign).cleaned, now_ms=now_ms,
+                time_of=partial(self._time_of, home),
+                earliest=lambda extent: extent.max_timestamp,
+            )
+        )  # fmt: skip
+        newest = {p.key: p.newest for p in parts if p.found.wanted}
+        times = self._times_of(home, {one.born for one in newest.values() if one is not None})
+        return {
+            part.key: CompactedMetrics(
+                part.dirt,
+                part.key in newest,
+                now_ms if (one := newest.get(part.key)) is None else times[one.born],
+            )
+            for part in parts
+        }
+
     def _merges(
-        self, state: DisklessState, now_ms: int, time_of: Callable[[int], int]
+        self, home: DisklessHome, state: DisklessState, now_ms: int
     ) -> Iterator[MergeMetrics]:
-        for name, topic in sorted(state.log.topics.items()):
-            pieces = [
+        pieces = {
+            name: [
                 extent
                 for partition in topic.dirs
                 for extent in state.extents.get(TopicPartition(name, partition), ())
                 if not extent.segment
             ]
-            oldest = min((extent.born for extent in pieces), default=-1)
-            age_ms = max(0, now_ms - time_of(oldest)) if pieces else 0
-            size = sum(extent.size for extent in pieces)
-            yield MergeMetrics(name, size, age_ms)
+            for name, topic in sorted(state.log.topics.items())
+        }
+        oldest = {name: min(one.born for one in some) for name, some in pieces.items() if some}
+        times = self._times_of(home, set(oldest.values()))
+        for name, some in pieces.items():
+            age_ms = max(0, now_ms - times[oldest[name]]) if some else 0
+            yield MergeMetrics(name, sum(one.size for one in some), age_ms)
 
     def _time_of(self, home: DisklessHome, number: int) -> int:
-        found = self._times.get(number)
-        if found is None:
-            entries = home.head.entries
-            (entry,) = home.objects.retry.call(lambda: entries.known([number]))
-            found = entry.record.time_ms
-            self._times.put(number, found)
-        return found
+        return self._times_of(home, [number])[number]
+
+    def _times_of(self, home: DisklessHome, numbers: Iterable[int]) -> dict[int, int]:
+        """{entry: its time in ms}. Cost: a get for each that isn't known yet, many at a time."""
+        found = {number: self._times.get(number) for number in numbers}
+        asked = sorted(number for number, time_ms in found.items() if time_ms is None)
+        entries = home.objects.retry.call(lambda: home.head.entries.known(asked)) if asked else []
+        for number, entry in zip(asked, entries, strict=True):
+            self._times.put(number, entry.record.time_ms)
+            found[number] = entry.record.time_ms
+        return {number: time_ms for number, time_ms in found.items() if time_ms is not None}
 
     def _readers(
         self, state: DisklessState, readers: Readers, now_ms: int
@@ -212,3 +298,19 @@ class StoreObserver:
                 yield ReaderMetrics(
                     reader.group, reader.kind, *key, at.offset, lag, at.time_ms, expired
                 )
+
+
+def _awaiting_deletion(state: DisklessState, notes: ServiceNotes) -> list[AwaitingDeletion]:
+    """What deleted topics hold, and the segments that services noted that they let go of."""
+    sizes: dict[tuple[str, str], int] = {}
+    for topic_id, parts in state.deleted.items():
+        held = sum(extent.size for extents in parts.extents.values() for extent in extents)
+        topic = state.log.deleted[topic_id].name, "topic"
+        sizes[topic] = sizes.get(topic, 0) + held
+    for name, size in notes.let_go_bytes.values():
+        sizes[name, "segment"] = sizes.get((name, "segment"), 0) + size
+    return [
+        AwaitingDeletion(topic, kind, "local", size)
+        for (topic, kind), size in sorted(sizes.items())
+        if size
+    ]

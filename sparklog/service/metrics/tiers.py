@@ -1,6 +1,6 @@
 """Tiering lag by topic, from the log's own metadata topic, so with the store down."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sparklog.clock import Clock
 from sparklog.common import TopicIdPartition, TopicPartition
@@ -11,7 +11,7 @@ from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.logdir.view import LogDirView
-from sparklog.service.metrics.observed import TierMetrics
+from sparklog.service.metrics.observed import AwaitingDeletion, TierMetrics
 from sparklog.tiered.copying import plan
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
@@ -29,6 +29,8 @@ class TierObserver:
             TopicPartition, tuple[list[RemoteSegment], PartitionRetention, list[RemoteSegment]]
         ] = {}
         self._largest: dict[tuple[TopicPartition, int], int] = {}
+        self.awaiting_deletion: list[AwaitingDeletion] = []
+        """Copies of deleted topics that can be given back, as of the last look."""
 
     def catch_up(self) -> None:
         """Read what is new in the metadata topic. Raises DataCorruptionError."""
@@ -54,9 +56,14 @@ class TierObserver:
         ids: Mapping[str, str],
         places: Mapping[TopicPartition, PartitionRetention],
         held: Mapping[TopicPartition, Sequence[LocalSegment]],
+        deleted: Collection[str] = (),
     ) -> list[TierMetrics]:
-        """Return a row for each topic that is tiered, or has copies left, by name."""
+        """Return a row for each topic that is tiered, or has copies left, by name.
+
+        `deleted`: ids of the deleted topics that can be given back: their copies aren't late.
+        """
         rows: dict[str, TierMetrics] = {}
+        waiting_bytes: dict[str, int] = {}
         named = {
             TopicIdPartition(ids[key.topic], key.partition): key
             for key in places
@@ -72,9 +79,17 @@ class TierObserver:
             found = named.get(by_id)
             start = None if found is None else places[found].log_start
             for segment in self._cache.all(by_id):
+                if by_id.topic_id in deleted:
+                    size = waiting_bytes.get(segment.topic, 0) + segment.size
+                    waiting_bytes[segment.topic] = size
+                    continue
                 row = rows.setdefault(segment.topic, TierMetrics(segment.topic))
                 self._count(row, segment, start)
         self._largest = {k: at for k, at in self._largest.items() if k in waiting}
+        self.awaiting_deletion = [
+            AwaitingDeletion(topic, "topic", "remote", size)
+            for topic, size in sorted(waiting_bytes.items())
+        ]
         self._valid = {key: stood for key, stood in self._valid.items() if key in places}
         return [rows[topic] for topic in sorted(rows)]
 

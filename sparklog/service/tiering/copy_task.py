@@ -10,7 +10,7 @@ Source: RemoteLogManager.RLMCopyTask (Kafka 4.1), which copies one segment after
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -88,6 +88,16 @@ class CopyTask:
                 stable=place.end,
             )
         return []
+
+    def copy_again(
+        self,
+        key: TopicPartition,
+        partition: TieredPartition,
+        segments: Sequence[CandidateSegment],
+        report: Report,
+    ) -> None:
+        """Copy local segments whether or not they are due: they were written anew. As `run`."""
+        self.run([_SegmentToCopy(key, partition, each) for each in segments], report)
 
     def run(self, wanted: list[_SegmentToCopy], report: Report) -> None:
         """Copy all of it, batch by batch. Raises what ends the round; the rest is in the report."""

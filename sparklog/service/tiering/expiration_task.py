@@ -17,6 +17,7 @@ from sparklog.logdir.retention.segment_deletion import raise_starts
 from sparklog.pluralize import pluralize
 from sparklog.service.announcement_file import AnnouncementFile
 from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition
+from sparklog.storage.log_state import LogState
 from sparklog.storage.round_report import Removed, Report
 from sparklog.storage.segment_store import SegmentStore
 from sparklog.tiered.copying import orphans
@@ -170,7 +171,7 @@ class ExpirationTask:
         """Remove all that a deleted topic left in the bucket, and note that it is gone."""
         session = self._remote_log.session
         with session.exclusive():
-            live = {topic.id for topic in session.state.topics.values()}
+            live = ids_with_records(session.state)
         with self._remote_log.locked_cache() as cache:
             known = [key for key in list(cache.keys()) if self._remote_log.is_ours(key.topic_id)]
             dead = {key: cache.all(key) for key in known if key.topic_id not in live}
@@ -214,7 +215,7 @@ class ExpirationTask:
         """
         session = self._remote_log.session
         with session.exclusive():
-            live = {topic.id for topic in session.state.topics.values()}
+            live = ids_with_records(session.state)
         by_id = {one.id: one for one in known.values()}
         topics = {one.id: topic for (topic, _), one in known.items()}
         with self._remote_log.locked_cache() as cache:
@@ -309,6 +310,11 @@ class ExpirationTask:
                 copies = pluralize(len(safe), "copy", "copies")
                 report.notes.append(f"{copies} missing in the bucket, to be made anew")
                 self._deleted(safe)
+
+
+def ids_with_records(state: LogState) -> set[str]:
+    """Return the ids of topics whose copies stay: those that can be given back, too."""
+    return {*(topic.id for topic in state.topics.values()), *state.deleted}
 
 
 def _doomed(

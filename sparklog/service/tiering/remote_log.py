@@ -185,6 +185,13 @@ class RemoteLog:
                 for key, place in known.items()
             }
 
+    def has_copies(self, key: TopicPartition) -> bool:
+        """Tell whether the metadata knows of any copy of a partition, in whatever state."""
+        with self.locked_cache() as cache:
+            with self.session.exclusive():
+                topic = self.session.state.topics.get(key.topic)
+            return topic is not None and bool(cache.all(TopicIdPartition(topic.id, key.partition)))
+
     def _forget(self, keys: set[TopicPartition], ids: set[TopicIdPartition]) -> None:
         """Drop what was seen of partitions that are gone."""
         for key in self._listed.keys() - keys:

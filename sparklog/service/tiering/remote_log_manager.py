@@ -10,20 +10,24 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sparklog.clock import Clock
+from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
     SparklogError,
     StorageUnavailableError,
 )
+from sparklog.format.erasure import RecordPredicate
 from sparklog.log.cleaner_options import RateLimit, Throttle, unthrottled
 from sparklog.log.log import Log
 from sparklog.logdir.home import commits_of
 from sparklog.service.housekeeping import group_retention_floors
 from sparklog.service.options import ServiceOptions
 from sparklog.service.tiering.copy_task import CopyTask
+from sparklog.service.tiering.erasure_task import ErasureTask
 from sparklog.service.tiering.expiration_task import ExpirationTask
 from sparklog.service.tiering.remote_log import DryRunState, RemoteLog
+from sparklog.storage.erasure_report import PartitionErasure
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.storage.round_report import Report, Uploaded
 from sparklog.tiered.copying.orphans import is_lost
@@ -34,6 +38,8 @@ from sparklog.tiered.layout.manifest import manifest_object
 from sparklog.tiered.layout.object_names import Directory
 from sparklog.tiered.layout.topic_owners import TopicOwners, is_owned
 from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.block_cache import BlockCache
+from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_log_metadata.topic import ensure_topic
 from sparklog.tiered.remote_segment import RemoteSegment
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
@@ -42,6 +48,8 @@ from sparklog.tiered.target import open_store
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _BATCH: Final = 16
 """Segments a thread that one commit begins."""
+_BLOCKS: Final = 32 << 20
+"""Bytes of copies that an erasure keeps in memory."""
 _SAMPLE: Final = 16
 """Copies that a store is asked for before it is taken for another one."""
 
@@ -156,6 +164,36 @@ class RemoteLogManager:
             held = group_retention_floors(session, now_ms=report.time_ms)
         expiration_task.expire(self.remote_log.partitions(), held, report, at_once=not copying)
         expiration_task.remove_deleted_topics(report)
+
+    def erase(
+        self,
+        key: TopicPartition,
+        predicate: RecordPredicate,
+        report: PartitionErasure,
+        *,
+        dry_run: bool = False,
+    ) -> list[str]:
+        """Erase from a partition's copies; its local segments were gone through. See `ErasureTask`.
+
+        Returns: what is left to others, in words. Raises: as `ErasureTask.run`; InvalidRequestError
+        for a store that can't be used, a key ring that misses.
+        """
+        self.remote_log.preview = None
+        store = self._prepare(dry_run=dry_run)
+        refused = refusal(self._kept(), self._keyring) if not self._plain else None
+        if refused is not None and not dry_run:
+            raise InvalidRequestError(refused)
+        self._look_for_owners(store, Report(path="", time_ms=self._clock(), dry_run=dry_run))
+        with self.remote_log.session.exclusive():
+            topic_id = self.remote_log.session.state.topics[key.topic].id
+        if not self.remote_log.is_ours(topic_id):
+            return [f"{key}: {(self.remote_log.foreign_topics or {})[topic_id]}"]
+        segment_store = self._segment_store(store)
+        check = (lambda: None) if dry_run else self.remote_log.lease.check
+        copy_task = CopyTask(self.remote_log, segment_store, batch=_BATCH, stopping=self._stopping)
+        objects = RemoteObjects(lambda: store, BlockCache(_BLOCKS), self._keyring)
+        task = ErasureTask(self.remote_log, store, segment_store, copy_task, objects, check=check)
+        return task.run(key, predicate, report, dry_run=dry_run)
 
     def _copy(self, copy_task: CopyTask, report: Report) -> None:
         known = self.remote_log.partitions()

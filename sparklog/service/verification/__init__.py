@@ -4,7 +4,7 @@
 - `partition`, `segment`, `indexes`, `producers`, `leader_epochs`: a partition's own files
 - `offset_checkpoints`, `leftover_files`: files beside them; `tier_verifier`: remote copies
 - `expectations`, `segment_sizes`: what the ledger says that must be there
-- `findings`: what was found, and how it can be mended
+- `findings`: what was found, and how it can be mended; `batches`: how large they are
 
 Of a log in a store: `store_verifier`, its parts `store_ledger` (entries, states) and
 `store_extents` (objects, batches, manifests).

@@ -4,13 +4,17 @@ import enum
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
+from sparklog.html import foreign
+from sparklog.log.batch_figures import BatchFigures
+from sparklog.notebook import table
 from sparklog.pluralize import pluralize
+from sparklog.service.health.model import Health, Level
 
 
 class Severity(enum.StrEnum):
@@ -78,12 +82,21 @@ class Finding:
         """What makes two findings of different runs the same."""
         return self.severity, self.file, self.position, self.first, self.what
 
-    def __str__(self) -> str:
+    @property
+    def where(self) -> str:
+        """The file, the byte in it and the offsets, as far as they are known."""
         where = self.file if self.position is None else f"{self.file} at byte {self.position}"
         if self.first is not None:
             where += f", offsets [{self.first}, {'?' if self.end is None else self.end})"
-        state = f"{self.severity}, repaired" if self.repaired else str(self.severity)
-        return f"{state}: {where}: {self.what}"
+        return where
+
+    @property
+    def state(self) -> str:
+        """How bad it is, and whether it is mended."""
+        return f"{self.severity}, repaired" if self.repaired else str(self.severity)
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.where}: {self.what}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON takes them."""
@@ -117,6 +130,8 @@ class Verification:
     `situation`: how the log was found (open, crashed, closed, a broker's). `partitions`, `segments`
     and `bytes` of log are those of topics; the ledger's own are read as well. `done`: what a repair
     changed, in its order; `refused`: why it could not begin. `unseen`: what was not looked at.
+    `batches`: {topic: figures of all its batches, a row a codec}, internal topics left out.
+    `health`: the log's verdict, of a quick look.
     """
 
     directories: list[str]
@@ -129,10 +144,14 @@ class Verification:
     done: list[str] = field(default_factory=list)
     refused: str | None = None
     unseen: str | None = None
+    batches: dict[str, tuple[BatchFigures, ...]] = field(default_factory=dict)
+    health: Health | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether no damage and no difference is left."""
+        """Whether no damage and no difference is left, and the health, if it is known, not red."""
+        if self.health is not None and self.health.level is Level.RED:
+            return False
         return not any(f.severity in BAD and not f.repaired for f in self.findings)
 
     @property
@@ -165,11 +184,19 @@ class Verification:
             "bytes": self.bytes,
             "took_ms": round(self.took_ms, 1),
             "counts": self.counts(),
+            "batches": {
+                topic: [asdict(each) for each in figures] for topic, figures in self.batches.items()
+            },
             "findings": [f.to_dict() for f in self.findings],
             "done": self.done,
             "refused": self.refused,
             "unseen": self.unseen,
+            **({} if self.health is None else {"health": self.health.to_dict()}),
         }
+
+    def _repr_html_(self) -> str:
+        head, *lines = str(self).splitlines()
+        return findings_html(head, self.findings, lines[len(self.findings) :])
 
     def __str__(self) -> str:
         counts = ", ".join(f"{n} {severity}" for severity, n in self.counts().items() if n)
@@ -225,6 +252,12 @@ class Findings:
     def damaged(self) -> bool:
         """Whether any of them is damage."""
         return any(f.severity is Severity.DAMAGE for f in self.found)
+
+
+def findings_html(head: str, findings: Sequence[Finding], notes: Iterable[str]) -> str:
+    """Return findings for a notebook, a row each, between a sentence and some more."""
+    rows = [(f.state, foreign(f.where), foreign(f.what), f.repair) for f in findings]
+    return table(foreign(head), ("severity", "where", "what", "repair"), rows, notes=notes)
 
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:

@@ -1,7 +1,7 @@
 """Finds files that are no part of a log, and what loading would make of them."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from sparklog.format.names import (
@@ -18,6 +18,7 @@ from sparklog.format.names import (
     log_name,
     parse_base,
     parse_partition_dir,
+    partition_dir,
 )
 from sparklog.fs import FileSystem
 from sparklog.logdir.broker_lockout import OPEN_MARKER_NAME
@@ -32,6 +33,7 @@ QUARANTINE_PREFIX: Final = "sparklog-quarantine-"
 """Plain files in a log dir: a broker ignores those, but refuses to start on a directory whose
 name is no partition's, and deletes or loads one that ends in -delete or -stray."""
 
+_CUT_FROM: Final = 251  # characters of a name in quarantine whose place may be cut
 _PARTS: Final = (LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT)
 _WAITING: Final = (CLEANED, SWAP)
 _KEPT_BY_BROKERS: Final = frozenset({"remote-log-index-cache"})
@@ -111,10 +113,36 @@ def _note_foreign(fs: FileSystem, out: Findings, path: str) -> None:
         _note(out, path, "no file of a log", FixKind.ASIDE)
 
 
-def check_log_dir(fs: FileSystem, directory: str, situation: Situation, out: Findings) -> None:
-    """Report what lies in a log dir beside partitions and their checkpoints."""
+def is_quarantined_of(name: str, topic: str, partitions: Collection[int]) -> bool:
+    """Tell whether a file in quarantine came from one of these partitions of a topic.
+
+    It is named by its time and its place, a long one without its head (`QuarantinedFiles`): that
+    may be any topic's.
+    """
+    place = name.removeprefix(QUARANTINE_PREFIX).partition("-")[2]
+    if not name.startswith(QUARANTINE_PREFIX):
+        return False
+    if len(name) >= _CUT_FROM:
+        return any(f"-{p}-" in place for p in partitions)
+    return any(place.startswith(f"{partition_dir(topic, p)}-") for p in partitions)
+
+
+def check_log_dir(
+    fs: FileSystem,
+    directory: str,
+    situation: Situation,
+    out: Findings,
+    *,
+    deleted: Collection[str] = (),
+) -> None:
+    """Report what lies in a log dir beside partitions and their checkpoints.
+
+    Args: deleted: the directories of topics that can be given back.
+    """
     for name in fs.listdir(directory):
         path = joined(directory, name)
+        if path in deleted:
+            continue
         if name.startswith(QUARANTINE_PREFIX):
             _note(out, path, "set aside by a repair; delete it once nobody misses it", None)
         elif name.startswith(CHUNK_PREFIX):

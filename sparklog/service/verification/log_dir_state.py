@@ -29,6 +29,7 @@ from sparklog.logdir.broker_lockout import (
 from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dirs import LogDirs
+from sparklog.logdir.topics_file import deleted_path
 from sparklog.storage.log_state import LogState
 
 Offsets = dict[TopicPartition, int]
@@ -115,6 +116,17 @@ class LogDirState:
         if number is None:
             number = 0 if self.state is None else self.state.topics[key.topic].dirs[key.partition]
         return os.path.join(self.dirs.place(self.directories, number), str(key))
+
+    def deleted_paths(self) -> dict[str, str]:
+        """Return {directory: topic} of the deleted topics that can be given back."""
+        if self.state is None:
+            return {}
+        return {
+            deleted_path(self.directories, one.name, one.topic, p): one.name
+            for one in self.state.deleted.values()
+            for p, number in one.topic.dirs.items()
+            if number < len(self.directories)
+        }
 
     def why_absent(self, key: TopicPartition) -> str | None:
         """Return why the log dir of a partition that isn't here can't be used; None if it can."""

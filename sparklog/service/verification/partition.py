@@ -7,8 +7,10 @@ from sparklog.format.checkpoint_files import parse_partition_metadata
 from sparklog.format.index import RELATIVE_MAX
 from sparklog.format.names import PARTITION_METADATA, log_name, snapshot_name
 from sparklog.fs import FileSystem, read_bytes
+from sparklog.log.batch_figures import BatchTally
 from sparklog.logdir.partition.producer_snapshots import snapshot_offsets
 from sparklog.logdir.segment_files import bases_of, joined
+from sparklog.service.verification.batches import BatchCheck
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.indexes import OffsetIndexCheck, TimeIndexCheck
 from sparklog.service.verification.leader_epochs import EpochCheck
@@ -29,6 +31,7 @@ class Checked:
     segments: int = 0
     bytes: int = 0
     closed_bytes: list[int] = field(default_factory=list)
+    batches: BatchTally = field(default_factory=BatchTally)
     out: Findings = field(default_factory=Findings)
 
 
@@ -43,6 +46,8 @@ class PartitionCheck:
         self.result = Checked(part, out=Findings(part.topic, part.partition))
         self._out = self.result.out
         self._epochs = EpochCheck(part)
+        self._batches = BatchCheck()
+        self.result.batches = self._batches.tally
 
     def run(self) -> Checked:
         """Check everything. FileNotFoundError: the files moved meanwhile; look again."""
@@ -164,8 +169,9 @@ class PartitionCheck:
         times = TimeIndexCheck(self._fs, part, base, last=last, final=final)
         replay.begin(path)
         self._epochs.begin(path)
+        self._batches.begin()
         walk = SegmentWalk(self._fs, part, base, self._out, following=following, expected=expected)
-        walked = walk.run([index, times, self._epochs, replay])
+        walked = walk.run([index, times, self._epochs, replay, self._batches])
         if walked.damaged:
             replay.break_off()
             return walked  # what is derived can't be told right from wrong

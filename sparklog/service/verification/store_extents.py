@@ -16,7 +16,9 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.index import OFFSET_ENTRY, TIME_ENTRY
 from sparklog.format.names import INDEX, TIMEINDEX
 from sparklog.format.scan import Table
+from sparklog.log.batch_figures import BatchTally
 from sparklog.log.batch_windows import walk
+from sparklog.service.verification.batches import BatchCheck
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.indexes import OffsetIndexCheck, TimeIndexCheck
 from sparklog.service.verification.log_dir_state import ExpectedPartition, Situation
@@ -56,13 +58,17 @@ class _Piece:
 
 
 class ExtentCheck:
-    """Checks the extents of one state. Threads may share it."""
+    """Checks the extents of one state. Threads may share it.
+
+    `batches`: (topic, what was counted) for each extent that was read.
+    """
 
     def __init__(
         self, store: Store, state: DisklessState, keys: Keyring | None, retry: StoreRetry
     ) -> None:
         self._store, self._state, self._keys, self._retry = store, state, keys, retry
         self._readers = tuple(SourceReader(store, state.keys, keys) for _ in range(2))
+        self.batches: list[tuple[str, BatchTally]] = []
 
     def plan(self, extents: Extents) -> None:
         """Say what will be read, so that an object of many partitions is one request."""
@@ -123,12 +129,14 @@ class ExtentCheck:
         path = f"{self._store.url}/{extent.object}"
         log = _Piece(path, extent, self._readers, self._retry)
         indexes = None if opened is None else _Indexes(key, extent, opened[1])
-        walked = _Walk(extent, key in self._state.gaps)
+        walked, batches = _Walk(extent, key in self._state.gaps), BatchCheck()
+        self.batches.append((key.topic, batches.tally))
         crc = 0
         try:
             for window in walk(log):
                 table = window.batches.table
                 walked.take(table)
+                batches.take(window, table)
                 if indexes is not None and len(table):
                     indexes.offsets.take(window, table)
                     indexes.times.take(window, table)

@@ -4,7 +4,7 @@ What a merge or a retention may just have replaced is looked at again, on the st
 only what is found each time, and is named still, counts.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -15,7 +15,10 @@ from sparklog.diskless.home_object import known_home
 from sparklog.diskless.names import HOME
 from sparklog.diskless.state import DisklessState, partitions_of
 from sparklog.errors import DataCorruptionError
+from sparklog.log.batch_figures import BatchTally
 from sparklog.pluralize import pluralize
+from sparklog.progress import Progress
+from sparklog.service.verification.batches import lonely_records, topic_figures
 from sparklog.service.verification.findings import (
     BAD,
     Finding,
@@ -36,8 +39,6 @@ from sparklog.tiered.target import open_store
 LOOKS_MAX: Final = 5
 _PAUSE_MS: Final = 100
 _SITUATION: Final = "a log in a store"
-Progress = Callable[[int, int], None]
-"""Called with (extents done, extents in all), from any thread."""
 
 
 def verify_store(
@@ -93,11 +94,13 @@ class _Verifier:
         self._general = Findings()
         self._ledger = LedgerCheck(store, log_id, retry, self._general)
         self._found: dict[TopicPartition, list[Finding]] = {}
+        self._batches: list[tuple[str, BatchTally]] = []
 
     def run(self, report: Verification) -> None:
         """Fill in the report."""
         state = self._ledger.run()
         self._found = self._checked(state, list(partitions_of(state)))
+        tallies = list(self._batches)  # of one look at all
         for _ in range(LOOKS_MAX - 1):
             suspects = [k for k, found in self._found.items() if _is_bad(found)]
             if not suspects:
@@ -110,6 +113,9 @@ class _Verifier:
                 break
         extents = [extent for key in partitions_of(state) for extent in state.extents.get(key, ())]
         found = [finding for some in self._found.values() for finding in some]
+        report.batches = topic_figures(tallies)
+        places = dict.fromkeys(report.batches, self._store.url)
+        found += lonely_records(report.batches, places)
         report.findings = ordered([*self._general.found, *found])
         report.partitions = len(list(partitions_of(state)))
         report.segments = len(extents)
@@ -146,6 +152,7 @@ class _Verifier:
             for number, _ in enumerate(pool.map(one, jobs), 1):
                 if self._progress is not None:
                     self._progress(number, len(jobs))
+        self._batches = check.batches
         return {key: out.found for key, out in outs.items()}
 
 

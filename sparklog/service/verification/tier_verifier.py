@@ -21,6 +21,7 @@ from sparklog.log.due_segments import Tier
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.logdir.view import LogDirView
+from sparklog.progress import Progress, shows_progress
 from sparklog.service.verification.findings import (
     Finding,
     Findings,
@@ -57,7 +58,6 @@ T = TypeVar("T")
 _PIECE_BYTES: Final = 8 << 20
 _GONE: Final = "restore it from a copy of the bucket"
 _ANEW: Final = "its records are still here: the service's next sweep has them copied anew"
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ class _Wanted:
     first: int  # of its offsets, the first one that readers may ask for
 
 
+@shows_progress("verifying copies")
 def verify_tier(
     path: Path,
     *,

@@ -4,7 +4,7 @@ import errno
 from typing import Final, Never
 
 from sparklog.errors import InvalidRequestError
-from sparklog.fs import File, LockFile, Mapping
+from sparklog.fs import File, LockFile, Mapping, Volume
 
 
 def refuse(path: str) -> Never:
@@ -40,6 +40,9 @@ class NoFiles:
     def is_dir(self, path: str) -> bool:
         return False
 
+    def is_link(self, path: str) -> bool:
+        return False
+
     def size(self, path: str) -> int:
         raise self._missing(path)
 
@@ -50,6 +53,9 @@ class NoFiles:
         raise self._missing(path)
 
     def identity(self, path: str) -> tuple[int, int]:
+        raise self._missing(path)
+
+    def links(self, path: str) -> int:
         raise self._missing(path)
 
     def listdir(self, path: str) -> list[str]:
@@ -77,6 +83,9 @@ class NoFiles:
         refuse(src)
 
     def sync_dir(self, path: str) -> None:
+        refuse(path)
+
+    def volume(self, path: str) -> Volume:
         refuse(path)
 
     def free_bytes(self, path: str) -> int:

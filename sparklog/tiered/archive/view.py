@@ -143,6 +143,7 @@ class ArchiveView:
         self.incarnation, self.poll_ms = 0, 20.0  # its listing is asked for by its own age
         self._listing = BucketListing(objects, refresh_ms=refresh_ms)
         self._kept: dict[TopicPartition, KeptPartition] = {}
+        self._seen: dict[TopicPartition, list[RemoteSegment]] = {}  # as listed at the last use
         self._topics: dict[str, _Topic] = {}
         self._partitions: dict[TopicPartition, Directory] = {}
         self._described_of: frozenset[Directory] | None = None
@@ -233,6 +234,8 @@ class ArchiveView:
         if key not in self._partitions:
             raise unknown_partition(self, topic, partition)
         kept = self._kept.get(key)
+        if kept is not None and self._is_replaced(key):
+            kept = None
         if kept is None or topic_id not in (None, kept.segments.topic_id):
             kept = self._kept[key] = KeptPartition(
                 ArchiveSegments(
@@ -245,6 +248,18 @@ class ArchiveView:
                 )
             )
         return kept.made_by(make)
+
+    def _is_replaced(self, key: TopicPartition) -> bool:
+        """Tell whether a copy is gone that was listed at the last use: none of it is to be read.
+
+        It expired, or records were erased. Cost: nothing, unless there was a listing.
+        """
+        now = self._listing.segments(key)
+        before = self._seen.get(key)
+        self._seen[key] = now
+        if before is None or before is now:
+            return False
+        return not {copy.id for copy in before} <= {copy.id for copy in now}
 
     def plan(self, key: TopicPartition, start: int, end: int) -> None:
         """Nothing to plan: a task lists the copies itself."""

@@ -83,7 +83,8 @@ def segments_to_copy(
     above the log start, and have no copy, finished or on its way. Kafka goes on from its highest
     copy; here a copy that failed leaves a hole, which is filled. A segment that grew after its
     copy (a power cut took back that it was closed) is copied again, as that copy's successor; so
-    is one of a compacted topic, which Kafka doesn't tier, once it was cleaned.
+    is one that an erasure wrote anew, and one of a compacted topic, which Kafka doesn't tier, once
+    it was cleaned.
 
     Args: copies: the valid ones, and those in COPY_STARTED.
     """
@@ -108,9 +109,13 @@ def segments_to_copy(
 
 
 def _is_outgrown(copy: RemoteSegment, held: LocalSegment, end: int) -> bool:
-    """Tell whether a copy holds a beginning of the segment [base, end), and not all of it."""
+    """Tell whether a copy holds a beginning of the segment [base, end), or what it was before.
+
+    An erasure only takes records away, so of one size there is one content.
+    """
     finished = copy.state is SegmentState.COPY_FINISHED
-    return finished and copy.base == held.base and copy.end < end
+    rewritten = copy.end == end and copy.size > held.size
+    return finished and copy.base == held.base and (copy.end < end or rewritten)
 
 
 def _is_cleaned(copy: RemoteSegment, held: LocalSegment, end: int) -> bool:

@@ -6,8 +6,8 @@ Python, and only in the batch that has it.
 
 import base64
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -28,6 +28,11 @@ _TEXTS: Final = {
     "key.separator": b"\t", "line.separator": b"\n", "headers.separator": b",",
     "null.literal": b"null",
 }  # fmt: skip
+_DESERIALIZERS: Final[dict[str, int | None]] = {
+    "String": None, "ByteArray": None, "Long": 8, "Integer": 4, "Short": 2,
+}  # fmt: skip
+"""What Kafka's deserializers take: bytes of a number, or None: they show bytes as they are."""
+_DECODED: Final = {"key.deserializer": "key", "value.deserializer": "value"}
 _HEX: Final = pa.binary()
 _ESCAPES: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _SPACE: Final = 0x20
@@ -43,6 +48,8 @@ class Layout:
     line_end: bytes = b"\n"
     headers_separator: bytes = b","
     null: bytes = b"null"
+    widths: Mapping[str, int] = field(default_factory=dict)
+    """{"key" or "value": bytes of the number that it is}, where it is one."""
 
     @classmethod
     def parse(cls, properties: dict[str, str]) -> "Layout":
@@ -51,7 +58,7 @@ class Layout:
         Source: DefaultMessageFormatter (Kafka 4.1).
         """
         shown = {name: name == "print.value" for name in _PRINTS}
-        texts = dict(_TEXTS)
+        texts, widths = dict(_TEXTS), dict[str, int]()
         for name, value in properties.items():
             if name in shown:
                 if value.lower() not in ("true", "false"):
@@ -59,17 +66,32 @@ class Layout:
                 shown[name] = value.lower() == "true"
             elif name in texts:
                 texts[name] = value.encode()
+            elif name in _DECODED:
+                width = _width(name, value)
+                widths |= {} if width is None else {_DECODED[name]: width}
             else:
-                raise InvalidRequestError(
-                    f"property {name} is unknown; there are {', '.join([*shown, *texts])}"
-                )
+                known = ", ".join([*shown, *texts, *_DECODED])
+                raise InvalidRequestError(f"property {name} is unknown; there are {known}")
         return cls(
             prints=tuple(column for name, column in _PRINTS.items() if shown[name]),
             separator=texts["key.separator"],
             line_end=texts["line.separator"],
             headers_separator=texts["headers.separator"],
             null=texts["null.literal"],
+            widths=widths,
         )
+
+
+def _width(name: str, value: str) -> int | None:
+    """Return how many bytes a deserializer takes; None: any. Raises InvalidRequestError."""
+    plain = value.removeprefix("org.apache.kafka.common.serialization.")
+    plain = plain.removesuffix("Deserializer")
+    if plain not in _DESERIALIZERS:
+        raise InvalidRequestError(
+            f"{name}={value}: want Kafka's class for {', '.join(_DESERIALIZERS)}; for other "
+            "formats read the topic with sparklog.open(path).read(topic) and decode its columns"
+        )
+    return _DESERIALIZERS[plain]
 
 
 def formatter(name: str, layout: Layout | None = None) -> tuple[Format, list[str]]:
@@ -119,6 +141,8 @@ def _text(rows: pa.RecordBatch, layout: Layout, show: Callable[[Any], Any]) -> m
             parts.append(_joined(label, _digits(column)))
         elif name == "headers":
             parts.append(_headers(column, layout, show))
+        elif name in layout.widths:
+            parts.append(_numbers(column, layout.widths[name], name))
         else:
             parts.append(show(column))
     if not parts:
@@ -127,6 +151,20 @@ def _text(rows: pa.RecordBatch, layout: Layout, show: Callable[[Any], Any]) -> m
     for part in parts[1:]:
         line = _joined(line, part.fill_null(layout.null), separator=layout.separator)
     return _bytes_of(_joined(line, b"", separator=layout.line_end))
+
+
+def _numbers(column: Any, width: int, name: str) -> Any:
+    """Return big-endian numbers as text. Raises InvalidRequestError for what isn't as long."""
+    sizes = pc.binary_length(column)
+    if not pc.all(pc.equal(sizes, width), min_count=0).as_py():
+        raise InvalidRequestError(
+            f"a {name} is no number of {width} bytes; without {name}.deserializer it is shown as "
+            "it is"
+        )
+    found = [
+        None if r is None else int.from_bytes(r, "big", signed=True) for r in column.to_pylist()
+    ]
+    return _digits(pa.array(found, pa.int64()))
 
 
 def _binary(column: Any) -> Any:

@@ -40,6 +40,7 @@ from sparklog.logdir.meta_properties import (
     read_properties,
 )
 from sparklog.logdir.opening import open_session
+from sparklog.logdir.partition_mover import forget_moves
 from sparklog.logdir.paths import split_path
 from sparklog.opening import Path, check_log_dirs
 from sparklog.storage.groups import Reader
@@ -149,6 +150,7 @@ def hand_over(
         except BaseException:
             close_session(session)
             raise
+        forget_moves(session)  # a broker would go on with a copy, and believe what is in it
         made: list[HandedOver] = []
         give_up_session(session, lambda: made.append(handover.carry_out()))
         return made[0]

@@ -18,17 +18,18 @@ from sparklog.extras import needed
 from sparklog.log.fetch import schema_of
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
+from sparklog.progress import Progress, shows_progress
 from sparklog.tools.moving.exporting import (
     TABLE_COLUMNS,
     Exported,
     Meter,
-    Progress,
     pieces,
     planned,
     resumed,
 )
 
 
+@shows_progress("exporting")
 def export_delta(
     log: Log,
     topic: str,

@@ -15,11 +15,11 @@ from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
+from sparklog.progress import Progress, shows_progress
 from sparklog.tools.moving.exporting import (
     Exported,
     Meter,
     Offsets,
-    Progress,
     pieces,
     planned,
     resumed,
@@ -37,6 +37,7 @@ _COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
 _TRANSACTION: Final = 50_000  # records, about
 
 
+@shows_progress("exporting")
 def export_kafka(
     log: Log,
     topic: str,

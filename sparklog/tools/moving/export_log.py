@@ -13,6 +13,7 @@ from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position
 from sparklog.logdir.paths import split_path
 from sparklog.opening import open_log, same_place, url_of
+from sparklog.progress import Progress, shows_progress
 from sparklog.storage.staging import Framing
 from sparklog.tools.moving import placing
 from sparklog.tools.moving.batch_copy import BatchCopy, Copied
@@ -20,7 +21,6 @@ from sparklog.tools.moving.exporting import (
     Exported,
     Meter,
     Offsets,
-    Progress,
     pieces,
     planned,
     resumed,
@@ -31,6 +31,7 @@ _COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
 _NOT_KEPT: Final = ("remote.", "local.")
 
 
+@shows_progress("exporting")
 def export_log(
     log: Log,
     topic: str,

@@ -14,11 +14,11 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.fetch import schema_of
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
+from sparklog.progress import Progress, shows_progress
 from sparklog.tools.moving.exporting import (
     TABLE_COLUMNS,
     Exported,
     Meter,
-    Progress,
     pieces,
     planned,
     resumed,
@@ -32,6 +32,7 @@ _TOPIC_ID: Final = "sparklog.topic.id"  # in a file's metadata; another topic ma
 _NAME: Final = re.compile(r"(?P<topic>.+)-(?P<p>\d+)-(?P<first>\d{20})-(?P<end>\d{20})\.parquet")
 
 
+@shows_progress("exporting")
 def export_parquet(
     log: Log,
     topic: str,

@@ -1,6 +1,6 @@
 """What every export has: a range of offsets, where the last one ended, what was done."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -13,10 +13,9 @@ from sparklog.log.fetch import check_isolation
 from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.log import Log
 from sparklog.log.positions import Position, resolve
+from sparklog.progress import Progress
 
 Offsets: TypeAlias = dict[int, int]
-Progress: TypeAlias = Callable[[int, int], None]
-"""Is told (offsets done, offsets in all)."""
 
 TABLE_COLUMNS: Final = (
     "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"

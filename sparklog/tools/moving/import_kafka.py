@@ -18,6 +18,7 @@ from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, StorageU
 from sparklog.format.columns import HEADERS_TYPE
 from sparklog.log.fetch import check_isolation
 from sparklog.log.log import Log
+from sparklog.progress import Progress, shows_progress
 from sparklog.storage.staging import Framing
 from sparklog.tools.moving.kafka import (
     TIMEOUT_S,
@@ -50,6 +51,7 @@ class Imported:
     took_ms: int = 0
 
 
+@shows_progress("importing")
 def import_topic(
     log: Log,
     topic: str,
@@ -61,7 +63,7 @@ def import_topic(
     isolation: str = "read_committed",
     framing: Framing | None = None,
     fail_on_data_loss: bool = True,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Imported:
     """Copy what `kafka_topic` (by default of the same name) holds now and `topic` hasn't yet.
@@ -210,7 +212,7 @@ class _Copying:
         self._bytes = 0
 
     def run(
-        self, progress: Callable[[int, int], None] | None, stopped: Callable[[], bool]
+        self, progress: Progress | None, stopped: Callable[[], bool]
     ) -> None:
         total = sum(end - self._at[p] for p, end in self._ends.items())
         consumer, kafka = self._source.consumer, library()

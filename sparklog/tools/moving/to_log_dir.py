@@ -19,7 +19,6 @@ from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.common import TopicPartition
 from sparklog.diskless.extent_logs import ExtentLogs
 from sparklog.diskless.extent_objects import ExtentObjects
-from sparklog.diskless.founding import Progress
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.new_homes import MadeLog, current_state
 from sparklog.diskless.state import DisklessState
@@ -52,6 +51,7 @@ from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.logdir.staged_directory import StagedDirectories
 from sparklog.logdir.topics_file import write_topics
 from sparklog.opening import Path
+from sparklog.progress import Progress, shows_progress
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
@@ -63,6 +63,7 @@ _OFFSETS_MAX: Final = 2**31 - 1
 """So many offsets an index of a segment can tell apart; one's bytes are an int32 as well."""
 
 
+@shows_progress("moving")
 def move_to_log_dir(
     url: str,
     path: Path,
@@ -256,7 +257,7 @@ class _Move:
         then.topics = {
             name: _in_log_dir(topic, gaps=name in gaps) for name, topic in then.topics.items()
         }
-        then.local_starts, then.unsynced = {}, set()
+        then.local_starts, then.unsynced, then.deleted = {}, set(), {}
         latest = max((e for epochs in known.epochs.values() for e, _ in epochs), default=0)
         then.epoch = max(then.epoch, latest) + 1
         then.time_ms = max(self._clock(), then.time_ms)

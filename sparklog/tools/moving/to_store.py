@@ -21,7 +21,7 @@ from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.diskless.entries import ObjectKey
 from sparklog.diskless.extents import Extent
-from sparklog.diskless.founding import NewLog, NewObject, NewPartition, Progress
+from sparklog.diskless.founding import NewLog, NewObject, NewPartition
 from sparklog.diskless.groups import first_position
 from sparklog.diskless.home_object import read_home
 from sparklog.diskless.new_homes import MadeLog, current_state, described, make_log
@@ -40,6 +40,7 @@ from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.group_offsets import read_readers
 from sparklog.logdir.home import commits_of
 from sparklog.opening import Path, holds_own_log, open_log, url_of
+from sparklog.progress import Progress, shows_progress
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.ledger_records import LastMicroBatch, SnapshotRecord
 from sparklog.storage.segment_store import SegmentPut
@@ -60,6 +61,7 @@ _NEVER_EXPIRES: Final = 2**63 - 1
 _ID_HEAD: Final = bytes(6) + b"\x01"  # no service's term; made of segments
 
 
+@shows_progress("moving")
 def move_to_store(
     path: Path,
     url: str,
@@ -349,6 +351,7 @@ def _snapshot(session: LogDirCommits, time_ms: int) -> SnapshotRecord:
         ends=ends,
         starts={key: at for key, at in state.starts.items() if key in ends and at},
         local_starts=None,
+        deleted={},
         dropped={key: end for key, end in state.dropped.items() if key.topic not in INTERNAL},
         writers={name: _whole(session, name, last) for name, last in state.writers.items()},
         idempotent=frozenset(state.idempotent & ends.keys()),

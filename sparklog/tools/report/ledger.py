@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from sparklog.log.topic_names import INTERNAL
 from sparklog.tools.report.model import CommitsReport, ReaderReport, WriterReport
+from sparklog.tools.report.scales import bin_edges
 
 BINS: Final = 72
 
@@ -33,8 +34,9 @@ def commits_report(table: pa.Table) -> CommitsReport:
         return CommitsReport()
     times = table.column("time").cast(pa.timestamp("ms")).cast(pa.int64())
     low, high = pc.min(times).as_py(), pc.max(times).as_py()
-    edges = np.linspace(low, max(high, low + 1000), BINS + 1)
-    bins = np.clip(np.searchsorted(edges, times.to_numpy(), side="right") - 1, 0, BINS - 1)
+    edges = np.array(bin_edges(low, high, BINS))
+    count = len(edges) - 1
+    bins = np.clip(np.searchsorted(edges, times.to_numpy(), side="right") - 1, 0, count - 1)
     records = pc.fill_null(pc.subtract(table.column("end"), table.column("first")), 0)
     rows = table.append_column("records", records).append_column("bin", pa.array(bins, pa.int32()))
     rows = rows.set_column(rows.schema.get_field_index("time"), "time", times)
@@ -46,7 +48,7 @@ def commits_report(table: pa.Table) -> CommitsReport:
     }
     series: dict[str | None, list[int]] = {}
     for row in written.group_by(["writer", "bin"]).aggregate([("records", "sum")]).to_pylist():
-        series.setdefault(row["writer"], [0] * BINS)[row["bin"]] = row["records_sum"]
+        series.setdefault(row["writer"], [0] * count)[row["bin"]] = row["records_sum"]
     found = _by_writer(written)
     writers = [_writer(row, series[row["writer"]], again) for row in found]
     writers.sort(key=lambda w: -w.records)

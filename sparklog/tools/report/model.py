@@ -9,13 +9,11 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from sparklog.pluralize import pluralize
+from sparklog.log.batch_figures import BatchFigures
+from sparklog.quantities import DAY_MS, HOUR_MS
 from sparklog.service import Severity
+from sparklog.service.health import Health
 
-MINUTE_MS: Final = 60_000
-HOUR_MS: Final = 60 * MINUTE_MS
-DAY_MS: Final = 24 * HOUR_MS
-_NAMED: Final = 5  # partitions in a sentence
 HORIZONS_MS: Final = (0, HOUR_MS, 6 * HOUR_MS, DAY_MS, 3 * DAY_MS, 7 * DAY_MS, 30 * DAY_MS)
 """How far retention is looked ahead; the first is what the next round takes."""
 
@@ -124,6 +122,7 @@ class TopicReport:
     """A topic; `config` holds what differs from Kafka's defaults, None if that is not known here.
 
     (A broker keeps configs in its cluster metadata: nothing can be foretold without them.)
+    `batches`: of its newest record batches, a row a codec; none where none were read.
     """
 
     name: str
@@ -132,6 +131,7 @@ class TopicReport:
     cleanup_policy: tuple[str, ...]
     remote_storage_enable: bool
     partitions: tuple[PartitionReport, ...]
+    batches: tuple[BatchFigures, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -186,12 +186,14 @@ class ReaderReport:
 class GrowthReport:
     """Bytes held now by the times of their records: bin i is [edges_ms[i], edges_ms[i + 1]).
 
-    Spread evenly over each segment's time. What is dated before the first edge is in `before`,
-    behind the last in `after` (bytes), what has no time at all in neither.
+    In all, by where they lie (`bytes`) and by topic (`topics`). Bins are equally long. Spread
+    evenly over each segment's time. What is dated before the first edge is in `before`, behind
+    the last in `after` (bytes), what has no time at all in neither.
     """
 
     edges_ms: tuple[int, ...] = ()
     bytes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    topics: dict[str, tuple[int, ...]] = field(default_factory=dict)
     before: int = 0
     after: int = 0
 
@@ -217,30 +219,6 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthReport:
-    """Whether the log can be written, and `why` not; None of what is only read here.
-
-    `offline`: its partitions that can't be read or written, as topic-0.
-    """
-
-    writable: bool | None = None
-    why: tuple[str, ...] = ()
-    offline: tuple[str, ...] = ()
-
-    @property
-    def verdict(self) -> str:
-        """All of it in one sentence."""
-        named = ", ".join(self.offline[:_NAMED]) + (" ..." if len(self.offline) > _NAMED else "")
-        count = pluralize(len(self.offline), "partition")
-        gone = f"{count} offline: {named}" if self.offline else "no partition is offline"
-        if self.writable is None:
-            return f"For reading only; {gone}"
-        if self.writable:
-            return f"Can be written; {gone}"
-        return f"Can't be written: {'; '.join(self.why)}. {gone[0].upper()}{gone[1:]}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LogReport:
     """A whole log. `kind`: log, broker (no ledger) or archive; `url`: its remote storage."""
 
@@ -256,7 +234,7 @@ class LogReport:
     commits: CommitsReport
     readers: tuple[ReaderReport, ...]
     notices: tuple[Notice, ...]
-    health: HealthReport = field(default_factory=HealthReport)
+    health: Health
 
     @property
     def partitions(self) -> Iterator[PartitionReport]:
@@ -270,4 +248,4 @@ class LogReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists, for JSON."""
-        return asdict(self)
+        return {**asdict(self), "health": self.health.to_dict()}

@@ -1,40 +1,81 @@
 "use strict";
-// Puts the content in anew. The reader keeps the place: scroll, focus and what is unfolded stay.
-(() => {
-  const status = document.getElementById("live");
-  const main = document.getElementById("content");
-  const every = Number(status.dataset.refresh);
-  const open = () => new Set(
-    [...main.querySelectorAll("details[open]")].map((details) => details.dataset.key));
+// Times in the viewer's zone, and a button behind each command. Without it: UTC, and no button.
+const sparklog = (() => {
+  const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
+  const DAY_MS = 86400000;
+  const two = (n) => String(n).padStart(2, "0");
+  const day = (t) => `${String(t.getFullYear()).padStart(4, "0")}-${two(t.getMonth() + 1)}-${two(t.getDate())}`;
+  const minute = (t) => `${two(t.getHours())}:${two(t.getMinutes())}`;
+  const full = (t, seconds) => `${day(t)} ${minute(t)}${seconds ? `:${two(t.getSeconds())}` : ""}`;
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "the local zone";
 
-  const renew = (text) => {
-    const folded = open();
-    const focused = main.contains(document.activeElement)
-      ? [...main.querySelectorAll("a, summary")].indexOf(document.activeElement) : -1;
-    const { scrollX, scrollY } = window;
-    main.innerHTML = text;
-    for (const details of main.querySelectorAll("details")) {
-      details.open = folded.has(details.dataset.key);
-    }
-    const following = focused < 0 ? null : main.querySelectorAll("a, summary")[focused];
-    if (following) following.focus({ preventScroll: true });
-    window.scrollTo({ left: scrollX, top: scrollY, behavior: "instant" });
+  const inText = (words) => words.replace(
+    /\b(\d{4}-\d\d-\d\d) (\d\d:\d\d)(:\d\d)?\b/g, (all, date, clock, seconds) => {
+      const when = new Date(`${date}T${clock}${seconds ?? ":00"}Z`);
+      return Number.isNaN(when.getTime()) ? all : full(when, seconds);
+    });
+
+  // A tick stands at a round time of UTC: it moves to a round time of the zone.
+  const tick = (mark, low, high) => {
+    const step = Number(mark.dataset.step);
+    const utc = new Date(mark.dateTime);
+    const away = utc.getTimezoneOffset() * 60000;
+    const at = utc.getTime() + (step < DAY_MS ? ((away % step) + step) % step : away);
+    const share = (at - low) / (high - low);
+    mark.hidden = share < 0 || share > 1;
+    mark.style.setProperty("--at", String(share));
+    mark.classList.toggle("first", share < 0.06);
+    mark.classList.toggle("last", share > 0.94);
+    const t = new Date(at);
+    const midnight = t.getHours() === 0 && t.getMinutes() === 0 && t.getSeconds() === 0;
+    const named = `${t.getDate()} ${MONTHS[t.getMonth()]}`;
+    if (step >= 300 * DAY_MS) mark.textContent = String(t.getFullYear());
+    else if (step >= 28 * DAY_MS) mark.textContent = `${MONTHS[t.getMonth()]} ${t.getFullYear()}`;
+    else if (step >= DAY_MS || midnight) mark.textContent = named;
+    else mark.textContent = step < 60000 ? `${minute(t)}:${two(t.getSeconds())}` : minute(t);
   };
 
-  const ask = async () => {
+  const copy = async (button, words) => {
     try {
-      if (!document.hidden) {
-        const answer = await fetch("content", { cache: "no-store" });
-        if (!answer.ok) throw new Error(await answer.text());
-        renew(await answer.text());
-        status.className = "";
-        status.textContent = `live, ${new Date().toLocaleTimeString()}`;
-      }
-    } catch (error) {
-      status.className = "failed";
-      status.textContent = `no news: ${error.message}`;
+      await navigator.clipboard.writeText(words);
+      button.textContent = "copied";
+    } catch {
+      const range = document.createRange();
+      range.selectNodeContents(button.previousElementSibling);
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      button.textContent = "selected";
     }
-    setTimeout(ask, every);
+    setTimeout(() => { button.textContent = "copy"; }, 2000);
   };
-  setTimeout(ask, every);
+
+  // Once for each root: what is local time already must not be moved again.
+  const enhance = (root) => {
+    for (const element of root.querySelectorAll(".zone")) element.textContent = zone;
+    for (const axis of root.querySelectorAll(".axis[data-low]")) {
+      const { low, high } = axis.dataset;
+      for (const mark of axis.querySelectorAll("time")) tick(mark, Number(low), Number(high));
+    }
+    for (const element of root.querySelectorAll("time[data-as]")) {
+      const when = new Date(element.dateTime);
+      if (Number.isNaN(when.getTime())) continue;
+      if (element.dataset.as === "ago") element.title = full(when, true);
+      else if (element.dataset.as === "day") element.textContent = day(when);
+      else element.textContent = full(when, element.dataset.as === "second");
+    }
+    for (const title of root.querySelectorAll("svg g > title")) {
+      title.textContent = inText(title.textContent);
+    }
+    for (const command of root.querySelectorAll(".command")) {
+      const code = command.querySelector("code");
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = "copy";
+      button.setAttribute("aria-label", `copy ${code.textContent}`);
+      button.addEventListener("click", () => copy(button, code.textContent));
+      command.append(button);
+    }
+  };
+  enhance(document);
+  return { enhance };
 })();

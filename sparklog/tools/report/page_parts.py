@@ -1,19 +1,27 @@
-"""What the sections of the page are made of: tables, legends, axes, figures."""
+"""What pages are made of: tables, legends, figures, chips, commands to copy."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.tools.report.html import Child, Html, el
-from sparklog.tools.report.units import NONE
+from sparklog.html import Child, Html, el
+from sparklog.quantities import MINUTE_MS
+from sparklog.tools.report.scales import Scale
+from sparklog.tools.report.units import NONE, stamp
 
+_CUT_NAMED: Final = 3
+_OPEN_MAX: Final = 12  # rows of a table that folds
+_WORTH_FOLDING: Final = 4  # rows
 NOTHING: Final = Html(NONE)
 """The cell of a table that has nothing to say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; `kind`: text, n (a number, to the right) or bar."""
+    """A column of a table; `kind`: text, n (a number, to the right), time, bar (a picture) or long.
+
+    On a narrow screen what is long, and a picture, has a line of its own.
+    """
 
     name: str
     kind: str = "text"
@@ -21,7 +29,7 @@ class Column:
     @property
     def style(self) -> str | None:
         """The class of its cells."""
-        return {"n": "n", "bar": "b"}.get(self.kind)
+        return {"n": "n", "bar": "b", "time": "t", "long": "long"}.get(self.kind)
 
 
 def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Child]]) -> Html:
@@ -51,6 +59,19 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Child
     )
 
 
+def folding_table(
+    caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Child]], *, key: str
+) -> Html:
+    """A table whose first rows are seen at once, and the others where one asks for them."""
+    more = rows[_OPEN_MAX:]
+    if len(more) < _WORTH_FOLDING:
+        return table(caption, columns, rows)
+    rest = table(f"{caption}, continued", columns, more)
+    return Html.join(
+        [table(caption, columns, rows[:_OPEN_MAX]), folded(f"{len(more)} more", rest, key=key)]
+    )
+
+
 def _style(column: Column, cell: Child) -> str | None:
     """A cell's class; one without anything to say isn't shown on a card."""
     if cell is NOTHING:
@@ -63,22 +84,49 @@ def legend(entries: Iterable[tuple[str, Child]]) -> Html:
     return el(
         "ul",
         [
-            el("li", el("svg", el("rect", width=10, height=10, class_=name), aria_hidden="true"),
-               el("span", words))
+            el("li", el("svg", _sign(name), aria_hidden="true"), el("span", words))
             for name, words in entries
         ],
         class_="legend",
     )  # fmt: skip
 
 
-def axis(labels: Sequence[Child]) -> Html:
-    """Labels along a picture, the first at its left end and the last at its right."""
-    return el("div", [el("span", label) for label in labels], class_="axis")
+def _sign(name: str) -> Html:
+    if name == "reader":
+        return el("path", d="M1 2H9L5 8Z", class_=name)
+    return el("rect", width=10, height=10, class_=name)
 
 
-def figure(title: Child, *content: Child) -> Html:
-    """A picture with its title."""
-    return el("figure", el("figcaption", title), content)
+def figure(title: Child, *content: Child, more: Child = None) -> Html:
+    """A picture with its title; `more` stands at the other end of the line."""
+    words = [el("span", title), el("span", more) if more is not None else None]
+    return el("figure", el("figcaption", words), content)
+
+
+def span_of(low_ms: float, high_ms: float) -> Html:
+    """From when to when a picture's axis goes: its ticks don't say the year."""
+    seconds = high_ms - low_ms < 10 * MINUTE_MS
+    ends = (stamp(round(ms), seconds=seconds) for ms in (low_ms, high_ms))
+    return el("span", next(ends), " to ", next(ends))
+
+
+def beyond(
+    values: Sequence[float], edges_ms: Sequence[int], limit: Scale, words: Callable[[int], str]
+) -> Html | None:
+    """What a picture's scale cuts, in words; None if nothing."""
+    cut = [(t, value) for t, value in zip(edges_ms, values, strict=False) if value > limit.top]
+    if not cut:
+        return None
+    cut.sort(key=lambda one: -one[1])
+    parts = [el("span", words(round(value)), " at ", stamp(t)) for t, value in cut[:_CUT_NAMED]]
+    joined = [[", " if at else None, part] for at, part in enumerate(parts)]
+    more = f", and {len(cut) - _CUT_NAMED} more" if len(cut) > _CUT_NAMED else None
+    return note("Beyond the scale, and cut: ", joined, more, ".")
+
+
+def command(words: str) -> Html:
+    """A command to run; page.js puts a button behind it that copies it."""
+    return el("span", el("code", words), class_="command")
 
 
 def folded(summary: Child, *content: Child, key: str) -> Html:
@@ -86,7 +134,7 @@ def folded(summary: Child, *content: Child, key: str) -> Html:
     return el("details", el("summary", summary), content, data_key=key)
 
 
-def section(anchor: str, title: str, *content: Child) -> Html:
+def section(anchor: str, title: Child, *content: Child) -> Html:
     """A section with its heading."""
     return el("section", el("h2", title, id=f"{anchor}-h"), content, id=anchor,
               aria_labelledby=f"{anchor}-h")  # fmt: skip
@@ -98,5 +146,5 @@ def note(*words: Child) -> Html:
 
 
 def chip(words: Child, kind: str = "") -> Html:
-    """A short mark beside a name."""
+    """A short mark beside a name; `kind`: is-red, is-amber, is-green, or nothing."""
     return el("span", words, class_=f"chip {kind}".strip())

@@ -1,106 +1,114 @@
-"""Who writes and who reads: commits by writer over time, and the lag of registered readers."""
+"""Who writes and who reads: commits over time, their writers, and the lag of registered readers."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from itertools import accumulate
 from typing import Final
 
-from sparklog.tools.report.charts import bar, stacked
-from sparklog.tools.report.html import Child, Html, el, foreign
+from sparklog.html import Child, Html, el, foreign
+from sparklog.tools.report.charts import areas, bar, chart, columns, spark, time_axis
 from sparklog.tools.report.model import CommitsReport, LogReport, ReaderReport, WriterReport
 from sparklog.tools.report.page_parts import (
     NOTHING,
     Column,
-    axis,
+    beyond,
     chip,
     figure,
-    legend,
+    folding_table,
     note,
     section,
-    table,
+    span_of,
 )
+from sparklog.tools.report.page_words import topic_name
+from sparklog.tools.report.scales import scale
 from sparklog.tools.report.units import (
     NONE,
-    ago_text,
-    axis_time_text,
+    ago,
     number,
+    per_text,
     plural,
+    tick_text,
     time_text,
 )
 
-_SERIES_MAX: Final = 6
 _ROWS_MAX: Final = 60
 _TOPICS_NAMED: Final = 3
 
 
 def commits_section(report: LogReport) -> Html | None:
-    """Records committed over time, by writer; None where there is no ledger."""
+    """Records committed over time, and by whom; None where there is no ledger."""
     found = report.commits
     if report.kind != "log":
         return None
     if not found.writers:
         return section("commits", "Commits", note("Nothing was committed yet."))
-    drawn, left = list(found.writers[:_SERIES_MAX]), found.writers[_SERIES_MAX:]
-    if left:
-        sums = [sum(values) for values in zip(*(w.by_time for w in left), strict=True)]
-        name = f"{len(left)} more writers"
-        drawn.append(replace(left[0], writer=name, by_time=tuple(sums)))
-    columns = [
-        Column("writer"), Column("commits", "n"), Column("records", "n"), Column("batches"),
-        Column("last commit"), Column("topics"), Column("resets", "n"),
+    resets = any(w.resets for w in found.writers)
+    head = [
+        Column("writer", "long"), Column("records over time", "bar"), Column("records", "n"),
+        Column("commits", "n"), Column("micro-batches"), Column("last commit"),
+        Column("topics", "long"), *([Column("resets", "n")] if resets else []),
     ]  # fmt: skip
-    rows = [_writer_row(w, report.time_ms) for w in found.writers[:_ROWS_MAX]]
+    rows = [_writer_row(w, report.time_ms, resets) for w in found.writers[:_ROWS_MAX]]
     more = len(found.writers) - _ROWS_MAX
     return section(
         "commits",
         "Commits",
-        legend([(f"s-{at}", _name(w)) for at, w in enumerate(drawn)]),
-        _picture(found, drawn),
-        table("Commits by writer, as far as the ledger reaches back", columns, rows),
+        _pictures(found) if len(found.edges_ms) > 2 else None,
+        folding_table(
+            "Commits by writer, as far as the ledger reaches back", head, rows, key="commits-more"
+        ),
         note(f"{more} more writers are in the output of --json.") if more > 0 else None,
     )
 
 
-def _name(writer: WriterReport) -> Html:
-    return el("span", "plain appends") if writer.writer is None else foreign(writer.writer)
-
-
-def _picture(found: CommitsReport, drawn: Sequence[WriterReport]) -> Html:
+def _pictures(found: CommitsReport) -> Html:
     edges = found.edges_ms
-    sums = [sum(values) for values in zip(*(w.by_time for w in drawn), strict=True)]
-    span = edges[-1] - edges[0]
+    sums = [sum(values) for values in zip(*(w.by_time for w in found.writers), strict=True)]
+    limit, unit = scale(sums, cuts=True), per_text(edges[1] - edges[0])
     titles = [f"{time_text(t)}: {plural(n, 'record')}" for t, n in zip(edges, sums, strict=False)]
-    top = max(1, *sums)
-    labels: list[Child] = [
-        el("span", axis_time_text(t, span), title=f"{time_text(t)} UTC")
-        for t in (edges[0], edges[len(edges) // 2], edges[-1])
-    ]
-    series = {f"s-{at}": w.by_time for at, w in enumerate(drawn)}
-    return figure(
-        "Records committed, by the time of the commit",
-        el("div", plural(top, "record"), class_="top"),
-        stacked(series, "Records committed over time, by writer", titles, total=top),
-        axis(labels),
-    )
+    words = f"Records committed {unit}"
+    running = list(accumulate((0, *sums)))
+    whole = scale([running[-1]])
+    total = f"Records committed since the ledger begins: {running[-1]:,}"
+    return el(
+        "div",
+        figure(
+            words,
+            chart(columns(sums, titles, limit, words), limit, tick_text,
+                  time_axis(edges[0], edges[-1])),
+            beyond(sums, edges, limit, lambda n: plural(n, "record")),
+            more="by the time of the commit",
+        ),
+        figure(
+            "Total",
+            chart(areas({"area": running}, whole, total), whole, tick_text,
+                  time_axis(edges[0], edges[-1])),
+            more=span_of(edges[0], edges[-1]),
+        ),
+        class_="pair",
+    )  # fmt: skip
 
 
-def _writer_row(writer: WriterReport, now_ms: int) -> Sequence[Child]:
+def _writer_row(writer: WriterReport, now_ms: int, resets: bool) -> Sequence[Child]:
     topics = ", ".join(writer.topics[:_TOPICS_NAMED])
     more = len(writer.topics) - _TOPICS_NAMED
     batches: Child = NOTHING
     if writer.first_batch is not None:
         batches = el("span", number(writer.first_batch), " to ", number(writer.last_batch))
+    name = el("span", "plain appends") if writer.writer is None else foreign(writer.writer)
+    label = f"{writer.writer or 'plain appends'}: records over time"
     return (
-        _name(writer),
-        number(writer.commits),
+        name,
+        spark(writer.by_time, label) if len(writer.by_time) > 1 else NOTHING,
         number(writer.records),
+        number(writer.commits),
         batches,
-        el("span", ago_text(writer.last_ms, now_ms), title=f"{time_text(writer.last_ms)} UTC"),
+        ago(writer.last_ms, now_ms),
         el("bdi", f"{topics} and {more} more" if more > 0 else topics or NONE),
-        number(writer.resets) if writer.resets else NOTHING,
+        *([number(writer.resets) if writer.resets else NOTHING] if resets else []),
     )
 
 
-def readers_section(report: LogReport) -> Html | None:
+def readers_section(report: LogReport, *, browse: bool) -> Html | None:
     """How far each registered reader is behind; None for an archive, which has none."""
     if report.kind == "archive":
         return None
@@ -112,22 +120,27 @@ def readers_section(report: LogReport) -> Html | None:
     lags = {key: sum(r.lag or 0 for r in rows) for key, rows in groups.items()}
     top = max(lags.values()) or 1
     columns = [
-        Column("reader"), Column("topic"), Column("lag", "bar"), Column("offsets behind", "n"),
-        Column("slowest partition"), Column("partitions", "n"), Column("last commit"),
-        Column("state"),
+        Column("reader", "long"), Column("topic", "long"), Column("lag", "bar"),
+        Column("offsets behind", "n"), Column("slowest partition"), Column("partitions", "n"),
+        Column("last commit"), Column("state"),
     ]  # fmt: skip
     ordered = sorted(groups, key=lambda key: -lags[key])
-    rows = [_reader_row(groups[key], lags[key], top, report.time_ms) for key in ordered[:_ROWS_MAX]]
+    rows = [
+        _reader_row(groups[key], lags[key], top, report.time_ms, browse)
+        for key in ordered[:_ROWS_MAX]
+    ]
     left = len(ordered) - _ROWS_MAX
     return section(
         "readers",
         "Readers",
-        table("Lag of registered readers", columns, rows),
+        folding_table("Lag of registered readers", columns, rows, key="readers-more"),
         note(f"{left} more are in the output of --json.") if left > 0 else None,
     )
 
 
-def _reader_row(rows: Sequence[ReaderReport], lag: int, top: int, now_ms: int) -> Sequence[Child]:
+def _reader_row(
+    rows: Sequence[ReaderReport], lag: int, top: int, now_ms: int, browse: bool
+) -> Sequence[Child]:
     first = rows[0]
     slowest = max(rows, key=lambda r: r.lag or 0)
     last = max(r.time_ms for r in rows)
@@ -143,11 +156,11 @@ def _reader_row(rows: Sequence[ReaderReport], lag: int, top: int, now_ms: int) -
         where = el("span", f"{slowest.partition}, ", number(slowest.lag), " behind")
     return (
         foreign(first.group),
-        foreign(first.topic or NONE),
+        topic_name(first.topic, browse=browse) if first.topic else NOTHING,
         bar([("w-lag", lag / top)], f"{first.group}: {lag:,} offsets behind"),
         number(lag),
         where,
         number(len(rows)),
-        el("span", ago_text(last, now_ms), title=f"{time_text(last)} UTC"),
+        ago(last, now_ms),
         state,
     )

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+from sparklog.html import Child, Html, el, foreign
 from sparklog.tools.report.charts import bar
-from sparklog.tools.report.html import Child, Html, el, foreign
 from sparklog.tools.report.model import (
     HORIZONS_MS,
     CompactionReport,
@@ -14,7 +14,16 @@ from sparklog.tools.report.model import (
     TopicReport,
     Where,
 )
-from sparklog.tools.report.page_parts import NOTHING, Column, chip, legend, note, section, table
+from sparklog.tools.report.page_parts import (
+    NOTHING,
+    Column,
+    chip,
+    folding_table,
+    legend,
+    note,
+    section,
+)
+from sparklog.tools.report.page_words import rule_words
 from sparklog.tools.report.units import (
     ago_text,
     number,
@@ -22,7 +31,7 @@ from sparklog.tools.report.units import (
     size,
     size_text,
     span_text,
-    time_text,
+    stamp,
 )
 
 _ROWS_MAX: Final = 80
@@ -31,7 +40,7 @@ WORDS: Final = {
     Where.REMOTE: "copy is deleted",
     Where.BOTH: "gone for good",
 }
-_COLOURS: Final = {Where.LOCAL: "w-both", Where.REMOTE: "w-remote", Where.BOTH: "w-gone"}
+_COLOURS: Final = {Where.LOCAL: "w-both", Where.REMOTE: "w-remote", Where.BOTH: "w-local"}
 
 
 def retention_section(report: LogReport) -> Html:
@@ -52,7 +61,8 @@ def retention_section(report: LogReport) -> Html:
     going.sort(key=lambda t: -sum(g.bytes for p in t.partitions for g in p.going))
     entries = {g.where for t in going for p in t.partitions for g in p.going}
     columns = [
-        Column("topic"), Column("what goes", "bar"), Column("rule"), *map(_horizon, HORIZONS_MS),
+        Column("topic", "long"), Column("what goes", "bar"), Column("because it is", "long"),
+        *map(_horizon, HORIZONS_MS),
     ]  # fmt: skip
     rows = [row for topic in going[:_ROWS_MAX] for row in _rows(topic)]
     left = len(going) - _ROWS_MAX
@@ -60,18 +70,18 @@ def retention_section(report: LogReport) -> Html:
         "retention",
         "Retention",
         note(
-            "What the service takes if nothing more is written: now, and then in addition within "
-            "each time. By the rules that it goes by itself."
+            "What the service takes if nothing more is written: in its next round, and then in "
+            "addition within each time. Computed by the service's own rules."
         ),
         legend([(_COLOURS[w], words) for w, words in WORDS.items() if w in entries]),
-        table("What goes when", columns, rows),
+        folding_table("What goes when", columns, rows, key="retention-more"),
         note(f"{left} more topics are in the output of --json.") if left > 0 else None,
         _next(going, report.time_ms),
     )
 
 
 def _horizon(within_ms: int) -> Column:
-    return Column("now" if not within_ms else f"≤ {span_text(within_ms)}", "n")
+    return Column("now" if not within_ms else f"≤\N{NO-BREAK SPACE}{span_text(within_ms)}", "n")
 
 
 def _rows(topic: TopicReport) -> list[Sequence[Child]]:
@@ -89,14 +99,14 @@ def _rows(topic: TopicReport) -> list[Sequence[Child]]:
             (
                 foreign(topic.name),
                 bar([(_COLOURS[where], share)], said),
-                el("span", rule, title=WORDS[where]),
+                el("span", rule_words(rule, topic.config), title=f"{rule}: {WORDS[where]}"),
                 *(_cell([g for g in gone if g.within_ms == h]) for h in HORIZONS_MS),
             )
         )
     held = sum(p.held_back_bytes for p in topic.partitions)
     if held:
         cells = [size(held), *([NOTHING] * (len(HORIZONS_MS) - 1))]
-        waits = el("span", "waits for a registered reader", class_="held")
+        waits = el("span", "due, but a reader waits for it", class_="held")
         nothing = bar([("w-held", held / total)], f"{topic.name}: {size_text(held)} wait")
         rows.append((foreign(topic.name), nothing, waits, *cells))
     return rows
@@ -120,7 +130,7 @@ def _next(topics: Sequence[TopicReport], now_ms: int) -> Child:
         return None
     return note(
         "Next by age: ", foreign(f"{soonest.topic}-{soonest.partition}"),
-        f" {ago_text(soonest.next_ms, now_ms)}, at {time_text(soonest.next_ms)} UTC.",
+        f" {ago_text(soonest.next_ms, now_ms)}, at ", stamp(soonest.next_ms), ".",
     )  # fmt: skip
 
 
@@ -131,19 +141,22 @@ def compaction_section(report: LogReport) -> Html | None:
         return None
     found.sort(key=lambda row: (not row[2].wanted, -row[2].dirty_ratio, row[0].name))
     columns = [
-        Column("partition"), Column("clean and dirty", "bar"), Column("dirty ratio", "n"),
-        Column("wanted from", "n"), Column("clean", "n"), Column("to be cleaned", "n"),
-        Column("first dirty offset", "n"), Column("kept", "n"), Column("state"),
+        Column("partition", "long"), Column("compacted or not", "bar"),
+        Column("to compact", "n"), Column("share", "n"), Column("cleaned from", "n"),
+        Column("compacted", "n"), Column("up to offset", "n"), Column("compaction keeps", "n"),
+        Column("next round"),
     ]  # fmt: skip
     rows = [_dirt_row(p, dirt) for _, p, dirt in found[:_ROWS_MAX]]
     left = len(found) - _ROWS_MAX
     return section(
         "compaction",
         "Compaction",
-        legend([("w-clean", "cleaned"), ("w-dirty", "to be cleaned"),
-                ("mark", "min.cleanable.dirty.ratio")]),
-        table("Compacted partitions", columns, rows),
-        note("Kept: bytes an offset in what was cleaned, by bytes an offset in what was not."),
+        legend([("w-dirty", "not yet compacted"), ("w-clean", "compacted"),
+                ("mark", "from here on it is cleaned")]),
+        folding_table("Compacted partitions", columns, rows, key="compaction-more"),
+        note("A partition is cleaned when the share that is not yet compacted reaches ",
+             el("code", "min.cleanable.dirty.ratio"), ". What compaction keeps is estimated by how "
+             "dense offsets are in the part that is compacted."),
         note(f"{left} more partitions are in the output of --json.") if left > 0 else None,
     )  # fmt: skip
 
@@ -151,17 +164,20 @@ def compaction_section(report: LogReport) -> Html | None:
 def _dirt_row(p: PartitionReport, dirt: CompactionReport) -> Sequence[Child]:
     name = f"{p.topic}-{p.partition}"
     ratio = dirt.dirty_ratio
-    said = f"{name}: dirty ratio {share_text(ratio)}, cleaned from {share_text(dirt.wanted_ratio)}"
+    said = (
+        f"{name}: {share_text(ratio)} not yet compacted, cleaned from "
+        f"{share_text(dirt.wanted_ratio)} on"
+    )
     empty = not dirt.clean_bytes and not dirt.cleanable_bytes
     parts = [] if empty else [("w-dirty", ratio), ("w-clean", 1 - ratio)]
     return (
         foreign(name),
         bar(parts, said, mark=dirt.wanted_ratio),
+        size(dirt.cleanable_bytes),
         share_text(ratio),
         share_text(dirt.wanted_ratio),
         size(dirt.clean_bytes),
-        size(dirt.cleanable_bytes),
         number(dirt.first_dirty),
         NOTHING if dirt.kept_share is None else share_text(dirt.kept_share),
-        chip("due", "is-warning") if dirt.wanted else "not due",
+        chip("cleaned") if dirt.wanted else "left as it is",
     )

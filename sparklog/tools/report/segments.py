@@ -9,8 +9,10 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.batch import HEADER_SIZE, MAGIC, unpack_header
 from sparklog.format.compression import Codec
 from sparklog.fs import FileSystem
+from sparklog.log.batch_figures import BatchFigures
 from sparklog.log.due_segments import Tier, largest_of
 from sparklog.log.partition_reader import reader_of
+from sparklog.service.health import Examiner
 from sparklog.storage.segments import PartitionSegments, SegmentMetadata, StaleReadError
 from sparklog.storage.view import View
 from sparklog.tools.report.model import SegmentReport, Where
@@ -58,6 +60,19 @@ class Memory:
     def __init__(self) -> None:
         self._seen: dict[tuple[object, ...], _Read] = {}
         self._met: dict[tuple[object, ...], _Read] = {}
+        self.examiner: Examiner | None = None
+        """What gives the log's verdict, with what it saw before."""
+
+        self._batches: dict[str, tuple[object, tuple[BatchFigures, ...]]] = {}
+
+    def batches(
+        self, topic: str, ends: object, look: Callable[[], tuple[BatchFigures, ...]]
+    ) -> tuple[BatchFigures, ...]:
+        """Return the figures of a topic whose partitions end there, or `look`."""
+        known = self._batches.get(topic)
+        if known is None or known[0] != ends:
+            known = self._batches[topic] = ends, look()
+        return known[1]
 
     def read(self, fs: FileSystem, info: SegmentMetadata, read: Callable[[], _Read]) -> _Read:
         """Return what is known of a segment, or `read` it; the active one always."""

@@ -1,25 +1,24 @@
-"""Numbers, sizes and times as people read them; short enough for a table on a phone."""
+"""Numbers, sizes and times as people read them; short enough for a table on a phone.
+
+A number and its unit stay on one line: between them is a no-break space. Times are in UTC, and
+those of `stamp` and `ago` become the viewer's in a browser with JavaScript (page.js).
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sparklog.tools.report.html import Html, el
-from sparklog.tools.report.model import DAY_MS, HOUR_MS, MINUTE_MS
+from sparklog import quantities
+from sparklog.html import Html, el
 
 NONE: Final = "\N{EN DASH}"
+_NB: Final = "\N{NO-BREAK SPACE}"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN_MAX: Final = 1_000_000
-_YEAR_MS: Final = 365.25 * DAY_MS
 
 
 def size_text(count: float) -> str:
     """Bytes with a binary unit."""
-    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
-    while abs(size) >= 1024 and len(units) > 1:
-        size /= 1024
-        units.pop(0)
-    digits = 0 if units[0] == "B" or abs(size) >= 100 else 1
-    return f"{size:.{digits}f} {units[0]}"
+    return quantities.size_text(count).replace(" ", _NB)
 
 
 def count_text(count: int) -> str:
@@ -30,7 +29,16 @@ def count_text(count: int) -> str:
     while abs(size) >= 1000 and len(prefixes) > 1:
         size /= 1000
         prefixes.pop(0)
-    return f"{size:.2f} {prefixes[0]}"
+    return f"{size:.2f}{_NB}{prefixes[0]}"
+
+
+def tick_text(value: float, *, binary: bool = False) -> str:
+    """A round number beside an axis; `binary`: of bytes."""
+    words = size_text(value) if binary and value else count_text(round(value))
+    number, dot, rest = words.partition(".")
+    digits, gap, unit = rest.partition(_NB)
+    digits = digits.rstrip("0")
+    return f"{number}{dot if digits else ''}{digits}{gap}{unit}" if dot else words
 
 
 def size(count: float) -> Html:
@@ -48,22 +56,22 @@ def number(count: int | None) -> Html:
 
 def plural(count: int, noun: str) -> str:
     """A number of things."""
-    return f"{count_text(count)} {noun}{'' if count == 1 else 's'}"
+    return f"{count_text(count)}{_NB}{noun}{'' if count == 1 else 's'}"
 
 
 def share_text(share: float) -> str:
     """A share of 1 as a percentage."""
-    return f"{share * 100:.1f} %" if 0 < share < 0.1 else f"{share * 100:.0f} %"
+    return f"{share * 100:.1f}{_NB}%" if 0 < share < 0.1 else f"{share * 100:.0f}{_NB}%"
 
 
 def span_text(ms: float) -> str:
     """A length of time by its largest unit that fits."""
-    size = abs(ms)
-    for unit, name in ((_YEAR_MS, "y"), (DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min")):
-        if size >= unit:
-            digits = 1 if size < 10 * unit and size % unit else 0
-            return f"{size / unit:,.{digits}f} {name}"
-    return f"{size / 1000:.0f} s" if size >= 1000 else f"{size:.0f} ms"
+    return quantities.span_text(ms).replace(" ", _NB)
+
+
+def per_text(ms: float) -> str:
+    """A length of time that something is counted in: "per 3 h", "per h"."""
+    return f"per{_NB}{span_text(ms).removeprefix(f'1{_NB}')}"
 
 
 def ago_text(time_ms: int, now_ms: int) -> str:
@@ -71,7 +79,7 @@ def ago_text(time_ms: int, now_ms: int) -> str:
     if abs(time_ms - now_ms) < 1000:
         return "now"
     length = span_text(time_ms - now_ms)
-    return f"{length} ago" if time_ms < now_ms else f"in {length}"
+    return f"{length}{_NB}ago" if time_ms < now_ms else f"in{_NB}{length}"
 
 
 def time_text(time_ms: int | None, *, seconds: bool = False) -> str:
@@ -81,13 +89,32 @@ def time_text(time_ms: int | None, *, seconds: bool = False) -> str:
     try:
         when = _EPOCH + timedelta(milliseconds=time_ms)
     except OverflowError:
-        return f"{time_ms:,} ms"
+        return f"{time_ms:,}{_NB}ms"
     return f"{when:%Y-%m-%d %H:%M:%S}" if seconds else f"{when:%Y-%m-%d %H:%M}"
 
 
-def axis_time_text(time_ms: int, span_ms: float) -> str:
-    """A time as a label of an axis that is `span_ms` long."""
-    shown = time_text(time_ms, seconds=True)
-    if span_ms < 2 * DAY_MS:
-        return shown[5:19] if span_ms < HOUR_MS else shown[5:16]
-    return shown[:10]
+def iso_text(time_ms: int) -> str | None:
+    """A time for a machine: ISO 8601 in UTC; None if no calendar has it."""
+    try:
+        when = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return None
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z"
+
+
+def stamp(time_ms: int | None, *, seconds: bool = False) -> Html:
+    """A time that is shown in the viewer's zone."""
+    words = time_text(time_ms, seconds=seconds)
+    iso = None if time_ms is None else iso_text(time_ms)
+    if iso is None:
+        return el("span", words, class_="nb")
+    return el("time", words, datetime=iso, data_as="second" if seconds else "minute")
+
+
+def ago(time_ms: int | None, now_ms: int) -> Html:
+    """How long before or after now; when that is as its title."""
+    iso = None if time_ms is None else iso_text(time_ms)
+    if time_ms is None or iso is None:
+        return stamp(time_ms)
+    words = ago_text(time_ms, now_ms)
+    return el("time", words, datetime=iso, data_as="ago", title=time_text(time_ms, seconds=True))

@@ -214,6 +214,7 @@ class Growing:
         self.batch += batches
 
 
+@pytest.mark.deep
 def test_a_point_of_records_costs_what_one_of_files_does(tmp_path: Path) -> None:
     """Through growing, cleaning and resets of what is archived: the new records go, and no more."""
     sent: dict[bool, list[Archived]] = {}
@@ -751,3 +752,25 @@ def test_wrong_use(
     with pytest.raises(InvalidRequestError, match=match):
         archive(**given)
     assert sorted(os.listdir(tmp_path)) in (["log", "tree"], ["archive", "log", "tree"])
+
+
+def test_what_lies_in_the_temporary_directory_is_nobody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a read-only mount nothing can be made; in /tmp others can, and read what is there."""
+    monkeypatch.setattr(archiving.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(archiving.os, "access", lambda *_: False)
+    home = str(tmp_path / "mount" / "checkpoint")
+    (staged,) = archiving._staged(LOCAL, [home])._targets
+    own = tmp_path / f"sparklog-{os.getuid()}"
+    assert Path(staged).parent == own
+    assert own.stat().st_mode & 0o777 == 0o700
+    for planted in (0o777, 0o750):
+        own.chmod(planted)
+        with pytest.raises(StorageUnavailableError, match="mode 700"):
+            archiving._staged(LOCAL, [home])
+    own.rmdir()
+    (tmp_path / "theirs").mkdir(mode=0o700)
+    own.symlink_to(tmp_path / "theirs")
+    with pytest.raises(StorageUnavailableError, match="TMPDIR"):
+        archiving._staged(LOCAL, [home])

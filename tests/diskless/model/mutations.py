@@ -36,7 +36,7 @@ from sparklog.storage.ledger_records import TopicRecord
 from sparklog.testing.scheduled_store import Lie, ScheduledStore
 from sparklog.tiered.object_store.store import Store
 from tests.diskless.model.oracle import Violation
-from tests.diskless.model.simulation import ALL, Cast, simulate
+from tests.diskless.model.simulation import ALL, DELETIONS, Cast, simulate
 
 COMMITS: Final = Cast(readers=False, services=False, steps=(600, 1500, 3000))
 """Enough where only writers and the administrator are needed."""
@@ -278,6 +278,10 @@ def _not_kept(real: Any, self: ScheduledStore, name: str, data: bytes) -> None:
         real(self, name, data)
 
 
+def _by_own_clock(self: Garbage, state: DisklessState, topic_id: str, sign: object) -> bool:
+    return self._log.clock() >= state.log.deleted[topic_id].until_ms
+
+
 MUTATIONS: Final = (
     Mutation(
         rule="create", without="entries are put, not created", lie=Lie.PUTS, cast=COMMITS, seed=1
@@ -364,7 +368,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         rule="past", without="segments of the sweeper's own or later terms are swept",
-        cast=SERVICES, seed=13, off=lambda: _patched(garbage, "_is_past", lambda *_: True),
+        cast=SERVICES, seed=13, off=lambda: _patched(garbage, "is_past", lambda *_: True),
     ),
     Mutation(
         rule="void", without="a merge replaces what lies there, not what it read",
@@ -393,6 +397,17 @@ MUTATIONS: Final = (
     Mutation(
         rule="keep", without="entries whose data nobody needs are deleted, not cut",
         off=_around(ScheduledStore, "put", _not_kept),
+    ),
+    Mutation(
+        rule="deleted", without="what a deleted topic holds is garbage at once",
+        cast=DELETIONS,
+        off=lambda: _patched(
+            DisklessState, "kept_extents", lambda self: iter(self.extents.values())
+        ),
+    ),
+    Mutation(
+        rule="until", without="a service gives deleted topics up by its own clock",
+        cast=DELETIONS, off=lambda: _patched(Garbage, "_is_over", _by_own_clock),
     ),
     Mutation(
         rule="cut", without="inline data are cut while an extent lies in them",

@@ -22,9 +22,11 @@ from sparklog.storage.ledger_records import (
     AppendRecord,
     CommitRecord,
     DropRecord,
+    PurgeRecord,
     ResetRecord,
     StartRecord,
     TopicRecord,
+    UndeleteRecord,
 )
 from sparklog.testing.scheduled_store import Effect, ScheduledBucket
 from sparklog.tiered.layout.object_names import parse_directory, parse_log, parse_manifest
@@ -54,6 +56,17 @@ class Call:
     batch: tuple[str, int, str] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A topic that was deleted when the store's clock said `at_ms`; it can be had back."""
+
+    starts: list[int]
+    ends: list[int]
+    extents: list[list[Extent]]
+    at_ms: int
+    delay_ms: int
+
+
 @dataclass(slots=True)
 class Truth:
     """What the ledger says, folded."""
@@ -68,12 +81,17 @@ class Truth:
     resets: dict[str, int] = field(default_factory=dict)
     term: int = 0
     floor: int = 0
+    deleted: dict[str, Deleted] = field(default_factory=dict)
 
     def digest(self) -> Digest:
         places = tuple(tuple(x.place for x in each) for each in self.extents)
         return (
             self.number, self.id, self.topic_id, tuple(self.starts), tuple(self.ends), places,
             dict(self.writers), dict(self.resets), self.term, self.floor,
+            {
+                id: tuple(tuple(x.place for x in each) for each in one.extents)
+                for id, one in self.deleted.items()
+            },
         )  # fmt: skip
 
 
@@ -87,6 +105,10 @@ def digest_of(state: DisklessState) -> Digest:
     return (
         state.number, state.entry_id, topic.id if topic else "", starts, ends, places, writers,
         dict(state.resets), state.term, state.floor,
+        {
+            id: tuple(tuple(x.place for x in parts.extents.get(p, ())) for p in PARTITIONS)
+            for id, parts in state.deleted.items()
+        },
     )  # fmt: skip
 
 
@@ -180,8 +202,24 @@ class Oracle:
                 need(record.id == truth.topic_id, "a topic was made that was there")
             case DropRecord():
                 need(record.id == truth.topic_id, "a topic was dropped that isn't this one")
+                if record.delay_ms:
+                    now_ms = self.bucket.schedule.now_ms()
+                    truth.deleted[record.id] = Deleted(
+                        truth.starts, list(truth.ends), truth.extents, now_ms, record.delay_ms
+                    )
                 truth.topic_id, truth.extents = "", [[], []]
                 truth.starts = list(truth.ends)
+            case UndeleteRecord():
+                need(not truth.topic_id, "a topic was given back where another one is")
+                one = truth.deleted.pop(record.id)
+                need(one.ends == truth.ends, "a topic was given back whose offsets came again")
+                truth.topic_id, truth.starts = record.id, one.starts
+                truth.extents = one.extents
+            case PurgeRecord():
+                for id in record.ids:
+                    one = truth.deleted.pop(id)
+                    waited_ms = self.bucket.schedule.now_ms() - one.at_ms
+                    need(waited_ms >= one.delay_ms, "a topic was given up before its time")
             case ResetRecord():
                 self._reset(number, record)
             case TermRecord():
@@ -280,6 +318,9 @@ class Oracle:
             at = extent.end
             self._check_extent(p, extent)
         need(at == truth.ends[p], "extents don't reach the end")
+        for one in truth.deleted.values():
+            for extent in one.extents[p]:
+                self._check_extent(p, extent)
 
     def _check_extent(self, p: int, extent: Extent) -> None:
         found = self.bucket.objects.get(extent.object)
@@ -364,6 +405,7 @@ class Oracle:
 
     def check_end(self) -> None:
         """After the last service: nothing is there that nobody needs, and no manifest misses."""
+        need(not self.truth.deleted, "a deleted topic that no service ever gives up")
         named = {x.object for each in self.truth.extents for x in each}
         left: set[str] = set()
         for name, (data, _) in self.bucket.objects.items():

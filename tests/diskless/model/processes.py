@@ -169,7 +169,13 @@ def admin(world: World, process: Process) -> None:
 def _chore(world: World, log: Log, chores: Chores) -> None:
     state = world.state(log).log
     what = world.rng.choice(world.kinds)
-    if TOPIC not in state.topics:
+    if TOPIC not in state.topics and state.deleted and world.chance(0.7):
+        try:
+            log.undelete_topic(TOPIC)
+            world.count("undeleted")
+        except UnknownTopicError:  # it was given up meanwhile
+            world.count("given up")
+    elif TOPIC not in state.topics:
         log.create_topic(TOPIC, len(PARTITIONS), world.topic_config)
     elif what == "d":
         log.delete_topic(TOPIC)

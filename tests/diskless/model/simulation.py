@@ -27,8 +27,9 @@ from tests.diskless.model.world import World
 class Cast:
     """Who takes part, and how rough it is: of several choices the seed takes one.
 
-    `kinds`: what an administrator does at random: drop, raise a log start, reset. `lost_plans`: how
-    often a power cut takes the plan of a micro-batch.
+    `kinds`: what an administrator does at random: drop, undelete (or make it anew, where it is
+    gone), raise a log start, reset. `lost_plans`: how often a power cut takes the plan of a
+    micro-batch. `delays_ms`: for how long a deleted topic can be given back.
     """
 
     writers: tuple[str, ...] = ("a", "b", "c", "")
@@ -38,6 +39,7 @@ class Cast:
     chores: tuple[int, ...] = (1, 5)
     kinds: str = "dsrr"
     lost_plans: float = 0.04
+    delays_ms: tuple[int, ...] = (0,)
     steps: tuple[int, ...] = (1500, 4000, 8000)
     writes: tuple[float, ...] = (0.01, 0.05, 0.2, 0.5)
     reads: tuple[float, ...] = (0, 0.05, 0.3)
@@ -47,6 +49,11 @@ class Cast:
 
 
 ALL = Cast()
+DELETIONS = Cast(
+    kinds="dddsr", chores=(12,), delays_ms=(5_000, 60_000, 600_000), steps=(2500,),
+    skews_ms=(0, -3_600_000, 86_400_000),
+)  # fmt: skip
+"""A topic comes and goes, and is given back or made anew."""
 COMPACTED: dict[str, object] = {
     "cleanup.policy": "compact,delete",
     "min.cleanable.dirty.ratio": 0.01,
@@ -72,6 +79,7 @@ def simulate(seed: int, cast: Cast = ALL, lies: frozenset[Lie] = frozenset()) ->
         "segment.ms": dice.choice((1, 5_000, 604_800_000)),
         "retention.bytes": dice.choice((-1, 1500)),
         "retention.ms": -1,
+        "file.delete.delay.ms": cast.delays_ms[seed % len(cast.delays_ms)],
         **dice.choice(({}, COMPACTED)),
     }
     with taken_over(world.schedule):

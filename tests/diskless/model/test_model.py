@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.depth import MODEL_SEEDS, MODEL_SEEDS_A_TEST
+from tests.depth import DELETION_SEEDS, MODEL_SEEDS, MODEL_SEEDS_A_TEST
 from tests.diskless.model.mutations import MUTATIONS, Mutation, first_seed
-from tests.diskless.model.simulation import simulate
+from tests.diskless.model.simulation import DELETIONS, simulate
 
 SEEDS_AROUND = 60
 """Seeds that are tried from the known one on, in case that requests are made in another order."""
@@ -25,6 +25,12 @@ def _quiet() -> Iterator[None]:
 def test_what_is_promised_holds(first: int) -> None:
     for seed in range(first, first + MODEL_SEEDS_A_TEST):
         simulate(seed)
+
+
+@pytest.mark.parametrize("first", range(0, DELETION_SEEDS, MODEL_SEEDS_A_TEST))
+def test_deleted_topics_are_there_until_they_are_given_up(first: int) -> None:
+    for seed in range(first, first + MODEL_SEEDS_A_TEST):
+        simulate(seed, DELETIONS)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.rule)

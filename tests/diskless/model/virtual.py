@@ -10,7 +10,6 @@ from _thread import get_ident
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
 from typing import Any
 from unittest import mock
 
@@ -66,12 +65,7 @@ class TurnLock:
     def __enter__(self) -> bool:
         return self.acquire()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.release()
 
     def _is_owned(self) -> bool:  # asked by a Condition

@@ -23,6 +23,7 @@ OF_JAVA: Final[dict[str, Callable[[java.ClientJvm], Client]]] = {
     each.name: each for each in (java.Java, java.Console)
 }
 NAMES: Final = (*LIBRARIES, *OF_JAVA)
+SLOW: Final = ("platformatic", "console", "kcat")
 QUICK: Final = ("confluent-kafka", "aiokafka", "franz-go", "java")
 SERVERS: Final = ("endpoint", pytest.param("broker", marks=pytest.mark.deep))
 
@@ -38,7 +39,9 @@ def jvm() -> Iterator[java.ClientJvm]:
     made.close()
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(
+    params=[pytest.param(name, marks=pytest.mark.deep) if name in SLOW else name for name in NAMES]
+)
 def client(request: pytest.FixtureRequest) -> Client:
     """Each client in turn; skips with the reason where one can't be had."""
     return _client(request)
@@ -90,7 +93,7 @@ def endpoint_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ours]
         yield made
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=["endpoint", pytest.param("broker", marks=pytest.mark.slow)])
 def golden_server(request: pytest.FixtureRequest) -> Server:
     """What has the golden partitions: our endpoint, and where there is time a broker."""
     name = {"endpoint": "endpoint_of_golden", "broker": "real_broker"}[request.param]

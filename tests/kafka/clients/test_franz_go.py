@@ -34,6 +34,7 @@ MUST_PASS: Final = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass(sparklog_log: Log, tmp_path: Path) -> None:
     try:
         program = franz_go_tests()

@@ -173,6 +173,7 @@ while True:
 """
 
 
+@pytest.mark.deep
 def test_what_a_killed_member_had_goes_to_the_others_when_its_session_ends(
     endpoint: Endpoint,
 ) -> None:
@@ -321,7 +322,9 @@ def test_kafka_python_in_a_group(endpoint: Endpoint, sparklog_log: Log) -> None:
 
 
 @pytest.mark.parametrize("topics", ["t", "^t.?"])
-@pytest.mark.parametrize("assignor", ["uniform", "range"])
+@pytest.mark.parametrize(
+    "assignor", ["uniform", pytest.param("range", marks=pytest.mark.deep)]
+)
 def test_members_of_the_consumer_protocol_come_and_go(
     endpoint: Endpoint, sparklog_log: Log, assignor: str, topics: str
 ) -> None:
@@ -376,7 +379,9 @@ def test_who_speaks_the_other_protocol_is_told_so(endpoint: Endpoint) -> None:
     reading.close()
 
 
-@pytest.mark.parametrize("make", [consumer, new_consumer])
+@pytest.mark.parametrize(
+    "make", [pytest.param(consumer, marks=pytest.mark.deep), new_consumer]
+)
 def test_members_at_two_endpoints_are_one_group_and_outlive_the_coordinator(
     endpoint: Endpoint, sparklog_log: Log, sparklog_path: str, make: Any
 ) -> None:
@@ -399,5 +404,5 @@ def test_members_at_two_endpoints_are_one_group_and_outlive_the_coordinator(
         fill(log)
         reading.until(lambda: len(reading.read) == 2 * len(WRITTEN))
         assert set(reading.read.values()) == {1}
+        reading.until(lambda: committed(log) == dict.fromkeys(everything, 2 * RECORDS))
         reading.close()
-        assert committed(log) == dict.fromkeys(range(PARTITIONS), 2 * RECORDS)

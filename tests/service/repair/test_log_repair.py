@@ -153,6 +153,7 @@ def test_a_broker_that_did_not_stop(tmp_path: Path) -> None:
     assert (finding.severity, finding.position) == (Severity.LEFTOVER, len(raw))
 
 
+@pytest.mark.deep
 def test_a_killed_writer_leaves_a_log_that_verifies(tmp_path: Path) -> None:
     path = tmp_path / "log"
     make(path)
@@ -178,6 +179,7 @@ def _write(path: Path) -> None:
             log.append("u", table("w-1", "w-2"))
 
 
+@pytest.mark.deep
 def test_others_at_work_are_no_finding(tmp_path: Path) -> None:
     """Two writers that roll, raise starts and change topics, and a cleaner; looked at meanwhile."""
     path = tmp_path / "log"

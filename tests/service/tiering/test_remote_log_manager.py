@@ -333,6 +333,33 @@ def test_a_deleted_topics_copies_go(path: str, clock: ManualClock, store: FaultS
         check(path, log, clock, store)
 
 
+def test_a_deleted_topic_comes_back_with_its_copies(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    """No round takes a copy before the topic is given up; then all of them go."""
+    config = {"local_retention_bytes": "0", "file_delete_delay_ms": str(HOUR)}
+    with filled(path, clock, 20, partitions=2, **config) as log:
+        for _ in range(2):
+            once(path, clock, store)
+        before, names = readable(log, clock, store), copied_names(store.bucket)
+        assert commits_of(log).state.local_starts
+        log.delete_topic("t")
+        clock.advance(HOUR - 1)
+        often = {"service.remote.sweep.interval.ms": "0"}
+        assert not once(path, clock, store, options=often).removed
+        assert copied_names(store.bucket) == names
+        log.undelete_topic("t")
+        assert readable(log, clock, store) == before
+        check(path, log, clock, store)
+        with pytest.raises(InvalidRequestError, match="copies in remote storage"):
+            log.delete_topic("t")
+            log.undelete_topic("t", new_name="u")
+        clock.advance(HOUR)
+        for _ in range(2):
+            once(path, clock, store)
+        assert not copied_names(store.bucket)
+
+
 def test_records_deleted_by_hand_go_there_too(
     path: str, clock: ManualClock, store: FaultStore
 ) -> None:

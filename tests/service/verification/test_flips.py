@@ -114,6 +114,7 @@ def test_every_byte(template: Path, tmp_path: Path) -> None:
     check(Path(shutil.copytree(template, tmp_path / "log")), every=True)
 
 
+@pytest.mark.deep
 def test_a_sample_of_flips_repaired(template: Path, tmp_path: Path) -> None:
     """What a repair makes of a flip reads the same, or is reported as damage."""
     expected = everything(template)

@@ -134,6 +134,7 @@ def test_options_that_s3_does_not_know(url):
         open_store(url, part_bytes=MIB)
 
 
+@pytest.mark.deep
 def test_64_mib_in_parts(s3, url):
     content = os.urandom(MIB) * 64
     store = open_store(url, s3.options())
@@ -148,6 +149,7 @@ def test_64_mib_in_parts(s3, url):
     assert [one.size for one in store.list()] == [64 * MIB]
 
 
+@pytest.mark.deep
 def test_a_thousand_objects_and_more(s3, url):
     store = open_store(url, s3.options())
     names = [f"t-0-x/{number:04}" for number in range(1005)]
@@ -316,7 +318,8 @@ def test_a_forked_child_has_connections_of_its_own(s3, url, content):
 def test_a_create_without_an_answer_is_told_apart_by_a_get(s3, url, way):
     """Its client may send it twice by itself, so that it meets its own object."""
     with Proxy(s3.port) as proxy:
-        store = open_store(url, s3.options(port=proxy.port), retry=QUICK, timeout_ms=2000)
+        timeout_ms = 2000 if way == "hang" else 20_000
+        store = open_store(url, s3.options(port=proxy.port), retry=QUICK, timeout_ms=timeout_ms)
         with pytest.raises(FileNotFoundError):
             store.get("a")  # and a connection is kept
         proxy.spoil(b"PUT", way, times=1 if way == "drop" else 9, after_ms=3000)

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -82,9 +83,14 @@ func (c *Clock) Seen(r Record) {
 	show(r)
 }
 
+// kafka-go tells of each partition's records in a goroutine of its own.
+var showing sync.Mutex
+
 func show(what any) {
 	line, err := json.Marshal(what)
 	check(err)
+	showing.Lock()
+	defer showing.Unlock()
 	out.Write(append(line, '\n'))
 }
 

@@ -1,0 +1,210 @@
+"""`sparklog erase`: records of some keys go for good, in both tiers, and a report says which."""
+
+import base64
+import codecs
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from sparklog.cli.open_log import check_log
+from sparklog.cli.output import console, print_json
+from sparklog.cli.parsing import parse_properties, parse_time
+from sparklog.cli.storage import Reach, keyring_option, parse_storage_options, storage_option
+from sparklog.pluralize import pluralize
+from sparklog.quantities import size_text
+from sparklog.service.erasure import erase as erase_records
+from sparklog.service.service import WAIT_MS
+from sparklog.storage.erasure_report import ErasedOffsets, ErasureReport
+from sparklog.tiered.keyring import Keyring
+
+_RANGES_SHOWN = 3
+_WANTED = 'want a JSON array of texts, or of {"base64": "..."}'
+
+
+@click.command(cls=Command)
+@click.argument("path")
+@click.option("--topic", required=True, help="Of whatever cleanup.policy.")
+@click.option("--key", "keys", multiple=True, help="A key, as UTF-8; again for another.")
+@click.option("--key-base64", "encoded", multiple=True, metavar="TEXT", help="A key in base64.")
+@click.option("--key-hex", "hexed", multiple=True, metavar="TEXT", help="A key in hexadecimal.")
+@click.option("--key-file", type=click.File("rb"), metavar="FILE",
+              help="A key a line; - is stdin.")  # fmt: skip
+@click.option("--keys-json", type=click.File("rb"), metavar="FILE",
+              help='Keys as a JSON array: "text", {"base64": "..."}; - is stdin.')  # fmt: skip
+@click.option("--null-key", is_flag=True, help="Records without a key too.")
+@click.option("--partition", "partitions", multiple=True, type=click.IntRange(0),
+              help="Only this one; again for another.")  # fmt: skip
+@click.option("--before", metavar="OFFSET|TIME",
+              help="Only records below this offset, or with a time before this one.")  # fmt: skip
+@click.option("--option", "options", multiple=True, metavar="KEY=VALUE",
+              help="An option of the service under Kafka's name.")  # fmt: skip
+@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=WAIT_MS / 1000,
+              metavar="SECONDS", show_default=True,
+              help="How long a service of another process may take to hand over.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Count what would go; changes nothing.")
+@storage_option
+@keyring_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON document, to be kept as proof.")
+def erase(
+    path: str,
+    topic: str,
+    keys: Sequence[str],
+    encoded: Sequence[str],
+    hexed: Sequence[str],
+    key_file: IO[bytes] | None,
+    keys_json: IO[bytes] | None,
+    null_key: bool,
+    partitions: Sequence[int],
+    before: str | None,
+    options: Sequence[str],
+    wait_s: float,
+    dry_run: bool,
+    storage_options: str,
+    keyring: str | None,
+    as_json: bool,
+) -> int:
+    """Erase the records of some keys from the log at PATH for good; offsets are kept.
+
+    Whatever was committed to the topic before the command began and has one of the keys is gone
+    afterwards: from local segments, copies in remote storage, objects and entries of a log in a
+    store, files that wait to be unlinked. Other records stay as they were. Exit code 0: all of it
+    is gone; 1: something is left, which the report names; the same command again goes on.
+    """
+    wanted = [os.fsencode(key) for key in keys]  # the bytes that were typed
+    wanted += [_decoded(text) for text in encoded]
+    wanted += [_from_hex(text) for text in hexed]
+    wanted += [] if key_file is None else _lines(key_file)
+    wanted += [] if keys_json is None else _listed(keys_json)
+    if not wanted and not null_key:
+        raise click.UsageError(
+            "no key is given: --key, --key-base64, --key-hex, --key-file, --keys-json"
+        )
+    offset, time_ms = _bound(before)
+    storage = parse_storage_options(storage_options)
+    check_log(path, Reach(storage), archives=False)
+    report = erase_records(
+        path, topic, wanted, partitions=partitions or None, null_key=null_key, before=offset,
+        before_ms=time_ms, dry_run=dry_run, wait_ms=wait_s * 1000, storage_options=storage,
+        waiting=lambda who: click.echo(f"waiting for {who}", err=True),
+        keyring=None if keyring is None else Keyring.load(keyring),
+        options=parse_properties(options, "--option"),
+    )  # fmt: skip
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _show(report)
+    failed = [*report.errors, *(part.error for part in report.partitions if part.error)]
+    return EXIT_FAILED if failed or (report.pending and not dry_run) else EXIT_OK
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:  # binascii.Error is one
+        raise click.BadParameter(f"{text!r} is no base64", param_hint="'--key-base64'") from None
+
+
+def _from_hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no hexadecimal", param_hint="'--key-hex'") from None
+
+
+def _lines(file: IO[bytes]) -> list[bytes]:
+    """A key a line; an empty line is none."""
+    text = file.read().removeprefix(codecs.BOM_UTF8)
+    # By line feeds alone: a carriage return within a key is the key's.
+    return [line for each in text.split(b"\n") if (line := each.removesuffix(b"\r"))]
+
+
+def _listed(file: IO[bytes]) -> list[bytes]:
+    try:
+        found = json.loads(file.read())
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list):
+        raise click.BadParameter(_WANTED, param_hint="'--keys-json'")
+    return list(_each(found))
+
+
+def _each(found: list[object]) -> Iterator[bytes]:
+    for one in found:
+        if isinstance(one, str):
+            yield _encoded(one)
+        elif isinstance(one, dict) and isinstance(one.get("base64"), str):
+            yield _decoded(one["base64"])
+        else:
+            raise click.BadParameter(f"{one!r}: {_WANTED}", param_hint="'--keys-json'")
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter(
+            f"{text!r}: half a surrogate pair is no text: give it as base64",
+            param_hint="'--keys-json'",
+        ) from None
+
+
+def _bound(before: str | None) -> tuple[int | None, int | None]:
+    """(offset, ms) of --before."""
+    if before is not None and before.isascii() and before.isdigit() and len(before) < 20:
+        return int(before), None
+    return None, parse_time(before, "--before")
+
+
+def _show(report: ErasureReport) -> None:
+    would = "would be " if report.dry_run else ""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("partition", "records", "offsets", "place", "rewritten", "bytes"):
+        table.add_column(name, justify="left" if name in ("offsets", "place") else "right",
+                         overflow="fold")  # fmt: skip
+    for part in report.partitions:
+        first = True
+        for place in sorted({one.place for one in part.erased_from}):
+            ones = [one for one in part.erased_from if one.place == place]
+            before, after = sum(o.bytes_before for o in ones), sum(o.bytes_after for o in ones)
+            sizes = size_text(before) if report.dry_run else (
+                f"{size_text(before)} to {size_text(after)}"
+            )  # fmt: skip
+            table.add_row(
+                str(part.partition) if first else "", str(part.records) if first else "",
+                _offsets_text(part.offsets) if first else "", place, str(len(ones)), sizes,
+            )  # fmt: skip
+            first = False
+    if table.row_count:
+        console().print(table)
+    read, took_s = size_text(report.bytes_read), report.took_ms / 1000
+    click.echo(f"{report.topic}: {pluralize(report.records, 'record')} {would}erased; {read} "
+               f"looked through in {took_s:.1f} s")  # fmt: skip
+    removed = [one for part in report.partitions for one in part.removed]
+    if removed:
+        click.echo(f"{pluralize(len(removed), 'file or object', 'files and objects')} {would}"
+                   "deleted that may have held such records")  # fmt: skip
+    for part in report.partitions:
+        if part.error is not None:
+            click.echo(f"failed: {report.topic}-{part.partition}: {part.error}", err=True)
+    for error in report.errors:
+        click.echo(f"failed: {error}", err=True)
+    for left in report.pending:
+        click.echo(f"left: {left}", err=True)
+    for text in report.not_covered:
+        click.echo(f"not covered: {text}")
+
+
+def _offsets_text(offsets: ErasedOffsets) -> str:
+    shown = [
+        str(first) if end == first + 1 else f"{first} to {end - 1}"
+        for first, end in offsets.ranges[:_RANGES_SHOWN]
+    ]
+    more = len(offsets.ranges) - len(shown) + (1 if offsets.more else 0)
+    return ", ".join(shown) + (f" and {pluralize(more, 'more range')}" if more > 0 else "")

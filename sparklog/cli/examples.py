@@ -1,0 +1,87 @@
+"""One call of each command, as its `--help` and docs/cli.md show it; a test parses them all.
+
+In one place, so that they tell one story: a log at /data/log, its topic orders, a query's
+checkpoint at /data/checkpoint, a bucket at s3://bucket.
+"""
+
+from typing import Final
+
+_PLAN: Final = "--reassignment-json-file /etc/sparklog"
+
+EXAMPLES: Final = {
+    "alerts": "> sparklog.yml",
+    "checkpoint archive": "/data/checkpoint s3://bucket/points --log /data/log",
+    "checkpoint export": "/data/checkpoint",
+    "checkpoint fork": "/data/checkpoint /data/try --to 2 --log /data/log --new-log /data/try-log",
+    "checkpoint history": "/data/checkpoint",
+    "checkpoint import": "/data/checkpoint",
+    "checkpoint points": "s3://bucket/points",
+    "checkpoint prune": "s3://bucket/points --keep 7 --dry-run",
+    "checkpoint reset": "/data/checkpoint --to 2 --log /data/log --dry-run",
+    "checkpoint restore": "s3://bucket/points /data/back --log /data/back-log",
+    "checkpoint verify": "/data/checkpoint",
+    "commits": "/data/log --topic orders --last 5",
+    "compact": "/data/log --topic orders --dry-run",
+    "configs alter": "/data/log --topic orders --add-config retention.ms=604800000",
+    "configs describe": "/data/log --topic orders",
+    "consume": "/data/log --topic orders --from-beginning --property print.key=true",
+    "dashboard": "> dashboard.json",
+    "delete-records": "/data/log --offset orders:0:5000",
+    "dump-log": "--files /data/log/orders-0/00000000000000000000.log --print-data-log",
+    "erase": "/data/log --topic orders --key customer-17 --dry-run",
+    "export": "/data/log --topic orders --to-parquet /data/table",
+    "fork": "/data/log /data/try-log --time 2013-07-03T14:00Z",
+    "get-offsets": "/data/log --topic orders --time 2013-07-03T14:00Z",
+    "handover": "/data/log --check",
+    "import": "/data/log --topic orders --bootstrap-server localhost:9092",
+    "kafka-users": "/etc/sparklog/users.json --add loader --rights read,write",
+    "leader-election": "/data/log --election-type unclean --all-topic-partitions --dry-run",
+    "log-dirs balance": "/data/log,/disk2/log --within 5",
+    "log-dirs cancel": "/data/log,/disk2/log --topic orders",
+    "log-dirs describe": "/data/log --topic-list orders",
+    "log-dirs move": "/data/log,/disk2/log --topic orders --partition 0 --to /disk2/log",
+    "log-dirs moves": "/data/log,/disk2/log",
+    "metrics": "/data/log --table",
+    "produce": "/data/log --topic orders --property parse.key=true < orders.txt",
+    "readers delete": "/data/log --group audit",
+    "readers delete-offsets": "/data/log --group audit --topic orders",
+    "readers describe": "/data/log --group audit",
+    "readers list": "/data/log",
+    "readers reset": "/data/log --group audit --topic orders --to-earliest --dry-run",
+    "readers show": "/data/log",
+    **{
+        f"reassign-partitions {action}": f"/data/log,/disk2/log {given}".rstrip()
+        for action, given in {
+            "cancel": f"{_PLAN}/plan.json",
+            "execute": f"{_PLAN}/plan.json --replica-alter-log-dirs-throttle 10000000",
+            "generate": "--topics-to-move-json-file /etc/sparklog/topics.json --broker-list 1",
+            "list": "",
+            "verify": f"{_PLAN}/plan.json",
+        }.items()
+    },
+    "report": "/data/log -o /tmp/report.html",
+    "retain": "/data/log --dry-run",
+    "serve": "/data/log --kafka 9092 --metrics-port 9404",
+    "spark-conf": ">> $SPARK_HOME/conf/spark-defaults.conf",
+    "status": "/data/log",
+    "tier rebuild": "/data/log",
+    "tier restore": "s3://bucket/logs /data/back --topic orders --start 2013-07-01",
+    "tier rotate": "s3://bucket/logs --keyring /etc/sparklog/keys.json",
+    "tier status": "/data/log",
+    "tier verify": "/data/log --deep",
+    "topics alter": "/data/log --topic orders --partitions 8",
+    "topics create": "/data/log --topic orders --partitions 4 --config retention.ms=604800000",
+    "topics delete": "/data/log --topic orders",
+    "topics describe": "/data/log --topic orders",
+    "topics list": "/data/log",
+    "topics undelete": "/data/log --topic orders",
+    "ui": "/data/log",
+    "verify": "/data/log",
+}
+"""The words of a command -> what to write behind them."""
+
+
+def example(words: str) -> str | None:
+    """Return a whole call of the command with these words; None for a group of commands."""
+    behind = EXAMPLES.get(words)
+    return None if behind is None else f"sparklog {words} {behind}"

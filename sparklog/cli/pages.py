@@ -1,0 +1,144 @@
+"""What `sparklog serve --ui` and `sparklog ui` show: the options of both, and the pages' server."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from sparklog.cli.open_log import check_log
+from sparklog.cli.storage import Reach
+from sparklog.log.log import Log
+from sparklog.network.addresses import Address, resolve
+from sparklog.network.tls import TlsFiles
+from sparklog.opening import holds_own_log, open_log
+from sparklog.service.health import Examiner
+from sparklog.tools.live.access import TOKEN_VARIABLE, Access, check_listener, read_token
+from sparklog.tools.live.log_browser import LogBrowser
+from sparklog.tools.live.server import LiveServer, parse_ui_address, tls_files
+from sparklog.tools.live.site import LogSite
+from sparklog.tools.report.build import make_report
+from sparklog.tools.report.model import LogReport
+from sparklog.tools.report.segments import Memory
+
+PORT: Final = "8080"
+_PATIENCE_MS: Final = 3000  # for a store that doesn't answer: somebody sits there and waits
+
+
+@dataclass(frozen=True, slots=True)
+class PagesOptions:
+    """The options of the pages, as they were given."""
+
+    token_file: str | None
+    certificate: str | None
+    key: str | None
+    names: Sequence[str]
+    insecure: bool
+
+    def refuse(self) -> None:
+        """Raise click.UsageError if one was given, though no page is shown."""
+        if self != PagesOptions(None, None, None, (), False):
+            raise click.UsageError("--ui-... are for --ui: give it")
+
+
+def pages_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options of its pages, as its argument `pages`."""
+
+    @functools.wraps(command)
+    def run(
+        *args: Any,
+        ui_token_file: str | None,
+        ui_certificate: str | None,
+        ui_key: str | None,
+        ui_name: Sequence[str],
+        ui_insecure: bool,
+        **given: Any,
+    ) -> int:
+        pages = PagesOptions(ui_token_file, ui_certificate, ui_key, tuple(ui_name), ui_insecure)
+        return command(*args, pages=pages, **given)
+
+    for option in reversed(_OPTIONS):
+        run = option(run)
+    return run
+
+
+_OPTIONS: Final = (
+    click.option(
+        "--ui-token-file", metavar="FILE",
+        help="The pages are shown to who knows the token in this file (chmod 600), or in the "
+        f"environment's {TOKEN_VARIABLE}. Needed beyond 127.0.0.1.",
+    ),
+    click.option(
+        "--ui-certificate", metavar="FILE",
+        help="Serve the pages over HTTPS, with this certificate (PEM). Needed beyond 127.0.0.1.",
+    ),
+    click.option(
+        "--ui-key", metavar="FILE", help="The certificate's key (PEM), if it isn't in its file.",
+    ),
+    click.option(
+        "--ui-name", multiple=True, metavar="NAME",
+        help="A name of this host by which a proxy asks for the pages on 127.0.0.1; may be given "
+        "several times.",
+    ),
+    click.option(
+        "--ui-insecure", is_flag=True,
+        help="Beyond 127.0.0.1 without HTTPS: only whom you trust reaches that address.",
+    ),
+)  # fmt: skip
+
+
+class Pages:
+    """The pages of one log, to be shown. Makes sure at once that they may be.
+
+    Raises: InvalidRequestError, with the option; StorageUnavailableError.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        address: str,
+        options: PagesOptions,
+        storage: Mapping[str, Any],
+        log_options: Mapping[str, object],
+    ) -> None:
+        self.path = path
+        self.address: Address = parse_ui_address(address)
+        addresses = resolve(self.address.host)
+        token = read_token(options.token_file)
+        self._tls: TlsFiles | None = tls_files(options.certificate, options.key)
+        secure = self._tls is not None
+        check_listener(
+            self.address, addresses,
+            token=token is not None, tls=secure, insecure=options.insecure, names=options.names,
+        )  # fmt: skip
+        self._access = Access(addresses, token=token, names=options.names, secure=secure)
+        self._storage = dict(storage)
+        self._log_options = {"remote.patience.ms": _PATIENCE_MS, **log_options}
+
+    @contextlib.contextmanager
+    def served(self) -> Iterator[str]:
+        """Show them; gives their URL."""
+        memory = Memory()
+
+        def make() -> LogReport:
+            return make_report(
+                self.path, storage_options=self._storage, options=self._log_options, memory=memory
+            )
+
+        browser = LogBrowser(
+            self.path,
+            self._opened,
+            keeps_configs=lambda: holds_own_log(self.path, self._storage),
+        )
+        examiner = Examiner(self.path, storage_options=self._storage, options=self._log_options)
+        site = LogSite(make, browser=browser, examine=examiner.examine, asks=self._access.asks)
+        with LiveServer(site, self.address, access=self._access, tls=self._tls) as server:
+            yield server.url
+
+    def _opened(self, stopped: Callable[[], bool]) -> Log:
+        check_log(self.path, Reach(self._storage, self._log_options), offline=True)
+        return open_log(
+            self.path, storage_options=self._storage, options=self._log_options, stopped=stopped
+        )

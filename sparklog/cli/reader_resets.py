@@ -1,0 +1,217 @@
+"""`sparklog readers reset`: where groups go on, as kafka-consumer-groups --reset-offsets has it."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+import click
+
+from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from sparklog.cli.kafka_tools import KafkaTool
+from sparklog.cli.open_log import to_read
+from sparklog.cli.output import print_json
+from sparklog.cli.parsing import parse_when, read_text
+from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.terminal import one_row
+from sparklog.errors import GroupNotEmptyError, SparklogError
+from sparklog.log.log import Log
+from sparklog.log.reader_reset import Place, ResetPlan, Target
+from sparklog.storage.groups import GROUP
+from sparklog.tools.reader_groups import parse_duration, parse_plans, parse_topics, plans_csv
+
+_NOTHING_DONE: Final = (
+    "Nothing was changed: this is what would be. --execute makes it so; with --dry-run this line "
+    "is left out."
+)
+_TABLE: Final = "{:<30} {:<30} {:<10} {:<15}"
+_PLACES: Final[dict[str, Place]] = {
+    "to_earliest": "earliest", "to_latest": "latest", "to_current": "current",
+}  # fmt: skip
+Plan = Callable[[Log, str], ResetPlan | None]
+"""Plans the reset of a group; None: there is none for it."""
+
+_SCENARIOS: Final = {
+    "to_earliest": click.option("--to-earliest", is_flag=True, help="The log start."),
+    "to_latest": click.option("--to-latest", is_flag=True, help="The end."),
+    "to_offset": click.option("--to-offset", type=int, metavar="OFFSET", help="This offset."),
+    "to_datetime": click.option(
+        "--to-datetime", metavar="TIME",
+        help="The first record of this time: ISO (without a zone: UTC), or ms since the epoch.",
+    ),
+    "by_duration": click.option(
+        "--by-duration", metavar="PnDTnHnMnS", help="The first record of so long ago: PT1H, P2D."
+    ),
+    "shift_by": click.option(
+        "--shift-by", type=int, metavar="N", help="So many offsets on; a negative number: back."
+    ),
+    "to_current": click.option(
+        "--to-current", is_flag=True, help="Where it is; the end where it has nothing committed."
+    ),
+    "from_file": click.option(
+        "--from-file", type=click.File("r", encoding="utf-8"), metavar="CSV",
+        help="As a file that --export wrote says; - is stdin.",
+    ),
+}  # fmt: skip
+
+
+def _scenarios(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options that say where groups go on, as its argument `scenario`."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **given: Any) -> int:
+        taken = {name: given.pop(name) for name in _SCENARIOS}
+        named = {n: value for n, value in taken.items() if value is not None and value is not False}
+        if len(named) != 1:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in _SCENARIOS)
+            raise click.UsageError(f"want exactly one of {options}")
+        return command(*args, scenario=named, **given)
+
+    decorated: Callable[..., int] = run
+    for option in reversed(_SCENARIOS.values()):
+        decorated = option(decorated)
+    return decorated
+
+
+@click.command("reset", cls=KafkaTool)
+@click.argument("path")
+@click.option("--group", "groups", multiple=True, help="A group; again for another.")
+@click.option("--all-groups", is_flag=True, help="All groups but streaming queries.")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC[:0,1]",
+    help="A topic, or some of its partitions; again for another.",
+)  # fmt: skip
+@click.option("--all-topics", is_flag=True, help="All that the group has committed.")
+@_scenarios
+@click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--dry-run", is_flag=True, help="Show what would be: so without --execute.")
+@click.option("--export", is_flag=True, help="Print CSV, for --from-file.")
+@reach_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def reset(
+    path: str,
+    groups: Sequence[str],
+    all_groups: bool,
+    topics: Sequence[str],
+    all_topics: bool,
+    scenario: Mapping[str, Any],
+    execute: bool,
+    dry_run: bool,
+    export: bool,
+    reach: Reach,
+    as_json: bool,
+) -> int:
+    """Say where groups of readers and Kafka clients go on; without --execute only show it.
+
+    As kafka-consumer-groups --reset-offsets, and its flags do as well. A group that isn't known
+    begins there. One that has members is left alone; a streaming query goes back by
+    `sparklog checkpoint reset`. Offsets beyond the log are its start or end. A running endpoint
+    (serve --kafka) hands the new offsets to whoever joins next.
+    """
+    if execute and dry_run:
+        raise click.UsageError("give --execute or --dry-run")
+    if bool(groups) == all_groups:
+        raise click.UsageError("want either --group or --all-groups")
+    plan = _plan_of(scenario, topics, all_topics, groups)
+    with to_read(path, reach, archives=False) as log:
+        wanted = list(dict.fromkeys(groups)) if groups else _all(log)
+        plans = _planned(log, wanted, plan)
+        if execute:
+            plans = list(filter(_is_executed, plans))
+    for each in plans:
+        for warning in each.warnings:
+            click.echo(f"Warn: {warning}", err=True)
+    _print(plans, export=export, with_group=len(groups) != 1, as_json=as_json, executed=execute)
+    if not execute and not dry_run:
+        click.echo(_NOTHING_DONE, err=True)
+    return EXIT_OK if len(plans) == len(wanted) else EXIT_FAILED
+
+
+def _planned(log: Log, groups: Sequence[str], plan: Plan) -> list[ResetPlan]:
+    """Return the groups' plans, all before one is carried out: what can't be leaves all as it was.
+
+    A group that is at work, or isn't in the file, is told, and left out.
+    Raises: InvalidRequestError: a group can't be reset so at all.
+    """
+    plans = []
+    for group in groups:
+        try:
+            found = plan(log, group)
+        except GroupNotEmptyError as error:
+            click.echo(f"\nError: {error}", err=True)
+            continue
+        if found is None:
+            click.echo(f"\nError: No reset plan for group {group} found", err=True)
+        else:
+            plans.append(found)
+    return plans
+
+
+def _is_executed(plan: ResetPlan) -> bool:
+    """Carry a plan out; what keeps one group from it is told, and the others go on."""
+    try:
+        plan.execute()
+    except SparklogError as error:
+        click.echo(f"\nError: {error}", err=True)
+        return False
+    return True
+
+
+def _plan_of(
+    scenario: Mapping[str, Any], topics: Sequence[str], all_topics: bool, groups: Sequence[str]
+) -> Plan:
+    """Return what plans the reset of a group. Raises: click.UsageError, InvalidRequestError."""
+    ((name, value),) = scenario.items()
+    if name == "from_file":
+        if topics or all_topics:
+            raise click.UsageError("--from-file says itself which topics it is about")
+        known = parse_plans(read_text(value, "--from-file"), groups)
+        return lambda log, group: (
+            log.reset_reader(group, offsets=known[group]) if group in known else None
+        )
+    if bool(topics) == all_topics:
+        raise click.UsageError("One of the reset scopes should be defined: --all-topics, --topic.")
+    wanted = None if all_topics else parse_topics(topics)
+    if name == "shift_by":
+        return lambda log, group: log.reset_reader(group, None, wanted, shift_by=value)
+    to: Target
+    if name == "to_datetime":
+        to = parse_when(value, "--to-datetime")
+    elif name == "by_duration":
+        to = parse_duration(value)
+    elif name == "to_offset":
+        to = value
+    else:
+        to = _PLACES[name]
+    return lambda log, group: log.reset_reader(group, to, wanted)
+
+
+def _all(log: Log) -> list[str]:
+    found = []
+    for reader in log.home.groups.readers().groups:
+        if reader.kind == GROUP:
+            found.append(reader.group)
+        else:
+            click.echo(
+                f"{reader.group} is a streaming query, which goes on from its checkpoint: it is "
+                "left alone (`sparklog checkpoint reset CHECKPOINT`)", err=True,
+            )  # fmt: skip
+    return found
+
+
+def _print(
+    plans: Sequence[ResetPlan], *, export: bool, with_group: bool, as_json: bool, executed: bool
+) -> None:
+    if as_json:
+        offsets = [{"group": plan.group, **asdict(each)} for plan in plans for each in plan.offsets]
+        print_json({"executed": executed, "offsets": offsets})
+        return
+    if export:
+        click.echo(plans_csv(plans, with_group=with_group))
+        return
+    lines = [_TABLE.format("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")] if plans else []
+    lines += [
+        _TABLE.format(one_row(plan.group), each.topic, each.partition, each.offset)
+        for plan in plans for each in plan.offsets
+    ]  # fmt: skip
+    click.echo("".join(f"\n{line}" for line in lines))

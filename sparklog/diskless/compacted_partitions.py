@@ -1,0 +1,111 @@
+"""The compacted partitions of a log in a store, and how dirty they are (`sparklog.log.dirt`).
+
+Only segments are cleaned: pieces are merged first, and stand for the active segment.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from sparklog.common import TopicPartition
+from sparklog.config import TopicConfig
+from sparklog.diskless.extents import Extent, Extents
+from sparklog.diskless.state import DisklessState, partitions_of
+from sparklog.log.dirt import find_dirt
+from sparklog.log.due_segments import LocalSegment
+from sparklog.storage.round_report import Cleanable, Dirt
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedPartition:
+    """`closed`: its segments before the first piece."""
+
+    key: TopicPartition
+    topic_id: str
+    config: TopicConfig
+    closed: Extents
+    dirt: Dirt
+
+    @property
+    def note(self) -> str:
+        """Its name in the service's notes."""
+        return note_of(self.topic_id, self.key)
+
+    @property
+    def found(self) -> Cleanable:
+        """How dirty it is, as reports have it."""
+        wanted = self.dirt.wants_cleaning(self.config)
+        return Cleanable(
+            topic=self.key.topic, partition=self.key.partition, dirt=self.dirt, wanted=wanted
+        )
+
+    @property
+    def newest(self) -> Extent | None:
+        """The last segment that may be cleaned; None: none may."""
+        closed = [e for e in self.closed if e.base < self.dirt.first_uncleanable]
+        return closed[-1] if closed else None
+
+
+def note_of(topic_id: str, key: TopicPartition) -> str:
+    """Return a partition's name in the service's notes."""
+    return f"{topic_id}/{key.partition}"
+
+
+def compacted_partitions(
+    state: DisklessState,
+    cleaned: Mapping[str, int],
+    *,
+    now_ms: int,
+    time_of: Callable[[int], int],
+    earliest: Callable[[Extent], int],
+) -> Iterator[CompactedPartition]:
+    """Yield the partitions of compacted topics.
+
+    Args: cleaned: {name in the notes: first dirty offset}, as services noted it. time_of: an
+        entry's time (ms) by its number: as old is what has no timestamps. earliest: a segment's
+        first timestamp (ms), asked only where max.compaction.lag.ms is set.
+    """
+    for key in partitions_of(state):
+        topic = state.log.topics[key.topic]
+        config = topic.parsed()
+        if config.compact:
+            extents = state.extents.get(key, ())
+            pieces = next((at for at, e in enumerate(extents) if not e.segment), len(extents))
+            dirt = _dirt(
+                state, key, config, pieces, cleaned.get(note_of(topic.id, key)),
+                now_ms=now_ms, time_of=time_of, earliest=earliest,
+            )  # fmt: skip
+            yield CompactedPartition(key, topic.id, config, extents[:pieces], dirt)
+
+
+def _dirt(
+    state: DisklessState,
+    key: TopicPartition,
+    config: TopicConfig,
+    pieces: int,
+    checkpoint: int | None,
+    *,
+    now_ms: int,
+    time_of: Callable[[int], int],
+    earliest: Callable[[Extent], int],
+) -> Dirt:
+    end, extents = state.log.ends[key], state.extents.get(key, ())
+    by_base = {extent.base: extent for extent in extents}
+    active = extents[pieces].base if pieces < len(extents) else end
+    segments = [LocalSegment(e.base, e.size) for e in extents[:pieces]]
+    segments.append(LocalSegment(active, sum(e.size for e in extents[pieces:])))
+
+    def largest(base: int) -> int:
+        extent = by_base[base]
+        return extent.max_timestamp if extent.max_timestamp >= 0 else time_of(extent.born)
+
+    return find_dirt(
+        config,
+        segments,
+        checkpoint=checkpoint,
+        log_start=max(state.log.starts.get(key, 0), segments[0].base),
+        end=end,
+        stable=end,  # nobody begins a transaction here
+        now_ms=now_ms,
+        largest=largest,
+        earliest=lambda base: earliest(by_base[base]),
+    )

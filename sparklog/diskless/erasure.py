@@ -1,0 +1,533 @@
+"""Erases records from a log in a store: by a predicate, offsets kept.
+
+    scan      every extent of the topic's partitions below the ends of now
+    rewrite   extents that hold such records become segments without them: a merge's entry puts
+              them in their place. An object holds what one task or one commit wrote, of many
+              partitions: whoever else lies in such an object is moved out of it as well, as it is
+    delete    objects that no extent names any more, segments that were replaced, and inline data
+              of entries, at once: readers fold the news and find the new place
+
+Who was quicker (a merge, retention) makes an entry void, and it is looked again. Cut anywhere, each
+extent is the old or the new one; the same call again finishes. With the log's lease all garbage of
+the log goes too; without it (a service leads) what that one still keeps is told.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, Final
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.entries import MergeRecord, decode
+from sparklog.diskless.extents import Extent
+from sparklog.diskless.garbage import Garbage, is_past
+from sparklog.diskless.merge_plan import Merge, grouped
+from sparklog.diskless.merge_source import Slice, SourceLog, SourceReader
+from sparklog.diskless.merging import Merger, snapshot_at
+from sparklog.diskless.names import entry_name, parse_staged, staged_prefix
+from sparklog.diskless.segment_ids import Level, level_of
+from sparklog.diskless.service_log import ServiceLog, VoidError
+from sparklog.diskless.state import DisklessState
+from sparklog.errors import DataCorruptionError, SparklogError
+from sparklog.format.batch import CONTROL, LOG_OVERHEAD
+from sparklog.format.erasure import RecordPredicate
+from sparklog.format.index import TXN_ENTRY, parse_entries
+from sparklog.format.scan import scan
+from sparklog.log.batch_windows import Window, walk
+from sparklog.log.record_erasure import Tally, WindowEraser
+from sparklog.pluralize import pluralize
+from sparklog.storage.erasure_report import ErasedFrom, PartitionErasure, Removed
+from sparklog.storage.leader_epochs import clipped
+from sparklog.storage.segment_store import SourceChangedError
+from sparklog.tiered.copying.rewritten_log import RewrittenData
+from sparklog.tiered.copying.segment_objects import LogObject
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout.object_names import Directory, manifest_name, parse_log, parse_manifest
+from sparklog.tiered.reading.block_cache import BlockCache
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
+
+_LOGGER: Final = logging.getLogger("sparklog.service")
+_TRIES: Final = 8
+_ENTRIES: Final = 64  # of the ledger, asked for together
+_IN_MEMORY: Final = 32 << 20  # bytes of a rewritten segment; what is more goes to a temporary file
+Reports = Mapping[TopicPartition, PartitionErasure]
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a scan of a state found: {(partition, place): counts} of the extents that lose some."""
+
+    hits: dict[tuple[TopicPartition, Any], Tally] = field(default_factory=dict)
+    objects: set[str] = field(default_factory=set)  # that hold them
+
+
+def _temporary() -> IO[bytes]:
+    return SpooledTemporaryFile(_IN_MEMORY)
+
+
+@dataclass(slots=True)
+class _Part:
+    """A segment to be, in a temporary file; `has_markers`: of transactions that a broker wrote."""
+
+    end: int
+    file: IO[bytes] = field(default_factory=_temporary)
+    size: int = 0
+    has_markers: bool = False
+
+
+class ExtentEraser:
+    """Erases from partitions of one log. One thread uses it at a time.
+
+    `merger`: under the service's own term, or the log's. `check` is called before each step; what
+    it raises ends the work there.
+    """
+
+    def __init__(
+        self,
+        log: ServiceLog,
+        merger: Merger,
+        garbage: Garbage,
+        predicate: RecordPredicate,
+        *,
+        keyring: Keyring | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._log, self._merger, self._garbage = log, merger, garbage
+        self._predicate, self._check = predicate, check
+        self._objects = RemoteObjects(lambda: log.store, BlockCache(0), keyring)
+
+    def run(self, reports: Reports, *, dry_run: bool = False) -> list[str]:
+        """Erase, or count only; what was done is in the reports even if it fails then.
+
+        Returns: what had to stay, in words.
+        Raises: StorageUnavailableError, LeaseLostError, DataCorruptionError, SparklogError: the
+        extents keep changing. Cost: reads all of these partitions once, what holds such records
+        twice, and what lies in the same objects.
+        """
+        for _ in range(_TRIES):
+            state = self._log.follow()
+            try:
+                found = self._scan(state, reports)
+                return self._rewrite(state, found, reports, dry_run=dry_run)
+            except (VoidError, SourceChangedError) as error:
+                _LOGGER.info("%s: looking again: %s", self._log.store.url, error)
+        raise SparklogError(
+            f"{self._log.store.url}: its extents changed {_TRIES} times while they were looked at; "
+            "run it again"
+        )
+
+    # --- what holds them -----------------------------------------------------------------------
+
+    def _scan(self, state: DisklessState, reports: Reports) -> _Found:
+        found = _Found()
+        for key, report in reports.items():
+            extents = [e for e in state.extents.get(key, ()) if e.base < report.end]
+            reader = self._merger.reader(state, extents)
+            for extent in extents:
+                eraser = WindowEraser(self._predicate, end=report.end)
+                for window, path in self._windows(key, (extent,), reader):
+                    eraser.look(window, path)
+                report.bytes_read += eraser.tally.bytes_read
+                if eraser.tally.records:
+                    found.hits[key, extent.place] = eraser.tally
+                    found.objects |= self._garbage.objects_of(extent)
+        for part in self._parts_unnamed(state):
+            if part.object not in found.objects and self._holds(part, state):
+                found.objects.add(part.object)
+        return found
+
+    def _parts_unnamed(self, state: DisklessState) -> Iterator[Extent]:
+        """Yield, whole, the shared objects of which a part may be nobody's any more.
+
+        What lay there was merged, and others still need the rest; or an erasure was cut.
+        Cost: a list request, a get for each entry whose data is still named.
+        """
+        named: dict[str, int] = {}
+        tabled: set[str] = set()
+        for extents in state.kept_extents():
+            for extent in extents:
+                if extent.pieces:
+                    tabled |= self._garbage.objects_of(extent) - {extent.object}
+                elif not extent.segment:
+                    named[extent.object] = named.get(extent.object, 0) + extent.size
+        for each in self._log.store.list(staged_prefix(self._log.log_id)):
+            sealed = state.keys.get(each.name)
+            size = each.size if sealed is None else sealed.size
+            if each.name in tabled or named.get(each.name, size) < size:
+                yield _whole(each.name, size)
+        numbers = sorted(state.names_by_entry())
+        for at in range(0, len(numbers), _ENTRIES):
+            some = numbers[at : at + _ENTRIES]
+            for number, entry in zip(some, self._log.commits.head.entries.known(some), strict=True):
+                name = entry_name(self._log.log_id, number)
+                size = sum(extent.size for _, extent in entry.extents if not extent.object)
+                if named[name] < size:
+                    start = 0 if name in state.keys else entry.data_at
+                    yield _whole(name, size, start)
+
+    def _windows(
+        self, key: TopicPartition, extents: Sequence[Extent], reader: SourceReader
+    ) -> Iterator[tuple[Any, str]]:
+        path, at = f"{self._log.store.url}/{key}", 0
+        log = SourceLog(path, _slices(extents, reader), reader)
+        for window in walk(log):
+            self._check()
+            if window.batches.error is not None:
+                raise window.batches.error
+            if len(window.batches):
+                yield window, path
+            at = window.batches.end
+        if at != log.size():
+            raise DataCorruptionError(
+                f"it ends in a torn batch, {log.size()} bytes are expected; restore the object "
+                "from a copy of the bucket",
+                path=path,
+                position=at,
+            )
+
+    def _runs(self, state: DisklessState, found: _Found) -> Iterator[tuple[TopicPartition, Merge]]:
+        """What is to be written anew: extents that lose records, and those beside them."""
+        for key, extents in state.extents.items():
+            topic = state.log.topics.get(key.topic)
+            if topic is None:
+                continue
+            run: list[Extent] = []
+            config = topic.parsed()
+            for extent in (*extents, None):
+                wanted = extent is not None and bool(
+                    self._garbage.objects_of(extent) & found.objects
+                )
+                if extent is None or not wanted or extent.segment:
+                    for group in grouped(run, config):
+                        yield key, Merge(key, topic.id, config, group, Level.PIECES, "erasure")
+                    run = []
+                if extent is None or not wanted:
+                    continue
+                if extent.segment:
+                    level = level_of(extent.segment, term=state.term)
+                    yield key, Merge(key, topic.id, config, (extent,), level, "erasure")
+                else:
+                    run.append(extent)
+
+    # --- rewriting -----------------------------------------------------------------------------
+
+    def _rewrite(
+        self, state: DisklessState, found: _Found, reports: Reports, *, dry_run: bool
+    ) -> list[str]:
+        for key, merge in list(self._runs(state, found)):
+            report = reports.get(key)
+            if dry_run:
+                tallies = [found.hits.get((key, e.place), Tally()) for e in merge.sources]
+                self._note(merge, reports, tallies, after=merge.size)
+                continue
+            self._check()
+            end = report.end if report is not None else 0
+            eraser = WindowEraser(self._predicate, end=end)
+            after = self._replace(merge, state, eraser)
+            self._note(merge, reports, [eraser.tally], after=after)
+        return [] if dry_run else self._delete_named_no_more(state, found, reports)
+
+    def _replace(self, merge: Merge, state: DisklessState, eraser: WindowEraser) -> int:
+        """Put segments in the place of a merge's sources; returns their bytes."""
+        term = self._merger.term
+        made: list[LogObject] = []
+        reader = self._merger.reader(state, merge.sources)
+        base = merge.sources[0].base
+        where = f"{self._log.store.url}/{merge.key}"
+        try:
+            for part in self._parts(merge, reader, eraser):
+                lineage = tuple(clipped(list(state.epochs.get(merge.key, ())), end=part.end))
+                data = RewrittenData(
+                    where, part.file, part.size, lineage, snapshot_at(state, merge.key, part.end),
+                    self._aborted(merge, base, part.end) if part.has_markers else b"",
+                )  # fmt: skip
+                made.append(
+                    self._merger.put_rewritten(
+                        merge, data, part.size, state, term=term, span=(base, part.end)
+                    )
+                )
+                base = part.end
+        except (SparklogError, OSError):
+            self._merger.discard(made)
+            raise
+        done = self._merger.swap(merge, made, term=term, gaps=bool(eraser.tally.records))
+        return sum(segment.size for segment in done.segments)
+
+    def _parts(self, merge: Merge, reader: SourceReader, eraser: WindowEraser) -> Iterator["_Part"]:
+        """Yield what stays, cut where segment.bytes is reached; each file is there until next."""
+        roll_bytes = merge.config.roll_bytes
+        several = merge.size > roll_bytes
+        part = _Part(merge.sources[0].base)
+        try:
+            for window, path in self._windows(merge.key, merge.sources, reader):
+                if several and part.size and part.size + len(window.data) > roll_bytes:
+                    yield part
+                    part.file.close()
+                    part = _Part(part.end)
+                for piece in eraser.filter(window, path):
+                    part.file.write(piece)
+                    part.size += len(piece)
+                table = window.batches.table
+                part.end = int(table["last_offset"][-1]) + 1
+                part.has_markers |= bool((table["attributes"] & CONTROL).any())
+            part.end = merge.sources[-1].end
+            yield part
+        finally:
+            part.file.close()
+
+    def _aborted(self, merge: Merge, base: int, end: int) -> bytes:
+        """The index of aborted transactions of a segment that came with a broker's tier."""
+        extent = merge.sources[0]
+        copy = RemoteSegment(
+            topic=merge.key.topic, topic_id=merge.topic_id, partition=merge.key.partition,
+            id=extent.segment, base=extent.base, end=extent.end,
+            max_timestamp=extent.max_timestamp, size=extent.size, epochs=((extent.epoch, 0),),
+            state=SegmentState.COPY_FINISHED, time_ms=0,
+        )  # fmt: skip
+        found = self._objects.open(copy).part(".txnindex") or b""
+        entries = parse_entries(found, TXN_ENTRY, path=extent.object)
+        markers = entries["last_offset"]
+        return entries[(markers >= base) & (markers < end)].tobytes()
+
+    def _note(
+        self, merge: Merge, reports: Reports, tallies: Sequence[Tally], *, after: int
+    ) -> None:
+        """Take down what became of a merge's sources: in the report of their partition, or any."""
+        report = reports.get(merge.key) or next(iter(reports.values()))
+        name = merge.sources[0].object
+        if merge.key not in reports:
+            name = f"{merge.key}: {name}"
+        report.erased_from.append(
+            ErasedFrom(
+                place="bucket", name=f"{self._log.store.url}/{name}", base=merge.sources[0].base,
+                end=merge.sources[-1].end, batches=sum(t.batches for t in tallies),
+                records=sum(t.records for t in tallies), bytes_before=merge.size,
+                bytes_after=after,
+            )
+        )  # fmt: skip
+        for tally in tallies:
+            report.offsets.merge(tally.offsets)
+
+    # --- deleting ------------------------------------------------------------------------------
+
+    def _delete_named_no_more(
+        self, before: DisklessState, found: _Found, reports: Reports
+    ) -> list[str]:
+        """Delete the objects that held them, which no extent names now, and cut entries.
+
+        Returns, in words, those that stay: a deleted topic lies there too, which can be had back.
+        """
+        state = self._log.follow()
+        stay = found.objects & self._garbage.live(state)
+        gone = found.objects - stay
+        if stay & {
+            name
+            for extents in state.extents.values()
+            for extent in extents
+            for name in self._garbage.objects_of(extent)
+        }:
+            raise VoidError("extents came to lie in these objects meanwhile")
+        segments: dict[str, list[str]] = {}
+        for key, extents in before.extents.items():
+            for extent in extents:
+                if extent.segment and extent.object in gone:
+                    prefix = Directory(*key, before.log.topics[key.topic].id).prefix
+                    manifest = manifest_name(
+                        extent.base, extent.segment, extent.end, extent.max_timestamp
+                    )
+                    segments[extent.object] = [prefix + manifest, extent.object]
+        store, ledger = self._log.store, entry_name(self._log.log_id, 0)[:-20]
+        some = next(iter(reports.values()))
+        tables = {e.object for some in before.extents.values() for e in some if e.pieces}
+        for name in sorted(gone, key=lambda name: (name in tables, name)):
+            self._check()
+            if name.startswith(ledger):
+                self._cut(name)
+            else:
+                for each in segments.get(name, [name]):
+                    store.delete([each])
+            some.removed.append(
+                Removed(
+                    place="bucket", name=f"{store.url}/{name}", bytes=0,
+                    why="data in an entry, cut" if name.startswith(ledger) else "replaced",
+                )
+            )  # fmt: skip
+        return [
+            f"{store.url}/{name} holds such records still, for a deleted topic lies in it as well "
+            "that can be given back: give that up (`sparklog topics delete PATH --topic T --now`), "
+            "then run the same erasure again"
+            for name in sorted(stay)
+        ]
+
+    def _cut(self, name: str) -> None:
+        """Put an entry again as its own first bytes: its inline data go."""
+        raw = self._log.store.get(name)
+        entry = decode(raw, number=int(name[-20:]), path=f"{self._log.store.url}/{name}")
+        if len(raw) > entry.data_at:
+            self._log.store.put(name, raw[: entry.data_at])
+
+    def strip(
+        self, state: DisklessState, reports: Reports, *, cut_below: int, let_go: Collection[str]
+    ) -> None:
+        """Delete what no extent names any more and may hold such records, whoever leads the log.
+
+        What became garbage stays garbage, so none of it needs the lease: inline data of entries
+        that nobody lies in, segments of past terms, and those that an entry once named.
+        Args: cut_below, let_go: what the service notes say. Cost: a get for each entry from
+        `cut_below` on, a list request a partition.
+        """
+        once = self._cut_entries(state, reports, cut_below)
+        live, store = self._garbage.live(state), self._log.store
+        for key, report in reports.items():
+            prefix = Directory(*key, state.log.topics[key.topic].id).prefix
+            ids: dict[str, str] = {}
+            manifests: dict[str, str] = {}
+            for each in store.list(prefix):
+                name = each.name.removeprefix(prefix)
+                if (log := parse_log(name)) is not None:
+                    ids[each.name] = log[1]
+                elif (manifest := parse_manifest(name)) is not None:
+                    manifests[manifest.id] = each.name
+            gone = [
+                name
+                for name, found in ids.items()
+                if name not in live
+                and (found in let_go or name in once or is_past(found, state.term))
+            ]
+            for extent in state.extents.get(key, ()) if gone else ():
+                if extent.segment and extent.segment not in manifests:  # what covers them first
+                    self._merger.make_manifest(key, extent, state)
+            for name in gone:
+                self._check()
+                store.delete([manifests[ids[name]]] if ids[name] in manifests else [])
+                store.delete([name])
+                report.removed.append(
+                    Removed(place="bucket", name=f"{store.url}/{name}", bytes=0, why="replaced")
+                )
+
+    def _cut_entries(self, state: DisklessState, reports: Reports, cut_below: int) -> set[str]:
+        """Cut entries whose inline data nobody names and hold such records, or can't be read.
+
+        Returns: the objects that these entries, and those beside them, have named.
+        """
+        store, once, inline = self._log.store, set[str](), state.names_by_entry()
+        some = next(iter(reports.values()))
+        for at in range(cut_below, state.next_number, _ENTRIES):
+            numbers = range(at, min(at + _ENTRIES, state.next_number))
+            names = [entry_name(self._log.log_id, number) for number in numbers]
+            for number, name, raw in zip(numbers, names, store.get_many(names), strict=True):
+                if isinstance(raw, Exception):
+                    raise raw
+                path = f"{store.url}/{name}"
+                entry = decode(raw, number=number, path=path)
+                once |= {extent.object for _, extent in entry.extents}
+                if isinstance(entry.record, MergeRecord):
+                    once |= {place[2] for place in entry.record.sources}
+                data = raw[entry.data_at :]
+                if number in inline or not data:
+                    continue
+                if entry.keys or self._has_hits(data, path):
+                    self._check()
+                    store.put(name, raw[: entry.data_at])
+                    some.removed.append(
+                        Removed(
+                            place="bucket", name=path, bytes=len(data), why="data in an entry, cut"
+                        )
+                    )
+        return once
+
+    def leftovers(
+        self, state: DisklessState, reports: Reports, *, dry_run: bool = False
+    ) -> list[str]:
+        """Return, in words, what nobody names and may hold such records: it is another's to delete.
+
+        What an entry named once, and an erasure that was cut took out of the log, goes now.
+        Cost: a list request a partition, and one for what was staged; reads what was staged, and
+        of what holds such records the entries since then.
+        """
+        store, found = self._log.store, []
+        for key in reports:
+            named = {e.object for e in state.extents.get(key, ())}
+            prefix = Directory(*key, state.log.topics[key.topic].id).prefix
+            logs = [o for o in store.list(prefix) if parse_log(o.name.removeprefix(prefix))]
+            left = [each for each in logs if each.name not in named]
+            if left:
+                found.append(
+                    f"{pluralize(len(left), 'segment')} below {store.url}/{prefix} that no entry "
+                    "names: the service that leads deletes them after file.delete.delay.ms, or "
+                    "with its next sweep"
+                )
+        live = self._garbage.live(state)
+        held = [
+            each.name
+            for each in store.list(staged_prefix(self._log.log_id))
+            if each.name not in live and self._holds(_whole(each.name, each.size), state)
+        ]
+        named = self._named_once(held, state)
+        if named and not dry_run:
+            self._check()
+            store.delete(sorted(named))
+            held = [name for name in held if name not in named]
+        if held:
+            found.append(
+                f"{pluralize(len(held), 'staged object')} below "
+                f"{store.url}/{staged_prefix(self._log.log_id)} that no commit names hold such "
+                "records: of a micro-batch on its way, or of an attempt that failed; those go "
+                "when diskless.stage.retention.ms is over"
+            )
+        return found
+
+    def _named_once(self, held: Sequence[str], state: DisklessState) -> set[str]:
+        """Those of staged objects that an entry has named: nobody commits them again."""
+        numbers = [parse_staged(self._log.log_id, name) for name in held]
+        first = min((n for n in numbers if n is not None), default=state.next_number)
+        found: set[str] = set()
+        for at in range(first, state.next_number, _ENTRIES):
+            some = range(at, min(at + _ENTRIES, state.next_number))
+            for entry in self._log.commits.head.entries.known(list(some)):
+                for _, extent in entry.extents:
+                    if extent.object.startswith(staged_prefix(self._log.log_id)):
+                        with contextlib.suppress(FileNotFoundError):  # its table went before it
+                            found |= self._garbage.objects_of(extent)
+        return found & set(held)
+
+    def _holds(self, part: Extent, state: DisklessState) -> bool:
+        """Tell whether a part of an object holds such records, of whatever topic.
+
+        No, where its key isn't known any more: then nobody can read it.
+        """
+        with contextlib.suppress(SourceChangedError, DataCorruptionError):
+            data = self._merger.reader(state).read(part, 0, part.size) if part.size else b""
+            return self._has_hits(data, f"{self._log.store.url}/{part.object}")
+        return False
+
+    def _has_hits(self, data: bytes, path: str) -> bool:
+        eraser = WindowEraser(self._predicate)
+        for window in _chunks(data, path):
+            self._check()
+            eraser.look(window, path)
+        return eraser.tally.records > 0
+
+
+def _whole(name: str, size: int, start: int = 0) -> Extent:
+    return Extent(0, 0, name, start, size, -1, 0, -1)
+
+
+def _chunks(data: bytes, path: str) -> Iterator[Window]:
+    """The batches of a staged object, one by one: each chunk counts its offsets from 0."""
+    at = 0
+    while at + LOG_OVERHEAD <= len(data):
+        size = LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD], "big")
+        batch = data[at : at + size]
+        found = scan(batch, path=path, position=at)
+        if found.error is not None or not len(found):
+            return  # encrypted, or an extent table
+        yield Window(batch, at, found)
+        at += size
+
+
+def _slices(extents: Sequence[Extent], reader: SourceReader) -> list[Slice]:
+    return [Slice.of(piece) for extent in extents for piece in reader.pieces(extent)]

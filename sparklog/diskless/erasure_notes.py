@@ -1,0 +1,48 @@
+"""`erasures/<topic id>-<request>`: an erasure that began and isn't complete, for those who look.
+
+Put when one begins, again when it ends with something left, deleted when it is complete. A late put
+brings a note back, and the same request again takes it away; nothing else goes by it.
+"""
+
+import contextlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sparklog.diskless.names import ERASURES
+from sparklog.storage.begun_erasure import BegunErasure
+from sparklog.tiered.object_store.store import Store
+
+
+def note_begun(store: Store, begun: BegunErasure) -> None:
+    """Note that an erasure begins; since when stays, if it did before. Cost: a get, a put."""
+    if _get(store, _name(begun)) is None:
+        _put(store, begun)
+
+
+def note_ended(store: Store, begun: BegunErasure, left: Sequence[str]) -> None:
+    """Note what an erasure `left`; nothing: it is complete. Cost: a request or two."""
+    if left:
+        _put(store, replace(_get(store, _name(begun)) or begun, left=tuple(left)))
+    else:
+        store.delete([_name(begun)])
+
+
+def begun_erasures(store: Store) -> list[BegunErasure]:
+    """Return the erasures that aren't complete, the oldest first. Cost: a list, a get for each."""
+    found = [_get(store, each.name) for each in store.list(ERASURES)]
+    return sorted((one for one in found if one is not None), key=lambda one: one.since_ms)
+
+
+def _name(begun: BegunErasure) -> str:
+    return f"{ERASURES}{begun.topic_id}-{begun.request}"
+
+
+def _put(store: Store, begun: BegunErasure) -> None:
+    store.put(_name(begun), json.dumps(begun.to_dict()).encode())
+
+
+def _get(store: Store, name: str) -> BegunErasure | None:
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        return BegunErasure.parse(json.loads(store.get(name)))
+    return None

@@ -1,0 +1,379 @@
+"""Resets of registered readers: where a group would go on, planned first, carried out then.
+
+    plan = log.reset_reader("audit", "earliest", "flights")
+    plan.execute()
+
+Offsets beyond what a partition holds become its log start or end, with a warning. What a group has
+committed in another history (the log was restored since) counts from where that one parts.
+Source: ConsumerGroupCommand.resetOffsets (Kafka 4.1), KIP-122.
+"""
+
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from sparklog.clock import Clock
+from sparklog.common import TopicPartition
+from sparklog.errors import GroupNotEmptyError, InvalidRequestError, UnknownTopicError
+from sparklog.log.positions import Spans, offsets_for_times, to_ms
+from sparklog.log.truncation_detection import LogTruncationDetector
+from sparklog.pluralize import pluralize
+from sparklog.storage.group_members import GroupAtWork
+from sparklog.storage.groups import (
+    GROUP,
+    Committed,
+    Groups,
+    Reader,
+    check_group,
+    committed_by_client,
+    without_partitions,
+)
+from sparklog.storage.view import View
+
+Place = Literal["earliest", "latest", "current"]
+Target = Place | int | datetime | timedelta
+ResetTopics = str | Iterable[str] | Mapping[str, Iterable[int] | None]
+AtWork = Callable[[], Mapping[str, GroupAtWork]]
+_JUST_NOW_MS: Final = 5_000  # Kafka's auto.commit.interval.ms
+PLACES: Final = ("earliest", "latest", "current")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedOffset:
+    """A partition's new position, and the one before; None: the group has none there.
+
+    `warning`: why it isn't just what was asked for.
+    """
+
+    topic: str
+    partition: int
+    before: int | None
+    offset: int
+    warning: str | None = None
+
+
+class ReaderResets:
+    """Plans resets of a log's readers, and carries them out. Use `Log.reset_reader`."""
+
+    def __init__(self, groups: Groups, clock: Clock, view: View, at_work: AtWork) -> None:
+        """`at_work`: asks which groups have members now."""
+        self._groups, self._clock, self._view, self._at_work = groups, clock, view, at_work
+        self._detector = LogTruncationDetector(view)
+
+    # --- planning ----------------------------------------------------------------------------
+
+    def plan(
+        self,
+        group: str,
+        to: Target | None,
+        topics: ResetTopics | None,
+        *,
+        shift_by: int | None,
+        offsets: Mapping[str, Mapping[int, int]] | None,
+    ) -> "ResetPlan":
+        """Return where the group would go on; see `Log.reset_reader`."""
+        if (to is not None) + (shift_by is not None) + (offsets is not None) != 1:
+            raise InvalidRequestError("want one of `to`, `shift_by` and `offsets`")
+        if isinstance(to, str) and to not in PLACES:
+            raise InvalidRequestError(
+                f"to={to!r}: want {', '.join(PLACES)}, an offset, a datetime or a timedelta"
+            )
+        check_group(group)
+        known = self._resettable(group)
+        if offsets is not None:
+            if topics is not None:
+                raise InvalidRequestError("`offsets` names its topics itself: leave `topics` out")
+            keys = [TopicPartition(topic, p) for topic, by in offsets.items() for p in by]
+            self._check_known(keys)
+        else:
+            keys = self._chosen(topics, known)
+        spans = self._view.spans(keys)
+        if offsets is not None:
+            wanted = {key: offsets[key.topic][key.partition] for key in keys}
+            planned = _clamped(wanted, known, spans)
+        elif shift_by is not None:
+            planned = self._shifted(group, keys, known, spans, shift_by)
+        else:
+            planned = self._placed(to, keys, known, spans)
+        gone = set(known) - set(keys) if topics is None and offsets is None else set()
+        notes = [f"{key} is gone: what the group committed of it stays" for key in sorted(gone)]
+        return ResetPlan(self, group, tuple(planned), (*notes, *self._last_sign(group, known)))
+
+    def _last_sign(self, group: str, known: Mapping[TopicPartition, Committed]) -> list[str]:
+        """Return a warning where a reader may be at work that no endpoint knows of."""
+        age_ms = self._clock() - max((at.time_ms for at in known.values()), default=0)
+        if age_ms >= _JUST_NOW_MS:
+            return []
+        return [
+            f"group {group} committed {max(0, age_ms) / 1000:.1f} s ago: a reader of it in Python "
+            "that is still at work goes on from where it is, and commits over this; end it first"
+        ]
+
+    def _resettable(self, group: str) -> dict[TopicPartition, Committed]:
+        """Return what a group has committed. Raises: InvalidRequestError, GroupNotEmptyError."""
+        self._check_kept()
+        reader = self._groups.reader(group)
+        if reader is not None and reader.kind != GROUP:
+            raise query_error(reader)
+        self.check_idle(group)
+        return {} if reader is None else dict(reader.offsets)
+
+    def _check_kept(self) -> None:
+        if not self._groups.are_waited_for:
+            raise InvalidRequestError(
+                f"{self._view.home} keeps no readers: in a broker's directory groups are the "
+                "broker's (kafka-consumer-groups), and an archive has none",
+                path=self._view.home,
+            )
+
+    def check_idle(self, group: str) -> None:
+        """Raise GroupNotEmptyError if clients of an endpoint are members of a group."""
+        found = self._at_work().get(group)
+        if found is not None:
+            hosts = ", ".join(sorted({f"{m.client_id}{m.host}" for m in found.members}))
+            raise GroupNotEmptyError(
+                f"Assignments can only be reset if the group '{group}' is inactive, but the "
+                f"current state is {found.state}: end its "
+                f"{pluralize(len(found.members), 'member')} first ({hosts})"
+            )
+
+    def _chosen(
+        self, topics: ResetTopics | None, known: Mapping[TopicPartition, Committed]
+    ) -> list[TopicPartition]:
+        """Return the partitions: those that are named, else all that the group has committed."""
+        infos = self._view.topics()
+        if topics is None:
+            return sorted(
+                k for k in known if k.topic in infos and k.partition in infos[k.topic].dirs
+            )
+        if isinstance(topics, str):
+            topics = [topics]
+        named = topics if isinstance(topics, Mapping) else dict.fromkeys(topics)
+        keys = []
+        for topic, partitions in named.items():
+            if partitions is None:
+                if topic not in infos:
+                    raise self._unknown(topic)
+                partitions = infos[topic].dirs
+            keys += [TopicPartition(topic, p) for p in partitions]
+        self._check_known(keys)
+        return sorted(dict.fromkeys(keys))
+
+    def _check_known(self, keys: Iterable[TopicPartition]) -> None:
+        infos = self._view.topics()
+        for topic, partition in keys:
+            if topic not in infos:
+                raise self._unknown(topic)
+            if partition not in infos[topic].dirs:
+                last = max(infos[topic].dirs, default=0)
+                raise UnknownTopicError(
+                    f"topic {topic} of {self._view.home} has no partition {partition}: want 0 to "
+                    f"{last}"
+                )
+
+    def _unknown(self, topic: str) -> UnknownTopicError:
+        known = ", ".join(sorted(self._view.topics())) or "none"
+        return UnknownTopicError(f"topic {topic} is not in {self._view.home}; its topics: {known}")
+
+    def _placed(
+        self,
+        to: Target | None,
+        keys: list[TopicPartition],
+        known: Mapping[TopicPartition, Committed],
+        spans: Spans,
+    ) -> list[PlannedOffset]:
+        if isinstance(to, datetime | timedelta):
+            when = to_ms(to) if isinstance(to, datetime) else self._clock() - _ms(to)
+            return self._at_time(when, keys, known, spans)
+        if isinstance(to, int):
+            return _clamped(dict.fromkeys(keys, to), known, spans)
+        if to == "current":
+            return [self._current(key, known, spans) for key in keys]
+        side = 0 if to == "earliest" else 1
+        return [_planned(key, known, spans[key][side]) for key in keys]
+
+    def _at_time(
+        self,
+        when_ms: int,
+        keys: list[TopicPartition],
+        known: Mapping[TopicPartition, Committed],
+        spans: Spans,
+    ) -> list[PlannedOffset]:
+        """Return the first offsets at or after a time; the end where no record is so late."""
+        planned = []
+        for topic in dict.fromkeys(key.topic for key in keys):
+            mine = [key for key in keys if key.topic == topic]
+            when = dict.fromkeys((key.partition for key in mine), max(when_ms, 0))
+            found = offsets_for_times(self._view, topic, when, spans, isolation="read_uncommitted")
+            for key in mine:
+                at = found[key.partition]
+                if at is not None:
+                    planned.append(_planned(key, known, at))
+                    continue
+                end = spans[key][1]
+                why = f"no record of {key} is so late: it is the end, {end}"
+                planned.append(_planned(key, known, end, why))
+        return planned
+
+    def _current(
+        self, key: TopicPartition, known: Mapping[TopicPartition, Committed], spans: Spans
+    ) -> PlannedOffset:
+        start, end = spans[key]
+        if key not in known:
+            return _planned(key, known, end)
+        at, why = self._in_history(key, known[key], (start, end))
+        if why is None and at < start:
+            why = f"{key} begins at {start} now, and {at} is gone: its reader will be told so"
+        return _planned(key, known, at, why)
+
+    def _shifted(
+        self,
+        group: str,
+        keys: list[TopicPartition],
+        known: Mapping[TopicPartition, Committed],
+        spans: Spans,
+        shift_by: int,
+    ) -> list[PlannedOffset]:
+        wanted, parted = {}, {}
+        for key in keys:
+            if key not in known:
+                raise InvalidRequestError(
+                    f"Cannot shift offset for partition {key} since there is no current committed "
+                    f"offset of group {group}"
+                )
+            base, parted[key] = self._in_history(key, known[key], spans[key])
+            wanted[key] = base + shift_by
+        planned = _clamped(wanted, known, spans)
+        return [
+            replace(
+                each, warning=each.warning or parted[TopicPartition(each.topic, each.partition)]
+            )
+            for each in planned
+        ]
+
+    def _in_history(
+        self, key: TopicPartition, at: Committed, span: tuple[int, int]
+    ) -> tuple[int, str | None]:
+        """Return a committed offset as it counts in the log as it is, and why it is another one."""
+        parted = self._detector.truncated_at(key, at.offset, at.origin, span)
+        if parted is None:
+            return at.offset, None
+        return parted, (
+            f"offsets [{parted}, {at.offset}) of {key} were read in another history: the log was "
+            f"restored since, so it counts from {parted}"
+        )
+
+    # --- carrying out ------------------------------------------------------------------------
+
+    def execute(self, plan: "ResetPlan") -> None:
+        """Commit what was planned; see `ResetPlan.execute`."""
+        if not plan.offsets:
+            return
+        self.check_idle(plan.group)
+        planned = {TopicPartition(each.topic, each.partition): each for each in plan.offsets}
+        self._check_known(planned)
+        origins = self._detector.origins({key: each.offset for key, each in planned.items()})
+        now_ms = self._clock()
+        told = {
+            key: Committed(each.offset, now_ms, origins.get(key)) for key, each in planned.items()
+        }
+
+        def decide(known: Reader | None) -> Reader | None:
+            if known is not None and known.kind != GROUP:
+                raise query_error(known)
+            before = {} if known is None else known.offsets
+            for key, each in planned.items():
+                if each.before != (before[key].offset if key in before else None):
+                    raise GroupNotEmptyError(
+                        f"group {plan.group} has committed {key} since the plan was made: a reader "
+                        "of it is at work; end it, and plan again"
+                    )
+            client = Reader(plan.group, GROUP, socket.gethostname())
+            return committed_by_client(known, client, told)
+
+        self._groups.change(plan.group, decide)
+
+    def forget(self, group: str, keys: Iterable[TopicPartition]) -> bool:
+        """Forget what a group has committed of some partitions; see `Log.delete_reader`."""
+        self._check_kept()
+        keys = list(keys)
+        found = self._at_work().get(group)
+        for topic, _ in keys:
+            if found is not None and found.is_subscribed_to(topic):
+                raise GroupNotEmptyError(
+                    f"members of group {group} read {topic}: end them first, or its offsets come "
+                    "back with their next commit"
+                )
+        return self._groups.change(group, lambda known: without_partitions(known, keys))
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPlan:
+    """Where a group would go on. Nothing has changed yet."""
+
+    _resets: ReaderResets
+    group: str
+    offsets: tuple[PlannedOffset, ...]
+    _notes: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> list[str]:
+        """Why some offsets aren't just what was asked for, and that somebody may be at work."""
+        mine = [each.warning for each in self.offsets if each.warning is not None]
+        return [*self._notes, *mine]
+
+    def execute(self) -> None:
+        """Commit the new offsets, all or none of them, durably. Other partitions stay.
+
+        Raises: GroupNotEmptyError: the group has members, or has moved on since the plan was made.
+            InvalidRequestError: a streaming query took the name. LogLockedError,
+            StorageUnavailableError.
+        """
+        self._resets.execute(self)
+
+
+def query_error(reader: Reader) -> InvalidRequestError:
+    """Return the error for a reset of what is a streaming query's."""
+    return InvalidRequestError(
+        f"{reader.group} is a streaming query of {reader.app or 'Spark'} on host "
+        f"{reader.host or '?'}: it goes on from its checkpoint, whatever is registered here, which "
+        "only tells how far it is. Stop it, and send it back by "
+        "`sparklog checkpoint reset CHECKPOINT --to ...`"
+    )
+
+
+def _planned(
+    key: TopicPartition,
+    known: Mapping[TopicPartition, Committed],
+    offset: int,
+    warning: str | None = None,
+) -> PlannedOffset:
+    before = known[key].offset if key in known else None
+    return PlannedOffset(
+        topic=key.topic, partition=key.partition, before=before, offset=offset, warning=warning
+    )
+
+
+def _clamped(
+    wanted: Mapping[TopicPartition, int], known: Mapping[TopicPartition, Committed], spans: Spans
+) -> list[PlannedOffset]:
+    """Return offsets within what the partitions hold. Source: checkOffsetsRange."""
+    planned = []
+    for key, offset in sorted(wanted.items()):
+        start, end = spans[key]
+        at = min(max(offset, start), end)
+        warning = None
+        if at != offset:
+            side = "higher than latest" if offset > end else "lower than earliest"
+            warning = (
+                f"New offset ({offset}) is {side} offset for topic partition {key}. "
+                f"Value will be set to {at}"
+            )
+        planned.append(_planned(key, known, at, warning))
+    return planned
+
+
+def _ms(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)

@@ -1,0 +1,174 @@
+"""A closed segment as it is read to be rewritten, and the new one, in `.cleaned` files beside it.
+
+Nothing here takes a lock: any recovery throws these files away, and `segment_swap` puts them in
+the place of their sources. Source: Cleaner.cleanSegments (Kafka 4.1).
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.index import IndexState, final_time_entry, index_entries
+from sparklog.format.names import (
+    CLEANED,
+    index_name,
+    log_name,
+    timeindex_name,
+    txnindex_name,
+)
+from sparklog.format.scan import scan
+from sparklog.fs import Buffer, File, FileSystem
+from sparklog.log.batch_windows import Window, walk
+from sparklog.log.cleaner_options import Throttle, unthrottled
+from sparklog.logdir.cleaning.plan import Segment
+from sparklog.logdir.partition.indexes import hint
+from sparklog.logdir.partition.validation import misplaced, out_of_order
+from sparklog.logdir.segment_files import joined
+
+
+class Bounds(Protocol):
+    """Where a partition's segments begin, and the log ends."""
+
+    @property
+    def bases(self) -> Sequence[int]: ...
+
+    @property
+    def end(self) -> int: ...
+
+
+def remove_cleaned(fs: FileSystem, directory: str) -> None:
+    """Remove what a rewriting left that died."""
+    for name in fs.listdir(directory):
+        if name.endswith(CLEANED):
+            with contextlib.suppress(FileNotFoundError):
+                fs.unlink(joined(directory, name))
+
+
+def segment_windows(
+    fs: FileSystem,
+    directory: str,
+    segment: Segment,
+    bounds: Bounds,
+    first: int = 0,
+    throttle: Throttle = unthrottled,
+) -> Iterator[tuple[Window, str]]:
+    """Yield (window, path) of a segment from offset `first` on; all of it must be whole.
+
+    Raises: DataCorruptionError; InvalidRequestError: it holds batches of magic 0 or 1.
+    """
+    expected = segment.base
+    path = joined(directory, log_name(segment.base))
+    limit = min((base for base in bounds.bases if base > segment.base), default=bounds.end)
+    with fs.open(path) as file:
+        at = hint(fs, directory, segment.base, file, first) if first > segment.base else 0
+        for window in walk(file, start=at, limit=segment.size):
+            throttle(len(window.data))
+            table, error = window.batches.table, window.batches.error
+            if error is not None:
+                raise error
+            fault = out_of_order(table, expected, limit, gaps=True)
+            if fault < 0 and len(table) and int(table["last_offset"][-1]) >= limit:
+                fault = int(np.argmax(table["last_offset"] >= limit))
+            if fault >= 0:  # the CRC doesn't cover offsets
+                raise misplaced(path, table[fault], expected)
+            if len(table) and int(table["magic"].min()) < 2:
+                raise InvalidRequestError(
+                    f"{path} holds record batches of magic 0 or 1, which can't be rewritten here: "
+                    "let a broker before 4.0 compact the topic, or write it anew"
+                )
+            if len(table):
+                yield window, path
+                expected = int(table["last_offset"][-1]) + 1
+            at = window.batches.end
+        if at != segment.size:
+            raise DataCorruptionError(
+                f"the file ends in a torn batch, {segment.size} bytes are expected",
+                path=path,
+                position=at,
+            )
+
+
+@dataclass(slots=True)
+class CleanedSegment:
+    """The `.cleaned` files of a new segment; `group`: its sources, ascending."""
+
+    fs: FileSystem
+    directory: str
+    interval_bytes: int
+    group: Sequence[Segment]
+    base: int = 0
+    end: int = 0
+    size: int = 0
+    identity: tuple[int, int] = (0, 0)
+    _log: File = field(init=False)
+    _index: bytearray = field(default_factory=bytearray)
+    _timeindex: bytearray = field(default_factory=bytearray)
+    _state: IndexState = field(default_factory=IndexState)
+
+    def __post_init__(self) -> None:
+        self.base = self.end = self.group[0].base
+        self._log = self._create(log_name(self.base))
+        # Of this very file: another cleaner may put its own in this place before we are done.
+        self.identity = self.fs.identity(self._log.path)
+
+    def _names(self) -> list[str]:
+        base = self.base
+        return [log_name(base), index_name(base), timeindex_name(base), txnindex_name(base)]
+
+    def _path(self, name: str) -> str:
+        return joined(self.directory, name + CLEANED)
+
+    def _unlink(self, names: list[str]) -> None:
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                self.fs.unlink(self._path(name))
+
+    def _create(self, name: str) -> File:
+        return self.fs.open(self._path(name), create=True)
+
+    def write(self, data: Buffer) -> None:
+        """Append whole batches."""
+        table = scan(data, path=self._log.path, position=self.size, check_crc=False).table
+        index, timeindex, self._state = index_entries(
+            table, self.base, self.interval_bytes, self._state
+        )
+        self._log.pwrite(data, self.size)
+        self._index += index
+        self._timeindex += timeindex
+        self.size += len(data)
+        self.end = int(table["last_offset"][-1]) + 1
+
+    def finish(self, aborted: bytes | None) -> tuple[str, ...]:
+        """Make the files durable; return the names of the index files.
+
+        An empty index of aborted transactions takes the place of one that is no longer true; with
+        None the one that is there stays.
+        """
+        entry, self._state = final_time_entry(self.base, self._state)
+        contents = {
+            index_name(self.base): bytes(self._index),
+            timeindex_name(self.base): bytes(self._timeindex) + entry,
+        }
+        old = joined(self.directory, txnindex_name(self.base))
+        if aborted is not None and (aborted or self.fs.exists(old)):
+            contents[txnindex_name(self.base)] = aborted
+        changed_ms = self.fs.mtime_ms(joined(self.directory, log_name(self.group[-1].base)))
+        with self._log:
+            self._log.sync()
+        for name, data in contents.items():
+            with self._create(name) as file:
+                file.pwrite(data, 0)
+                file.sync()
+        for name in (log_name(self.base), *contents):
+            self.fs.set_mtime_ms(self._path(name), changed_ms)
+        return tuple(contents)
+
+    def discard(self) -> None:
+        """Remove the files again."""
+        self._log.close()
+        with contextlib.suppress(Exception):  # what stays is rubbish that any recovery removes
+            self._unlink(self._names())

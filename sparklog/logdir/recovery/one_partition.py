@@ -1,0 +1,50 @@
+"""FULL recovery of one partition that the log's state knows; what can't be recovered is offline."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+
+from sparklog.common import TopicPartition
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.logdir.log_manager import LogManager
+from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_offsets
+from sparklog.logdir.recovery.partition_recovery import recover
+
+
+def recovery_points(session: LogManager) -> Offsets:
+    """Return Kafka's recovery points of all log dirs; none of a file that can't be read."""
+    points: Offsets = {}
+    for directory in session.present:
+        with contextlib.suppress(DataCorruptionError):  # then from the beginning: slower, as safe
+            points |= read_offsets(session.fs, directory, RECOVERY_POINT)
+    return points
+
+
+def recover_one(
+    session: LogManager,
+    key: TopicPartition,
+    points: Offsets,
+    remaining: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Recover a partition; one that is damaged, or isn't whole, goes offline."""
+    known = session.state.topics[key.topic]
+    config = known.parsed()
+    if known.adopted:  # as in a compacted log, offsets may be missing
+        config = replace(config, cleanup_policy=("compact",))
+    path = session.partition_path(*key)
+    try:
+        recover(
+            session.fs,
+            path,
+            config,
+            session.clock,
+            end=session.state.ends[key],
+            recovery_point=points.get(key, 0),
+            log_start=session.state.starts.get(key, 0),
+            local_start=session.state.local_start(*key),
+            remaining=remaining,
+        )
+    except (FileNotFoundError, InvalidRequestError) as error:
+        session.go_offline(key, DataCorruptionError(str(error), path=path))
+    except DataCorruptionError as error:
+        session.go_offline(key, error)

@@ -1,0 +1,75 @@
+"""Addresses to listen on, as people write them, and who can reach them."""
+
+import ipaddress
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sparklog.errors import InvalidRequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host, or its address, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str, *, name: str, example: int, encrypted_by: str) -> Address:
+    """Read PORT or HOST:PORT; the host is 127.0.0.1 by default, the port 0..65535.
+
+    Args: name: the option's. example: a port that one would give it. encrypted_by: the options
+        that stand in the place of a scheme.
+    Raises: InvalidRequestError with `name` and what is meant.
+    """
+    wanted = f"want PORT or HOST:PORT, such as {example}, localhost:{example} or [::1]:{example}"
+    text = text.strip()
+    if "://" in text:
+        scheme, _, _ = text.partition("://")
+        raise InvalidRequestError(
+            f"{name}={text}: leave out {scheme}://, whether it is encrypted follows from "
+            f"{encrypted_by}"
+        )
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if bracketed else host
+    if bracketed != (":" in host):
+        raise InvalidRequestError(f"{name}={text}: an IPv6 address stands in brackets; {wanted}")
+    if not (port.isascii() and port.isdecimal()) or int(port) > 65535 or (colon and not host):
+        raise InvalidRequestError(f"{name}={text}: {wanted}")
+    return Address(host or "127.0.0.1", int(port))
+
+
+def resolve(host: str) -> list[str]:
+    """Return the addresses of a host, each once, in the system's order.
+
+    Raises: InvalidRequestError: it has none.
+    """
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise InvalidRequestError(f"{host}: this host's name isn't known here: {error}") from None
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def is_loopback(addresses: Iterable[str]) -> bool:
+    """Tell whether only this host can connect to all of these."""
+
+    def check(text: str) -> bool:
+        address = ipaddress.ip_address(text.partition("%")[0])
+        mapped = getattr(address, "ipv4_mapped", None)
+        return bool((mapped or address).is_loopback)
+
+    return all(map(check, addresses))
+
+
+def is_wildcard(address: Address) -> bool:
+    """Tell whether it stands for all of the host's addresses."""
+    try:
+        return ipaddress.ip_address(address.host).is_unspecified
+    except ValueError:
+        return False

@@ -1,0 +1,209 @@
+"""`Tls`: the certificate that a server shows, and those that clients have to show. PEM files.
+
+A renewed certificate is taken up within seconds by the connections that come then; a file that is
+half written, or broken, is logged, and what was there before stays. TLS 1.2 or newer.
+
+Source: SslFactory, DefaultSslEngineFactory.PemFileBasedStore, DefaultKafkaPrincipalBuilder.
+"""
+
+import logging
+import os
+import re
+import ssl
+import stat
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.fs.files import translate_os_errors
+
+_LOGGER: Final = logging.getLogger("sparklog.network")
+_PEM: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----")
+_SIZE_MAX: Final = 4 << 20
+
+
+class ClientAuth(StrEnum):
+    """Whether a client shows a certificate, by the values of ssl.client.auth."""
+
+    NONE = "none"
+    REQUESTED = "requested"
+    REQUIRED = "required"
+
+
+_VERIFY: Final = {
+    ClientAuth.NONE: ssl.CERT_NONE,
+    ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
+    ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsNames:
+    """What a server's options for its own files are called, for messages."""
+
+    certificate: str = "ssl.keystore.location"
+    key: str = "ssl.key.location"
+    password: str = "ssl.key.password"  # noqa: S105
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """Where the parts are. `key`: "" if it is in the certificate's file.
+
+    `truststore`: the authorities whose clients may come, "" if no certificate is asked for.
+    """
+
+    certificate: str
+    key: str = ""
+    key_password: str = field(default="", repr=False)
+    truststore: str = ""
+    client_auth: ClientAuth = ClientAuth.NONE
+    names: TlsNames = field(default_factory=TlsNames)
+
+    def __post_init__(self) -> None:
+        if self.client_auth is not ClientAuth.NONE and not self.truststore:
+            raise InvalidRequestError(
+                f"ssl.client.auth={self.client_auth}: give ssl.truststore.location=FILE, the "
+                "authorities (PEM) whose certificates clients may show"
+            )
+        if self.truststore and self.client_auth is ClientAuth.NONE:
+            raise InvalidRequestError(
+                "ssl.truststore.location has no effect without ssl.client.auth=required"
+            )
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All files, each once."""
+        return tuple(dict.fromkeys(filter(None, (self.certificate, self.key, self.truststore))))
+
+
+def make_context(files: TlsFiles) -> ssl.SSLContext:
+    """Return a server's context.
+
+    Raises: InvalidRequestError, with the file and what is wrong with it; StorageUnavailableError.
+    """
+    _check(files.certificate, files.names.certificate, b"CERTIFICATE", "certificate")
+    key = files.key or files.certificate
+    name = files.names.key if files.key else files.names.certificate
+    _check(key, name, b"PRIVATE KEY", "private key", is_secret=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    try:
+        # Without a password OpenSSL would ask at the terminal.
+        context.load_cert_chain(files.certificate, key, lambda: files.key_password)
+    except ssl.SSLError as error:
+        raise _wrong_pair(files, key, error) from None
+    except ValueError:
+        raise InvalidRequestError(f"{files.names.password} is longer than 1024 bytes") from None
+    context.verify_mode = _VERIFY[files.client_auth]
+    if files.truststore:
+        _check(files.truststore, "ssl.truststore.location", b"CERTIFICATE", "certificate")
+        try:
+            context.load_verify_locations(files.truststore)
+        except ssl.SSLError as error:
+            raise InvalidRequestError(
+                f"ssl.truststore.location={files.truststore}: a certificate in it is broken: "
+                f"{_reason(error)}", path=files.truststore,
+            ) from None  # fmt: skip
+    return context
+
+
+def _check(path: str, name: str, part: bytes, what: str, *, is_secret: bool = False) -> None:
+    """Say of a file what OpenSSL would leave to be guessed."""
+    try:
+        with translate_os_errors("read", path), open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(_SIZE_MAX)
+    except FileNotFoundError:
+        raise InvalidRequestError(f"{name}={path}: no such file", path=path) from None
+    found = [kind for kind in _PEM.findall(data) if kind.endswith(part)]
+    if not found:
+        other = b", ".join(dict.fromkeys(_PEM.findall(data))).decode()
+        holds = f"it holds {other} only" if other else "it is no PEM file"
+        hint = "" if other else "; a .p12 becomes one by: openssl pkcs12 -in FILE -out FILE.pem"
+        raise InvalidRequestError(f"{name}={path}: no {what} in it: {holds}{hint}", path=path)
+    if is_secret and mode & stat.S_IROTH:
+        _LOGGER.warning("%s: everybody on this host may read this key; run: chmod 600 %s",
+                        path, path)  # fmt: skip
+
+
+def _wrong_pair(files: TlsFiles, key: str, error: ssl.SSLError) -> InvalidRequestError:
+    reason = _reason(error)
+    if "mismatch" in reason.lower():
+        said = f"the key in {key} isn't the first certificate's in {files.certificate}"
+        return InvalidRequestError(said, path=key)
+    with translate_os_errors("read", key), open(key, "rb") as file:
+        data = file.read(_SIZE_MAX)
+    if b"ENCRYPTED" in data:
+        password = files.names.password
+        said = f"{password} isn't its" if files.key_password else f"give {password}"
+        return InvalidRequestError(f"{key}: the key is encrypted: {said}", path=key)
+    return InvalidRequestError(
+        f"{files.certificate} and its key in {key} can't be used: {reason}", path=key
+    )
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).replace("_", " ").lower()
+
+
+class Tls:
+    """A server's context, as its files are now. `context` may be used by any thread."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Read the files. Raises: as `make_context`."""
+        self.files = files
+        self._stamps = self._stat()
+        self.context = make_context(files)
+
+    def refresh(self) -> None:
+        """Take changed files up. Cost: a stat each; what is wrong is logged, once a change."""
+        stamps = self._stat()
+        if stamps == self._stamps:
+            return
+        self._stamps = stamps
+        try:
+            self.context = make_context(self.files)
+        except (InvalidRequestError, StorageUnavailableError) as error:
+            _LOGGER.error("%s; the certificate stays as it was", error)  # noqa: TRY400
+        else:
+            _LOGGER.info("%s: the certificate was read again", self.files.certificate)
+
+    def _stat(self) -> tuple[tuple[int, ...] | None, ...]:
+        return tuple(map(_stamp, self.files.paths))
+
+
+def _stamp(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+_KEYWORDS: Final = {
+    "commonName": "CN", "countryName": "C", "localityName": "L", "stateOrProvinceName": "ST",
+    "streetAddress": "STREET", "organizationName": "O", "organizationalUnitName": "OU",
+    "domainComponent": "DC", "userId": "UID",
+}  # fmt: skip
+
+
+def subject_name(certificate: Any) -> str:
+    """Return the name of whom `SSLObject.getpeercert` tells, as RFC 2253 writes it.
+
+    That is the user's name in Kafka, too: `CN=alice,OU=x,O=y`. "" without a certificate.
+    """
+    parts = []
+    for names in reversed((certificate or {}).get("subject", ())):
+        pairs = (f"{_KEYWORDS.get(key, key)}={_escaped(value)}" for key, value in names)
+        parts.append("+".join(pairs))
+    return ",".join(parts)
+
+
+def _escaped(value: str) -> str:
+    found = re.sub(r'([,+"\\<>;])', r"\\\1", value)
+    if found.startswith(("#", " ")):
+        found = "\\" + found
+    return found[:-1] + "\\ " if found.endswith(" ") and len(found) > 1 else found

@@ -1,0 +1,92 @@
+"""How far long work is: a function that is told so, and in a notebook a bar."""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from time import monotonic
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+from sparklog.html import Html, el
+
+Progress = Callable[[int, int], None]
+"""Is told (done, total) as work goes on; by any thread."""
+P = ParamSpec("P")
+T = TypeVar("T")
+_UPDATE_SECONDS: Final = 0.2
+_TAKEN: Final[ContextVar[bool]] = ContextVar("a caller is told already", default=False)
+
+
+def shows_progress(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Give a function's argument `progress` a bar where nobody else takes it, in a notebook.
+
+    Elsewhere nothing is shown. Of functions that call one another the outermost has the bar.
+    `progress=lambda done, total: None` is for who wants none.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+            if _TAKEN.get() or (kwargs.get("progress") is None and not _is_here()):
+                return function(*args, **kwargs)
+            token = _TAKEN.set(True)
+            try:
+                if kwargs.get("progress") is not None:
+                    return function(*args, **kwargs)
+                with _bar(what) as bar:
+                    call = cast(Callable[..., T], function)
+                    return call(*args, **{**kwargs, "progress": bar})
+            finally:
+                _TAKEN.reset(token)
+
+        return wrapper
+
+    return decorate
+
+
+def _is_here() -> bool:
+    """Whether this is a notebook's kernel, whose cells show HTML."""
+    module = sys.modules.get("IPython")
+    shell = None if module is None else module.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Progress]:
+    from IPython.display import display
+
+    began, known, due = monotonic(), (0, 0), 0.0
+
+    def shown(state: str) -> Any:
+        done, total = known
+        gauge = el("progress", value=done, max=total) if total else el("progress")
+        share = f"{done / total:.0%}, " if total else ""
+        return _Shown(el("div", gauge, f" {what}: {share}{monotonic() - began:.0f} s{state}"))
+
+    handle = cast(Any, display)(shown(""), display_id=True)
+
+    def tell(done: int, total: int) -> None:
+        nonlocal known, due
+        known = done, total
+        if monotonic() >= due:  # a cell that is written to all the time makes a browser slow
+            due = monotonic() + _UPDATE_SECONDS
+            handle.update(shown(""))
+
+    state = ", stopped"
+    try:
+        yield tell
+        state = ", done"
+    finally:
+        handle.update(shown(state))
+
+
+class _Shown:
+    def __init__(self, html: Html) -> None:
+        self._html = html
+
+    def _repr_html_(self) -> str:
+        return self._html
+
+    def __repr__(self) -> str:
+        return ""  # where a cell is exported as text

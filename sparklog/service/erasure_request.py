@@ -1,0 +1,54 @@
+"""What an erasure is asked for, checked, and the report that it fills."""
+
+import hashlib
+import json
+from collections.abc import Callable, Collection
+from typing import Final
+
+from sparklog.errors import InvalidRequestError
+from sparklog.format.erasure import KeyPredicate, RecordPredicate
+from sparklog.log.topic_names import INTERNAL
+from sparklog.storage.erasure_report import ErasureReport, sha256_of
+from sparklog.storage.upkeep import ErasureRequest
+
+_NAME: Final = 4  # digits of a hash: enough to know a request again, too few to guess its keys
+
+
+def requested(
+    path: str,
+    topic: str,
+    keys: Collection[bytes],
+    now_ms: int,
+    *,
+    predicate: RecordPredicate | None,
+    partitions: Collection[int] | None,
+    null_key: bool,
+    before: int | None,
+    before_ms: int | None,
+    dry_run: bool,
+    wait_ms: float,
+    waiting: Callable[[str], None],
+) -> tuple[ErasureRequest, ErasureReport]:
+    """Return the request, and its report as it begins. Raises: InvalidRequestError."""
+    if topic in INTERNAL:
+        raise InvalidRequestError(f"topic {topic} is sparklog's own; it holds nobody's records")
+    if not all(isinstance(key, bytes) for key in keys):
+        raise InvalidRequestError("keys: want a collection of bytes, as they are in the log")
+    if predicate is not None and (keys or null_key or before_ms is not None):
+        raise InvalidRequestError("give either keys (with null_key, before_ms) or a predicate")
+    chosen = predicate or KeyPredicate(keys, null_key=null_key, before_ms=before_ms)
+    said = [] if before is None else [f"offset {before}"]
+    said += [] if before_ms is None else [f"timestamp {before_ms} ms"]
+    digests = sha256_of(keys)
+    what = [digests, null_key, before, before_ms, partitions and sorted(partitions)]
+    what += [] if predicate is None else [type(predicate).__qualname__]
+    request = ErasureRequest(
+        topic=topic, predicate=chosen, partitions=partitions, before=before,
+        name=hashlib.sha256(json.dumps(what).encode()).hexdigest()[:_NAME], wait_ms=wait_ms,
+        waiting=waiting,
+    )  # fmt: skip
+    report = ErasureReport(
+        path=path, log_id="", topic=topic, topic_id="", time_ms=now_ms, dry_run=dry_run,
+        keys_sha256=digests, null_key=null_key, before=", ".join(said),
+    )  # fmt: skip
+    return request, report

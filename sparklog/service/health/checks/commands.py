@@ -1,0 +1,21 @@
+"""The commands that help, as a shell takes them."""
+
+import shlex
+from collections.abc import Iterable
+
+from sparklog.service.health.sight import Sight
+
+
+def sparklog(name: str, sight: Sight, *more: str) -> str:
+    """Return a command of sparklog on this log; `name` may be two words."""
+    return shlex.join(["sparklog", *name.split(), sight.path, *more])
+
+
+def process(pid: object) -> str:
+    """Return the command that shows what a process of this host does."""
+    return f"ps -o pid,stat,etime,args -p {pid}"
+
+
+def disk_free(paths: Iterable[str]) -> str:
+    """Return the command that shows how full disks are; of no paths all that are mounted."""
+    return shlex.join(["df", "-h", *paths])

@@ -1,0 +1,124 @@
+"""Where the log lies: can it be written, is all of it there, how long does the disk last?"""
+
+from typing import Final
+
+from sparklog.log.topic_names import INTERNAL
+from sparklog.pluralize import pluralize
+from sparklog.quantities import DAY_MS, HOUR_MS, size_text
+from sparklog.service.health.checks.commands import disk_free, process, sparklog
+from sparklog.service.health.disk_forecast import HORIZON_MS, DiskForecast
+from sparklog.service.health.limits import Limits
+from sparklog.service.health.model import Check, Level, worst
+from sparklog.service.health.sight import Sight
+from sparklog.service.health.words import named, span_text
+
+_OFFLINE: Final = "the partition is offline: "
+_SMALL: Final = 20  # a disk of which less than a twentieth is free is nearly full
+
+
+def writable(sight: Sight) -> Check:
+    """Can it be written, and why not?"""
+    if sight.nothing:
+        help_ = disk_free(()) if sight.is_mountable else None
+        return Check("writable", Level.RED, sight.nothing, help_)
+    if sight.kind == "archive":
+        return Check("writable", Level.GREEN, "an archive, for reading only")
+    if sight.unwritable:
+        what = f"it can't be written: {'; '.join(sight.unwritable)}"
+        return Check("writable", Level.RED, what, _look(sight))
+    if sight.kind == "broker":
+        return Check("writable", Level.GREEN, "a broker's log dirs, for reading only here")
+    if sight.in_store:
+        return Check("writable", Level.GREEN, "its store answers")
+    return Check("writable", Level.GREEN, "it can be written")
+
+
+def _look(sight: Sight) -> str | None:
+    if sight.lock_holder is not None:
+        return process(sight.lock_holder)
+    if not sight.is_known:
+        return sparklog("verify", sight)
+    if sight.in_store:
+        return None
+    directories = sight.found.directories
+    if any(one.free_bytes is None for one in directories):
+        return disk_free(())  # what is mounted, for that one isn't
+    return disk_free(one.directory for one in directories)
+
+
+def partitions(sight: Sight) -> Check:
+    """Which partitions can't be used?"""
+    found = sight.found
+    lost = [str(key) for key in sorted(found.offline)]
+    if lost:
+        what = f"{named(lost, 'partition')} offline: {_why(found.offline[min(found.offline)])}"
+        return Check("partitions", Level.RED, what, _what_is_lost(sight))
+    if not sight.is_known:
+        return Check("partitions", Level.RED, "nobody can tell which there are",
+                     sparklog("verify", sight))  # fmt: skip
+    if found.errors and not sight.unwritable:
+        what = f"not all of it could be read: {found.errors[0]}"
+        return Check("partitions", Level.AMBER, what, sparklog("verify", sight))
+    count = sum(one.topic not in INTERNAL for one in found.partitions)
+    return Check("partitions", Level.GREEN, f"{pluralize(count, 'partition')}, none offline")
+
+
+def _why(error: str) -> str:
+    """The reason alone, without what the error says to its caller."""
+    return (error.partition(_OFFLINE)[2] or error).partition(";")[0]
+
+
+def _what_is_lost(sight: Sight) -> str:
+    if all(one.free_bytes is not None for one in sight.found.directories):
+        return sparklog("verify", sight)
+    return sparklog(  # the other one wants all log dirs
+        "leader-election", sight, "--election-type", "unclean", "--all-topic-partitions",
+        "--dry-run",
+    )  # fmt: skip
+
+
+def disk(sight: Sight) -> Check:
+    """How long does the disk last that is full first?"""
+    levels = {one: _level(one, sight) for one in sight.disks}
+    level = worst(levels.values())
+    mine = [one for one in sight.disks if levels[one] is level]
+    first = min(mine, key=lambda one: (one.full_ms or HORIZON_MS, one.free_bytes))
+    where = first.directories[0]
+    what = f"{size_text(first.free_bytes)} free in {where}, {_how_long(first)}"
+    waiting = [one for one in sight.found.awaiting_deletion if one.storage == "local"]
+    if waiting:
+        size = size_text(sum(one.size_bytes for one in waiting))
+        what += f"; {size} more once what was deleted goes"
+    help_ = sparklog("retain", sight, "--dry-run") if sight.kind == "log" else disk_free([where])
+    return Check("disk", level, what, None if level is Level.GREEN else help_)
+
+
+def _level(one: DiskForecast, sight: Sight) -> Level:
+    limits = sight.limits
+    if one.full_ms is not None and one.full_ms < limits.disk_red_ms and _goes_on(one, limits):
+        return Level.RED
+    soon = one.full_ms is not None and one.full_ms < limits.disk_amber_ms
+    least = limits.disk_free_bytes
+    if one.total_bytes is not None:
+        least = min(least, one.total_bytes // _SMALL)
+    return Level.AMBER if soon or one.free_bytes < least else Level.GREEN
+
+
+def _goes_on(one: DiskForecast, limits: Limits) -> bool:
+    """Would the last hour's rate fill it as soon? After an import the mean alone says so."""
+    return one.free_bytes < limits.disk_red_ms * one.recent_rate
+
+
+def _how_long(one: DiskForecast) -> str:
+    """In words, with the rate that it follows from."""
+    if not one.over_ms:
+        return "at a rate that nobody knows"
+    if not one.rate:
+        return "nothing was written of late"
+    rate = f"{size_text(one.rate * DAY_MS)} a day (of the last {span_text(one.over_ms)})"
+    if one.full_ms is None:
+        return f"enough for {span_text(HORIZON_MS)} and more at {rate}"
+    what = f"full in {span_text(one.full_ms)} at {rate}, net of retention"
+    if one.recent_rate < one.rate / 2:
+        what += f"; in the last hour {size_text(one.recent_rate * HOUR_MS)} came"
+    return what

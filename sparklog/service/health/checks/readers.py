@@ -1,0 +1,168 @@
+"""Do the registered readers keep up, and when will they have caught up?
+
+How fast a reader is, its own file tells (sparklog.storage.pace); how fast records come, and when
+the next one to be read was written, the ledger. So one look is enough.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparklog.common import TopicPartition
+from sparklog.pluralize import pluralize
+from sparklog.quantities import DAY_MS, MINUTE_MS
+from sparklog.service.health.checks.commands import sparklog
+from sparklog.service.health.checks.rhythm import has_stopped, is_silent
+from sparklog.service.health.model import Check, Level
+from sparklog.service.health.sight import Sight
+from sparklog.service.health.words import named, records_text, span_text
+from sparklog.storage.groups import GROUP
+from sparklog.storage.pace import Pace
+
+_FAR_MS: Final = 30 * DAY_MS
+_SLOWER: Final = 1.05  # by so much more must come than is read, before it counts as more
+
+
+@dataclass(slots=True)
+class Standing:
+    """A group: `lag` in records; `unread_ms`: when the oldest record it hasn't read was written.
+
+    None: everything is read, or that was written before the ledger tells. `ahead`, `lost`: its
+    partitions whose position lies past the log's end, or before its start.
+    """
+
+    group: str
+    kind: str
+    time_ms: int = 0
+    lag: int = 0
+    unread_ms: int | None = None
+    keys: list[TopicPartition] = field(default_factory=list)
+    ahead: list[TopicPartition] = field(default_factory=list)
+    lost: list[TopicPartition] = field(default_factory=list)
+    level: Level = Level.GREEN
+    what: str = ""
+
+
+def readers(sight: Sight) -> Check:
+    """Does anybody fall behind, or has stopped?"""
+    found = sight.found
+    groups = _standings(sight)
+    for one in groups:
+        _judge(one, sight)
+    if found.damaged_readers:
+        what = f"{pluralize(found.damaged_readers, 'file')} of readers can't be read"
+        return Check("readers", Level.AMBER, what, sparklog("readers show", sight))
+    bad = sorted((one for one in groups if one.level is not Level.GREEN), key=lambda one: -one.lag)
+    if bad:
+        what = bad[0].what + (f"; {len(bad) - 1} more readers" if len(bad) > 1 else "")
+        return Check("readers", Level.AMBER, what, _help(bad[0], sight))
+    if not groups:
+        return Check("readers", Level.GREEN, "none is registered")
+    last = max(groups, key=lambda one: one.lag)
+    if not last.lag:
+        what = f"{pluralize(len(groups), 'reader')}, none is behind"
+        gone = [one.group for one in groups if not one.keys]
+        if gone:
+            what += f"; what {named(gone, 'reader')} read is gone"
+        return Check("readers", Level.GREEN, what)
+    more = f"; {len(groups) - 1} more" if len(groups) > 1 else ""
+    return Check("readers", Level.GREEN, last.what + more)
+
+
+def _help(one: Standing, sight: Sight) -> str:
+    """What shows more; of a group whose position is none, what a reset would do."""
+    which = ("--group", one.group)
+    if one.kind == GROUP and (one.ahead or one.lost):
+        to = "--to-latest" if one.ahead else "--to-earliest"
+        return sparklog("readers reset", sight, *which, "--all-topics", to, "--dry-run")
+    return sparklog("readers show", sight, *which)
+
+
+def _standings(sight: Sight) -> list[Standing]:
+    """Return how the groups stand that haven't expired, by name."""
+    found, trail = sight.found, sight.found.detail.trail
+    spans = {
+        TopicPartition(one.topic, one.partition): (one.log_start_offset, one.log_end_offset)
+        for one in found.partitions
+    }
+    groups: dict[str, Standing] = {}
+    for one in found.readers:
+        if one.expired:
+            continue
+        group = groups.setdefault(one.group, Standing(one.group, one.kind))
+        key = TopicPartition(one.topic, one.partition)
+        group.time_ms = max(group.time_ms, one.time_ms)
+        if one.lag is None or key not in spans:
+            continue
+        start, end = spans[key]
+        group.keys.append(key)
+        group.lag += one.lag
+        if one.offset > end:
+            group.ahead.append(key)
+        elif one.offset < start:
+            group.lost.append(key)
+        elif one.lag:
+            written_ms = trail.written_ms(key, one.offset) or trail.since_ms
+            if written_ms is not None:
+                group.unread_ms = min(written_ms, group.unread_ms or written_ms)
+    return [groups[name] for name in sorted(groups)]
+
+
+def _judge(one: Standing, sight: Sight) -> None:
+    now_ms, limits = sight.now_ms, sight.limits
+    pace = sight.found.detail.paces.get(one.group)
+    silent_ms = now_ms - one.time_ms
+    unread_ms = 0 if one.unread_ms is None else now_ms - one.unread_ms
+    behind = f"{one.group} is {records_text(one.lag)} behind"
+    behind += f" ({span_text(unread_ms)})" if unread_ms >= 1000 else ""
+    if one.ahead:
+        one.level = Level.AMBER
+        one.what = f"{one.group} stands past the end of {one.ahead[0]}: was the log restored?"
+    elif one.lost and silent_ms <= limits.ended_ms:
+        one.level = Level.AMBER
+        one.what = f"{one.group} stands before the log start of {one.lost[0]}: records went unread"
+    elif not one.lag:
+        one.what = f"{one.group} has read everything"
+    elif pace is None:
+        one.what = f"{behind}, its last commit {span_text(silent_ms)} ago"
+    elif has_stopped(pace, now_ms, limits) and unread_ms > limits.silence_ms:
+        one.level = Level.AMBER
+        one.what = f"{behind} and has committed nothing for {span_text(silent_ms)}"
+    elif is_silent(pace, now_ms, limits):
+        one.what = f"{behind}, and seems to have ended {span_text(silent_ms)} ago"
+    else:
+        speeds = _speeds(one, pace, sight)
+        one.what = behind + ("" if speeds is None else _trend(one.lag, *speeds))
+        if speeds is not None and unread_ms > limits.silence_ms:
+            read, come = speeds
+            one.level = Level.AMBER if come > _SLOWER * read else Level.GREEN
+
+
+def _speeds(one: Standing, pace: Pace, sight: Sight) -> tuple[float, float] | None:
+    """(records that it reads a ms, records that come a ms) of late; None if nobody can tell."""
+    found, trail = pace.speed(), sight.found.detail.trail
+    if found is None or trail.since_ms is None:
+        return None
+    read, over_ms = found
+    over_ms = min(max(over_ms, MINUTE_MS), sight.now_ms - trail.since_ms)
+    if over_ms <= 0:
+        return None
+    return read, trail.grew(one.keys, sight.now_ms - over_ms) / over_ms
+
+
+def _trend(lag: int, read: float, come: float) -> str:
+    """Whether it catches up, and when."""
+    if come > _SLOWER * read:
+        return f" and falls behind: {_rate(come)} come, it reads {_rate(read)}"
+    if read > _SLOWER * come:
+        left_ms = lag / (read - come)
+        when = f"more than {span_text(_FAR_MS)}" if left_ms > _FAR_MS else span_text(left_ms)
+        return f", reads {_rate(read)} where {_rate(come)} come, and has caught up in {when}"
+    return f", and stays so: it reads what comes, {_rate(read)}"
+
+
+def _rate(speed: float) -> str:
+    """A speed in records a ms, in words."""
+    a_second = speed * 1000
+    if 0 < a_second < 0.1:
+        return f"{a_second * 60:,.1f}/min"
+    return f"{a_second:,.0f}/s" if a_second >= 10 else f"{a_second:,.1f}/s"

@@ -1,0 +1,50 @@
+"""Who committed last, and has a writer stopped?"""
+
+from sparklog.service.health.checks.commands import sparklog
+from sparklog.service.health.checks.rhythm import has_stopped
+from sparklog.service.health.model import Check, Level
+from sparklog.service.health.sight import Sight
+from sparklog.service.health.words import ago_text, span_text
+
+
+def writers(sight: Sight) -> Check:
+    """When was it last committed to, by whom, and who has stopped?"""
+    found, now_ms = sight.found, sight.now_ms
+    if found.last_commit_ms is None:
+        return Check("writers", Level.GREEN, "nothing was committed yet")
+    ahead_ms = found.last_commit_ms - now_ms
+    if ahead_ms > sight.limits.clock_ms:
+        what = (
+            f"the last commit is dated {span_text(ahead_ms)} ahead of this host's clock: one of "
+            "the two clocks is wrong"
+        )
+        return Check("writers", Level.AMBER, what, "date -u")
+    paces = found.detail.trail.writers
+    stopped = [
+        (name, pace)
+        for name in sorted({one.writer for one in found.writers} & paces.keys())
+        if has_stopped(pace := paces[name], now_ms, sight.limits)
+    ]
+    if stopped:
+        name, pace = max(stopped, key=lambda one: one[1].last_ms)
+        more = f"; {len(stopped) - 1} more stopped" if len(stopped) > 1 else ""
+        what = (
+            f"writer {name} has committed nothing for {span_text(now_ms - pace.last_ms)}, where "
+            f"its longest pause had been {span_text(pace.longest_ms)}{more}"
+        )
+        help_ = sparklog("commits", sight, "--writer", name, "--last", "5")
+        return Check("writers", Level.AMBER, what, help_)
+    return Check("writers", Level.GREEN, _told(sight, found.last_commit_ms))
+
+
+def _told(sight: Sight, last_ms: int) -> str:
+    """Who was there last, in words."""
+    now_ms = sight.now_ms
+    what = f"last change {ago_text(last_ms, now_ms)}"
+    newest = sorted(sight.found.writers, key=lambda one: -one.time_ms)
+    if newest:
+        one = newest[0]
+        what += f"; micro-batch {one.batch} of {one.writer} {ago_text(one.time_ms, now_ms)}"
+    if len(newest) > 1:
+        what += f", of {newest[1].writer} {ago_text(newest[1].time_ms, now_ms)}"
+    return what + (f", {len(newest) - 2} more writers" if len(newest) > 2 else "")

@@ -1,0 +1,203 @@
+"""`examine`: the verdict on a log, wherever it is kept; an `Examiner` looks again and again."""
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sparklog.clock import Clock, monotonic_ms, system_clock
+from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.detection import holds_log
+from sparklog.logdir.paths import split_path
+from sparklog.opening import holds_home, url_of
+from sparklog.service.health.bounded import bounded
+from sparklog.service.health.checks import judge
+from sparklog.service.health.limits import LIMITS, Limits
+from sparklog.service.health.log_dir_sight import log_dir_sight
+from sparklog.service.health.model import Health
+from sparklog.service.health.sight import Own, Sight
+from sparklog.service.health.store_sight import store_sight
+from sparklog.service.metrics.observed import LogMetrics, LogObserver, PartitionMetrics
+from sparklog.service.metrics.observer import Observer
+from sparklog.service.metrics.store_observer import StoreObserver
+from sparklog.tiered.archive.opening import open_archive
+from sparklog.tiered.object_store.failures import Failure, failure_of
+from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.target import open_store
+
+Path = str | os.PathLike[str]
+PATIENCE_MS: Final = 2000
+"""How long a store that doesn't answer is waited for, unless the options say."""
+PATIENCE: Final = "remote.patience.ms"
+_STORE_MS: Final = 15_000  # a log in a store takes a dozen requests, one after another
+_ENTRIES: Final = 256  # of its ledger that are looked at for who commits how often
+_ASK_AGAIN_MS: Final = 60_000  # how often a tier is asked whether it answers
+_NEW: Final = ": is its disk mounted? (`sparklog topics create` makes a new log)"
+_NOTHING_THERE: Final = "sparklog.health"  # the name of an object that no tier has
+
+
+def examine(
+    path: Path,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
+    limits: Limits = LIMITS,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Health:
+    """Return the verdict on what lies at `path`: log dirs joined by ",", or a store's URL.
+
+    Takes no lock and changes nothing; reads no records. What can't be read is told by the checks,
+    and so is a log that isn't there.
+    Args: storage_options: how its store is reached (fsspec's). options: those of `sparklog.open`,
+        of which offsets.retention.minutes and remote.patience.ms (here 2 s by default) count.
+    Raises: InvalidRequestError: no such path can be.
+    Cost: some 0.3 ms a partition, and the ledger's newest segment; one request to a tier, waited
+        for 2 s at most. Of a log in a store a dozen requests, one for each group and for each of
+        its newest 256 entries, many at a time; 15 s at most.
+    """
+    return Examiner(
+        path, storage_options=storage_options, options=options, limits=limits, fs=fs, clock=clock
+    ).examine()
+
+
+class Examiner:
+    """Looks at a log again and again; what it saw before makes the next look cheaper.
+
+    Threads may share it, as they may its observer.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
+        limits: Limits = LIMITS,
+        observer: LogObserver | None = None,
+        fs: FileSystem = LOCAL,
+        clock: Clock = system_clock,
+    ) -> None:
+        """`observer`: that of a service, which so is spared a second one."""
+        self.path = os.fspath(path)
+        self._storage_options = storage_options
+        self._options = {PATIENCE: PATIENCE_MS, **(options or {})}
+        self._remote, self._rest = RemoteOptions.parse(self._options)
+        self._limits, self._observer, self._fs, self._clock = limits, observer, fs, clock
+        self._is_owner = observer is not None or bool(storage_options)
+        self._tier: tuple[float, str | None] | None = None  # when it was asked, and what was wrong
+
+    def examine(self, own: Own | None = None, *, found: LogMetrics | None = None) -> Health:
+        """Look, and return the verdict.
+
+        Args: own: what a service knows of itself. found: what was just observed, if it was.
+        """
+        sight = self._sight(found)
+        sight.own = own
+        return Health(self.path, sight.now_ms, sight.kind, tuple(judge(sight)))
+
+    def _sight(self, found: LogMetrics | None) -> Sight:
+        url = url_of(self.path, fs=self._fs)
+        if url is not None:
+            return self._in_store(url, found)
+        directories = split_path(self.path)
+        home = directories[0]
+        if not self._fs.is_dir(home):
+            if self._fs.exists(home):
+                return self._nothing(f"{home} is a file; name the log's directory")
+            return self._nothing(f"{home} does not exist{_NEW}", is_mountable=True)
+        if not any(holds_log(self._fs, directory) for directory in directories):
+            held = f"{','.join(directories)} holds no log{_NEW}"
+            return self._nothing(held, is_mountable=True)
+        if self._observer is None:
+            self._observer = Observer(
+                self.path, batches=False, options=self._rest, fs=self._fs, clock=self._clock
+            )
+        found = found or self._observer.observe()
+        sight = log_dir_sight(self.path, directories, found, self._limits, self._fs)
+        if found.remote_url is not None:
+            sight.tier_error = self._asked(found.remote_url)
+        return sight
+
+    def _nothing(self, why: str, *, is_mountable: bool = False) -> Sight:
+        found = LogMetrics(path=self.path, time_ms=self._clock())
+        return Sight(
+            path=self.path, kind="nothing", limits=self._limits, found=found, nothing=why,
+            is_mountable=is_mountable,
+        )  # fmt: skip
+
+    # --- stores --------------------------------------------------------------------------------
+
+    def _asked(self, url: str) -> str | None:
+        """Ask a tier for what it hasn't; return why it doesn't answer, None if it does."""
+        known = self._tier
+        if known is not None and monotonic_ms() - known[0] < _ASK_AGAIN_MS:
+            return known[1]
+
+        def ask() -> None:
+            try:
+                open_store(url, self._storage_options).get(_NOTHING_THERE)
+            except FileNotFoundError:
+                return
+
+        why: str | None = None
+        try:
+            bounded(ask, self._remote.patience_ms(following=False), "it")
+            if url.startswith("file://") and not self._fs.is_dir(url.removeprefix("file://")):
+                why = "there is no such directory"
+        except InvalidRequestError:
+            pass  # what this store needs isn't installed here: the service tells where it runs
+        except (SparklogError, OSError) as error:
+            # Who only looks may have no credentials, which says nothing of the log.
+            if self._is_owner or failure_of(error) is not Failure.CREDENTIALS:
+                why = _line(error)
+        self._tier = monotonic_ms(), why
+        return why
+
+    def _in_store(self, url: str, found: LogMetrics | None) -> Sight:
+        try:
+            if found is None:
+                found = bounded(lambda: self._observed(url), _STORE_MS, url)
+        except InvalidRequestError as error:
+            return self._nothing(_line(error))
+        except (SparklogError, OSError) as error:
+            sight = self._nothing(_line(error))
+            sight.kind, sight.in_store = "log", True
+            return sight
+        if found is None:
+            return self._archive(url)
+        return store_sight(self.path, found, self._limits)
+
+    def _observed(self, url: str) -> LogMetrics | None:
+        """What is seen of a log; None if there is no log, but an archive perhaps."""
+        if self._observer is None:
+            if not holds_home(url, self._storage_options, self._remote):
+                return None
+            self._observer = StoreObserver(
+                self.path, url, trail_entries=_ENTRIES, batches=False, options=self._options,
+                storage_options=self._storage_options, clock=self._clock, opening=open_store,
+            )  # fmt: skip
+        return self._observer.observe()
+
+    def _archive(self, url: str) -> Sight:
+        try:
+            view = open_archive(url, options=self._remote, storage_options=self._storage_options)
+            topics = bounded(view.topics, _STORE_MS, url)
+        except (SparklogError, OSError) as error:
+            sight = self._nothing(_line(error))
+            sight.kind, sight.in_store = "archive", True
+            return sight
+        if not topics:
+            return self._nothing(f"{url} holds no log and no archive")
+        sight = self._nothing("")
+        sight.kind, sight.in_store = "archive", True
+        sight.found.partitions = [
+            PartitionMetrics(name, partition, place, 0, 0, 0, 0)
+            for name, info in topics.items()
+            for partition, place in info.dirs.items()
+        ]
+        return sight
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,214 @@
+"""A look at log dirs: what the observer of metrics saw, and what else the verdict needs."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from sparklog.common import TopicPartition
+from sparklog.errors import SparklogError
+from sparklog.format.names import log_name
+from sparklog.fs import FileSystem, Volume, read_bytes
+from sparklog.log.dirt import find_dirt
+from sparklog.log.due_segments import LocalSegment, largest_of
+from sparklog.log.topic_names import INTERNAL
+from sparklog.logdir import service_lease
+from sparklog.logdir.erasures_file import LOCK_NAME as ERASING_NAME
+from sparklog.logdir.erasures_file import begun_erasures
+from sparklog.logdir.free_space import SPARE_BYTES
+from sparklog.logdir.ledger import has_ledger
+from sparklog.logdir.lock import LOCK_NAME, State, peek
+from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
+from sparklog.logdir.partition.partition_segments import LogDirSegments
+from sparklog.logdir.retention.partition_retention import PartitionRetention
+from sparklog.logdir.segment_files import joined
+from sparklog.service.health.disk_forecast import Ages, DiskForecast, forecast
+from sparklog.service.health.limits import Limits
+from sparklog.service.health.sight import Dirty, Leader, Sight, leader_of
+from sparklog.service.health.words import span_text
+from sparklog.service.metrics.observed import DirectoryMetrics, LogMetrics
+from sparklog.service.metrics.offline_directories import offline
+from sparklog.storage.round_report import Dirt
+
+_AGES_MAX: Final = 2000  # segments whose records' time is looked up; of others the file's will do
+
+
+def log_dir_sight(
+    path: str, directories: Sequence[str], found: LogMetrics, limits: Limits, fs: FileSystem
+) -> Sight:
+    """Return what there is to judge. Cost: a few stats, and two a compacted partition."""
+    sight = Sight(
+        path=path,
+        kind="log" if has_ledger(fs, directories[0]) else "broker",
+        limits=limits,
+        found=found,
+    )
+    sight.unwritable = list(_unwritable(fs, directories[0], found.directories))
+    held = _held_lock(fs, directories[0], found.time_ms - limits.lock_ms)
+    if held is not None and not sight.unwritable:
+        silent = span_text(found.time_ms - held[1])
+        sight.unwritable = [f"process {held[0]} has held the write lock for {silent}"]
+        sight.lock_holder = held[0]
+    if sight.kind == "log" and not sight.is_known and not sight.unwritable:
+        sight.unwritable = [f"its state can't be read: {found.errors[0]}"]
+    sight.leader = _leader(fs, directories[0])
+    topics = {one.topic for one in found.partitions}
+    sight.erasures = [o for o in begun_erasures(fs, directories[0]) if o.topic in topics]
+    sight.is_erasing = bool(sight.erasures) and fs.is_locked(
+        joined(directories[0], ERASING_NAME), 0, 1
+    )
+    sight.disks = list(_disks(fs, found))
+    places = found.detail.places
+    compacted = {key: place for key, place in places.items() if place.config.compact}
+    sight.compacted = sum(key.topic not in INTERNAL for key in compacted)
+    sight.dirty = list(_dirty(fs, compacted, found)) if sight.kind == "log" else []
+    return sight
+
+
+def _unwritable(
+    fs: FileSystem, home: str, directories: Sequence[DirectoryMetrics]
+) -> Iterator[str]:
+    """Why commits fail, or will."""
+    for one in directories:
+        said = offline(home, one)
+        volume = _volume(fs, one.directory)
+        if said:
+            yield f"log dir {one.directory} is offline: {said}"
+        elif one.free_bytes is not None and one.free_bytes < SPARE_BYTES:
+            yield f"{one.directory} has {one.free_bytes} bytes free"
+        elif volume is not None and volume.is_read_only:
+            yield f"{one.directory} is mounted read-only"
+
+
+def _held_lock(fs: FileSystem, home: str, before_ms: int) -> tuple[int, int] | None:
+    """(pid, since when) of a writer amid a commit that it began so long ago: it stands still.
+
+    A recovery, which may take as long, says that it is one.
+    """
+    path = os.path.join(home, LOCK_NAME)
+    try:
+        page = peek(fs, home)
+        if page is None or page.state is not State.BUSY or not fs.is_locked(path, 0, 1):
+            return None
+        since_ms = fs.mtime_ms(path)
+    except (SparklogError, OSError):
+        return None
+    return (page.pid, since_ms) if since_ms < before_ms else None
+
+
+def _volume(fs: FileSystem, directory: str) -> Volume | None:
+    try:
+        return fs.volume(directory)
+    except (SparklogError, OSError):
+        return None
+
+
+def _leader(fs: FileSystem, home: str) -> Leader | None:
+    path = joined(home, service_lease.NAME)
+    try:
+        alive = fs.is_locked(path, 0, 1)
+        said = json.loads(read_bytes(fs, path) or b"{}")
+    except (OSError, ValueError, SparklogError):
+        return None
+    return leader_of(said, alive) if isinstance(said, dict) and said else None
+
+
+# --- disks ---------------------------------------------------------------------------------------
+
+
+def _disks(fs: FileSystem, found: LogMetrics) -> Iterator[DiskForecast]:
+    """The disks, with the log dirs on each, which share its volume."""
+    disks: dict[int, list[DirectoryMetrics]] = {}
+    for one in found.directories:
+        if one.free_bytes is not None:
+            try:
+                disks.setdefault(fs.identity(one.directory)[0], []).append(one)
+            except (SparklogError, OSError):
+                continue
+    ages = _ages(fs)
+    for mine in disks.values():
+        names = [one.directory for one in mine]
+        places = {
+            key: place
+            for key, place in found.detail.places.items()
+            if os.path.dirname(place.directory) in names
+        }
+        volume = _volume(fs, names[0])
+        yield forecast(
+            names, min(one.free_bytes or 0 for one in mine),
+            None if volume is None else volume.total_bytes, places, found.detail.held,
+            found.detail.trail, ages=ages, now_ms=found.time_ms,
+        )  # fmt: skip
+
+
+def _ages(fs: FileSystem) -> Ages:
+    left = _AGES_MAX
+
+    def age(place: PartitionRetention, base: int) -> int:
+        nonlocal left
+        left -= 1
+        try:
+            if left >= 0:
+                return largest_of(LogDirSegments(fs, place.directory), place.end)(base)
+            return fs.mtime_ms(joined(place.directory, log_name(base)))
+        except (SparklogError, OSError):
+            return 2**63 - 1  # not to be counted on
+
+    return age
+
+
+# --- the cleaner ---------------------------------------------------------------------------------
+
+
+def _dirty(
+    fs: FileSystem, compacted: Mapping[TopicPartition, PartitionRetention], found: LogMetrics
+) -> Iterator[Dirty]:
+    """The partitions that the cleaner would take now, by Kafka's rule."""
+    checkpoints: dict[str, dict[TopicPartition, int]] = {}
+    for key, place in compacted.items():
+        segments = found.detail.held.get(key)
+        if not segments:
+            continue
+        home = os.path.dirname(place.directory)
+        try:
+            if home not in checkpoints:
+                checkpoints[home] = read_offsets(fs, home, CLEANER)
+            dirt = _dirt(fs, place, segments, checkpoints[home].get(key), found.time_ms)
+            if dirt.wants_cleaning(place.config):
+                waits_ms = max(dirt.overdue_ms, _waits_ms(fs, place, segments, dirt, found))
+                yield Dirty(key, dirt.ratio, dirt.cleanable_bytes, waits_ms)
+        except (SparklogError, OSError):
+            continue  # damaged, or just changing: other checks tell of what stays so
+
+
+def _dirt(
+    fs: FileSystem,
+    place: PartitionRetention,
+    segments: Sequence[LocalSegment],
+    checkpoint: int | None,
+    now_ms: int,
+) -> Dirt:
+    """As the cleaner finds it, but with the times of files where it asks for records'."""
+
+    def changed(base: int) -> int:
+        return fs.mtime_ms(joined(place.directory, log_name(base)))
+
+    return find_dirt(
+        place.config, segments, checkpoint=checkpoint,
+        log_start=max(place.log_start, segments[0].base), end=place.end, stable=place.end,
+        now_ms=now_ms, largest=changed, earliest=changed,
+    )  # fmt: skip
+
+
+def _waits_ms(
+    fs: FileSystem,
+    place: PartitionRetention,
+    segments: Sequence[LocalSegment],
+    dirt: Dirt,
+    found: LogMetrics,
+) -> int:
+    """How long ago the last segment that may be cleaned was closed."""
+    closed = [s.base for s in segments if s.base < dirt.first_uncleanable]
+    if not closed:
+        return 0
+    return max(0, found.time_ms - fs.mtime_ms(joined(place.directory, log_name(closed[-1]))))

@@ -1,0 +1,255 @@
+"""An erasure in log dirs: partition by partition, local segments first, then their copies.
+
+A partition that fails is told, and the others go on. What isn't a segment is looked for by name:
+staged files, directories of deleted topics, quarantined files, blocks of readers' caches.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from sparklog.clock import attempts
+from sparklog.common import TopicPartition
+from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
+from sparklog.format.names import is_retired_dir_of
+from sparklog.log.admin import unknown
+from sparklog.log.batch_windows import walk
+from sparklog.log.record_erasure import WindowEraser
+from sparklog.logdir.chunk_files import CHUNK_PREFIX, dead_chunks
+from sparklog.logdir.cleaning.erasure import SegmentEraser
+from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.erasures_file import LOCK_NAME, note_begun, note_erasure
+from sparklog.logdir.segment_files import joined
+from sparklog.pluralize import pluralize
+from sparklog.service.tiering.remote_log import is_tiered
+from sparklog.service.tiering.remote_log_manager import RemoteLogManager
+from sparklog.service.verification.leftover_files import is_quarantined_of
+from sparklog.storage.begun_erasure import left_of
+from sparklog.storage.erasure_report import ErasureReport, PartitionErasure, Removed
+from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.topic_state import TopicState
+from sparklog.storage.upkeep import ErasureRequest
+from sparklog.tiered.reading.block_cache import DIRECTORY_NAME
+
+_POLL_MS: Final = 100  # how often who waits for another erasure asks again
+_AGAIN: Final = "run the same erasure again then"
+_NOT_COVERED: Final = (
+    "copies that this log doesn't know of: backups and snapshots of the disk, forks, what was "
+    "exported or replicated, what queries and consumers made of the records",
+    "Spark's checkpoints and state, those that are kept as logs too",
+    "reads that are under way finish on the old segments, and a broker's files that are open; the "
+    "disk's blocks are freed, not overwritten",
+    "what writers stage and commit from now on",
+)
+_NOT_COVERED_REMOTE: Final = (
+    "pieces of uploads to remote storage that a killed process left: the service's sweep takes "
+    "them after a week",
+    "versions of objects that a versioned bucket keeps, and its backups: delete those yourself",
+    "block caches of readers (remote.cache.directory) keep blocks until others take their place",
+)
+
+
+def _missing(topic: str, home: str, known: Collection[str], lives: Sequence[str]) -> SparklogError:
+    """Return the error for a topic that isn't there, or was deleted and can be had back."""
+    return InvalidRequestError(lives[0]) if lives else unknown(topic, home, known)
+
+
+class LogDirErasure:
+    """One erasure. `manager`: of the log's remote side, if it has one."""
+
+    def __init__(
+        self, session: LogDirCommits, manager: RemoteLogManager | None, request: ErasureRequest
+    ) -> None:
+        self._session, self._manager, self._request = session, manager, request
+
+    def run(self, report: ErasureReport, lead: Callable[[], bool]) -> None:
+        """Do it, or count only; see `Upkeep.erase`."""
+        session, request = self._session, self._request
+        with session.exclusive():
+            known = session.state.topics
+            lives = request.deleted_lives(session.state.deleted)
+            if request.topic not in known:
+                raise _missing(request.topic, session.home, known, lives)
+            topic = known[request.topic]
+            report.log_id, report.topic_id = session.dirs.log, topic.id
+            partitions = request.partitions_of(topic.dirs)
+        with self._alone(report) as alone:
+            if alone:
+                self._run(topic, partitions, lives, report, lead)
+
+    @contextlib.contextmanager
+    def _alone(self, report: ErasureReport) -> Iterator[bool]:
+        """Hold the lock of who erases; a rehearsal needs none. False: another one erases still."""
+        session, request = self._session, self._request
+        if report.dry_run:
+            yield True
+            return
+        path, said = joined(session.home, LOCK_NAME), False
+        with contextlib.closing(session.fs.open_lock(path)) as file:
+            for _ in attempts(int(request.wait_ms), longest_ms=_POLL_MS):
+                if file.try_lock(0, 1, exclusive=True):
+                    yield True
+                    return
+                if not said:
+                    request.waiting("another erasure of this log")
+                    said = True
+        report.errors.append(
+            f"{path}: another process, or thread, erases records of this log; one at a time: wait "
+            "for it, then run this one again"
+        )
+        yield False
+
+    def _run(
+        self,
+        topic: TopicState,
+        partitions: list[int],
+        lives: list[str],
+        report: ErasureReport,
+        lead: Callable[[], bool],
+    ) -> None:
+        session, request = self._session, self._request
+        begun = request.begun(report)
+        if not report.dry_run:
+            with session.exclusive():
+                note_begun(session.fs, session.home, begun)
+        report.pending += lives
+        report.not_covered += _NOT_COVERED
+        done: dict[TopicPartition, PartitionErasure] = {}
+        for partition in partitions:
+            key = TopicPartition(request.topic, partition)
+            part = PartitionErasure(topic=key.topic, partition=partition, end=-1)
+            report.partitions.append(part)
+            if self._local(key, part, dry_run=report.dry_run):
+                done[key] = part
+        manager = self._manager
+        if manager is not None and (
+            is_tiered(topic) or any(map(manager.remote_log.has_copies, done))
+        ):
+            report.not_covered += _NOT_COVERED_REMOTE
+            self._copies(done, manager, report, lead)
+        self._leftovers(report, partitions)
+        if not report.dry_run:
+            about = {
+                "time_ms": report.time_ms, "topic": report.topic, "topic_id": report.topic_id,
+                "partitions": {str(part.partition): part.records for part in report.partitions},
+                "keys": len(report.keys_sha256), "complete": report.complete,
+            }  # fmt: skip
+            with session.exclusive():
+                note_erasure(session.fs, session.home, about, begun, left_of(report))
+
+    def _local(self, key: TopicPartition, part: PartitionErasure, *, dry_run: bool) -> bool:
+        try:
+            eraser = SegmentEraser(
+                self._session, key, self._request.predicate, until=self._request.before
+            )
+            part.end = eraser.until
+            eraser.run(part, dry_run=dry_run)
+        except (SparklogError, OSError) as error:
+            part.error = str(error)
+            return False
+        return True
+
+    def _copies(
+        self,
+        parts: Mapping[TopicPartition, PartitionErasure],
+        manager: RemoteLogManager,
+        report: ErasureReport,
+        lead: Callable[[], bool],
+    ) -> None:
+        """Go through the partitions' copies, as their leader."""
+        try:
+            leading = report.dry_run or lead()
+        except (SparklogError, OSError) as error:
+            report.pending.append(f"copies in remote storage: {error}; {_AGAIN}")
+            return
+        if leading:
+            for key, part in parts.items():
+                self._remote(key, part, manager, report)
+            return
+        who = manager.remote_log.lease.describe()
+        report.pending += [
+            f"{key}: its copies in remote storage, which {who} keeps and didn't hand over: of "
+            "segments that are here too it makes new ones in its next round; for the others wait "
+            f"longer, or stop it; {_AGAIN}"
+            for key in parts
+        ]
+
+    def _remote(
+        self,
+        key: TopicPartition,
+        part: PartitionErasure,
+        manager: RemoteLogManager,
+        report: ErasureReport,
+    ) -> None:
+        try:
+            report.pending += manager.erase(
+                key, self._request.predicate, part, dry_run=report.dry_run
+            )
+        except (DataCorruptionError, InvalidRequestError) as error:
+            part.error = str(error)
+        except (LeaseLostError, SparklogError, OSError) as error:
+            report.pending.append(f"{key}: its copies in remote storage: {error}; {_AGAIN}")
+
+    # --- what is no segment --------------------------------------------------------------------
+
+    def _leftovers(self, report: ErasureReport, partitions: list[int]) -> None:
+        session, topic = self._session, self._request.topic
+        for part in report.partitions:
+            shared = [one for one in part.erased_from if one.place == "local" and one.links]
+            for one in shared:
+                report.pending.append(
+                    f"{one.name} had {pluralize(one.links, 'other name')} (a fork, or a backup by "
+                    "hard links), where the old file still is: erase there too"
+                )
+        with session.exclusive():
+            writers = {name: last.batch for name, last in session.state.writers.items()}
+        now_ms = session.clock()
+        dead = set(dead_chunks(session.fs, session.present, writers, now_ms=now_ms))
+        for directory in session.present:
+            for name in session.fs.listdir(directory):
+                path = joined(directory, name)
+                if name.startswith(CHUNK_PREFIX):
+                    self._chunk(path, report, dead=path in dead)
+                elif name == DIRECTORY_NAME:
+                    self._blocks(path, report)
+                elif is_quarantined_of(name, topic, partitions):
+                    report.pending.append(f"{path} is in quarantine, not looked at: remove it")
+                elif is_retired_dir_of(name, topic):
+                    report.pending.append(
+                        f"{path} was left of a deleted topic or a move, and is not looked at: it "
+                        "goes with its time, or remove it"
+                    )
+
+    def _chunk(self, path: str, report: ErasureReport, *, dead: bool) -> None:
+        """A staged file: unlinked if nobody will commit it, else told if it holds such records."""
+        with contextlib.suppress(FileNotFoundError):
+            size = self._session.fs.size(path)
+            eraser = WindowEraser(self._request.predicate)
+            with (
+                contextlib.suppress(DataCorruptionError, InvalidRequestError),
+                self._session.fs.open(path) as file,
+            ):
+                for window in walk(file, check_crc=False):
+                    eraser.look(window, path)
+            if not eraser.tally.records:
+                return
+            if dead:
+                if not report.dry_run:
+                    self._session.fs.unlink(path)
+                why = "staged by an attempt that failed"
+                report.partitions[0].removed.append(
+                    Removed(place="local", name=path, bytes=size, why=why)
+                )
+            else:
+                report.pending.append(
+                    f"{path} is staged and not committed, and holds such records: of a micro-batch "
+                    "on its way, or of an attempt that failed; those are swept within a week"
+                )
+
+    def _blocks(self, path: str, report: ErasureReport) -> None:
+        """Blocks of copies that readers keep beside the log: thrown away, as they may any time."""
+        fs = self._session.fs
+        for name in fs.listdir(path):
+            if name.endswith(".block") and not report.dry_run:
+                with contextlib.suppress(FileNotFoundError):
+                    fs.unlink(joined(path, name))

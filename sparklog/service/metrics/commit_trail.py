@@ -1,0 +1,95 @@
+"""What the ledger tells of the last days: who committed when, and how partitions grew.
+
+It is folded beside the log's state, from the records that are read for that anyhow, and keeps
+little however many there are.
+"""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from sparklog.common import TopicPartition
+from sparklog.storage.ledger_records import AppendRecord, CommitRecord, LedgerRecord
+from sparklog.storage.pace import Pace, PacePoint
+
+_POINTS_MAX: Final = 96  # of a partition
+_APART_MS: Final = 10_000  # points of a partition that are nearer are one
+
+
+class Grown(NamedTuple):
+    """At `time_ms` a partition ended at `end`; `bytes` came to it since the trail's begin."""
+
+    time_ms: int
+    end: int
+    bytes: float
+
+
+class CommitTrail:
+    """Folds commits in. Not shared between threads."""
+
+    def __init__(self) -> None:
+        self.since_ms: int | None = None
+        """From when on all commits are in it (ms since the epoch); None: nothing is known."""
+        self.writers: dict[str, Pace] = {}
+        """By writer; plain appends aren't told apart, and are none."""
+        self._grown: dict[TopicPartition, list[Grown]] = {}
+
+    def add(self, record: LedgerRecord) -> None:
+        """Take a record in, in the ledger's order."""
+        if self.since_ms is None:
+            self.since_ms = record.time_ms or None
+        if not isinstance(record, AppendRecord):
+            return
+        if isinstance(record, CommitRecord):
+            point = PacePoint(record.time_ms, 0, record.batch)
+            known = self.writers.get(record.writer)
+            self.writers[record.writer] = (known or Pace(record.time_ms)).went_on(point)
+        total = sum(span.end - span.first for span in record.ends.values())
+        each = (record.size_bytes or 0) / total if total else 0.0
+        for key, span in record.ends.items():
+            self._grow(key, record.time_ms, span.first, span.end, each * (span.end - span.first))
+
+    def _grow(
+        self, key: TopicPartition, time_ms: int, first: int, end: int, size: float
+    ) -> None:
+        points = self._grown.get(key)
+        if points is None:
+            points = self._grown[key] = [Grown(time_ms, first, 0.0)]
+        after = Grown(max(time_ms, points[-1].time_ms), end, points[-1].bytes + size)
+        if len(points) > 1 and after.time_ms - points[-2].time_ms < _APART_MS:
+            points[-1] = after
+            return
+        points.append(after)
+        if len(points) > _POINTS_MAX:
+            del points[1 : _POINTS_MAX // 2 : 2]  # the older half, every other one
+
+    def bytes_since(self, key: TopicPartition, since_ms: int) -> float:
+        """Return how many bytes came to a partition after then."""
+        points = self._grown.get(key)
+        if points is None:
+            return 0.0
+        before = max((p.bytes for p in points if p.time_ms <= since_ms), default=0.0)
+        return points[-1].bytes - before
+
+    def grew(self, keys: Iterable[TopicPartition], since_ms: int) -> int:
+        """Return by how many offsets partitions grew after then."""
+        found = 0
+        for key in keys:
+            points = self._grown.get(key)
+            if points is not None:
+                ends = (p.end for p in points if p.time_ms <= since_ms)
+                before = max(ends, default=points[0].end)
+                found += points[-1].end - before
+        return found
+
+    def written_ms(self, key: TopicPartition, offset: int) -> int | None:
+        """Return when the record at an offset was committed, about.
+
+        None: before the trail begins, or not yet.
+        """
+        points = self._grown.get(key)
+        if points is None or not points[0].end <= offset < points[-1].end:
+            return None
+        before, after = next(pair for pair in pairwise(points) if pair[1].end > offset)
+        share = (offset - before.end) / (after.end - before.end)
+        return round(before.time_ms + share * (after.time_ms - before.time_ms))

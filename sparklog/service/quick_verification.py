@@ -1,0 +1,127 @@
+"""`verify(quick=True)`: what can be told of a log without reading its data, in about a second.
+
+The log's health, and what names and sizes of files tell: segments without indexes, leftovers,
+Kafka's checkpoint files. What was not looked at is said.
+"""
+
+import contextlib
+import os
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from sparklog.clock import Clock, monotonic_ms
+from sparklog.errors import SparklogError
+from sparklog.format.names import SNAPSHOT, index_name, log_name, timeindex_name
+from sparklog.fs import FileSystem
+from sparklog.log.topic_names import INTERNAL
+from sparklog.logdir.ledger import state_now
+from sparklog.logdir.log_dirs import find_dirs
+from sparklog.logdir.paths import split_path
+from sparklog.logdir.segment_files import bases_of, joined
+from sparklog.opening import url_of
+from sparklog.pluralize import pluralize
+from sparklog.service.health import examine
+from sparklog.service.verification.findings import (
+    Findings,
+    FixKind,
+    Severity,
+    Verification,
+    ordered,
+)
+from sparklog.service.verification.leftover_files import check_log_dir, check_partition_files
+from sparklog.service.verification.log_dir_state import (
+    NO_LIMIT,
+    ExpectedPartition,
+    LogDirState,
+    listing,
+    situation_of,
+)
+from sparklog.service.verification.offset_checkpoints import read_checkpoints
+
+
+def verify_quickly(
+    path: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None,
+    options: Mapping[str, object] | None,
+    fs: FileSystem,
+    clock: Clock,
+) -> Verification:
+    """Return what can be told without reading data; see `sparklog.service.verify`.
+
+    Cost: that of `examine`, the ledger's newest segment, a listing a partition, a stat a segment.
+    """
+    began = monotonic_ms()
+    health = examine(path, storage_options=storage_options, options=options, fs=fs, clock=clock)
+    full = shlex.join(["sparklog", "verify", os.fspath(path)])
+    url = url_of(path, fs=fs)
+    if url is not None or health.kind == "nothing":
+        directories = split_path(path) if url is None else [url]
+        report = Verification(directories=directories, situation=health.kind, health=health)
+        if health.kind == "archive":
+            report.unseen = "the copies themselves: of their log dir `sparklog tier verify` does"
+        elif health.kind != "nothing":
+            report.unseen = f"entries, states, extents, manifests: `{full}`"
+    else:
+        report = _of_log_dirs(fs, split_path(path))
+        report.health = health
+        report.unseen = (
+            f"the contents of {pluralize(report.segments, 'segment')} and their indexes, the "
+            f"ledger's history, producer snapshots: `{full}`"
+        )
+    report.took_ms = monotonic_ms() - began
+    return report
+
+
+def _of_log_dirs(fs: FileSystem, directories: list[str]) -> Verification:
+    dirs = find_dirs(fs, directories)
+    state = LogDirState(directories, situation_of(fs, directories, dirs), dirs=dirs)
+    state.found = listing(fs, directories, dirs)
+    with contextlib.suppress(SparklogError, FileNotFoundError):  # damaged: the health tells of it
+        state.state = state_now(fs, state.home)
+    general, deleted = Findings(), state.deleted_paths()
+    read_checkpoints(fs, state, general)
+    for _, directory in state.numbered:
+        if fs.is_dir(directory):
+            check_log_dir(fs, directory, state.situation, general, deleted=deleted)
+    report = Verification(directories=directories, situation=str(state.situation))
+    found = general.found
+    for key in sorted(state.found):
+        out = Findings(key.topic, key.partition)
+        part = ExpectedPartition(
+            topic=key.topic, partition=key.partition, path=state.path(key),
+            situation=state.situation, start=0, end=NO_LIMIT,
+        )  # fmt: skip
+        try:
+            segments, size = _listed(fs, part, out)
+        except (SparklogError, FileNotFoundError) as error:
+            out.add(Severity.DIFFERENCE, part.path, f"it can't be listed: {error}")
+            segments, size = 0, 0
+        found += out.found
+        if key.topic not in INTERNAL:
+            report.partitions += 1
+            report.segments += segments
+            report.bytes += size
+    report.findings = ordered(found)
+    return report
+
+
+def _listed(fs: FileSystem, part: ExpectedPartition, out: Findings) -> tuple[int, int]:
+    """Look at a partition's names; return (segments, bytes)."""
+    names = fs.listdir(part.path)
+    bases, there = bases_of(names), set(names)
+    told = [name for name in names if not name.endswith(SNAPSHOT)]  # where it ends isn't known
+    check_partition_files(fs, part, told, part.end, out)
+    for base in bases[:-1]:  # the active one's may just be made
+        for name in (index_name(base), timeindex_name(base)):
+            if name not in there:
+                where = joined(part.path, name)
+                out.add(Severity.DIFFERENCE, where, "it is missing", fix=FixKind.INDEXES)
+    size = 0
+    for base in bases:
+        try:
+            size += fs.size(joined(part.path, log_name(base)))
+        except FileNotFoundError:
+            continue  # deleted since
+    return len(bases), size

@@ -1,0 +1,295 @@
+"""Erases records from a partition's copies; its local segments were gone through before.
+
+    a copy whose segment is still here     is replaced by a copy of that segment as it is now, if
+                                           they differ; the same bytes have nothing to erase
+    any other one                          is read; if it holds such records, it is rewritten into
+                                           a temporary file and put under a new id
+    copies that nobody reads any more      go now, not with the next round
+
+Each new copy is COPY_STARTED, put, COPY_FINISHED, in the place of those that it replaces; then they
+go, manifests first. Cut anywhere, a service finishes or removes what was begun, and the same call
+again does the rest. Who does this holds the lease.
+"""
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from tempfile import SpooledTemporaryFile
+from typing import IO, Final
+
+from sparklog.common import TopicPartition
+from sparklog.errors import DataCorruptionError, SparklogError
+from sparklog.format.erasure import RecordPredicate
+from sparklog.format.scan import scan
+from sparklog.log.batch_windows import walk
+from sparklog.log.record_erasure import Tally, WindowEraser
+from sparklog.pluralize import pluralize
+from sparklog.service.tiering.copy_task import CopyTask
+from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition
+from sparklog.storage.erasure_report import ErasedFrom, PartitionErasure
+from sparklog.storage.round_report import Report
+from sparklog.storage.segment_store import SegmentPut, SegmentStore
+from sparklog.tiered.copying.deletion import delete_copies
+from sparklog.tiered.copying.orphans import find_orphans
+from sparklog.tiered.copying.plan import CandidateSegment, unreferenced_segments
+from sparklog.tiered.copying.rewritten_log import RewrittenData
+from sparklog.tiered.layout.manifest import directory_of, log_object
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.remote_objects import LogRanges, OpenedSegment, RemoteObjects
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
+
+_LOGGER: Final = logging.getLogger("sparklog.service")
+_IN_MEMORY: Final = 32 << 20  # bytes of a rewritten copy; what is more goes to a temporary file
+
+
+class _CopyLog:
+    """A copy's log: `sparklog.storage.segments.SegmentLog`."""
+
+    def __init__(self, path: str, ranges: LogRanges) -> None:
+        self.path, self._ranges = path, ranges
+
+    def size(self) -> int:
+        """Return the size in bytes, in plain."""
+        return self._ranges.size
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Return the bytes [at, at + size), in plain."""
+        end = min(at + size, self._ranges.size)
+        return self._ranges.get(at, end) if end > at else b""
+
+
+class ErasureTask:
+    """See the module's text. `objects`: reads the copies, with the key ring that they need.
+
+    One thread uses it at a time.
+    """
+
+    def __init__(
+        self,
+        remote_log: RemoteLog,
+        store: Store,
+        segment_store: SegmentStore[RemoteSegment],
+        copy_task: CopyTask,
+        objects: RemoteObjects,
+        *,
+        check: Callable[[], None],
+    ) -> None:
+        self._remote_log, self._store, self._segment_store = remote_log, store, segment_store
+        self._copy_task, self._objects, self._check = copy_task, objects, check
+
+    def run(
+        self,
+        key: TopicPartition,
+        predicate: RecordPredicate,
+        report: PartitionErasure,
+        *,
+        dry_run: bool,
+    ) -> list[str]:
+        """Erase from a partition's copies, or count only; returns what is left to others.
+
+        Raises: StorageUnavailableError, DataCorruptionError, LeaseLostError, SparklogError; what
+        was done until then is in the report.
+        Cost: reads the copies whose segments are not here any more, once; those that hold such
+        records twice.
+        """
+        round_report = Report(path="", time_ms=self._remote_log.clock(), dry_run=dry_run)
+        known = self._remote_log.partitions()
+        if key not in known:
+            return []
+        if not dry_run and self._copy_task.resume(known, round_report):
+            known = self._remote_log.partitions()
+        one = known[key]
+        outdated, remote = self._sorted(one, key, report, dry_run=dry_run)
+        for copy in remote:
+            self._rewrite(copy, one, predicate, report, dry_run=dry_run)
+        if dry_run:
+            return []
+        if outdated:
+            self._copy_task.copy_again(key, one, outdated, round_report)
+        if round_report.errors:
+            raise SparklogError("; ".join(round_report.errors))
+        return self._tidy(key)
+
+    def _sorted(
+        self, one: TieredPartition, key: TopicPartition, report: PartitionErasure, *, dry_run: bool
+    ) -> tuple[list[CandidateSegment], list[RemoteSegment]]:
+        """Return (local segments whose copies differ, copies that only the store has)."""
+        held = self._remote_log.segments(key, one.place)
+        closed = [
+            CandidateSegment(each.base, following.base, each.size)
+            for each, following in itertools.pairwise(held)
+        ]
+        lost = {(e.base, e.end): e for e in report.erased_from if e.place == "local"}
+        outdated: dict[int, CandidateSegment] = {}
+        remote: list[RemoteSegment] = []
+        for copy in one.valid_copies:
+            over = [each for each in closed if each.base < copy.end and each.end > copy.base]
+            first = max(copy.base, one.place.log_start)
+            if not over or over[0].base > first or over[-1].end < copy.end:
+                remote.append(copy)
+                continue
+            changed = over != [CandidateSegment(copy.base, copy.end, copy.size)]
+            local = [lost[each.base, each.end] for each in over if (each.base, each.end) in lost]
+            if changed or (dry_run and local):
+                outdated |= {each.base: each for each in over}
+                self._note(
+                    report, copy, self._url(copy), after=sum(each.size for each in over),
+                    records=sum(e.records for e in local), batches=sum(e.batches for e in local),
+                )  # fmt: skip
+        return list(outdated.values()), remote
+
+    def _url(self, copy: RemoteSegment) -> str:
+        return f"{self._store.url}/{log_object(copy)}"
+
+    @staticmethod
+    def _note(
+        report: PartitionErasure,
+        copy: RemoteSegment,
+        name: str,
+        *,
+        after: int,
+        records: int,
+        batches: int,
+    ) -> None:
+        report.erased_from.append(
+            ErasedFrom(
+                place="remote", name=name, base=copy.base, end=copy.end, batches=batches,
+                records=records, bytes_before=copy.size, bytes_after=after,
+            )
+        )  # fmt: skip
+
+    # --- copies that only the store has --------------------------------------------------------
+
+    def _rewrite(
+        self,
+        copy: RemoteSegment,
+        one: TieredPartition,
+        predicate: RecordPredicate,
+        report: PartitionErasure,
+        *,
+        dry_run: bool,
+    ) -> None:
+        ranges = self._objects.ranges(copy)
+        looked = self._read(copy, ranges, WindowEraser(predicate, end=report.end), None)
+        report.bytes_read += looked[0].bytes_read
+        if not looked[0].records:
+            return
+        if dry_run:
+            tally, size = looked[0], copy.size
+        else:
+            with SpooledTemporaryFile(_IN_MEMORY) as file:
+                eraser = WindowEraser(predicate, end=report.end)
+                tally, size, latest = self._read(copy, ranges, eraser, file)
+                self._replace(copy, one, ranges.opened, file, size, latest)
+        self._note(
+            report, copy, self._url(copy), after=size, records=tally.records, batches=tally.batches
+        )
+        report.offsets.merge(tally.offsets)
+
+    def _read(
+        self, copy: RemoteSegment, ranges: LogRanges, eraser: WindowEraser, file: IO[bytes] | None
+    ) -> tuple[Tally, int, int]:
+        """Go through a copy, and write what stays to `file`: (counts, bytes, largest time)."""
+        path, at, size, latest = self._url(copy), 0, 0, -1
+        for window in walk(_CopyLog(path, ranges)):
+            self._check()
+            if window.batches.error is not None:
+                raise window.batches.error
+            if file is None:
+                eraser.look(window, path)
+            else:
+                for piece in eraser.filter(window, path):
+                    found = scan(piece, path=path, position=size, check_crc=False).table
+                    latest = max(latest, int(found["max_timestamp"].max()))
+                    file.write(piece)
+                    size += len(piece)
+            at = window.batches.end
+        if at != copy.size:
+            raise DataCorruptionError(
+                f"it ends in a torn batch, {copy.size} bytes are expected; restore the object from "
+                "a copy of the bucket",
+                path=path,
+                position=at,
+            )
+        return eraser.tally, size, latest
+
+    def _replace(
+        self,
+        copy: RemoteSegment,
+        one: TieredPartition,
+        opened: OpenedSegment,
+        file: IO[bytes],
+        size: int,
+        latest: int,
+    ) -> None:
+        """Put the new copy in the place of the old one, which goes."""
+        remote_log = self._remote_log
+        segment = replace(
+            copy, id=new_segment_id(), size=size, max_timestamp=latest,
+            state=SegmentState.COPY_STARTED, time_ms=remote_log.clock(),
+        )  # fmt: skip
+        data = RewrittenData(
+            self._url(copy), file, size, copy.epochs, opened.part(".snapshot") or b"",
+            opened.part(".txnindex") or b"",
+        )  # fmt: skip
+        put = SegmentPut(
+            segment=segment, data=data, config=opened.manifest.config,
+            interval_bytes=one.place.config.index_interval_bytes, replaces=(copy,),
+            gaps=opened.manifest.gaps,
+        )  # fmt: skip
+        remote_log.publish([segment])
+        (done,) = self._segment_store.put([put], check=self._check)
+        if done.segment is None:
+            self._delete([segment])
+            assert done.error is not None
+            raise done.error
+        remote_log.publish([done.segment])
+        self._delete([copy])
+        self._objects.forget(copy)
+
+    # --- what goes -----------------------------------------------------------------------------
+
+    def _delete(self, copies: Sequence[RemoteSegment]) -> None:
+        remote_log = self._remote_log
+        for _ in delete_copies(
+            remote_log.session, remote_log.clock, self._segment_store, copies, check=self._check
+        ):
+            pass
+
+    def _tidy(self, key: TopicPartition) -> list[str]:
+        """Delete the copies that nobody reads any more; returns what stays all the same."""
+        one = self._remote_log.partitions()[key]
+        with self._remote_log.locked_cache() as cache:
+            copies = cache.all(one.id)
+        gone = unreferenced_segments(copies, one.valid_copies, log_start=one.place.log_start)
+        self._delete(gone)
+        ids = {copy.id for copy in gone}
+        left = [copy for copy in copies if copy.id not in ids]
+        others = len(left) - len({copy.id for copy in left} & {c.id for c in one.valid_copies})
+        pending = []
+        where = (
+            f"{self._store.url}/{directory_of(left[0] if left else gone[0]).prefix}"
+            if (left or gone)
+            else ""
+        )
+        if others:
+            pending.append(
+                f"{pluralize(others, 'copy', 'copies')} below {where} of another history of {key}, "
+                "or past the log's end, not looked at: delete them if no other log needs them"
+            )
+        if left:
+            found = find_orphans(
+                self._store, left, directory_of(left[0]), now_ms=self._remote_log.clock(),
+                grace_ms=-(1 << 62),
+            )  # fmt: skip
+            names = {log_object(copy) for copy in gone}
+            unknown = [o for o in found.orphans if o.name not in names]
+            if unknown:
+                pending.append(
+                    f"{pluralize(len(unknown), 'object')} below {where} that belong to no copy of "
+                    "this log, not looked at: a service's sweep deletes them an hour after they "
+                    "came"
+                )
+        _LOGGER.info("%s: copies gone through, %d deleted", key, len(gone))
+        return pending

@@ -1,0 +1,87 @@
+"""A topic that was deleted and can still be given back: all that the log knew of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparklog.storage.offset_ranges import OffsetRange
+from sparklog.storage.topic_state import TopicState, by_partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedTopic:
+    """A deleted topic whose records are still there; maps are by partition.
+
+    `delay_ms`: its file.delete.delay.ms when it was deleted; once that is over, what it held may
+    go. `idempotent`, `abandoned`, `writers` (those of whose queries it is known that they wrote to
+    it): as the log's state has them of the topics that are there.
+    """
+
+    name: str
+    topic: TopicState
+    deleted_ms: int
+    delay_ms: int
+    ends: Mapping[int, int]
+    starts: Mapping[int, int] = field(default_factory=dict)
+    local_starts: Mapping[int, int] = field(default_factory=dict)
+    idempotent: frozenset[int] = frozenset()
+    abandoned: Mapping[int, Sequence[OffsetRange]] | None = field(default_factory=dict)
+    writers: frozenset[str] = frozenset()
+
+    @property
+    def id(self) -> str:
+        """The topic id, which it has again once it is given back."""
+        return self.topic.id
+
+    @property
+    def until_ms(self) -> int:
+        """Up to when (ms) nothing of it goes by itself."""
+        return self.deleted_ms + self.delay_ms
+
+    @property
+    def records(self) -> int:
+        """How many offsets it holds, over all partitions."""
+        return sum(end - self.starts.get(p, 0) for p, end in self.ends.items())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that snapshots carry."""
+        fields: dict[str, Any] = {
+            "name": self.name, **self.topic.to_json(), "deleted": self.deleted_ms,
+            "delay": self.delay_ms, "ends": _texts(self.ends), "starts": _texts(self.starts),
+        }  # fmt: skip
+        if self.local_starts:
+            fields["local"] = _texts(self.local_starts)
+        if self.idempotent:
+            fields["idempotent"] = sorted(self.idempotent)
+        if self.abandoned is None:
+            fields["abandoned"] = None
+        elif self.abandoned:
+            fields["abandoned"] = {str(p): [*some] for p, some in self.abandoned.items()}
+        if self.writers:
+            fields["writers"] = sorted(self.writers)
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "DeletedTopic":
+        """Rebuild it. Raises what `TopicState.from_json` does."""
+        abandoned = fields.get("abandoned", {})
+        if not type(fields["deleted"]) is type(fields["delay"]) is int:
+            raise TypeError(f"want times, not {fields['deleted']!r}, {fields['delay']!r}")
+        return cls(
+            name=fields["name"],
+            topic=TopicState.from_json(fields),
+            deleted_ms=fields["deleted"],
+            delay_ms=fields["delay"],
+            ends=by_partition(fields["ends"]),
+            starts=by_partition(fields["starts"]),
+            local_starts=by_partition(fields.get("local", {})),
+            idempotent=frozenset(fields.get("idempotent", ())),
+            abandoned=None if abandoned is None else {
+                int(p): [OffsetRange(*one) for one in some] for p, some in abandoned.items()
+            },
+            writers=frozenset(fields.get("writers", ())),
+        )  # fmt: skip
+
+
+def _texts(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(p): offset for p, offset in sorted(offsets.items())}

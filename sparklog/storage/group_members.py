@@ -1,0 +1,70 @@
+"""Groups of Kafka clients at work, and their members, as the endpoint that coordinates tells.
+
+Members are nowhere in the log: they live as long as their connections. The endpoint that holds the
+log's endpoint lease tells of them there, so that other processes know whose offsets aren't theirs
+to change.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A client in a group, and the partitions that are its, by topic."""
+
+    member_id: str
+    client_id: str = ""
+    host: str = ""
+    instance_id: str = ""
+    assigned: Mapping[str, list[int]]
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions are its."""
+        return sum(map(len, self.assigned.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAtWork:
+    """A group that has members. `kind`, `state` and `assignor` as Kafka's tools call them."""
+
+    group: str
+    kind: str
+    state: str
+    assignor: str
+    members: tuple[Member, ...]
+    topics: frozenset[str] | None = None
+    """What they subscribe to; None: nobody can tell, so any."""
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Tell whether a member reads a topic, as far as is known."""
+        return self.topics is None or topic in self.topics
+
+
+def groups_to_json(groups: Iterable[GroupAtWork]) -> list[dict[str, Any]]:
+    """Return what an endpoint tells."""
+    return [
+        asdict(group) | {"topics": None if group.topics is None else sorted(group.topics)}
+        for group in groups
+    ]
+
+
+def groups_from_json(told: Any) -> dict[str, GroupAtWork]:
+    """Return {name: group} of what an endpoint tells; nothing of what is malformed."""
+    try:
+        return {group.group: group for group in map(_group, told or ())}
+    except _MALFORMED:
+        return {}
+
+
+def _group(found: Mapping[str, Any]) -> GroupAtWork:
+    members = tuple(
+        Member(**{name: member[name] for name in Member.__slots__}) for member in found["members"]
+    )
+    topics = None if found["topics"] is None else frozenset(found["topics"])
+    names = ("group", "kind", "state", "assignor")
+    return GroupAtWork(**{name: found[name] for name in names}, members=members, topics=topics)

@@ -1,0 +1,60 @@
+"""A segment that was written anew into a temporary file, on its way to a store."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO
+
+from sparklog.format.checkpoint_files import Epochs
+
+
+class FileLog:
+    """A log in a temporary file: `sparklog.storage.segments.SegmentLog`."""
+
+    def __init__(self, path: str, file: IO[bytes], size: int) -> None:
+        self.path, self._file, self._size = path, file, size
+
+    def size(self) -> int:
+        """Return the size in bytes."""
+        return self._size
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Return the bytes [at, at + size)."""
+        self._file.seek(at)
+        return self._file.read(size)
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenData:
+    """A segment in a temporary file: `sparklog.storage.segment_store.LogSegmentData`.
+
+    `aborted`: its index of aborted transactions.
+    """
+
+    where: str
+    file: IO[bytes]
+    size: int
+    epochs: tuple[tuple[int, int], ...]
+    snapshot: bytes
+    aborted: bytes = b""
+
+    def version(self) -> object:
+        """Return what never changes: nobody else has the file."""
+        return self.size
+
+    @contextmanager
+    def log(self) -> Iterator[FileLog]:
+        """Open the log."""
+        yield FileLog(self.where, self.file, self.size)
+
+    def transaction_index(self) -> bytes:
+        """Return the index of aborted transactions."""
+        return self.aborted
+
+    def producer_snapshot(self) -> bytes:
+        """Return what is known of producers at its end."""
+        return self.snapshot
+
+    def leader_epochs(self) -> Epochs:
+        """Return the leader epochs up to its end."""
+        return list(self.epochs)

@@ -1,0 +1,223 @@
+"""Some record batches of a partition as Arrow columns, forwards or backwards from an offset.
+
+What a consumer isn't shown is shown here: records of aborted transactions, and the markers that
+end transactions, each with its batch's attributes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.batch import CONTROL, HEADER_SIZE, unpack_header
+from sparklog.format.decoder import Decoder
+from sparklog.format.scan import Batches, scan
+from sparklog.log.aborted_transactions import AbortedFilter
+from sparklog.log.batch_windows import Window, abort_reader
+from sparklog.log.offset_lookup import Lookup
+from sparklog.log.partition_reader import PartitionReader
+from sparklog.log.raw_batches import RawBatches, read_batches
+from sparklog.log.read_retry import retry_on_stale_read
+from sparklog.storage.view import View
+from sparklog.tools.browse.limits import Budget, ChunkRoom
+
+CHUNK_BYTES: Final = 2 << 20
+_GIVEN_BYTES: Final = 16 << 20  # of keys and values, at which the decoder gives out
+_UNPACKED_BYTES: Final = 64 << 20  # at which a chunk ends
+_FAULTS_TOLD: Final = 3
+BATCH_FIELDS: Final = ("attributes", "producer_id", "leader_epoch", "batch_bytes")
+Table = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A partition of a topic, as it was when the look began. `mark`: its high watermark."""
+
+    view: View
+    topic: str
+    partition: int
+    topic_id: str | None
+    incarnation: int
+    mark: int
+
+    @property
+    def key(self) -> str:
+        """The partition's name."""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The records of offsets [start, end), ascending: `rows`, of which there may be none.
+
+    Columns: those asked for, `offset`, those of BATCH_FIELDS and `aborted`. `records`: how many
+    there were. `fault`: why what is missing of [start, end) can't be shown.
+    """
+
+    start: int
+    end: int
+    rows: Sequence[pa.RecordBatch]
+    read_bytes: int
+    fault: str = ""
+
+    @property
+    def records(self) -> int:
+        """How many records it holds."""
+        return sum(part.num_rows for part in self.rows)
+
+
+def read_forwards(
+    source: Source, start: int, end: int, columns: Sequence[str], budget: Budget,
+    *, max_bytes: int = CHUNK_BYTES, whole: bool = False,
+) -> Chunk:  # fmt: skip
+    """Return the records from `start` on, as many as come with `max_bytes` of log; one batch comes.
+
+    `end`: at or below the high watermark. The chunk ends at `end` where nothing is left. `whole`:
+    where it doesn't reach `end`, its rows don't matter.
+    Raises: as `sparklog.log.raw_batches.read_batches`, but for damage, which is in the chunk.
+    Cost: an index look-up, a pread for each 2 MiB, CRC, decoding.
+    """
+    room = ChunkRoom(max_bytes, budget.limits.batch_bytes)
+    try:
+        raw = _read(source, start, room)
+    except DataCorruptionError as error:
+        # Behind what is damaged it goes on; where that ends nobody may know.
+        reached = end if error.end is None else min(max(error.end, start + 1), end)
+        where = f"offsets [{start}, {reached})"
+        return Chunk(start, reached, (), 0, f"{where} can't be read: {error.reason}")
+    if not raw.parts and room.refused_bytes:
+        return _too_large(source, start, end, room.refused_bytes, budget)
+    reached = min(raw.next_offset, end) if raw.parts else end
+    if whole and reached < end:
+        budget.read_bytes += raw.size_bytes
+        return Chunk(start, reached, (), raw.size_bytes)
+    return _decoded(source, raw, start, reached, columns, budget)
+
+
+def read_backwards(
+    source: Source, low: int, end: int, want: int, columns: Sequence[str], budget: Budget,
+    *, max_bytes: int = CHUNK_BYTES,
+) -> Chunk:  # fmt: skip
+    """Return the records of some offsets [start, end), `low` <= start < end.
+
+    `want`: how many offsets would do; fewer come where they are large. None may come: a compacted
+    log has gaps.
+    Cost: as reading forwards; some chunks are read in vain where records are larger than was to be
+    expected, each at most half the one before in offsets.
+    """
+    span = max(want, 1)
+    while True:
+        start = max(low, end - span)
+        chunk = read_forwards(source, start, end, columns, budget, max_bytes=max_bytes, whole=True)
+        if chunk.end >= end:
+            return chunk
+        if chunk.fault:
+            span = end - chunk.end  # what is behind the damage
+        else:
+            # It isn't next to `end`, so it is of no use; but it tells how large records are.
+            span = 1 if budget.over else max(1, min(span // 4, (chunk.end - start) // 2))
+
+
+def _read(source: Source, start: int, room: ChunkRoom) -> RawBatches:
+    # Up to the high watermark: a batch that reached past the end would stay out.
+    return read_batches(
+        source.view, source.topic, source.partition, start, source.mark, room,
+        topic_id=source.topic_id, incarnation=source.incarnation, isolation="read_committed",
+    )  # fmt: skip
+
+
+def _decoded(
+    source: Source, raw: RawBatches, start: int, end: int, columns: Sequence[str], budget: Budget
+) -> Chunk:
+    names = list(dict.fromkeys((*columns, "offset")))
+    decoder = Decoder(names, max_bytes=_GIVEN_BYTES, plain_bytes_max=budget.limits.batch_bytes)
+    dropped = AbortedFilter(list(raw.aborted))
+    found: list[pa.RecordBatch] = []
+    faults: list[str] = []
+    read, unpacked, reached = 0, 0, end
+    for part in raw.parts:
+        batches = scan(part, path=source.key, check_crc=False)  # it was checked when it was read
+        within = batches.table[batches.table["base_offset"] < end]
+        if not len(within):
+            break
+        batches = Batches(within, batches.end, None)
+        read += int(within["size"].sum())
+        window = Window(part, 0, batches)
+        aborted = dropped.aborted(batches.table, abort_reader(window, source.key))
+        for rows, following, fault in _records(decoder, window, start, end, source.key):
+            if fault:
+                faults.append(fault)
+            if rows.num_rows:
+                found.append(_with_batches(rows, batches.table, aborted))
+            unpacked += rows.nbytes
+            if unpacked >= _UNPACKED_BYTES and following < end:
+                reached = following
+                break
+        if reached < end:
+            break
+    chunk = Chunk(start, reached, found, read, "; ".join(faults[:_FAULTS_TOLD]))
+    budget.read_bytes += raw.size_bytes
+    budget.looked_at += chunk.records
+    return chunk
+
+
+def _records(
+    decoder: Decoder, window: Window, start: int, end: int, path: str
+) -> Iterator[tuple[pa.RecordBatch, int, str]]:
+    """Yield the records of whole batches, markers too, the offset behind, and what is wrong."""
+    table = window.batches.table.copy()
+    table["attributes"] &= ~CONTROL  # the decoder would leave them out
+    while len(table):
+        fault = ""
+        try:
+            done = decoder.add_many(window.data, table, first=start, end=end, path=path)
+        except DataCorruptionError as error:
+            # The batches before it were added; without it the others go on.
+            at = len(window.data) if error.position is None else error.position
+            done = max(int(np.searchsorted(table["position"], at, side="right")), 1)
+            base, last = table["base_offset"][done - 1], table["last_offset"][done - 1]
+            fault = f"offsets [{base}, {last + 1}) can't be shown: {error.reason}"
+        yield decoder.finish(), int(table["last_offset"][done - 1]) + 1, fault
+        table = table[done:]
+
+
+def _with_batches(rows: pa.RecordBatch, table: Table, aborted: NDArray[np.bool_]) -> pa.RecordBatch:
+    """Add what is known of each record's batch."""
+    offsets = rows.column("offset").to_numpy()
+    at = np.searchsorted(table["last_offset"], offsets)
+    columns = {name: rows.column(name) for name in rows.schema.names}
+    for name in BATCH_FIELDS:
+        field = "size" if name == "batch_bytes" else name
+        columns[name] = pa.array(np.ascontiguousarray(table[field][at]))
+    columns["aborted"] = pa.array(aborted[at])
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _too_large(source: Source, start: int, end: int, size: int, budget: Budget) -> Chunk:
+    """What stands for a batch that nobody should have in memory; the look goes on behind it."""
+    fault = (
+        f"the record batch at offset {start} has {size:,} bytes, more than the "
+        f"{budget.limits.batch_bytes:,} that are shown here: `sparklog consume` reads it"
+    )
+    return Chunk(start, _behind_batch(source, start, end), (), 0, fault)
+
+
+def _behind_batch(source: Source, start: int, end: int) -> int:
+    """Where the batch that holds `start` ends, by its header."""
+
+    def ask(reader: PartitionReader) -> int:
+        lookup = Lookup(reader.segments)
+        base = lookup.floor(start)
+        file, position = lookup.log(base), lookup.position(base, start, end)
+        while len(raw := file.pread(HEADER_SIZE, position)) == HEADER_SIZE:
+            header = unpack_header(raw, 0)
+            if header.last_offset >= start or header.size <= 0:
+                return min(max(header.last_offset, start) + 1, end)
+            position += header.size
+        return min(start + 1, end)
+
+    return retry_on_stale_read(source.view, source.topic, source.partition, start, end, ask)

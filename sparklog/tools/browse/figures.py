@@ -1,0 +1,254 @@
+"""Topics in figures: size, rate, lag. Looked at together, and not more often than is well.
+
+Rates are what high watermarks rose by between two looks, so they begin with the second one.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sparklog.clock import Clock, monotonic_ms, system_clock
+from sparklog.common import TopicPartition
+from sparklog.errors import SparklogError, StorageUnavailableError
+from sparklog.log.log import Log
+from sparklog.log.partition_reader import reader_of
+from sparklog.storage.moves import MoveStatus
+from sparklog.storage.view import TopicInfo
+
+_WINDOW_MS: Final = 60_000  # of rates
+_AGAIN_MS: Final = 2000
+_FRESH_MS: Final = 10_000  # for how long one topic's size will do
+_REST: Final = 5  # times as long as a look took
+_PATIENCE_S: Final = 5.0  # for somebody else's first look
+_LOOK_MS: Final = 3000  # what listing segments may take of one look
+_KNOWN_MAX: Final = 100_000  # topics whose sizes are remembered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFigures:
+    """Offsets [start, end); bytes of all segments, of which `remote_segments` aren't local.
+
+    `offline`: why it can't be read; then sizes aren't known. `move`: to another log dir.
+    """
+
+    partition: int
+    start: int = 0
+    end: int = 0
+    size_bytes: int | None = None
+    segments: int | None = None
+    remote_segments: int = 0
+    directory: str = ""
+    offline: str | None = None
+    move: MoveStatus | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFigures:
+    """A topic. `records`: offsets between log starts and high watermarks, more than there are
+    where it is compacted. `size_bytes`: None until it was looked at. `rate`: records a second over
+    the last minute, None until the second look. `lag`: the greatest of its readers'.
+    """
+
+    info: TopicInfo
+    records: int
+    size_bytes: int | None = None
+    rate: float | None = None
+    readers: int = 0
+    lag: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self.info.name
+
+    @property
+    def offline(self) -> int:
+        """How many of its partitions can't be read."""
+        return len(self.info.offline)
+
+
+class Figures:
+    """What is known of a log's topics, looked at anew when somebody asks. Threads may share it."""
+
+    def __init__(self, clock: Clock = system_clock) -> None:
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._known: list[TopicFigures] = []
+        self._fresh_until_ms = 0.0
+        self._ends: deque[tuple[float, dict[str, int]]] = deque()
+        self._own_mutex = threading.Lock()
+        self._own_ends: dict[str, deque[tuple[float, int]]] = {}  # as `topic` saw them
+        self._sizes: dict[str, tuple[float, int | None]] = {}  # topic id: looked at when, bytes
+
+    def topics(self, log: Log, stopped: Callable[[], bool] = lambda: False) -> list[TopicFigures]:
+        """Return all topics by name; what is a few seconds old will do.
+
+        Cost: one look at the watermarks, and some 0.1 ms a segment's listing; where that takes
+        more than 3 s the sizes of the topics that were longest not looked at come first.
+        Raises: SparklogError, OSError: the topics can't be listed.
+        """
+        if self._known and monotonic_ms() < self._fresh_until_ms:
+            return self._known
+        if not self._mutex.acquire(timeout=0 if self._known else _PATIENCE_S):
+            if self._known:  # somebody else is looking: what he saw before will do
+                return self._known
+            raise StorageUnavailableError("topics are still being looked at: try again")
+        try:
+            if not self._known or monotonic_ms() >= self._fresh_until_ms:
+                began = monotonic_ms()
+                self._known = self._look(log, stopped)
+                took = monotonic_ms() - began
+                self._fresh_until_ms = monotonic_ms() + max(_AGAIN_MS, _REST * took)
+            return self._known
+        finally:
+            self._mutex.release()
+
+    def topic(
+        self, log: Log, name: str, stopped: Callable[[], bool] = lambda: False
+    ) -> TopicFigures:
+        """Return one topic, as it is now; nothing of the others is looked at.
+
+        Cost: a listing of the log dirs, and a listing a partition of this topic where its size
+        wasn't looked at of late. Raises: UnknownTopicError, SparklogError, OSError.
+        """
+        info = log.topic(name)
+        spans = spans_of(log, {name: info})[name]
+        now, end = monotonic_ms(), sum(end for _, end in spans.values())
+        with self._own_mutex:
+            own = self._own_ends.setdefault(name, deque())
+            while own and own[0][0] < now - _WINDOW_MS:
+                own.popleft()
+            before = [(at, ends[name]) for at, ends in list(self._ends) if name in ends]
+            then, was = min([*(one for one in before if one[0] >= now - _WINDOW_MS), *own],
+                            default=(now, end))  # fmt: skip
+            own.append((now, end))
+        looked_ms, size = self._sizes.get(info.id, (-_FRESH_MS, None))
+        if now - looked_ms >= _FRESH_MS:
+            self._list_sizes(log, {name: info}, stopped)
+            size = self._sizes.get(info.id, (0.0, None))[1]
+        groups, lag = _lags(reader_rows(log, name)).get(name, (0, None))
+        return TopicFigures(
+            info=info,
+            records=sum(max(end - start, 0) for start, end in spans.values()),
+            size_bytes=size,
+            rate=(end - was) / (now - then) * 1000 if now > then and end >= was else None,
+            readers=groups,
+            lag=lag,
+        )
+
+    def _look(self, log: Log, stopped: Callable[[], bool]) -> list[TopicFigures]:
+        infos = log.topics()
+        spans = spans_of(log, infos)
+        now = monotonic_ms()
+        ends = {name: sum(end for _, end in of.values()) for name, of in spans.items()}
+        while self._ends and self._ends[0][0] < now - _WINDOW_MS:
+            self._ends.popleft()
+        then, before = self._ends[0] if self._ends else (now, {})
+        self._ends.append((now, ends))
+        self._list_sizes(log, infos, stopped)
+        readers = _lags(reader_rows(log))
+        found = []
+        for name, info in sorted(infos.items()):
+            records = sum(max(end - start, 0) for start, end in spans[name].values())
+            risen = ends[name] - before[name] if name in before else -1
+            groups, lag = readers.get(name, (0, None))
+            found.append(
+                TopicFigures(
+                    info=info,
+                    records=records,
+                    size_bytes=self._sizes.get(info.id, (0.0, None))[1],
+                    rate=risen / (now - then) * 1000 if now > then and risen >= 0 else None,
+                    readers=groups,
+                    lag=lag,
+                )
+            )
+        return found
+
+    def _list_sizes(
+        self, log: Log, infos: Mapping[str, TopicInfo], stopped: Callable[[], bool]
+    ) -> None:
+        until = monotonic_ms() + _LOOK_MS
+        if len(self._sizes) > _KNOWN_MAX:
+            self._sizes.clear()
+        oldest_first = sorted(infos.values(), key=lambda i: self._sizes.get(i.id, (0.0, None))[0])
+        for info in oldest_first:
+            if monotonic_ms() >= until or stopped():
+                return
+            found = [partition_figures(log, info, p, (0, 0)) for p in sorted(info.dirs)]
+            sizes = [one.size_bytes for one in found if one.size_bytes is not None]
+            whole = sum(sizes) if sizes or not found else None
+            self._sizes[info.id] = monotonic_ms(), whole
+
+
+def spans_of(log: Log, infos: Mapping[str, TopicInfo]) -> dict[str, dict[int, tuple[int, int]]]:
+    """Return {topic: {partition: (log start, high watermark)}}; without what can't be told now."""
+    found: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in infos}
+    keys = [TopicPartition(name, p) for name, info in infos.items() for p in info.dirs]
+    try:
+        spans = log.view.spans(keys)
+    except (SparklogError, FileNotFoundError):
+        spans = {}
+        for key in keys:
+            try:
+                spans |= log.view.spans([key])
+            except (SparklogError, FileNotFoundError):
+                continue
+    for key, span in spans.items():
+        found[key.topic][key.partition] = span
+    return found
+
+
+def partition_figures(
+    log: Log, info: TopicInfo, partition: int, span: tuple[int, int]
+) -> PartitionFigures:
+    """Return one partition's figures; what can't be read is told by `offline`.
+
+    Cost: a listing, and a stat a segment.
+    """
+    figures = PartitionFigures(
+        partition=partition, start=span[0], end=span[1], directory=info.dirs.get(partition, "")
+    )
+    if partition in info.offline:
+        return replace(figures, offline=info.offline[partition].reason)
+    try:
+        segments = reader_of(log.view, info.name, partition).segments.metadata()
+    except (SparklogError, FileNotFoundError) as error:
+        return replace(figures, offline=str(error))
+    return replace(
+        figures,
+        size_bytes=sum(one.size for one in segments),
+        segments=len(segments),
+        remote_segments=sum(not one.local for one in segments),
+    )
+
+
+def _lags(rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int, int | None]]:
+    """{topic: (groups that read it, the greatest lag)}, without those that expired."""
+    groups: dict[str, set[str]] = {}
+    lags: dict[str, int] = {}
+    for row in rows:
+        if row["topic"] is not None and not row["expired"]:
+            groups.setdefault(row["topic"], set()).add(row["group"])
+            if row["lag"] is not None:
+                lags[row["topic"]] = max(lags.get(row["topic"], 0), row["lag"])
+    return {topic: (len(found), lags.get(topic)) for topic, found in groups.items()}
+
+
+def reader_rows(log: Log, topic: str | None = None) -> list[dict[str, Any]]:
+    """Return the rows of `Log.readers`, of one topic if it is named; none where none are kept.
+
+    `time` is in ms since the epoch.
+    """
+    try:
+        table = log.readers(topic)
+        times = table.schema.get_field_index("time")
+        rows: list[dict[str, Any]] = table.set_column(
+            times, "time", table.column(times).cast(pa.int64())
+        ).to_pylist()
+    except (SparklogError, FileNotFoundError):
+        return []
+    return rows

@@ -1,0 +1,78 @@
+"""What one look may cost: bytes read, bytes kept, time; and that nobody waits for it any more."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.clock import monotonic_ms
+from sparklog.log.partition_reader import Room
+
+MIB: Final = 1 << 20
+RECORDS_MAX: Final = 500
+"""Most records of one look."""
+BYTES_MAX: Final = 256 * MIB
+"""Most bytes of log that one look may be asked to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """`read_bytes`: of log, as it lies; what is read at once may go past it by `batch_bytes`.
+
+    `kept_bytes`: of records that are held until the page is made. `batch_bytes`: a record batch
+    that is larger, packed or unpacked, is left out and said so: a few bytes may unpack to anything.
+    """
+
+    records: int = 50
+    read_bytes: int = 64 * MIB
+    kept_bytes: int = 128 * MIB
+    batch_bytes: int = 160 * MIB
+    time_ms: int = 5000
+
+
+class Budget:
+    """What is left of the limits of one look. For one thread.
+
+    `gone`: whether nobody waits any more; asked between two reads.
+    """
+
+    def __init__(self, limits: Limits, *, gone: Callable[[], bool] = lambda: False) -> None:
+        self.limits = limits
+        self._gone = gone
+        self._until_ms = monotonic_ms() + limits.time_ms
+        self.read_bytes = 0
+        self.kept_bytes = 0
+        self.looked_at = 0  # records that were decoded or tested
+
+    @property
+    def over(self) -> str:
+        """Why the look ends here: "bytes", "memory", "time", "gone"; "" if it may go on."""
+        if self._gone():
+            return "gone"
+        if self.read_bytes >= self.limits.read_bytes:
+            return "bytes"
+        if self.kept_bytes >= self.limits.kept_bytes:
+            return "memory"
+        return "time" if monotonic_ms() >= self._until_ms else ""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a wait for remote storage should end."""
+        return self._gone() or monotonic_ms() >= self._until_ms
+
+
+class ChunkRoom(Room):
+    """Room for some bytes of whole batches; a single one may be larger, up to `batch_bytes`."""
+
+    def __init__(self, max_bytes: int, batch_bytes: int) -> None:
+        super().__init__(max_bytes)
+        self._batch_bytes = batch_bytes
+        self.refused_bytes = 0  # of a batch that was too large to be read at all
+
+    def fits(self, size: int) -> bool:
+        """Tell whether a batch of `size` bytes may come next."""
+        if not self.at_least_one:
+            return super().fits(size)
+        if size > self._batch_bytes:
+            self.refused_bytes = size
+            return False
+        return True

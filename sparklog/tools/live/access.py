@@ -1,0 +1,187 @@
+"""`Access`: whom the pages are shown. Loopback is open to this host; others show a token.
+
+The token comes with each request (`Authorization: Bearer`), or once to the form at /login, which
+sets a cookie: not the token (browsers send a host's cookies to each of its ports) but when it ends
+and an HMAC of that. A new token ends all sessions.
+
+Where a browser is told that a name of somebody else's is this host (DNS rebinding), the Host header
+gives it away: on loopback no other name is answered, but for those that are named.
+"""
+
+import hashlib
+import hmac
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+
+from sparklog.clock import Clock, system_clock
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.network.addresses import Address, is_loopback
+
+TOKEN_VARIABLE: Final = "SPARKLOG_UI_TOKEN"  # noqa: S105
+"""The environment's variable that holds the token, where no file does."""
+TOKEN_LENGTH_MIN: Final = 16
+SESSION_MS: Final = 12 * 3_600_000
+_TOKEN_LENGTH_MAX: Final = 4096
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+_HOST: Final = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<name>[^:\[\]]+))(?::\d+)?")
+_SESSION: Final = re.compile(r"(\d{1,15})\.([0-9a-f]{64})")
+
+
+class Access:
+    """Who may see the pages. Threads may share it. `secure`: the connection is encrypted."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str] = ("127.0.0.1",),
+        *,
+        token: str | None = None,
+        names: Sequence[str] = (),
+        secure: bool = False,
+        clock: Clock = system_clock,
+    ) -> None:
+        """Args:
+        addresses: those that are listened on. names: of this host, by which a proxy is asked.
+        """
+        self._token = None if token is None else token.encode()
+        self._local = is_loopback(addresses)
+        self._names = {name.lower() for name in (*_LOOPBACK, *addresses, *names)}
+        self._secure, self._clock = secure, clock
+
+    @property
+    def asks(self) -> bool:
+        """Whether a token is asked for."""
+        return self._token is not None
+
+    def is_own_name(self, host: str) -> bool:
+        """Whether a Host header names this host; elsewhere than on loopback any name will do."""
+        found = _HOST.fullmatch(host)
+        name = "" if found is None else found["six"] or found["name"]
+        return not self._local or name.lower() in self._names
+
+    def admits(self, headers: Mapping[str, str], port: int) -> bool:
+        """Whether a request shows the token, or the cookie that was given for it.
+
+        `headers`: by their names in small letters.
+        """
+        if self._token is None:
+            return True
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return self.is_token(given.strip())
+        try:
+            found = SimpleCookie(headers.get("cookie", "")).get(self._cookie_name(port))
+        except CookieError:
+            return False
+        session = None if found is None else _SESSION.fullmatch(found.value)
+        if session is None:
+            return False
+        signed = hmac.compare_digest(self._signature(int(session[1])), session[2])
+        return signed and self._clock() < int(session[1])
+
+    def is_token(self, given: str) -> bool:
+        """Whether this is the token; takes the same time whatever it is."""
+        if self._token is None:
+            return False
+        digests = (hashlib.sha256(raw).digest() for raw in (given.encode("utf-8", "replace"),
+                                                             self._token))  # fmt: skip
+        return hmac.compare_digest(*digests)
+
+    def session_cookie(self, port: int) -> str:
+        """Return the Set-Cookie header of somebody who showed the token."""
+        until = self._clock() + SESSION_MS
+        value = f"{until}.{self._signature(until)}"
+        return f"{self._cookie_name(port)}={value}; Max-Age={SESSION_MS // 1000}{self._rest}"
+
+    def end_cookie(self, port: int) -> str:
+        """Return the Set-Cookie header that takes the cookie away."""
+        return f"{self._cookie_name(port)}=; Max-Age=0{self._rest}"
+
+    @property
+    def _rest(self) -> str:
+        return "; Path=/; HttpOnly; SameSite=Strict" + ("; Secure" if self._secure else "")
+
+    def _cookie_name(self, port: int) -> str:
+        return f"{'__Host-' if self._secure else ''}sparklog-{port}"
+
+    def _signature(self, until_ms: int) -> str:
+        key = hashlib.sha256(b"sparklog ui session " + (self._token or b"")).digest()
+        return hmac.new(key, str(until_ms).encode(), hashlib.sha256).hexdigest()
+
+
+def check_listener(
+    address: Address,
+    addresses: Sequence[str],
+    *,
+    token: bool,
+    tls: bool,
+    insecure: bool,
+    names: Sequence[str] = (),
+) -> None:
+    """Refuse to show the log to strangers. `addresses`: what the address resolves to.
+
+    Raises: InvalidRequestError, which names the options that are missing.
+    """
+    if names and not token:
+        raise InvalidRequestError(
+            "--ui-name is for a proxy that others reach: give --ui-token-file=FILE as well"
+        )
+    if is_loopback(addresses):
+        return
+    if not token:
+        raise InvalidRequestError(
+            f"--ui={address} can be reached from other hosts, where anybody could read the log: "
+            f"give --ui-token-file=FILE (or {TOKEN_VARIABLE} in the environment), or listen on "
+            "127.0.0.1"
+        )
+    if not tls and not insecure:
+        raise InvalidRequestError(
+            f"--ui={address} can be reached from other hosts, and the token would go there in the "
+            "clear: give --ui-certificate=FILE (PEM), or listen on 127.0.0.1 behind a proxy that "
+            "encrypts. If only those whom you trust reach that address (a container's own "
+            "network, say): --ui-insecure"
+        )
+
+
+def read_token(path: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the token of a file's first line, or the environment's; None if there is neither.
+
+    Raises: InvalidRequestError: it is too short, or no text; StorageUnavailableError.
+    """
+    if path is None:
+        token, where = environment.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
+        if not token:
+            return None
+    else:
+        token, where = _first_line(path), f"--ui-token-file={path}"
+    if not TOKEN_LENGTH_MIN <= len(token) <= _TOKEN_LENGTH_MAX or not token.isprintable():
+        raise InvalidRequestError(
+            f"{where}: want a token of {TOKEN_LENGTH_MIN} characters or more in one line, such as "
+            "`openssl rand -hex 32` makes", path=path,
+        )  # fmt: skip
+    return token
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            raw = file.readline(_TOKEN_LENGTH_MAX + 2)
+    except FileNotFoundError:
+        raise InvalidRequestError(f"--ui-token-file={path}: no such file", path=path) from None
+    except OSError as error:
+        raise StorageUnavailableError(
+            f"--ui-token-file={path} can't be read: {error.strerror}", path=path
+        ) from error
+    if stat.S_ISREG(mode) and mode & stat.S_IROTH:
+        raise InvalidRequestError(
+            f"--ui-token-file={path}: everybody on this host may read it; run: chmod 600 {path}",
+            path=path,
+        )
+    try:
+        return raw.decode().strip()
+    except UnicodeDecodeError:
+        raise InvalidRequestError(f"--ui-token-file={path}: this is no text", path=path) from None

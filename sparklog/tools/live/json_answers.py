@@ -1,0 +1,131 @@
+"""Topics and records as JSON, for scripts: see docs/browse.md. Field names stay as they are."""
+
+import base64
+from dataclasses import asdict
+from typing import Any
+
+from sparklog.storage.view import TopicInfo
+from sparklog.tools.browse.figures import PartitionFigures, TopicFigures
+from sparklog.tools.browse.looking import Look
+from sparklog.tools.browse.shown_records import ShownRecord
+from sparklog.tools.browse.values import shown
+from sparklog.tools.configs import describe_configs
+from sparklog.tools.report.units import iso_text
+
+
+def topic_json(topic: TopicFigures) -> dict[str, Any]:
+    """A topic in a list."""
+    return {
+        "name": topic.name,
+        "id": topic.info.id,
+        "partitions": topic.info.partitions,
+        "offline_partitions": sorted(topic.info.offline),
+        "records": topic.records,
+        "bytes": topic.size_bytes,
+        "records_per_second": None if topic.rate is None else round(topic.rate, 3),
+        "readers": topic.readers,
+        "lag": topic.lag,
+        "cleanup_policy": ",".join(topic.info.config.cleanup_policy),
+    }
+
+
+def partition_json(one: PartitionFigures) -> dict[str, Any]:
+    """A partition of a topic."""
+    return {
+        "partition": one.partition,
+        "start": one.start,
+        "end": one.end,
+        "bytes": one.size_bytes,
+        "segments": one.segments,
+        "remote_segments": one.remote_segments,
+        "directory": one.directory,
+        "offline": one.offline,
+        "move": None if one.move is None else asdict(one.move),
+    }
+
+
+def configs_json(info: TopicInfo) -> list[dict[str, Any]]:
+    """A topic's configs; `is_default` tells which were not set."""
+    return [
+        {"name": e.name, "value": e.value, "default": e.default,
+         "is_default": e.source == "DEFAULT_CONFIG"}
+        for e in describe_configs(info, everything=True)
+    ]  # fmt: skip
+
+
+def reader_json(row: dict[str, Any]) -> dict[str, Any]:
+    """A reader's position in a partition."""
+    names = ("group", "kind", "partition", "offset", "lag", "expired")
+    found = {name: row[name] for name in names}
+    return {**found, "time": iso_text(row["time"])}
+
+
+def look_json(look: Look, records: list[ShownRecord], following: str | None) -> dict[str, Any]:
+    """What a look found, and where it goes on: `next` is a query of the same path."""
+    return {
+        "records": [record_json(record) for record in records],
+        "next": following,
+        "ended": look.ended or "end",
+        "looked_at": {
+            "records": look.looked_at,
+            "bytes": look.read_bytes,
+            "ms": look.took_ms,
+            "share": round(look.share, 6),
+            "partitions": look.partitions,
+            "partitions_unseen": look.unseen,
+        },
+        "faults": list(look.faults),
+    }
+
+
+def record_json(record: ShownRecord) -> dict[str, Any]:
+    """A record. What is no UTF-8 is in `..._base64`; `..._cut` tells that there is more."""
+    time = record.timestamp_ms
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": time,
+        "time": None if time is None else iso_text(time),
+        "timestamp_type": "LogAppendTime" if record.append_time else "CreateTime",
+        **_bytes_json("key", record.key, record.key_bytes),
+        **_bytes_json("value", record.value, record.value_bytes),
+        "headers": [
+            {"name": each.name, **_bytes_json("value", each.value, each.value_bytes)}
+            for each in record.headers
+        ],
+        "header_count": record.header_count,
+        "codec": record.codec,
+        "batch_bytes": record.batch_bytes,
+        "producer_id": record.producer_id,
+        "leader_epoch": record.leader_epoch,
+        "transactional": record.transactional,
+        "aborted": record.aborted,
+        "marker": record.marker,
+    }
+
+
+def _bytes_json(name: str, raw: bytes | None, size: int) -> dict[str, Any]:
+    if raw is None:
+        return {name: None, f"{name}_bytes": None}
+    found: dict[str, Any] = {name: None, f"{name}_bytes": size}
+    cut = len(raw) < size
+    try:
+        found[name] = _text_of_cut(raw) if cut else raw.decode()
+    except UnicodeDecodeError:
+        found[f"{name}_base64"] = base64.b64encode(raw).decode()
+    if cut:
+        found[f"{name}_cut"] = True
+    schema_id = shown(raw[:64], most=64).schema_id
+    if schema_id is not None:
+        found[f"{name}_schema_id"] = schema_id
+    return found
+
+
+def _text_of_cut(raw: bytes) -> str:
+    """UTF-8 of which the last letter may be cut. Raises: UnicodeDecodeError."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(raw) - 3:
+            raise
+        return raw[: error.start].decode()

@@ -1,0 +1,295 @@
+"""`LogBrowser`: topics and records for pages and for scripts. Each request is bounded.
+
+A request reads the log in a thread of its own, a few at a time (`workers`), up to limits of bytes,
+memory and time (`sparklog.tools.browse.limits`), and stops when the browser goes away.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlencode
+
+from sparklog.clock import Clock, system_clock
+from sparklog.errors import InvalidRequestError, StorageUnavailableError, UnknownTopicError
+from sparklog.html import Html
+from sparklog.log.log import Log
+from sparklog.tools.browse.bounds import Bound, Kind
+from sparklog.tools.browse.figures import (
+    Figures,
+    TopicFigures,
+    partition_figures,
+    reader_rows,
+    spans_of,
+)
+from sparklog.tools.browse.limits import MIB, Budget, Limits
+from sparklog.tools.browse.looking import Look, Query, look
+from sparklog.tools.browse.shown_records import ShownRecord, shown_records
+from sparklog.tools.browse.values import SHOWN_MAX, Form
+from sparklog.tools.live.answers import BYTES, HTML, Answer, Asked
+from sparklog.tools.live.json_answers import (
+    configs_json,
+    look_json,
+    partition_json,
+    reader_json,
+    record_json,
+    topic_json,
+)
+from sparklog.tools.live.log_handle import LogHandle, Open
+from sparklog.tools.live.record_pages import inline_bytes, record_content, records_content
+from sparklog.tools.live.record_query import FIELDS, query_text, record_query
+from sparklog.tools.live.topic_pages import (
+    PAGE_PARTITIONS,
+    TOPIC_FIELDS,
+    TopicView,
+    chosen_topics,
+    topic_content,
+    topics_content,
+)
+from sparklog.tools.live.workers import Workers
+
+API: Final = {
+    "/api/topics": "topics; q, sort, desc",
+    "/api/topics/NAME": "one: partitions, configs, readers; page",
+    "/api/topics/NAME/records": f"records; {', '.join(FIELDS)}, max_value_bytes",
+    "/api/topics/NAME/records/PARTITION/OFFSET": "one record",
+    "/api/health": "the verdict",
+}
+_LOOK_MS: Final = 8000
+_VALUE_BYTES: Final = 64 << 10  # of a value in JSON, by default
+_VALUE_BYTES_MAX: Final = MIB
+_ANSWER_BYTES: Final = 32 * MIB  # of all values in one answer
+_ODD: Final = re.compile(r"[^A-Za-z0-9._-]")
+_NO_CONTENT: Final = Html("")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What a page shows. `source`: where it comes from anew, from the root, if it is live.
+
+    `body`: bytes to be saved instead of a page. `here`: which of the frame's links it belongs to.
+    """
+
+    title: str
+    content: Html = _NO_CONTENT
+    source: str = ""
+    here: str = "Topics"
+    body: bytes | None = None
+    kind: str = HTML
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class LogBrowser:
+    """Threads may share it.
+
+    Args: path: the log's, for people. opened: opens it for reading. keeps_configs: whether it is
+        our own: a broker keeps the configs of topics elsewhere, an archive not at all.
+    """
+
+    def __init__(
+        self, path: str, opened: Open, *, workers: Workers | None = None,
+        keeps_configs: Callable[[], bool] = lambda: True, clock: Clock = system_clock,
+    ) -> None:  # fmt: skip
+        self.path = path
+        self._keeps_configs = keeps_configs
+        self._handle = LogHandle(opened)
+        self._workers = workers or Workers()
+        self._figures = Figures(clock)
+        self._clock = clock
+
+    # --- pages ---------------------------------------------------------------------------------
+
+    def page(self, asked: Asked) -> Page:
+        """Return the page of a path below /topics. Raises: SparklogError, OSError, GoneError."""
+        parts = asked.parts[1:]
+        if parts in ((), ("",)):
+            asked.known(*TOPIC_FIELDS, "part")
+            found = self._run(asked, self._topics)
+            inner = topics_content(self.path, found, asked)
+            return Page(title="Topics", content=inner, source=f"topics{_live_query(asked)}")
+        topic = parts[0]
+        if len(parts) == 1:
+            asked.known("page", "part")
+            view = self._view(topic, asked)
+            source = f"{'/'.join(_quoted(asked))}{_live_query(asked)}"
+            return Page(title=topic, content=topic_content(view, asked), source=source)
+        if parts[1:] == ("records",):
+            asked.known(*FIELDS)
+            found_look, records = self._records(topic, asked, inline_bytes)
+            inner = records_content(topic, found_look, records, asked)
+            return Page(title=f"{topic}: records", content=inner)
+        if len(parts) == 4 and parts[1] == "records":
+            asked.known("as")
+            form = _form(asked.fields.get("as", ""))
+            record = self._record(topic, parts[2:4], asked, SHOWN_MAX)
+            title = f"{topic}-{record.partition}: {record.offset}"
+            return Page(title=title, content=record_content(topic, record, asked, form))
+        if len(parts) == 5 and parts[1] == "records" and parts[4] in ("key", "value"):
+            return self._download(topic, parts[2:4], parts[4], asked)
+        raise UnknownTopicError(f"there is no page {asked.path[:200]}")
+
+    def _download(self, topic: str, place: tuple[str, ...], part: str, asked: Asked) -> Page:
+        record = self._record(topic, place, asked, 1 << 31)
+        raw = record.key if part == "key" else record.value
+        if raw is None:
+            raise InvalidRequestError(f"the {part} of this record is null")
+        name = _ODD.sub("_", f"{topic}-{record.partition}-{record.offset}.{part}")
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Page(title=name, body=raw, kind=BYTES, headers=headers)
+
+    # --- JSON ----------------------------------------------------------------------------------
+
+    def api(self, asked: Asked) -> Answer:
+        """Return the document of a path below /api. Raises: SparklogError, OSError, GoneError."""
+        parts = asked.parts[1:]
+        if parts in ((), ("",)):
+            return Answer.of_json({"routes": API})
+        if parts == ("topics",):
+            asked.known("q", "sort", "desc")
+            found = chosen_topics(self._run(asked, self._topics), asked)
+            return Answer.of_json({"topics": [topic_json(topic) for topic in found]})
+        if len(parts) == 2 and parts[0] == "topics":
+            asked.known("page")
+            view = self._view(parts[1], asked)
+            return Answer.of_json(_topic_document(view))
+        if len(parts) == 3 and parts[0] == "topics" and parts[2] == "records":
+            asked.known(*FIELDS, "max_value_bytes")
+            most = asked.number("max_value_bytes", _VALUE_BYTES, 0, _VALUE_BYTES_MAX)
+            found_look, records = self._records(
+                parts[1], asked, lambda count: min(most, _ANSWER_BYTES // max(count, 1))
+            )
+            cursor = found_look.cursor
+            following = None if cursor is None else query_text(asked, cursor=str(cursor))
+            return Answer.of_json(look_json(found_look, records, following))
+        if len(parts) == 5 and parts[0] == "topics" and parts[2] == "records":
+            asked.known("max_value_bytes")
+            most = asked.number("max_value_bytes", _VALUE_BYTES_MAX, 0, _ANSWER_BYTES)
+            return Answer.of_json(record_json(self._record(parts[1], parts[3:], asked, most)))
+        raise UnknownTopicError(f"there is nothing at {asked.path[:200]}; /api tells what there is")
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def _run(self, asked: Asked, job: Callable[[Log, Budget], T]) -> T:
+        """Do something with the log, in a thread that may hang."""
+
+        def work(stopped: Callable[[], bool]) -> T:
+            budget = Budget(Limits(time_ms=_LOOK_MS), gone=stopped)
+            with _there():
+                return job(self._handle.log(lambda: budget.stopped), budget)
+
+        return self._workers.run(work, asked.gone)
+
+    def _topics(self, log: Log, budget: Budget) -> list[TopicFigures]:
+        return self._figures.topics(log, lambda: budget.stopped)
+
+    def _view(self, name: str, asked: Asked) -> TopicView:
+        start = (asked.number("page", 1, 1, 1_000_000) - 1) * PAGE_PARTITIONS
+        return self._run(asked, lambda log, budget: self._topic(log, name, start, budget))
+
+    def _topic(self, log: Log, name: str, start: int, budget: Budget) -> TopicView:
+        topic = self._figures.topic(log, name, lambda: budget.stopped)
+        info = topic.info
+        numbers = sorted(info.dirs)[start : start + PAGE_PARTITIONS]
+        here = replace(info, dirs={p: info.dirs[p] for p in numbers})
+        spans = spans_of(log, {name: here})[name]
+        moves = {move.partition: move for move in log.moves() if move.topic == name}
+        partitions = []
+        for p in numbers:
+            if budget.over:
+                break
+            figures = partition_figures(log, info, p, spans.get(p, (0, 0)))
+            partitions.append(replace(figures, move=moves.get(p)))
+        return TopicView(
+            figures=topic,
+            partitions=partitions,
+            start=start,
+            readers=reader_rows(log, name),
+            now_ms=self._clock(),
+            has_configs=self._keeps_configs(),
+        )
+
+    def _records(
+        self, topic: str, asked: Asked, most_bytes: Callable[[int], int]
+    ) -> tuple[Look, list[ShownRecord]]:
+        return self._look(record_query(topic, asked), asked, most_bytes)
+
+    def _look(
+        self, query: Query, asked: Asked, most_bytes: Callable[[int], int]
+    ) -> tuple[Look, list[ShownRecord]]:
+        def work(stopped: Callable[[], bool]) -> tuple[Look, list[ShownRecord]]:
+            budget = Budget(query.limits, gone=stopped)
+            with _there():
+                log = self._handle.log(lambda: budget.stopped)
+                found = look(log, query, budget=budget, clock=self._clock)
+            most = most_bytes(found.rows.num_rows)
+            return found, list(shown_records(found.rows, most_bytes=most))
+
+        return self._workers.run(work, asked.gone)
+
+    def _record(
+        self, topic: str, place: tuple[str, ...], asked: Asked, most_bytes: int
+    ) -> ShownRecord:
+        """Return one record.
+
+        Raises: UnknownTopicError: it isn't there; StorageUnavailableError: it can't be read.
+        """
+        partition, offset = (_number(text) for text in place)
+        query = Query(
+            topic=topic,
+            partitions=(partition,),
+            start=Bound(Kind.OFFSET, offset),
+            end=Bound(Kind.OFFSET, offset + 1),
+            newest_first=False,
+            limits=Limits(records=1, read_bytes=1, time_ms=_LOOK_MS),
+        )
+        found, records = self._look(query, asked, lambda count: most_bytes)
+        if records:
+            return records[0]
+        if found.faults:
+            raise StorageUnavailableError("; ".join(found.faults))
+        start, end = self._run(asked, lambda log, budget: log.offsets(topic)[partition])
+        what = "compaction removed it" if start <= offset < end else f"it holds [{start}, {end})"
+        raise UnknownTopicError(f"{topic}-{partition} has no record at offset {offset}: {what}")
+
+
+@contextlib.contextmanager
+def _there() -> Iterator[None]:
+    """A log that can't be read as one any more is away: there was one when the server began."""
+    try:
+        yield
+    except UnknownTopicError:
+        raise
+    except InvalidRequestError as error:
+        raise StorageUnavailableError(str(error), path=error.path) from error
+
+
+def _topic_document(view: TopicView) -> dict[str, Any]:
+    return {
+        **topic_json(view.figures),
+        "partition_list": [partition_json(one) for one in view.partitions],
+        "configs": configs_json(view.figures.info) if view.has_configs else None,
+        "reader_list": [reader_json(row) for row in view.readers],
+    }
+
+
+def _form(text: str) -> Form | None:
+    if text not in ("", "text", "hex"):
+        raise InvalidRequestError(f"as={text[:100]}: want text or hex")
+    return Form(text) if text else None
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise InvalidRequestError(f"{text[:100]}: want a partition and an offset")
+    return int(text)
+
+
+def _quoted(asked: Asked) -> list[str]:
+    return [quote(part, safe="") for part in asked.parts]
+
+
+def _live_query(asked: Asked) -> str:
+    fields = {n: v for n, v in asked.fields.items() if n in TOPIC_FIELDS and v}
+    return f"?{urlencode({**fields, 'part': '1'})}"

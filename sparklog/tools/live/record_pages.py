@@ -1,0 +1,283 @@
+"""Pages of records: some of a topic's, and one. What they hold is anybody's: all is escaped."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sparklog.html import Child, Html, el, foreign
+from sparklog.tools.browse.filters import TEXT_MAX
+from sparklog.tools.browse.limits import BYTES_MAX, MIB, RECORDS_MAX
+from sparklog.tools.browse.looking import Look
+from sparklog.tools.browse.shown_records import ShownRecord
+from sparklog.tools.browse.values import SHOWN_MAX, Form, Shown, as_number, preview, shown
+from sparklog.tools.live.answers import Asked
+from sparklog.tools.live.record_query import LIMIT, SEARCH_MIB, is_newest_first, query_text
+from sparklog.tools.live.topic_pages import topic_head, topic_path
+from sparklog.tools.report.page_parts import chip, note, section
+from sparklog.tools.report.units import (
+    count_text,
+    number,
+    plural,
+    share_text,
+    size,
+    span_text,
+    stamp,
+)
+from sparklog.tools.report.units import size_text as bytes_text
+
+_KEY_LETTERS: Final = 60
+_VALUE_LETTERS: Final = 240
+_INLINE_MAX: Final = 4096  # bytes of a value on the page of many
+_INLINE_ALL: Final = 1 << 20
+_HEADER_MAX: Final = 1000
+_ENDS: Final = {
+    "bytes": "as many bytes were read as one look may",
+    "memory": "what was found is as large as one page may be",
+    "time": "the time of one look was over",
+    "partitions": "there are too many partitions to go on from here: choose some of them",
+}
+
+
+def inline_bytes(records: int) -> int:
+    """How much of each value a page of so many records shows."""
+    return min(_INLINE_MAX, _INLINE_ALL // max(records, 1))
+
+
+def records_content(topic: str, look: Look, records: Sequence[ShownRecord], asked: Asked) -> Html:
+    """Some records of a topic, and how to ask for others."""
+    to = f"{topic_path(asked.root, topic)}/records"
+    rows = [_record(record, to, inline_bytes(len(records))) for record in records]
+    listed: Child = [_heads(), el("ol", rows, class_="records")] if rows else note(_nothing(look))
+    faults = None
+    if look.faults:
+        items = [el("li", foreign(fault)) for fault in look.faults]
+        told = section("faults", "Not all could be read", el("ul", items))
+        faults = el("div", told, class_="alert")
+    return Html.join([
+        topic_head(topic, asked.root, "Records"),
+        _form(asked, to),
+        faults,
+        el("section", _summary(look, len(records), asked), listed, _ways(look, asked, to)),
+    ])  # fmt: skip
+
+
+def _heads() -> Html:
+    when = el("span", "time, ", el("span", "UTC", class_="zone nb"))
+    names = (when, el("span", "partition:offset"), el("span", "key"), el("span", "value"))
+    return el("div", names, class_="heads", aria_hidden="true")
+
+
+def _nothing(look: Look) -> str:
+    if look.cursor is not None:
+        return "Nothing was found so far."
+    return "There is no such record." if look.looked_at else "There are no records here."
+
+
+def _form(asked: Asked, to: str) -> Html:
+    fields = asked.fields
+
+    def text(name: str, label: str, hint: str, kind: str = "text") -> Html:
+        return el(
+            "div", el("label", label, for_=f"f-{name}"),
+            el("input", type=kind, name=name, id=f"f-{name}", value=fields.get(name, ""),
+               placeholder=hint, maxlength=str(TEXT_MAX), autocomplete="off", spellcheck="false"),
+        )  # fmt: skip
+
+    def choice(name: str, label: str, options: Sequence[tuple[str, str]]) -> Html:
+        present = fields.get(name) or options[0][0]
+        if present not in [value for value, _ in options]:
+            options = [(present, present), *options]
+        return el(
+            "div", el("label", label, for_=f"f-{name}"),
+            el("select", [el("option", words, value=value, selected=value == present)
+                          for value, words in options], name=name, id=f"f-{name}"),
+        )  # fmt: skip
+
+    limits = [(str(n), f"{n} records") for n in (LIMIT, 100, 200, RECORDS_MAX)]
+    reads = [(str(n), f"{n} MiB") for n in (SEARCH_MIB, 16, BYTES_MAX // MIB)]
+    case = el(
+        "label",
+        el("input", type="checkbox", name="case", value="1", checked=asked.flag("case")),
+        " match case", class_="check",
+    )  # fmt: skip
+    parts = [
+        text("text", "Text anywhere", "in key, value, headers", "search"),
+        text("key", "Key", "any"),
+        choice("key_match", "Key is", [("equals", "just that"), ("prefix", "beginning so"),
+                                       ("contains", "holding that")]),
+        text("partition", "Partitions", "all, or 0,2-4"),
+        text("from", "From", "earliest"),
+        text("to", "To (not included)", "latest"),
+        choice("order", "Order", [("", "by default"), ("newest", "newest first"),
+                                  ("oldest", "oldest first")]),
+        choice("limit", "Show", limits),
+        choice("max_mib", "Read at most", reads),
+        case,
+    ]  # fmt: skip
+    hint = note(
+        "From and To: an offset, a time (", el("code", "2013-07-03T14:00Z"), "; without a zone it "
+        "is UTC), ", el("code", "-1h"), " ago, or ", el("code", "-10"), " records before the end. "
+        "The newest come first, unless From is given.",
+    )  # fmt: skip
+    return el(
+        "form", el("div", parts, class_="fields"),
+        el("p", el("button", "Show", class_="primary"), " ",
+           el("a", "Newest", href=to, class_="button"), " ",
+           el("a", "Oldest", href=f"{to}?order=oldest", class_="button"), " ",
+           el("a", "Last hour", href=f"{to}?from=-1h", class_="button")),
+        hint,
+        method="get", action=to, class_="ask wide", role="search",
+    )  # fmt: skip
+
+
+def _summary(look: Look, count: int, asked: Asked) -> Html:
+    """What was found, and how far it was looked."""
+    is_search = bool(asked.fields.get("key") or asked.fields.get("text"))
+    words: list[Child] = [el("strong", plural(count, "record"))]
+    if is_search or look.ended not in ("", "records"):
+        words += [", of ", number(look.looked_at), " looked at in ", size(look.read_bytes)]
+        words.append(f" of {plural(look.partitions, 'partition')}, {span_text(look.took_ms)}")
+    if look.ended in _ENDS:
+        words.append(f"; {_ENDS[look.ended]}")
+    if look.cursor is not None and is_search:
+        words.append(f". {share_text(look.share)} of the range is behind us")
+    if look.unseen:
+        words.append(f". {count_text(look.unseen)} of {plural(look.partitions, 'partition')} "
+                     "were not looked at yet")  # fmt: skip
+    return el("p", words, ".", class_="found", role="status")
+
+
+def _ways(look: Look, asked: Asked, to: str) -> Html | None:
+    if look.cursor is None and not asked.fields.get("cursor"):
+        return None
+    is_search = bool(asked.fields.get("key") or asked.fields.get("text"))
+    older = "Older" if is_newest_first(asked) else "Newer"
+    words = "Go on searching" if is_search else older
+    first = el("a", "First page", href=to + query_text(asked, cursor=None), class_="button")
+    following = None
+    if look.cursor is not None:
+        at = to + query_text(asked, cursor=str(look.cursor))
+        following = el("a", words, href=at, class_="button", rel="next")
+    return el("p", first if asked.fields.get("cursor") else None, " ", following, class_="pager")
+
+
+def _record(record: ShownRecord, to: str, most: int) -> Html:
+    place = f"{record.partition}:{record.offset}"
+    key = preview(record.key, _KEY_LETTERS, size=record.key_bytes)
+    value = preview(record.value, _VALUE_LETTERS, size=record.value_bytes)
+    head = el(
+        "summary",
+        el("span", stamp(record.timestamp_ms, seconds=True), class_="when"),
+        el("span", place, class_="place", title=f"partition {record.partition}, "
+                                                f"offset {record.offset}"),
+        el("span", _chips(record),
+           foreign(key) if record.key else el("i", _no_bytes(record.key)), class_="key"),
+        el("span", foreign(value) if record.value else el("i", _no_bytes(record.value)),
+           class_="value"),
+    )  # fmt: skip
+    whole = el("a", "The whole record", href=f"{to}/{record.partition}/{record.offset}")
+    inner = el(
+        "div",
+        _body(record, most=most),
+        el("p", whole, " · ", _facts(record), class_="facts"),
+    )
+    return el("li", el("details", head, inner, data_key=f"r-{place}"))
+
+
+def _no_bytes(raw: bytes | None) -> str:
+    return "null" if raw is None else "empty"
+
+
+def _chips(record: ShownRecord) -> list[Child]:
+    found: list[Child] = []
+    if record.marker is not None:
+        words = {"abort": "abort marker", "commit": "commit marker"}
+        found.append(chip(words.get(record.marker, "control record")))
+    if record.aborted:
+        found.append(chip("aborted", "is-amber"))
+    return [[one, " "] for one in found]
+
+
+def _facts(record: ShownRecord) -> list[Child]:
+    parts: list[Child] = [
+        f"partition {record.partition}", f"offset {record.offset}",
+        None if record.timestamp_ms is None else f"timestamp {record.timestamp_ms}",
+        "time of append" if record.append_time else "time of its producer",
+        f"key {bytes_text(record.key_bytes)}", f"value {bytes_text(record.value_bytes)}",
+        f"batch {bytes_text(record.batch_bytes)}, {record.codec}",
+    ]  # fmt: skip
+    if record.producer_id is not None:
+        kind = "transactional producer" if record.transactional else "producer"
+        parts.append(f"{kind} {record.producer_id}")
+    if record.leader_epoch is not None:
+        parts.append(f"leader epoch {record.leader_epoch}")
+    told = [part for part in parts if part is not None]
+    return [[" · " if at else None, part] for at, part in enumerate(told)]
+
+
+def _body(record: ShownRecord, *, most: int, form: Form | None = None) -> list[Child]:
+    """Headers, key and value, up to `most` bytes of each."""
+    found: list[Child] = []
+    if record.headers:
+        rows = [
+            [el("dt", foreign(preview(each.name.encode("utf-8", "replace"), _HEADER_MAX))),
+             el("dd", foreign(preview(each.value, _HEADER_MAX, size=each.value_bytes))
+                if each.value else el("i", _no_bytes(each.value)))]
+            for each in record.headers
+        ]  # fmt: skip
+        left = record.header_count - len(record.headers)
+        more = note(f"{count_text(left)} more aren't shown.") if left else None
+        found += [el("h3", "Headers"), el("dl", rows, class_="headers"), more]
+    key = shown(record.key, most=most, form=form, size=record.key_bytes)
+    if record.key and (len(record.key) > _KEY_LETTERS or key.form is not Form.TEXT):
+        found += [el("h3", "Key"), _value(key, record.key)]
+    value = shown(record.value, most=most, form=form, size=record.value_bytes)
+    return [*found, el("h3", "Value"), _value(value, record.value)]
+
+
+def _value(value: Shown, raw: bytes | None) -> list[Child]:
+    if value.form in (Form.NULL, Form.EMPTY):
+        words = "null (a tombstone where the topic is compacted)" if raw is None else "empty"
+        return [el("p", el("i", words))]
+    found: list[Child] = []
+    if value.schema_id is not None:
+        kind = "" if value.form is Form.JSON else "Avro or Protobuf, "
+        found.append(el("p", chip(f"{kind}schema id {value.schema_id}"),
+                        " as a schema registry frames it", class_="note"))  # fmt: skip
+    said = as_number(raw) if not value.cut else None
+    if said is not None:
+        found.append(el("p", "As a number (big-endian): ", el("code", str(said)), class_="note"))
+    label = {Form.JSON: "JSON", Form.HEX: "bytes in hexadecimal"}.get(value.form, "text")
+    found.append(el("pre", foreign(value.text), class_=f"raw is-{value.form}", tabindex="0",
+                    role="region", aria_label=label))  # fmt: skip
+    if value.cut:
+        found.append(note("The beginning of ", size(value.size), "."))
+    return found
+
+
+def record_content(topic: str, record: ShownRecord, asked: Asked, form: Form | None) -> Html:
+    """One record, as much of it as a page may show."""
+    to = topic_path(asked.root, topic)
+    here = f"{to}/records/{record.partition}/{record.offset}"
+    forms = [
+        el("a", words, href=f"{here}?as={value}" if value else here,
+           aria_current="true" if form == (value or None) else None)
+        for value, words in ((None, "As it looks"), ("text", "Text"), ("hex", "Hex"))
+    ]  # fmt: skip
+    sides = f"partition={record.partition}&from={record.offset}"
+    before = f"partition={record.partition}&to={record.offset + 1}"
+    raw = [
+        [el("a", f"Download the {name}", href=f"{here}/{name}", class_="button"), " "]
+        for name, there in (("key", record.key), ("value", record.value)) if there
+    ]  # fmt: skip
+    return Html.join([
+        topic_head(topic, asked.root, ""),
+        el("section",
+           el("h2", f"Partition {record.partition}, offset {record.offset}"),
+           el("p", stamp(record.timestamp_ms, seconds=True), " ", _chips(record)),
+           el("p", _facts(record), class_="facts"),
+           el("nav", forms, aria_label="Form", class_="order"),
+           _body(record, most=SHOWN_MAX, form=form),
+           el("p", raw, el("a", "From here on", href=f"{to}/records?{sides}", class_="button"), " ",
+              el("a", "Up to here", href=f"{to}/records?{before}", class_="button"),
+              class_="pager")),
+    ])  # fmt: skip

@@ -1,0 +1,185 @@
+"""`LogSite`: which path shows what, and what is said of what goes wrong. No sockets.
+
+/                                   the report, live; /content, /report.json
+/topics                             all topics
+/topics/NAME                        one: partitions, readers, configs
+/topics/NAME/records                its records
+/topics/NAME/records/P/OFFSET       one; /key and /value behind it are its bytes
+/api/...                            the same as JSON
+/healthz                            200, or 503 if something is broken
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+
+from sparklog.clock import Clock, system_clock
+from sparklog.errors import (
+    InvalidRequestError,
+    LogReplacedError,
+    SparklogError,
+    StorageUnavailableError,
+    TopicReplacedError,
+    UnknownTopicError,
+)
+from sparklog.html import Html, el, foreign
+from sparklog.tools.live.answers import HTML, JSON, TEXT, Answer, Asked
+from sparklog.tools.live.log_browser import LogBrowser
+from sparklog.tools.live.report_memory import Remembered
+from sparklog.tools.live.topic_pages import frame
+from sparklog.tools.live.workers import GoneError
+from sparklog.tools.report.model import LogReport
+from sparklog.tools.report.page import content
+from sparklog.tools.report.page_parts import note, section
+from sparklog.tools.report.page_shell import asset, document
+
+REFRESH_MS: Final = 5000
+_LOGGER: Final = logging.getLogger("sparklog.ui")
+_STATUS: Final = (
+    (UnknownTopicError, HTTPStatus.NOT_FOUND),
+    (InvalidRequestError, HTTPStatus.BAD_REQUEST),
+    (LogReplacedError, HTTPStatus.CONFLICT),
+    (TopicReplacedError, HTTPStatus.CONFLICT),
+    (SparklogError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (OSError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+
+
+def _made(make: Callable[[], LogReport]) -> LogReport:
+    try:
+        return make()
+    except InvalidRequestError as error:  # there was a log when the server began
+        raise StorageUnavailableError(str(error), path=error.path) from error
+
+
+class Verdict(Protocol):
+    """Whether all is well: `sparklog.service.health.Health`."""
+
+    @property
+    def level(self) -> str:
+        """Green, amber or red."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts and lists, for JSON."""
+
+
+class LogSite:
+    """What is to be seen of one log. Threads may share it.
+
+    Args: make: makes a report. browser: shows topics and records; without it there is the report
+        alone. examine: gives the verdict, for /healthz. asks: whether a token is asked for.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], LogReport],
+        *,
+        browser: LogBrowser | None = None,
+        examine: Callable[[], Verdict] | None = None,
+        asks: bool = False,
+        refresh_ms: int = REFRESH_MS,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._report = Remembered(partial(_made, make), fresh_ms=refresh_ms / 2)
+        self._health = None if examine is None else Remembered(examine, fresh_ms=refresh_ms / 2)
+        self._browser, self._asks = browser, asks
+        self._refresh_ms, self._clock = refresh_ms, clock
+
+    def answer(self, asked: Asked) -> Answer:
+        """Return what a path shows; an error is an answer, too. Raises: GoneError."""
+        try:
+            return self._found(asked)
+        except GoneError:
+            raise
+        except Exception as error:
+            for kind, status in _STATUS:
+                if isinstance(error, kind):
+                    _LOGGER.info("%.300r: %.500r", asked.path, str(error))
+                    return self._failed(asked, status, str(error))
+            _LOGGER.exception("%.300r can't be answered", asked.path)
+            said = "this failed for a reason of its own; the server's log has it"
+            return self._failed(asked, HTTPStatus.INTERNAL_SERVER_ERROR, said)
+
+    def _found(self, asked: Asked) -> Answer:
+        parts = asked.parts
+        if parts == ("healthz",):
+            return self._healthz(asked)
+        if parts == ("",):
+            return self._page(asked, "Overview", self._overview(), source="content")
+        if parts == ("content",):
+            report, age = self._report.get()
+            inner = self._framed(asked, self._overview_of(report), "Overview")
+            return Answer(body=inner, kind=HTML, headers={"Age": str(age)}, live=True)
+        if parts == ("report.json",):
+            text = json.dumps(self._report.get()[0].to_dict(), indent=2, ensure_ascii=False)
+            return Answer(body=text, kind=JSON)
+        browser = self._browser
+        if browser is None or not parts or parts[0] not in ("topics", "api"):
+            return self._failed(asked, HTTPStatus.NOT_FOUND, "there is nothing here")
+        if parts[0] == "api":
+            if parts[1:] == ("health",) and self._health is not None:
+                return Answer.of_json(self._health.get()[0].to_dict())
+            return browser.api(asked)
+        page = browser.page(asked)
+        if page.body is not None:
+            return Answer(body=page.body, kind=page.kind, headers=page.headers)
+        if asked.flag("part"):
+            return Answer(body=self._framed(asked, page.content, page.here), kind=HTML, live=True)
+        source = f"{asked.root}{page.source}" if page.source else None
+        return self._page(asked, page.title, page.content, source=source, here=page.here)
+
+    def _overview(self) -> Html:
+        return self._overview_of(self._report.get()[0])
+
+    def _overview_of(self, report: LogReport) -> Html:
+        return content(report, browse=self._browser is not None)
+
+    def _page(
+        self, asked: Asked, title: str, inner: Html, *, source: str | None, here: str = "Overview",
+        status: HTTPStatus = HTTPStatus.OK,
+    ) -> Answer:  # fmt: skip
+        """A whole page. `source`: where a live one's content comes from anew."""
+        script = asset("browse.js", "sparklog.tools.live")
+        text = document(
+            f"{title} - sparklog",
+            self._framed(asked, inner, here),
+            refresh_ms=None if source is None else self._refresh_ms,
+            source=source or "",
+            styles=[asset("browse.css", "sparklog.tools.live")],
+            scripts=[script],
+            forms=True,
+        )
+        return Answer(
+            body=text, status=status, live=source is not None, scripts=(script,), forms=True
+        )
+
+    def _framed(self, asked: Asked, inner: Html, here: str) -> Html:
+        if self._browser is None:
+            return inner
+        verdict = None if self._health is None else self._health.glance()
+        level = None if verdict is None else str(verdict.level)
+        path = "" if here == "Overview" else self._browser.path  # which says it itself
+        top = frame(asked.root, path, here, level=level, sign_out=self._asks)
+        return Html.join([top, inner])
+
+    def _healthz(self, asked: Asked) -> Answer:
+        """The verdict; who didn't show the token is told its colour alone."""
+        if self._health is None:
+            return Answer.of_text("no verdict is made here", HTTPStatus.NOT_FOUND)
+        verdict = self._health.get()[0]
+        status = HTTPStatus.SERVICE_UNAVAILABLE if verdict.level == "red" else HTTPStatus.OK
+        if not asked.admitted:
+            return Answer.of_text(str(verdict.level), status)
+        return Answer.of_json(verdict.to_dict(), status)
+
+    def _failed(self, asked: Asked, status: HTTPStatus, words: str) -> Answer:
+        if asked.parts[:1] == ("api",):
+            return Answer.of_json({"error": words}, status)
+        if asked.parts[:1] != ("topics",) or asked.flag("part"):
+            return Answer(body=f"{words}\n", kind=TEXT, status=status)
+        back = note(el("a", "All topics", href=f"{asked.root}topics"))
+        inner = section("failed", status.phrase, el("p", foreign(words)), back)
+        return self._page(asked, status.phrase, inner, source=None, here="", status=status)

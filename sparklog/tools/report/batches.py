@@ -1,0 +1,40 @@
+"""A topic's batch figures for a report: of its newest batches, for no report reads a whole log."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sparklog.errors import SparklogError
+from sparklog.log.batch_figures import BatchFigures, BatchTally
+from sparklog.log.batch_sample import PARTITIONS_MAX, sample, spread
+from sparklog.log.partition_reader import reader_of
+from sparklog.storage.view import View
+from sparklog.tools.report.model import PartitionReport
+from sparklog.tools.report.segments import Memory
+
+_SAMPLES_MAX: Final = 512  # partitions of all topics together, one a topic at the least
+IN_STORE_MAX: Final = 16  # topics of a log in a store, where each costs some GETs
+
+
+def topic_batches(
+    view: View, partitions: Sequence[PartitionReport], topics: int, memory: Memory
+) -> tuple[BatchFigures, ...]:
+    """Return the figures of one topic of so many; none where nothing can be read.
+
+    Cost: 1 to 3 ms for each of up to four partitions; nothing where `memory` has them.
+    """
+    held = {p.partition: p.end for p in partitions if p.error is None and p.bytes}
+    if not held:
+        return ()
+    chosen = spread(sorted(held), max(1, min(PARTITIONS_MAX, _SAMPLES_MAX // max(topics, 1))))
+    topic = partitions[0].topic
+
+    def look() -> tuple[BatchFigures, ...]:
+        tally = BatchTally()
+        for number in chosen:
+            try:
+                sample(reader_of(view, topic, number).segments, held[number], tally)
+            except (SparklogError, OSError):
+                continue  # who lists its segments told of it
+        return tally.figures(sampled=True)
+
+    return memory.batches(topic, tuple((n, held[n]) for n in chosen), look)

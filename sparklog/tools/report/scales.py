@@ -1,0 +1,125 @@
+"""Axes: where their ticks stand, and where a scale ends that a few values leave.
+
+A scale is linear and begins at 0, so that heights can be compared and added up. Where a few values
+are much larger than all others, it ends above the others and these are cut, and told of: on a
+logarithmic scale nothing could be stacked, and 0 has no place on it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sparklog.quantities import DAY_MS, HOUR_MS, MINUTE_MS
+
+_STEPS_MS: Final = (
+    *(n * 1000 for n in (1, 2, 5, 10, 15, 30)),
+    *(n * MINUTE_MS for n in (1, 2, 5, 10, 15, 30)),
+    *(n * HOUR_MS for n in (1, 2, 3, 6, 12)),
+    *(n * DAY_MS for n in (1, 2, 5, 10)),
+)
+_BINS_MS: Final = (*_STEPS_MS, *(n * DAY_MS for n in (30, 100, 365, 3650)))
+_MONTH_MS: Final = 28 * DAY_MS  # and more: the first of months
+_YEAR_MS: Final = 365 * DAY_MS
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_CUT_SHARE: Final = 0.1  # of the values that are not 0 may leave a scale
+_CUT_TIMES: Final = 4  # as large as the others must they be
+_OVER: Final = 1.25  # how far a scale that cuts goes above the others
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From 0 to `top`; `ticks` are values on it. Values above `top` are cut."""
+
+    top: float
+    ticks: tuple[float, ...]
+
+    def share(self, value: float) -> float:
+        """A value as a share of the height, 1 at most."""
+        return min(1.0, value / self.top)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTick:
+    """A round time (ms, UTC); `step_ms` from one to the next, months and years roughly."""
+
+    time_ms: int
+    step_ms: int
+
+    @property
+    def words(self) -> str:
+        """Its label in UTC; page.js says the same in the viewer's zone."""
+        when = _EPOCH + timedelta(milliseconds=self.time_ms)
+        if self.step_ms >= 300 * DAY_MS:
+            return f"{when:%Y}"
+        if self.step_ms >= _MONTH_MS:
+            return f"{when:%b %Y}"
+        if self.step_ms >= DAY_MS or self.time_ms % DAY_MS == 0:
+            return f"{when.day} {when:%b}"
+        return f"{when:%H:%M:%S}" if self.step_ms < MINUTE_MS else f"{when:%H:%M}"
+
+
+def scale(
+    values: Sequence[float], *, binary: bool = False, cuts: bool = False, steps: int = 5
+) -> Scale:
+    """A scale for values from 0 up, of so many steps at most.
+
+    `binary`: its ticks are round numbers of bytes. `cuts`: it may leave out a few that are far
+    above the others.
+    """
+    found = sorted((value for value in values if value > 0), reverse=True)
+    top: float = found[0] if found else 1
+    most = int(len(found) * _CUT_SHARE) if cuts else 0
+    for count in range(most, 0, -1):
+        if found[count - 1] >= _CUT_TIMES * found[count]:
+            top = found[count] * _OVER
+            break
+    step = _round_step(top / steps, binary=binary)
+    return Scale(top, tuple(at * step for at in range(math.floor(top / step) + 1)))
+
+
+def _round_step(least: float, *, binary: bool) -> float:
+    """The smallest round number that is at least so large, and whole; of bytes a power of 2."""
+    if binary:
+        return float(2 ** math.ceil(math.log2(max(least, 1))))
+    decade: float = 10 ** math.floor(math.log10(max(least, 1)))
+    return next(factor * decade for factor in (1, 2, 5, 10) if factor * decade >= least)
+
+
+def bin_edges(low_ms: float, high_ms: float, most: int) -> list[int]:
+    """Bounds of `most` bins at most, all of one round length, that hold both times."""
+    for step in _BINS_MS:
+        first, last = math.floor(low_ms / step), math.ceil(high_ms / step)
+        if last - first <= most:
+            return [at * step for at in range(first, max(last, first + 1) + 1)]
+    step = math.ceil((high_ms - low_ms) / (most - 1))
+    return [math.floor(low_ms) + at * step for at in range(most + 1)]
+
+
+def time_ticks(low_ms: float, high_ms: float, most: int = 5) -> list[TimeTick]:
+    """Ticks at round times between two, `most` of them at most; none where no calendar has them."""
+    span = high_ms - low_ms
+    for step in _STEPS_MS:
+        if span / step <= most:
+            first = math.ceil(low_ms / step)
+            return [TimeTick(at * step, step) for at in range(first, int(high_ms // step) + 1)]
+    return _calendar_ticks(low_ms, high_ms, most)
+
+
+def _calendar_ticks(low_ms: float, high_ms: float, most: int) -> list[TimeTick]:
+    """The first of months, or of years."""
+    try:
+        low, high = (_EPOCH + timedelta(milliseconds=ms) for ms in (low_ms, high_ms))
+        last = high.year * 12 + high.month - 1
+        first = low.year * 12 + low.month - 1
+        for months in (1, 2, 3, 6, 12, 24, 60, 120, 600, 1200, 6000, 12000):
+            if (last - first) / months > most:
+                continue
+            starts = range(-(-first // months) * months, last + 1, months)
+            times = [datetime(at // 12, at % 12 + 1, 1, tzinfo=UTC) for at in starts]
+            step = months * 30 * DAY_MS if months < 12 else months // 12 * _YEAR_MS
+            return [TimeTick(round(t.timestamp() * 1000), step) for t in times if low <= t <= high]
+    except (OverflowError, ValueError):
+        return []
+    return []

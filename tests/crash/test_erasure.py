@@ -1,0 +1,210 @@
+"""Erasures, cut at every file-system call: of each segment the old or the new, nothing else."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import pyarrow as pa
+import pytest
+
+from sparklog.common import TopicPartition
+from sparklog.format.erasure import KeyPredicate
+from sparklog.log.log import Log
+from sparklog.logdir.cleaning.cleaner import clean_partition
+from sparklog.logdir.cleaning.erasure import SegmentEraser
+from sparklog.storage.erasure_report import PartitionErasure
+from sparklog.testing.crashes import Crash, crashes_now
+from sparklog.testing.crashfs import CrashFS
+from sparklog.testing.faults import Call, Fault
+from tests import depth
+from tests.crash.explore import digest
+from tests.crash.harness import ROOT, open_log
+from tests.crash.swaps import (
+    SCENARIOS,
+    TOPIC,
+    Rows,
+    Scenario,
+    World,
+    keyed,
+    names,
+    seen,
+    session_of,
+)
+
+KEY = TopicPartition(TOPIC, 0)
+Allowed = list[tuple[Rows, Rows]]
+CASES = (
+    Scenario("in every segment", (keyed("a", "b"), keyed("c", "a"), keyed("a")), 10_000,
+             tail=keyed("z", "a")),
+    Scenario("in the active one alone", (keyed("b"), keyed("c")), 10_000, tail=keyed("a")),
+    SCENARIOS[-1],
+)  # fmt: skip
+cases = pytest.mark.parametrize("case", CASES, ids=lambda s: s.name)
+
+
+def erase(log: Log, *, until: int | None = None, dry_run: bool = False) -> PartitionErasure:
+    eraser = SegmentEraser(session_of(log), KEY, KeyPredicate([b"a"]), until=until)
+    report = PartitionErasure(topic=TOPIC, partition=0, end=eraser.until)
+    eraser.run(report, dry_run=dry_run)
+    return report
+
+
+def allowed_of(world: World) -> Allowed:
+    """Before, and after each of the segments that hold the key, from the first on."""
+    whole = seen(world.log)
+    bases = [int(name[:20]) for name in names(world.fs) if name.endswith(".log")]
+
+    def without(bound: int) -> tuple[Rows, Rows]:
+        first, second = (
+            tuple(row for row in rows if row[0] >= bound or row[1] != b"a") for rows in whole
+        )
+        return first, second
+
+    return [without(bound) for bound in [*bases, world.end]]
+
+
+def judge(image: Crash, world: World, allowed: Allowed) -> None:
+    with open_log(image.fs, world.clock) as log:
+        assert seen(log) in allowed
+        erase(log)
+        assert seen(log) == allowed[-1]
+        assert not erase(log).offsets
+        assert not [n for n in names(image.fs) if n.endswith((".cleaned", ".swap", ".deleted"))]
+        assert not holding(image.fs, b"\x02a")
+
+
+def holding(fs: CrashFS, raw: bytes) -> list[str]:
+    """The files of the partition that hold these bytes: a key's length and the key."""
+    paths = [f"{ROOT}/{TOPIC}-0/{name}" for name in names(fs) if ".log" in name]
+    return [path for path in paths if raw in fs.open(path).pread(1 << 20, 0)]
+
+
+@cases
+def test_every_cut_of_an_erasure(case: Scenario) -> None:
+    world = World.of(case)
+    allowed = allowed_of(world)
+    assert allowed[-1] != allowed[0]
+    assert holding(world.fs, b"\x02a")
+    rng = random.Random(zlib.crc32(case.name.encode()))
+    images: list[Crash] = []
+    known: set[bytes] = set()
+
+    def cut(call: Call | None) -> None:
+        for image in crashes_now(world.fs, call, rng, 1):
+            key = digest(image.fs)
+            if key not in known:
+                known.add(key)
+                images.append(image)
+
+    before = seen(world.log)[0]
+    world.fs.on_call = cut
+    report = erase(world.log)
+    world.fs.on_call = None
+    cut(None)
+    assert seen(world.log) == allowed[-1]
+    gone = [row[0] for row in before if row[1] == b"a"]
+    assert [o for first, end in report.offsets.ranges for o in range(first, end)] == gone
+    assert len(report.offsets) == len(gone)
+    for image in rng.sample(images, min(depth.ERASED_CRASHES, len(images))):
+        try:
+            judge(image, world, allowed)
+        except BaseException as error:
+            error.add_note(image.how)
+            raise
+    assert len(images) > 10
+
+
+@cases
+def test_readers_see_old_or_new_segments_at_every_call(case: Scenario) -> None:
+    """Nobody recovers: one that comes then, and one that has files and listings from before."""
+    world = World.of(case)
+    allowed = allowed_of(world)
+    with open_log(world.fs.process(), world.clock, "r") as old:
+        seen(old)
+
+        def at_every_call(call: Call) -> None:
+            if call.op not in ("rename", "unlink", "link"):
+                return  # the others change nothing that a reader looks at
+            fs = (world.fs if call.number % 2 else world.fs.kill_clone()).process()
+            with open_log(fs, world.clock, "r") as log:
+                assert seen(log) in allowed
+            assert seen(old) in allowed, call
+
+        world.fs.on_call = at_every_call
+        erase(world.log)
+        world.fs.on_call = None
+        assert seen(old) == allowed[-1]
+
+
+@pytest.mark.parametrize("fault", [Fault.IO_ERROR, Fault.NO_SPACE])
+def test_errors_at_each_call(fault: Fault) -> None:
+    number = 0
+    while True:  # one call after the other, until none of them fails
+        number += depth.by_depth(small=5, ci=1, all=1)
+        world = World.of(CASES[0])
+        allowed = allowed_of(world)
+        world.fs.fail_at(number, fault)
+        try:
+            erase(world.log)
+        except Exception:
+            world.fs.heal()
+            assert seen(world.log) in allowed
+            erase(world.log)
+            assert seen(world.log) == allowed[-1]
+            continue
+        break
+    assert number > 10
+
+
+def test_what_is_written_meanwhile_stays() -> None:
+    """A writer that commits the same key while segments are rewritten: that is a new record."""
+    world = World.of(CASES[0])
+    late: list[int] = []
+
+    def write(call: Call) -> None:
+        if not late and call.op == "pwrite" and call.path.endswith(".log.cleaned"):
+            late.append(world.end)
+            with open_log(world.fs.process(), world.clock) as other:
+                other.append(TOPIC, pa.table({"key": [b"a", b"b"], "value": [b"new", b"new"]}))
+
+    world.fs.on_call = write
+    report = erase(world.log)
+    world.fs.on_call = None
+    assert late == [report.end]
+    assert [row[:2] for row in seen(world.log)[0] if row[1] == b"a"] == [(report.end, b"a")]
+    assert erase(world.log, until=report.end).offsets.ranges == []
+    assert erase(world.log).offsets.ranges == [(report.end, report.end + 1)]
+
+
+def test_a_cleaner_that_read_the_old_segments_gives_up() -> None:
+    world = World.of(CASES[0])
+    session = session_of(world.log)
+    done = False
+
+    def between(call: Call) -> None:
+        nonlocal done
+        if not done and call.op == "sync" and call.path.endswith(".timeindex.cleaned"):
+            done = True
+            erase(world.log)
+
+    world.fs.on_call = between
+    report = clean_partition(session, TOPIC, 0)
+    world.fs.on_call = None
+    assert done
+    assert report.interrupted
+    assert not [row for row in seen(world.log)[0] if row[1] == b"a"]
+    clean_partition(session, TOPIC, 0)
+    assert not holding(world.fs, b"\x02a")
+
+
+def test_a_rehearsal_changes_nothing() -> None:
+    world = World.of(CASES[0])
+    before = digest(world.fs)
+    report = erase(world.log, dry_run=True)
+    assert digest(world.fs) == before
+    assert len(report.offsets) == 4
+    assert [one.base for one in report.erased_from] == [0, 2, 4, 5]
+    real = erase(world.log)
+    assert real.offsets == report.offsets
+    assert all(one.bytes_after < one.bytes_before for one in real.erased_from)

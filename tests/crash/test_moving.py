@@ -1,0 +1,189 @@
+"""A partition that moves to another log dir, crashed at every file-system call.
+
+It is in the old place or in the new one, whole, never in both and never in none; what is left of a
+move that was cut is wanted, and gone on with, or goes when the log is opened next. Writers,
+retention and a cleaner go on beside it: whatever they did is in the new place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.clock import ManualClock
+from sparklog.logdir import partition_move
+from sparklog.service import Service, verify
+from sparklog.testing.crashes import every_crash
+from sparklog.testing.crashfs import CrashFS
+from sparklog.testing.faults import Call
+from tests import depth
+from tests.crash.explore import digest
+from tests.crash.harness import CONFIG, OPTIONS, quick, table, view_of
+from tests.crash.model import View
+
+PATH = "/one,/two"
+T0 = ("t", 0)
+
+
+def opened(fs: CrashFS, clock: ManualClock, mode: str = "rw") -> sparklog.Log:
+    return sparklog.open(PATH, mode, fs=fs, clock=clock, options=OPTIONS)
+
+
+def filled(clock: ManualClock) -> CrashFS:
+    """A log whose topic t has partition 0 in the first log dir, of three segments."""
+    fs = CrashFS(clock=clock)
+    with opened(fs, clock) as log:
+        log.create_topic("t", 2, CONFIG)
+        for number in range(7):
+            clock.advance(10)
+            log.append("t", table([b"%d" % number]), 0)
+        log.append("t", pa.table({"value": [b"p"]}), 0, producer=(7, 0, 0))
+        log.append("t", table([b"other"]), 1)
+        log.delete_records("t", {0: 1})
+    return fs
+
+
+def places(fs: CrashFS) -> list[str]:
+    """Every directory of partition t-0, whatever its name."""
+    found = [(d, name) for d in ("/one", "/two") for name in fs.listdir(d)]
+    return sorted(f"{d}/{name}" for d, name in found if name.startswith("t-0"))
+
+
+def judge(
+    fs: CrashFS, clock: ManualClock, wanted: list[View], *, goes_on: bool = True
+) -> str:
+    """Open it, look at all of it, and write on; returns where t-0 is."""
+    with opened(fs.process(), clock, "r") as reader:
+        assert view_of(reader) in wanted
+    with opened(fs, clock) as log:
+        view = view_of(log)
+        assert view in wanted
+        copies = [place for place in places(fs) if place.endswith("-future")]
+        (place,) = [place for place in places(fs) if place not in copies]
+        assert log.topic("t").dirs[0] == place
+        assert len(copies) <= len(log.moves())
+        if goes_on and log.moves():
+            log.home.moves.carry_out()
+            assert places(fs) == ["/two/t-0"] == [log.topic("t").dirs[0]]
+            place = "/one/t-0, then /two/t-0"
+            assert view_of(log) == view
+        elif log.moves():
+            log.cancel_moves()
+            assert places(fs) == [place]
+        log.append("t", pa.table({"value": [b"p"]}), 0, producer=(7, 0, 0))  # a replay
+        assert view_of(log) == view
+        start, end, values = view[T0]
+        log.append("t", table([b"on"]), 0)
+        assert view_of(log)[T0] == (start, end + 1, (*values, b"on"))
+    assert verify(PATH, fs=fs, clock=clock).ok
+    return place
+
+
+def test_a_move_is_cut_anywhere() -> None:
+    clock = ManualClock()
+    machine = filled(clock)
+    with opened(machine.process(), clock, "r") as log:
+        before = view_of(log)
+
+    def work(fs: CrashFS) -> None:
+        with opened(fs, clock) as log:
+            log.move_partition("t", 0, "/two")
+
+    ends: dict[str, int] = {"/one/t-0": 0, "/two/t-0": 0, "/one/t-0, then /two/t-0": 0}
+    seen = set()
+    with quick():
+        for crash in list(every_crash(work, fs=machine, seeds=1))[::depth.MOVE_CUTS]:
+            key = digest(crash.fs), crash.finished
+            if key in seen:
+                continue
+            seen.add(key)
+            try:
+                place = judge(crash.fs, clock, [before], goes_on=len(seen) % 4 > 0)
+                assert place == "/two/t-0" or not crash.finished
+            except Exception as error:
+                error.add_note(crash.how)
+                raise
+            ends[place] += 1
+    print(ends)
+    assert min(ends.values()) > 5
+
+
+def test_readers_see_it_whole_at_every_moment() -> None:
+    """One that knows the old place, and one that begins just now."""
+    clock = ManualClock()
+    fs = filled(clock)
+    log = opened(fs, clock)
+    reader = opened(fs.process(), clock, "r")
+    before = view_of(reader)
+    looks = 0
+
+    def look(_: Call) -> None:
+        nonlocal looks
+        assert view_of(reader) == before
+        with opened(fs.process(), clock, "r") as fresh:
+            assert view_of(fresh) == before
+            assert fresh.offline() == {}
+        looks += 1
+
+    with quick():
+        fs.on_call = look
+        log.move_partition("t", 0, "/two")
+        fs.on_call = None
+    assert looks > 30
+    assert view_of(reader) == before
+    log.append("t", table([b"on"]), 0)
+    assert view_of(reader)[T0][1] == before[T0][1] + 1
+
+
+@contextmanager
+def meanwhile(act: Callable[[int], None]) -> Iterator[None]:
+    """Call `act` with the number of the round after each of the first rounds of a move."""
+    real = partition_move._Move.follow
+    rounds = 0
+
+    def follow(self: partition_move._Move) -> int:
+        nonlocal rounds
+        copied = real(self)
+        rounds += 1
+        act(rounds)
+        return partition_move.TAIL_BYTES + 1 if rounds < 5 else copied
+
+    with mock.patch.object(partition_move._Move, "follow", follow):
+        yield
+
+
+@pytest.mark.parametrize("how", ["another process", "this one"])
+def test_what_writers_and_retention_do_meanwhile_moves_too(how: str) -> None:
+    clock = ManualClock()
+    fs = filled(clock)
+    log = opened(fs, clock)
+    other = opened(fs.process(), clock) if how == "another process" else log
+
+    def act(number: int) -> None:
+        clock.advance(10)
+        for _ in range(3):
+            other.append("t", table([b"%d" % number * 60]), 0)
+        if number == 2:
+            other.delete_records("t", {0: 5})
+        if number == 3:
+            rounds = [Service(PATH, fs=fs.process(), clock=clock).run_once() for _ in range(2)]
+            assert [one.log_start for report in rounds for one in report.deleted] == [5]
+
+    with meanwhile(act):
+        moved = log.move_partition("t", 0, "/two")
+    assert (moved.source, moved.target) == ("/one", "/two")
+    for each in (log, other):
+        start, end, values = view_of(each)[T0]
+        assert (start, end, len(values)) == (5, 23, 18)
+    other.append("t", table([b"on"]), 0)
+    assert places(fs) == ["/two/t-0"]
+    other.close()
+    if other is not log:
+        log.close()
+    assert verify(PATH, fs=fs, clock=clock).ok
+    judge(fs.crash_clone(mode="strict"), clock, [view_of(opened(fs.process(), clock, "r"))])

@@ -1,0 +1,105 @@
+"""Deleted topics of a log in a store: given back whole, or given up, by entries."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog import InvalidRequestError, Log, UnknownTopicError
+from sparklog.clock import pause
+from sparklog.service import Service, verify
+from sparklog.tiered.target import open_store
+
+DAY_MS = 24 * 3_600_000
+OPTIONS = {"diskless.merge.interval.ms": 1, "service.remote.sweep.interval.ms": 0}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/home"
+
+
+def filled(log: Log, delay_ms: int = DAY_MS) -> None:
+    log.create_topic("t", 2, {"file.delete.delay.ms": delay_ms})
+    for number in range(12):
+        log.append("t", pa.table({"value": [b"%d" % number * 200]}), number % 2)
+    log.append("t", pa.table({"value": [b"p"]}), 0, producer=(7, 0, 0))
+    log.delete_records("t", {1: 1})
+
+
+def rows(log: Log) -> list[tuple[int, int, bytes]]:
+    table = log.read("t", columns=["partition", "offset", "value"]).read_all()
+    return list(zip(*table.to_pydict().values(), strict=True))
+
+
+def serve(url: str) -> list[str]:
+    """One round of everything; what it swept, and said."""
+    report = Service(url, options=OPTIONS).run_once()
+    assert not report.errors
+    return report.notes
+
+
+def test_it_comes_back_whole_whatever_a_service_swept(url: str) -> None:
+    with sparklog.open(url, "rw") as log:
+        filled(log)
+        serve(url)  # segments, and inline data that are cut
+        log.append("t", pa.table({"value": [b"inline"]}), 1)
+        before, info, spans = rows(log), log.topic("t"), log.offsets("t")
+        assert log.delete_topic("t") == DAY_MS
+        with pytest.raises(UnknownTopicError):
+            rows(log)
+        (told,) = sparklog.open(url).deleted_topics()
+        assert (told.name, told.id, told.delay_ms) == ("t", info.id, DAY_MS)
+        for _ in range(2):
+            serve(url)
+        log.undelete_topic("t")
+        assert (log.topic("t"), rows(log), log.offsets("t")) == (info, before, spans)
+        assert rows(sparklog.open(url)) == before
+        end = spans[0][1]
+        record = pa.table({"value": [b"p"]})
+        assert log.append("t", record, 0, producer=(7, 0, 0))["t"][0] == (end - 1, end)
+        assert log.append("t", record, 0, producer=(7, 0, 1))["t"][0] == (end, end + 1)
+        assert verify(url).ok
+
+
+def test_a_service_gives_it_up(url: str) -> None:
+    with sparklog.open(url, "rw") as log:
+        filled(log, delay_ms=1)
+        topic_id = log.topic("t").id
+        log.delete_topic("t")
+        pause(20)
+        notes = serve(url)
+        assert any(note.startswith(f"topic t (id {topic_id})") for note in notes)
+        with pytest.raises(UnknownTopicError, match="can be given back"):
+            log.undelete_topic("t")
+        assert log.deleted_topics() == []
+        serve(url)
+        names = [one.name for one in open_store(url).list()]
+        assert not [name for name in names if name.startswith(("t-", "staged-"))]
+
+
+def test_now(url: str) -> None:
+    with sparklog.open(url, "rw") as log:
+        filled(log)
+        log.delete_topic("t")
+        assert log.delete_topic("t", now=True) == 0
+        assert log.deleted_topics() == []
+
+
+def test_its_name_was_given_out(url: str) -> None:
+    with sparklog.open(url, "rw") as log:
+        filled(log)
+        first = log.topic("t").id
+        log.delete_topic("t")
+        log.create_topic("t", 2, {"file.delete.delay.ms": DAY_MS})
+        with pytest.raises(InvalidRequestError, match="topic t is there"):
+            log.undelete_topic("t")
+        with pytest.raises(InvalidRequestError, match="goes by the name that it had"):
+            log.undelete_topic("t", new_name="u")
+        log.append("t", pa.table({"value": ["second"]}), 0)
+        log.delete_topic("t")
+        with pytest.raises(InvalidRequestError, match="has given its offsets"):
+            log.undelete_topic("t", topic_id=first)
+        log.undelete_topic("t")
+        assert [value for _, _, value in rows(log)] == [b"second"]

@@ -1,0 +1,295 @@
+"""Erasure in a log in a store: what is rewritten, what goes or is cut, what stays for others.
+
+The proof is in the bytes: no object of the bucket holds the key or its values any more.
+"""
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.rounds import DisklessUpkeep
+from sparklog.errors import InvalidRequestError, UnknownTopicError
+from sparklog.log.admin import delete_topic
+from sparklog.storage.erasure_report import ErasureReport
+from sparklog.storage.upkeep import ErasureRequest
+from sparklog.testing.faults import SimulatedKill
+from tests import depth
+from tests.diskless.logs import RING, T0, T1, Home, _chunk, commit_by_table
+from tests.logdir.partitions import batch
+
+SECRET = b"secret-of-alice"
+
+
+class OfAlice:
+    """Chooses by key, and by value where a record has none."""
+
+    columns = ("key", "value")
+
+    def __call__(self, records: pa.RecordBatch) -> pa.Array:
+        values = records.column("value").cast(pa.string())
+        is_alice = pc.equal(records.column("key").cast(pa.binary()), b"alice")
+        return pc.or_kleene(is_alice, pc.starts_with(values, SECRET.decode()))
+
+
+def upkeep_of(home: Home) -> DisklessUpkeep:
+    upkeep = DisklessUpkeep(
+        home.commits, lambda: DisklessGroups(home.store), home.options, keyring=home.keyring,
+    )  # fmt: skip
+    upkeep.lease = home.lease
+    upkeep.merger, upkeep.garbage = home.merger, home.garbage
+    return upkeep
+
+
+def erase(
+    home: Home, *, leading: bool = True, dry_run: bool = False, **given: Any
+) -> ErasureReport:
+    request = ErasureRequest(topic="t", predicate=OfAlice(), **given)
+    report = ErasureReport(
+        path=home.store.url, log_id="", topic="t", topic_id="", time_ms=home.clock(),
+        dry_run=dry_run,
+    )  # fmt: skip
+    upkeep_of(home).erase(request, report, lambda: leading)
+    return report
+
+
+def holding(home: Home, raw: bytes = SECRET) -> list[str]:
+    """The objects of the bucket that hold these bytes."""
+    return [name for name in home.names() if raw in home.store.get(name)]
+
+
+def rows(home: Home, key: TopicPartition = T0) -> list[tuple[int, bool]]:
+    """(offset, whether it is the secret's) of each batch with records."""
+    return [(offset, SECRET in data) for offset, data in home.read(key) if data]
+
+
+def secret(n: int = 0) -> str:
+    return f"{SECRET.decode()}-{n}"
+
+
+def small(home: Home) -> None:
+    """Two inline commits of a key each, merged ones, and one on top."""
+    home.commit(secret(0), key=b"alice")
+    home.commit("of-bob-0", key=b"bob")
+    home.merge_all()
+    home.commit("of-bob-1", key=b"bob")
+    home.commit(secret(1), key=b"alice")
+
+
+def staged(home: Home) -> None:
+    """One object of two partitions: the secret in one of them, in two batches."""
+    home.stage({0: [secret(0), secret(1)], 1: ["of-carol"]}, key=b"alice")
+    home.stage({0: ["of-bob"], 1: ["of-dora"]}, key=b"bob")
+
+
+def tabled(home: Home) -> None:
+    """A commit of very many tasks, by an extent table."""
+    home.commit("of-bob-0", key=b"bob")
+    commit_by_table(home, {0: ["a", secret(1), "c"], 1: ["d", "e"]})
+    home.commit(secret(0), key=b"alice")
+
+
+@pytest.fixture(params=[None, RING], ids=["plain", "encrypted"])
+def home(request: pytest.FixtureRequest) -> Home:
+    home = Home(keyring=request.param)
+    home.topic(partitions=2)
+    home.lead()
+    return home
+
+
+@pytest.mark.parametrize("make", [small, staged, tabled])
+def test_nothing_is_left(home: Home, make: Any) -> None:
+    make(home)
+    before = {key: rows(home, key) for key in (T0, T1)}
+    gone = [offset for offset, is_secret in before[T0] if is_secret]
+    assert gone
+    rehearsed = erase(home, dry_run=True)
+    assert {key: rows(home, key) for key in (T0, T1)} == before
+    report = erase(home)
+    assert report.complete, (report.pending, report.errors)
+    assert report.partitions[0].offsets == rehearsed.partitions[0].offsets
+    assert list(itertools.chain(*(range(*r) for r in report.partitions[0].offsets.ranges))) == gone
+    assert rows(home) == [(o, False) for o, is_secret in before[T0] if not is_secret]
+    left = [(o, SECRET in d) for o, d in home.read(T1) if d]
+    assert len(left) == len([r for r in before[T1] if r[1] is False]) - (make is staged)
+    assert not holding(home)
+    again = erase(home)
+    assert again.complete
+    assert again.records == 0
+    assert not again.partitions[0].erased_from
+
+
+def test_who_lies_in_the_same_object_is_moved_as_it_is() -> None:
+    home = Home()
+    home.topic(partitions=2)
+    home.topic("u")
+    home.lead()
+    name = home.stage({0: [secret()], 1: ["of-carol"]}, key=b"alice")
+    home.stage({0: ["a"]}, topic="u", key=b"zoe")
+    before = home.read(T1)
+    report = erase(home, partitions=[0])
+    assert home.read(T1) == before  # partition 1 was not meant, though its key is the same
+    assert name not in home.names()
+    assert not holding(home)
+    assert [(one.records, one.name.startswith(home.store.url)) for one in
+            report.partitions[0].erased_from] == [(1, True), (0, True)]  # fmt: skip
+    untouched = TopicPartition("u", 0)
+    assert not home.state.extents[untouched][0].segment
+
+
+def test_without_the_lease_what_the_service_keeps_is_told() -> None:
+    service = Home()
+    service.topic()
+    service.lead()
+    service.commit(secret(), key=b"alice")
+    service.merge_all()  # what was merged waits for its delay, as the service's own
+    other = service.another()
+    report = erase(other, leading=False)
+    assert report.complete, (report.pending, report.errors)
+    assert rows(other) == []
+    assert not holding(other)
+    service.garbage.purge(service.report())  # goes on
+
+
+def test_without_the_lease_entries_of_merges_are_cut_too(home: Home) -> None:
+    """The holder of the term was killed: nobody else may take it for a minute."""
+    for n in range(3):
+        home.commit(secret(n), key=b"alice")
+        home.commit(f"of-bob-{n}", key=b"bob")
+    home.merge_all()
+    home.commit("of-bob-3", key=b"bob")
+    assert len([n for n in holding(home) if n.startswith("ledger")]) == 3
+    other = home.another()
+    report = erase(other, leading=False)
+    assert report.complete, (report.pending, report.errors)
+    assert not holding(other)
+    assert [offset for offset, _ in rows(other)] == [1, 3, 5, 6]
+
+
+def test_a_merge_that_read_the_old_extents_is_void() -> None:
+    home = Home()
+    home.topic()
+    home.lead()
+    home.commit(secret(), key=b"alice")
+    home.commit("of-bob", key=b"bob")
+    (merge,) = home.due(merge_interval_ms=0)
+    old = home.state
+    erase(home)
+    with pytest.raises(Exception, match=r"gone|changed|ends at byte"):
+        home.merger.merge(merge, old)
+    assert not holding(home)
+    assert rows(home) == [(1, False)]
+
+
+def test_staged_and_not_committed_is_told() -> None:
+    home = Home()
+    home.topic()
+    home.lead()
+    name = home.stage({0: [secret()]}, key=b"alice")
+    stray = name.rpartition("/")[0] + "/task-0123456789abcdef0123456789abcdef"
+    home.store.put(stray, home.store.get(name))
+    report = erase(home)
+    assert not report.complete
+    assert "1 staged object" in report.pending[0]
+    assert holding(home) == [stray]
+
+
+def test_a_deleted_topic_that_can_be_had_back_keeps_its_object() -> None:
+    home = Home()
+    home.topic(partitions=1)
+    home.topic("u", file_delete_delay_ms="1000000")
+    home.lead()
+    home.commit(secret(), key=b"alice")
+    home.commit(secret(1), topic="u", key=b"alice")
+    delete_topic(home.commits, "u")
+    assert erase(home).complete  # another topic's
+    assert len(holding(home)) == 1
+    delete_topic(home.commits, "t")
+    with pytest.raises(InvalidRequestError, match="can be given back"):
+        erase(home)
+
+
+def test_an_entry_that_a_deleted_topic_shares_is_told() -> None:
+    home = Home()
+    home.topic()
+    home.topic("u", file_delete_delay_ms="1000000")
+    home.lead()
+    whole = [("t", secret(0), b"alice"), ("u", "of-zoe", b"zoe")]
+    chunks = [_chunk(topic, 0, batch(value, key=key)) for topic, value, key in whole]
+    home._append(chunks)
+    delete_topic(home.commits, "u")
+    report = erase(home)
+    assert rows(home) == []
+    assert len(report.pending) == 1
+    assert "a deleted topic lies in it as well" in report.pending[0]
+    assert len(holding(home)) == 1
+    assert len(erase(home).pending) == 1  # it is found again, though no extent of t lies there
+
+
+def test_topics_and_partitions_that_are_not_there() -> None:
+    home = Home()
+    with pytest.raises(UnknownTopicError):
+        erase(home)
+    home.topic()
+    with pytest.raises(InvalidRequestError, match=r"no partitions \[3\]"):
+        erase(home, partitions=[3])
+
+
+def test_only_below_an_offset() -> None:
+    home = Home()
+    home.topic()
+    home.lead()
+    for n in range(3):
+        home.commit(secret(n), key=b"alice")
+    report = erase(home, before=2)
+    assert report.partitions[0].offsets.ranges == [(0, 2)]
+    assert rows(home) == [(2, True)]
+
+
+@pytest.mark.parametrize("make", [small, staged, tabled])
+def test_every_kill(make: Any) -> None:
+    """Killed at any request, before or after it took effect: another process finishes."""
+    step = 0
+    while True:
+        step += depth.by_depth(small=2, ci=1, all=1)
+        killed = False
+        for after in (False, True):
+            home = Home()
+            home.topic(partitions=2)
+            home.lead()
+            make(home)
+            want = [(o, False) for o, is_secret in rows(home) if not is_secret]
+            one = [data for _, data in home.read(T1)]
+            home.store.crash_at(step, after=after)
+            try:
+                erase(home)
+            except SimulatedKill:
+                killed = True
+            again = home.another()
+            assert [r for r in rows(again) if not r[1]] == want
+            again.lead()
+            report = erase(again)
+            assert report.complete, (report.pending, report.errors)
+            assert rows(again) == want
+            assert make is staged or [data for _, data in again.read(T1)] == one
+            assert not holding(again), (step, after)
+        if not killed:
+            break
+    assert step > 3
+
+
+def test_what_was_merged_out_of_a_shared_object_lies_there_still(home: Home) -> None:
+    """Partition 0's part of it is nobody's any more, partition 1 needs the rest."""
+    home.stage({0: [secret()], 1: ["of-carol"]}, key=b"bob")
+    (merge,) = [m for m in home.due(merge_interval_ms=0) if m.key == T0]
+    home.merger.merge(merge, home.state)
+    before = home.read(T1)
+    assert len(holding(home)) == (1 if home.keyring else 2)
+    assert erase(home).complete
+    assert not holding(home)
+    assert not [name for name in home.names() if name.startswith("staged")]
+    assert home.read(T1) == before

@@ -1,0 +1,1 @@
+"""Addresses and certificates, which every server listens by."""

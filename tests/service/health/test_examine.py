@@ -1,0 +1,546 @@
+"""What `examine` says of logs to which the world has done something."""
+
+import json
+import os
+import shlex
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.cli.app import run
+from sparklog.clock import ManualClock
+from sparklog.errors import StorageUnavailableError
+from sparklog.fs import LOCAL, Volume
+from sparklog.log.commit import Identity
+from sparklog.logdir import service_lease
+from sparklog.logdir.home import commits_of
+from sparklog.logdir.lock import State
+from sparklog.service import Service, verify
+from sparklog.service.health import Check, Health, Level, Limits, examine
+from sparklog.service.health.bounded import bounded
+from sparklog.storage.staging import Framing
+from sparklog.tiered.object_store.object_store import ObjectStore
+from tests.service.logs import flip
+
+MINUTE = 60_000
+T0 = 1_790_000_000_000
+KEPT = {"retention.ms": -1}
+
+
+def rows(count: int, size: int = 100) -> pa.Table:
+    return pa.table({"value": ["x" * size] * count})
+
+
+def levels(found: Health) -> dict[str, str]:
+    """Those that aren't green."""
+    return {check.name: str(check.level) for check in found.wrong}
+
+
+def what(found: Health, name: str) -> str:
+    check = found.check(name)
+    assert check is not None, found
+    return check.what
+
+
+def main_of(command: str) -> int:
+    """Run a command that was told to help; returns its exit code."""
+    name, *arguments = shlex.split(command)
+    assert name == "sparklog"
+    return run(arguments)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(T0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "log")
+
+
+def traffic(
+    log: sparklog.Log,
+    clock: ManualClock,
+    minutes: int,
+    *,
+    write: int = 20,
+    read: int = 0,
+    writer: str = "",
+    first: int = 0,
+) -> None:
+    """Every minute `write` records come, and `read` are read by the group g."""
+    at = log.readers().to_pylist()
+    offset = at[0]["offset"] if at else 0
+    for n in range(minutes):
+        clock.advance(MINUTE)
+        if write and writer:
+            stager = log.stager(Framing())
+            for batch in rows(write).to_batches():
+                stager.add(log.topic("t"), batch, partition=0)
+            identity = Identity(writer=writer, batch=first + n, fingerprint=str(first + n))
+            log.commit(stager.finish(), identity=identity)
+        elif write:
+            log.append("t", rows(write))
+        if read:
+            offset = min(offset + read, log.offsets("t")[0][1])
+            log.commit_offsets("g", {"t": {0: offset}})
+
+
+# --- readers and writers ------------------------------------------------------------------------
+
+
+def test_a_reader_that_keeps_up_falls_behind_catches_up_and_stops(
+    path: str, clock: ManualClock
+) -> None:
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config=KEPT)
+        traffic(log, clock, 15, read=20)
+        found = examine(path, clock=clock)
+        assert levels(found) == {}
+        assert what(found, "readers") == "1 reader, none is behind"
+        traffic(log, clock, 60, read=10)
+        found = examine(path, clock=clock)
+        assert levels(found) == {"readers": "amber"}
+        assert what(found, "readers") == (
+            "g is 600 records behind (30 min) and falls behind: 0.3/s come, it reads 0.2/s"
+        )
+        check = found.check("readers")
+        assert check is not None
+        assert check.command == f"sparklog readers show {path} --group g"
+        traffic(log, clock, 12, read=60)  # three times what comes
+        found = examine(path, clock=clock)
+        assert levels(found) == {}
+        assert "and has caught up in" in what(found, "readers")
+        traffic(log, clock, 20)
+        found = examine(path, clock=clock)
+        assert levels(found) == {"readers": "amber"}
+        assert what(found, "readers").endswith("and has committed nothing for 20 min")
+        traffic(log, clock, 120)
+        found = examine(path, clock=clock)
+        assert levels(found) == {}, "it has been silent for longer than it was at work"
+        assert "seems to have ended" in what(found, "readers")
+
+
+def test_a_batch_reader_that_ended_is_not_waited_for(path: str, clock: ManualClock) -> None:
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config=KEPT)
+        traffic(log, clock, 10)
+        for offset in range(0, 200, 50):
+            log.commit_offsets("nightly", {"t": {0: offset}})
+            clock.advance(15_000)
+        for _ in range(8):
+            traffic(log, clock, 5)
+            assert levels(examine(path, clock=clock)) == {}
+
+
+@pytest.mark.parametrize(("worked", "silent", "level"), [
+    (120, 5, "green"), (120, 30, "amber"), (120, 130, "green"), (3, 15, "green"),
+])  # fmt: skip
+def test_a_writer_that_stops(
+    path: str, clock: ManualClock, worked: int, silent: int, level: str
+) -> None:
+    """Amber by its own rhythm; not one that ran for minutes, nor for ever."""
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config=KEPT)
+        traffic(log, clock, worked, writer="query/sink")
+        clock.advance(silent * MINUTE)
+        found = examine(path, clock=clock)
+        assert levels(found) == ({} if level == "green" else {"writers": level})
+        assert "query/sink" in what(found, "writers")
+
+
+def test_a_commit_from_the_future(path: str, clock: ManualClock) -> None:
+    ahead = ManualClock(clock() + 120 * MINUTE)
+    with sparklog.open(path, "rw", clock=ahead) as log:
+        log.create_topic("t", config=KEPT)
+        log.append("t", rows(1))
+        log.commit_offsets("g", {"t": {0: 0}})
+    found = examine(path, clock=clock)
+    assert levels(found) == {"writers": "amber"}
+    assert "2 h ahead of this host's clock" in what(found, "writers")
+
+
+def test_readers_that_stand_where_no_record_is(path: str, clock: ManualClock) -> None:
+    old = f"{path}-old"
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config=KEPT)
+        log.append("t", rows(10))
+        log.commit_offsets("g", {"t": {0: 5}})
+        log.delete_records("t", {0: 7})
+        found = examine(path, clock=clock)
+        assert what(found, "readers") == "g stands before the log start of t-0: records went unread"
+        log.commit_offsets("g", {"t": {0: 10}})
+    shutil.copytree(path, old)
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.append("t", rows(10))
+        log.commit_offsets("g", {"t": {0: 20}})
+    for name in os.listdir(path):
+        if name.startswith("sparklog.readers-"):
+            shutil.copy(f"{path}/{name}", f"{old}/{name}")
+            (Path(path) / name).write_bytes(b"no document")
+    found = examine(old, clock=clock)
+    assert what(found, "readers") == "g stands past the end of t-0: was the log restored?"
+    command = next(check.command for check in found.wrong)
+    assert command == f"sparklog readers reset {old} --group g --all-topics --to-latest --dry-run"
+    assert main_of(command) == 0
+    assert what(examine(path, clock=clock), "readers") == "1 file of readers can't be read"
+
+
+# --- places -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [
+    lambda path: None,
+    lambda path: path.mkdir(),
+    lambda path: path.write_text("a file"),
+], ids=["gone", "empty", "a file"])  # fmt: skip
+def test_where_no_log_is(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(tmp_path / "log")
+    found = examine(tmp_path / "log")
+    assert (found.kind, levels(found)) == ("nothing", {"writable": "red"})
+    quick = verify(tmp_path / "log", quick=True)
+    assert not quick.ok
+    assert examine(f"file://{tmp_path}/log").level is Level.RED
+
+
+def test_disks(path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config=KEPT)
+        traffic(log, clock, 60)
+    size = sum(f.stat().st_size for f in Path(path, "t-0").glob("*.log"))
+    day = 24 * size  # an hour's bytes a day long
+    for free, level in ((40 * day, {}), (5 * day, "amber"), (day // 2, "red")):
+        monkeypatch.setattr(type(LOCAL), "free_bytes", lambda self, path, f=free: f)
+        monkeypatch.setattr(type(LOCAL), "volume", lambda self, path: Volume(0, is_read_only=False))
+        limits = Limits(disk_free_bytes=0)
+        found = examine(path, clock=clock, limits=limits)
+        if free < 4 << 20:
+            assert "writable" in levels(found)
+        assert levels(found).get("disk", {}) == level, found
+    with sparklog.open(path, "rw", clock=clock) as log:
+        monkeypatch.undo()
+        log.alter_topic("t", config={"retention.ms": 30 * MINUTE, "segment.ms": 10 * MINUTE})
+    monkeypatch.setattr(type(LOCAL), "free_bytes", lambda self, path: 5 * day)
+    found = examine(path, clock=clock, limits=limits)
+    assert "disk" not in levels(found), "retention gives back what comes"
+    monkeypatch.setattr(type(LOCAL), "volume", lambda self, path: Volume(0, is_read_only=True))
+    assert levels(examine(path, clock=clock))["writable"] == "red"
+
+
+def test_an_import_is_red_for_an_hour_not_for_a_day(
+    path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def disk() -> Check:
+        with monkeypatch.context() as patch:
+            patch.setattr(type(LOCAL), "free_bytes", lambda self, path: 6 * size)
+            check = examine(path, clock=clock, limits=Limits(disk_free_bytes=0)).check("disk")
+        assert check is not None
+        return check
+
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config=KEPT)
+        traffic(log, clock, 60)
+        size = sum(f.stat().st_size for f in Path(path, "t-0").glob("*.log"))
+        assert disk().level is Level.RED
+        clock.advance(90 * MINUTE)
+        log.append("t", rows(1))
+    assert disk().level is Level.AMBER, "the mean of the day alone still says so"
+    assert "; in the last hour " in disk().what
+
+
+def test_a_damaged_ledger_is_red(path: str, clock: ManualClock) -> None:
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t")
+        log.append("t", rows(10))
+    (segment,) = Path(path, "__sparklog_commits-0").glob("*.log")
+    flip(segment, 200)
+    found = examine(path, clock=clock)
+    assert levels(found) == {"writable": "red", "partitions": "red"}
+    assert [check.name for check in found.checks][-1] == "service", "nothing is made up"
+
+
+def test_a_lost_log_dir_and_the_command_that_helps(tmp_path: Path, clock: ManualClock) -> None:
+    dirs = f"{tmp_path}/one,{tmp_path}/two"
+    with sparklog.open(dirs, "rw", clock=clock) as log:
+        log.create_topic("t", 2)
+    shutil.rmtree(tmp_path / "two")
+    found = examine(dirs, clock=clock)
+    assert levels(found) == {"writable": "red", "partitions": "red"}
+    check = found.check("partitions")
+    assert check is not None
+    assert check.what.startswith("1 partition (t-1) offline: the log dir does not exist")
+    assert shlex.split(check.command or "")[:3] == ["sparklog", "leader-election", dirs]
+    (only,) = (c for c in examine(str(tmp_path / "one")).checks if c.name == "partitions")
+    assert "which the path doesn't name" in only.what
+
+
+def test_a_writer_that_stands_still_with_the_lock(path: str, clock: ManualClock) -> None:
+    """As one that was stopped (SIGSTOP) amid a commit; a dead one gives the lock back."""
+    lock = Path(path, "sparklog.lock")
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t")
+        commits = commits_of(log)
+        with commits.exclusive():
+            commits.write_page(State.BUSY, None)
+            os.utime(lock, (T0 / 1000 - 30, T0 / 1000 - 30))
+            assert levels(examine(path, clock=clock)) == {}, "that may be a large commit"
+            os.utime(lock, (T0 / 1000 - 90, T0 / 1000 - 90))
+            found = examine(path, clock=clock)
+            assert levels(found) == {"writable": "red"}
+            assert f"process {os.getpid()} has held the write lock for 1.5 min" in found.verdict
+            commits.idle()
+            os.utime(lock, (T0 / 1000 - 90, T0 / 1000 - 90))
+            assert levels(examine(path, clock=clock)) == {}, "nothing is under way"
+        commits.write_page(State.BUSY, None)
+        os.utime(lock, (T0 / 1000 - 90, T0 / 1000 - 90))
+        assert levels(examine(path, clock=clock)) == {}, "whoever it was has let go"
+        commits.idle()
+
+
+# --- the background work ------------------------------------------------------------------------
+
+
+def test_work_without_a_service(path: str, clock: ManualClock) -> None:
+    small = {"internal.segment.bytes": 2000}
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config={"retention.bytes": 2000} | small)
+        log.create_topic("c", config={"cleanup.policy": "compact"} | small)
+        for n in range(6):
+            log.append("t", rows(10))
+            log.append("c", pa.table({"key": ["k"] * 10, "value": [f"{n}" * 100] * 10}))
+    found = examine(path, clock=clock)
+    assert levels(found) == {"service": "amber"}
+    assert "retention should have deleted" in what(found, "service")
+    assert "1 partition should be compacted" in what(found, "service")
+    assert "1 of 1 compacted partition wants cleaning" in what(found, "cleaner")
+    with Service(path, clock=clock) as service:
+        service.run_once()
+        clock.advance(MINUTE)
+        service.run_once()
+        found = examine(path, clock=clock)
+        assert levels(found) == {}
+        assert what(found, "cleaner") == "1 compacted partition, none wants cleaning"
+        assert f"led by process {os.getpid()} on " in what(found, "service")
+        clock.advance(10 * MINUTE)
+        found = examine(path, clock=clock)  # without a beat: its threads have the test's clock
+        assert levels(found) == {"service": "amber"}
+        assert "gives no sign of life for" in what(found, "service")
+    assert what(examine(path, clock=clock), "service").startswith("no service runs (the last one")
+
+
+def test_the_sign_of_life(path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    with sparklog.open(path, "rw", clock=clock) as log:
+        lease = log.service_lease()
+        assert lease.acquire()
+        raw = Path(path, service_lease.NAME).read_bytes()
+        clock.advance(25_000)
+        lease.show_life()  # no time has passed by the monotonic clock
+        assert Path(path, service_lease.NAME).read_bytes() == raw
+        monkeypatch.setattr(service_lease, "_BEAT_MS", 0)
+        lease.show_life()
+        said = json.loads(Path(path, service_lease.NAME).read_bytes())
+        assert said["beat_ms"] - said["since_ms"] == 25_000
+        lease.check()
+        lease.release()
+        lease.show_life()  # somebody else's by now
+
+
+def raising(error: Exception) -> bytes:
+    raise error
+
+
+def test_a_tier_that_does_not_answer(
+    tmp_path: Path, path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sparklog.open(path, "rw", clock=clock) as log:
+        config = {"remote.storage.enable": True, "internal.segment.bytes": 2000} | KEPT
+        log.create_topic("t", config=config)
+        for _ in range(4):
+            log.append("t", rows(10))
+    found = examine(path, clock=clock)
+    assert "wait for a copy" in what(found, "service")
+    Service(path, remote=f"file://{tmp_path}/bucket", clock=clock).run_once()
+    assert what(examine(path, clock=clock), "tier").startswith("all closed segments have a copy")
+    archive = examine(tmp_path / "bucket")
+    assert (archive.kind, archive.level) == ("archive", Level.GREEN)
+    assert what(archive, "partitions") == "1 partition, none offline"
+    (tmp_path / "bucket").rename(tmp_path / "elsewhere")
+    found = examine(path, clock=clock)
+    assert levels(found) == {"tier": "amber"}
+    nobody = StorageUnavailableError("unsigned")
+    nobody.__cause__ = PermissionError(13, "who are you")
+    nobody.__cause__.status = 403  # type: ignore[attr-defined]
+    monkeypatch.setattr(ObjectStore, "get", lambda self, name: raising(nobody))
+    (tmp_path / "elsewhere").rename(tmp_path / "bucket")
+    assert levels(examine(path, clock=clock)) == {}, "who only looks may have no credentials"
+    given = {"key": "k"}
+    assert levels(examine(path, clock=clock, storage_options=given)) == {"tier": "amber"}
+    assert "can't be reached from here" in what(found, "tier")
+
+
+def test_no_wait_without_an_end() -> None:
+    never = threading.Event()
+    with pytest.raises(sparklog.StorageUnavailableError, match="it gave no answer within 50 ms"):
+        bounded(never.wait, 50, "it")
+    never.set()
+    with pytest.raises(KeyError):
+        bounded(lambda: {}[1], 1000, "it")
+    assert bounded(lambda: 7, 1000, "it") == 7
+
+
+# --- a log in a store, a broker's ---------------------------------------------------------------
+
+
+def test_a_log_in_a_store(tmp_path: Path, clock: ManualClock) -> None:
+    url = f"file://{tmp_path}/home"
+    with sparklog.open(url, "rw", clock=clock) as log:
+        log.create_topic("t", 2, config=KEPT)
+        traffic(log, clock, 15, writer="q/s")
+        log.commit_offsets("g", {"t": {0: 100}})
+        assert levels(examine(url, clock=clock)) == {}
+        clock.advance(12 * MINUTE)
+        found = examine(url, clock=clock)
+        assert levels(found) == {"writers": "amber"}
+        assert "g is 200 records behind" in what(found, "readers")
+        assert found.check("disk") is None
+        clock.advance(120 * MINUTE)
+        found = examine(url, clock=clock)
+        assert "wait to be merged" in what(found, "service")
+    with Service(url, clock=clock) as service:
+        service.run_once()
+        assert levels(examine(url, clock=clock)) == {}
+        clock.advance(5 * MINUTE)
+        found = examine(url, clock=clock)
+        assert "gives no sign of life for" in what(found, "service")
+    assert what(examine(url, clock=clock), "service").startswith("no service runs (the last")
+
+
+def test_a_store_whose_cleaner_is_late(tmp_path: Path, clock: ManualClock) -> None:
+    url = f"file://{tmp_path}/home"
+    with sparklog.open(url, "rw", clock=clock) as log:
+        compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.3}
+        log.create_topic("t", config=compacted)
+        log.create_topic("plain", config=KEPT)
+        log.append("plain", rows(1))
+        assert what(examine(url, clock=clock), "cleaner") == (
+            "1 compacted partition, none wants cleaning"
+        )
+        for name, minutes in (("merged", 120), ("again", 2)):
+            for _ in range(3):
+                log.append("t", pa.table({"key": ["a", "b"], "value": ["x" * 100] * 2}))
+                clock.advance(MINUTE)
+            found = examine(url, clock=clock)
+            assert what(found, "cleaner").endswith("none wants cleaning"), name  # pieces
+            Service(
+                url, options={"log.cleaner.enable": False, "diskless.merge.interval.ms": 60_000},
+                clock=clock,
+            ).run_once()  # fmt: skip
+            clock.advance(minutes * MINUTE)
+            found = examine(url, clock=clock)
+            assert what(found, "cleaner").startswith("1 of 1 compacted partition wants cleaning (")
+            waits = "t-0 for 2 h" if minutes > 60 else "t-0 for 2 min"
+            assert what(found, "cleaner").endswith(waits)
+            assert levels(found).get("cleaner", "green") == ("amber" if minutes > 60 else "green")
+            assert "1 partition should be compacted" in what(found, "service")
+            check = found.check("cleaner")
+            assert check is not None
+            assert check.command == (f"sparklog compact {url}" if minutes > 60 else None)
+            assert Service(url, clock=clock).compact().cleaned
+            found = examine(url, clock=clock)
+            assert what(found, "cleaner").endswith(", none wants cleaning"), name
+
+
+def test_a_brokers_directory(path: str, clock: ManualClock) -> None:
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t")
+        log.append("t", rows(3))
+    for name in os.listdir(path):
+        if "sparklog" in name:
+            gone = Path(path, name)
+            shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    found = examine(path, clock=clock)
+    assert (found.kind, levels(found)) == ("broker", {})
+    assert [check.name for check in found.checks] == ["writable", "partitions", "readers", "disk"]
+
+
+# --- verify --quick -----------------------------------------------------------------------------
+
+
+def test_a_quick_look_says_what_it_did_not_see(path: str, clock: ManualClock) -> None:
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config={"internal.segment.bytes": 2000} | KEPT)
+        for _ in range(6):
+            log.append("t", rows(10))
+    quick, whole = verify(path, quick=True), verify(path)
+    assert (quick.ok, quick.findings) == (True, [])
+    assert (quick.partitions, quick.segments, quick.bytes) == (
+        whole.partitions, whole.segments, whole.bytes
+    )  # fmt: skip
+    assert quick.unseen is not None
+    assert f"`sparklog verify {path}`" in quick.unseen
+    assert quick.to_dict()["health"]["level"] == "green"
+    (Path(path) / "t-0" / f"{0:020d}.index").unlink()
+    quick = verify(path, quick=True)
+    assert [f.what for f in quick.findings] == ["it is missing"]
+    assert not quick.ok
+    with pytest.raises(sparklog.InvalidRequestError, match="quick"):
+        verify(path, True, quick=True)
+
+
+def test_a_quick_look_leaves_deleted_topics_alone(path: str, clock: ManualClock) -> None:
+    """What can be given back is no leftover: nobody is told to remove it."""
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config=KEPT)
+        log.append("t", rows(3))
+        log.delete_topic("t")
+    assert verify(path, quick=True).findings == []
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.delete_topic("t", now=True)
+    for directory in (f"t-0.{'a' * 32}-delete", f"t-0.{'a' * 32}-stray"):
+        (Path(path) / directory).mkdir()
+    (leftover, _) = verify(path, quick=True).findings
+    assert leftover.severity == "leftover"
+
+
+# --- what is offered helps ----------------------------------------------------------------------
+
+
+def test_a_path_that_is_no_log_is_helped_by_what_fits(tmp_path: Path) -> None:
+    def told(path: object) -> tuple[str, str | None]:
+        (check,) = examine(str(path)).checks
+        assert (check.name, check.level) == ("writable", Level.RED)
+        return check.what, check.command
+
+    (tmp_path / "file").write_text("x")
+    assert told(tmp_path / "file") == (f"{tmp_path}/file is a file; name the log's directory", None)
+    assert told(tmp_path / "gone")[1] == "df -h"
+    assert told(tmp_path)[1] == "df -h"
+    what, command = told("gopher://x/y")
+    assert "correct the URL" in what
+    assert command is None
+
+
+def test_of_a_log_dir_that_is_away_the_disks_are_shown(path: str, clock: ManualClock) -> None:
+    both = f"{path},{path}-2"
+    with sparklog.open(both, "rw", clock=clock) as log:
+        log.create_topic("t", 2)
+    os.rename(f"{path}-2", f"{path}-3")
+    check = examine(both, clock=clock).check("writable")
+    assert check is not None
+    assert (check.level, check.command) == (Level.RED, "df -h")
+
+
+def test_a_reader_whose_topic_is_gone(path: str, clock: ManualClock) -> None:
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t")
+        log.commit_offsets("g", {"t": {0: 0}})
+        log.delete_topic("t")
+    found = examine(path, clock=clock)
+    assert levels(found) == {}
+    assert what(found, "readers") == "1 reader, none is behind; what 1 reader (g) read is gone"

@@ -1,0 +1,41 @@
+"""Columns that the sink takes, and what is said of others: which, and by what function they fit."""
+
+import pytest
+from pyspark.sql import types as t
+
+from sparklog.errors import InvalidRequestError
+from sparklog.sink.columns import columns_to_write
+from sparklog.sink.options import parse
+
+VALUE = {"value": t.BinaryType()}
+
+
+def chosen(columns: dict[str, t.DataType]) -> list[str]:
+    schema = t.StructType([t.StructField(*column) for column in columns.items()])
+    return columns_to_write(schema, parse({"path": "/log", "topic": "t"}))
+
+
+def test_others_are_left_aside() -> None:
+    given = {"key": t.StringType(), "origin": t.StringType()}
+    assert chosen(VALUE | given) == ["key", "value"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"id": t.LongType()}, "value is missing; there are id. .*'to_json(struct(*)) AS value'"),
+        ({"value": t.StructType()}, "want string or binary: to_json(value) AS value"),
+        ({"value": t.ArrayType(t.LongType())}, "want string or binary: to_json(value) AS value"),
+        ({"value": t.IntegerType()}, "is int, want string or binary: string(value) AS value"),
+        (VALUE | {"key": t.LongType()}, "key is bigint, want .*: string(key) AS key"),
+        (VALUE | {"partition": t.LongType()}, "want int: int(partition) AS partition"),
+        (VALUE | {"timestamp": t.LongType()}, "timestamp_millis(timestamp) AS timestamp, of ms"),
+        (VALUE | {"timestamp": t.DateType()}, "want timestamp: to_timestamp(timestamp) AS timest"),
+        (VALUE | {"timestamp": t.TimestampNTZType()}, ": to_timestamp(timestamp) AS timestamp"),
+        (VALUE | {"headers": t.ArrayType(t.StringType())}, "want array<struct<key:string,value"),
+    ],
+)
+def test_refused_with_the_function_that_helps(columns: dict[str, t.DataType], words: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        chosen(columns)
+    assert all(part in str(refused.value) for part in words.split(".*"))

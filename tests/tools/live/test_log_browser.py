@@ -1,0 +1,509 @@
+"""Topics and records as pages and as JSON: what is shown, of which logs, and in what time."""
+
+import http.client
+import json
+import re
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.cli.open_log import check_log
+from sparklog.errors import StorageUnavailableError
+from sparklog.network.addresses import Address
+from sparklog.opening import holds_own_log, open_log
+from sparklog.storage.moves import MoveRequest
+from sparklog.tools.live.answers import Answer, Asked
+from sparklog.tools.live.log_browser import LogBrowser
+from sparklog.tools.live.report_memory import Remembered
+from sparklog.tools.live.server import LiveServer
+from sparklog.tools.live.site import LogSite
+from sparklog.tools.live.workers import GoneError, Workers
+from sparklog.tools.report.build import make_report
+from tests.paths import ROOT
+from tests.tools.demo import make_demo
+from tests.tools.test_report_browser import FAULTS
+
+HERE = Address("127.0.0.1", 0)
+T0 = 1_700_000_000_000
+
+
+def site_of(path: Path | str) -> LogSite:
+    def opened(stopped: Callable[[], bool]) -> Any:
+        check_log(str(path), offline=True)
+        return open_log(path, stopped=stopped)
+
+    browser = LogBrowser(str(path), opened, keeps_configs=lambda: holds_own_log(path))
+    return LogSite(lambda: make_report(path), browser=browser, refresh_ms=200)
+
+
+def get(site: LogSite, target: str, status: int = 200) -> Any:
+    """What a path shows: a document, or a page's text."""
+    answer = site.answer(Asked.parse(target))
+    assert answer.status == status, answer.body
+    if answer.kind.startswith("application/json"):
+        return json.loads(answer.body)
+    return answer.body
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pages") / "log"
+    with sparklog.open(path, "rw", options={"flush": "none"}) as log:
+        log.create_topic(
+            "flights", partitions=3, config={"retention.ms": -1, "segment.ms": 3_600_000}
+        )
+        log.create_topic("customers", config={"cleanup.policy": "compact"})
+        log.create_topic("empty")
+        for n in range(6):
+            values = [f'{{"n": {n * 100 + i}, "price": 1.10}}' for i in range(100)]
+            times = pa.array([T0 + n * 100_000 + i * 1000 for i in range(100)], pa.timestamp("ms"))
+            keys = [f"k{i % 7}" for i in range(100)]
+            log.append("flights", pa.table({"key": keys, "value": values, "timestamp": times}))
+        avro = b"\0\0\0\1\7\x02\x06foo\x80"
+        log.append("customers", pa.table({"key": ["a", "b"], "value": [avro, None]}))
+        log.commit_offsets("audit", {"flights": {0: 5}})
+    return path
+
+
+@pytest.fixture(scope="module")
+def site(path: Path) -> LogSite:
+    return site_of(path)
+
+
+def test_topics(site: LogSite) -> None:
+    document = get(site, "/api/topics")
+    assert [topic["name"] for topic in document["topics"]] == ["customers", "empty", "flights"]
+    flights = document["topics"][2]
+    assert (flights["partitions"], flights["records"], flights["readers"]) == (3, 600, 1)
+    assert flights["bytes"] > 1000
+    assert flights["lag"] > 0
+    names = [t["name"] for t in get(site, "/api/topics?sort=records&desc=1")["topics"]]
+    assert names == ["empty", "customers", "flights"]
+    assert [t["name"] for t in get(site, "/api/topics?q=LIGHT")["topics"]] == ["flights"]
+    page = get(site, "/topics?sort=bytes")
+    assert page.index(">flights<") < page.index(">customers<")
+    assert 'href="./topics/flights"' in page
+    assert "No topic has that" in get(site, "/topics?q=nothing")
+    assert "sort=up" in get(site, "/topics?sort=up", 400)
+
+
+def test_a_topic(site: LogSite) -> None:
+    document = get(site, "/api/topics/flights")
+    parts = document["partition_list"]
+    assert sum(p["end"] - p["start"] for p in parts) == 600
+    configs = {c["name"]: c for c in document["configs"]}
+    assert (configs["retention.ms"]["value"], configs["retention.ms"]["is_default"]) == (
+        "-1",
+        False,
+    )
+    assert configs["segment.bytes"]["is_default"]
+    assert document["reader_list"][0]["group"] == "audit"
+    page = get(site, "/topics/flights")
+    assert (
+        page.index("segment.ms") < page.index("have their defaults") < page.index("segment.bytes")
+    )
+    assert "audit" in page
+    assert 'href="../topics/flights/records?partition=2"' in page
+    assert "nope" in get(site, "/topics/nope", 404)
+
+
+def test_a_partition_that_moves(tmp_path: Path) -> None:
+    path, two = f"{tmp_path}/one,{tmp_path}/two", f"{tmp_path}/two"
+    with sparklog.open(path, "rw", options={"flush": "none"}) as log:
+        log.create_topic("t")
+        log.append("t", pa.table({"value": ["x"]}))
+        log.home.moves.ask([MoveRequest("t", 0, two)])
+        site = site_of(path)
+        assert get(site, "/api/topics/t")["partition_list"][0]["move"]["target"] == two
+        page = get(site, "/topics/t")
+        assert "waits to move" in page and two in page
+        log.cancel_moves()
+        assert get(site, "/api/topics/t")["partition_list"][0]["move"] is None
+
+
+def test_a_rate_comes_with_the_second_look(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw", options={"flush": "none"}) as log:
+        log.create_topic("t")
+        site = site_of(tmp_path / "log")
+        assert get(site, "/api/topics")["topics"][0]["records_per_second"] is None
+        log.append("t", pa.table({"value": ["x"] * 50}))
+        until = time.monotonic() + 20
+        while (rate := get(site, "/api/topics")["topics"][0]["records_per_second"]) is None:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        assert 0 < rate < 50
+
+
+def test_records_page_by_page(site: LogSite) -> None:
+    """Links lead through all of them, each once, newest first and oldest first."""
+    for order in ("newest", "oldest"):
+        seen, query = [], f"?order={order}&limit=70"
+        while query is not None:
+            document = get(site, f"/api/topics/flights/records{query}")
+            seen += [(r["partition"], r["offset"], r["timestamp_ms"]) for r in document["records"]]
+            query = document["next"]
+        assert len(seen) == len(set(seen)) == 600
+        times = [time_ms for *_, time_ms in seen]
+        assert times == sorted(times, reverse=order == "newest")
+        page = get(site, f"/topics/flights/records?order={order}&limit=500")
+        assert page.count("<details data-key=") == 500
+        (following,) = re.findall(r'href="([^"]*)"[^>]*rel="next"', page)
+        rest = get(site, "/topics/flights/records" + following.replace("&amp;", "&").partition(
+            "records")[2])  # fmt: skip
+        assert rest.count("<details data-key=") == 100
+
+
+def test_records_from_a_time_an_offset_by_key_and_text(site: LogSite) -> None:
+    records = "/api/topics/flights/records"
+    when = quote("2023-11-14T22:15:00+00:00")
+    found = get(site, f"{records}?from={when}&to=@{T0 + 110_000}&limit=500")["records"]
+    assert sorted(r["timestamp_ms"] for r in found) == [T0 + 100_000 + i * 1000 for i in range(10)]
+    found = get(site, f"{records}?partition=1&from=10&to=12")["records"]
+    assert [(r["partition"], r["offset"]) for r in found] == [(1, 10), (1, 11)]
+    found = get(site, f"{records}?partition=1&from=10&to=12&order=newest")["records"]
+    assert [(r["partition"], r["offset"]) for r in found] == [(1, 11), (1, 10)]
+    found = get(site, f"{records}?key=k3&limit=500")["records"]
+    assert {r["key"] for r in found} == {"k3"}
+    assert len(found) == 84
+    document = get(site, f"{records}?text=%22N%22:%20599")
+    assert json.loads(document["records"][0]["value"])["n"] == 599
+    assert document["ended"] == "end"
+    assert get(site, f"{records}?text=%22N%22:%20599&case=1")["records"] == []
+    assert "looked at" in get(site, "/topics/flights/records?text=nothing-like-it")
+
+
+def test_one_record(site: LogSite) -> None:
+    page = get(site, "/topics/flights/records/0/3")
+    assert "&quot;price&quot;: 1.10" in page
+    assert "{\n  &quot;n&quot;" in page
+    text = get(site, "/topics/flights/records/0/3?as=text")
+    assert "{&quot;n&quot;" in text
+    assert "00000000  7b 22" in get(site, "/topics/flights/records/0/3?as=hex")
+    page = get(site, "/topics/customers/records")
+    assert "schema id 263" in page
+    assert "tombstone" in page
+    one = get(site, "/api/topics/customers/records/0/0")
+    assert (one["value"], one["value_schema_id"], one["value_base64"]) == (
+        None, 263, "AAAAAQcCBmZvb4A=",
+    )  # fmt: skip
+    cut = get(site, "/api/topics/flights/records?limit=1&max_value_bytes=5")["records"][0]
+    assert (cut["value"], cut["value_cut"], cut["value_bytes"] > 20) == ('{"n":', True, True)
+    raw = site.answer(Asked.parse("/topics/customers/records/0/0/value"))
+    assert raw.body == b"\0\0\0\1\7\x02\x06foo\x80"
+    assert "null" in get(site, "/topics/customers/records/0/1/value", 400)
+    assert "it holds [0," in get(site, "/topics/flights/records/0/9999", 404)
+
+
+def test_a_brokers_directory(tmp_path: Path) -> None:
+    golden = ROOT / "tests" / "golden" / "kafka-4.1" / "logdir"
+    before = sorted(p.stat().st_mtime_ns for p in golden.rglob("*"))
+    site = site_of(golden)
+    assert "aren&#x27;t known here" in get(site, "/topics/txn")
+    page = get(site, "/topics/txn/records?order=oldest&limit=500")
+    assert "abort marker" in page
+    assert "commit marker" in page
+    assert "aborted</span>" in page
+    assert get(site, "/api/topics/compacted/records?limit=500")["records"]
+    assert sorted(p.stat().st_mtime_ns for p in golden.rglob("*")) == before
+
+
+def test_a_tier_and_an_archive(tmp_path: Path) -> None:
+    bucket = f"file://{tmp_path}/bucket"
+    make_demo(tmp_path / "log", days=1, remote=bucket)
+    for where in (tmp_path / "log", bucket):
+        site = site_of(where)
+        assert {t["name"] for t in get(site, "/api/topics")["topics"]} >= {"orders"}
+        document = get(site, "/api/topics/orders/records?order=oldest&limit=500")
+        assert len(document["records"]) == 500
+        assert document["faults"] == []
+        get(site, "/topics/orders")
+        get(site, "/")
+
+
+def test_offline_partitions(tmp_path: Path) -> None:
+    dirs = [tmp_path / name for name in "ab"]
+    both = ",".join(map(str, dirs))
+    with sparklog.open(both, "rw", options={"flush": "none"}) as log:
+        log.create_topic("t", partitions=4)
+        for n in range(8):
+            log.append("t", pa.table({"value": [f"v{n}"]}), partition=n % 4)
+    shutil.move(dirs[1], tmp_path / "away")
+    site = site_of(both)
+    assert "2 offline" in get(site, "/topics")
+    assert get(site, "/api/topics")["topics"][0]["offline_partitions"] == [1, 3]
+    document = get(site, "/api/topics/t/records")
+    assert {r["partition"] for r in document["records"]} == {0, 2}
+    assert len(document["faults"]) == 2
+    assert "offline" in get(site, "/topics/t/records/1/0", 503)
+    page = get(site, "/topics/t")
+    assert page.count(">offline<") == 2
+
+
+def test_a_log_that_vanishes_and_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    def make(topic: str) -> None:
+        with sparklog.open(path, "rw", options={"flush": "none"}) as log:
+            log.create_topic(topic)
+            log.append(topic, pa.table({"value": [topic]}))
+
+    make("one")
+    site = site_of(path)
+    get(site, "/topics/one/records")
+    shutil.move(path, tmp_path / "away")
+    for target in ("/topics/one/records", "/api/topics/one/records", "/"):
+        get(site, target, 503)
+    shutil.move(tmp_path / "away", path)
+    get(site, "/topics/one/records")
+    shutil.rmtree(path)
+    make("two")
+    assert get(site, "/api/topics/two/records")["records"][0]["value"] == "two"
+    get(site, "/api/topics/one/records", 404)
+
+
+# --- slow ones, and those that go away -----------------------------------------------------------
+
+
+def test_what_hangs_is_answered_and_holds_nobody_else(path: Path) -> None:
+    go = threading.Event()
+
+    def hangs(stopped: Callable[[], bool]) -> Any:
+        go.wait(30)
+        raise StorageUnavailableError("it hung")
+
+    workers = Workers(2, timeout_ms=200)
+    site = LogSite(lambda: make_report(path), browser=LogBrowser("slow", hangs, workers=workers))
+    began = time.monotonic()
+    assert "no answer within" in get(site, "/topics", 503)
+    assert time.monotonic() - began < 5
+    get(site, "/")
+    go.set()
+
+
+def test_a_report_that_hangs_holds_one_thread() -> None:
+    go, made = threading.Event(), []
+
+    def make() -> int:
+        made.append(1)
+        if len(made) > 1:
+            go.wait(30)
+        return len(made)
+
+    remembered = Remembered(make, fresh_ms=0, patience_s=0.1)
+    assert remembered.get() == (1, 0)
+    time.sleep(0.02)
+    until = time.monotonic() + 10
+    while len(made) < 2 and time.monotonic() < until:
+        assert remembered.glance() == 1
+        time.sleep(0.01)
+    began = time.monotonic()
+    assert [remembered.get()[0] for _ in range(5)] == [1] * 5
+    assert time.monotonic() - began < 5
+    go.set()
+    first = Remembered(lambda: go.wait(0.5), fresh_ms=0, patience_s=0.05)
+    go.clear()
+    thread = threading.Thread(target=first.get)
+    thread.start()
+    time.sleep(0.1)
+    with pytest.raises(StorageUnavailableError, match="still being made"):
+        first.get()
+    thread.join()
+
+
+def test_glances_make_one_at_a_time_and_rest_after_a_failure() -> None:
+    """However many pages are shown before the first verdict is there."""
+    go, asked = threading.Event(), []
+
+    def make() -> int:
+        asked.append(threading.current_thread().name)
+        go.wait(10)
+        raise StorageUnavailableError("it is away")
+
+    before = threading.active_count()
+    remembered = Remembered(make, fresh_ms=60_000)
+    assert [remembered.glance() for _ in range(50)] == [None] * 50
+    assert threading.active_count() <= before + 1
+    go.set()
+    until = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.005)
+    assert [remembered.glance() for _ in range(50)] == [None] * 50
+    assert asked == ["sparklog-ui-renew"]
+    with pytest.raises(StorageUnavailableError, match="it is away"):
+        remembered.get()  # who asks for it is told, each time
+
+
+def test_a_turn_without_a_thread_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that is out of threads for a moment must not close the pages for good."""
+    workers = Workers(1)
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", start)
+        with pytest.raises(StorageUnavailableError, match="try again"):
+            workers.run(lambda stopped: 1, lambda: False)
+    assert workers.run(lambda stopped: 1, lambda: False) == 1
+
+
+def test_only_so_many_read_at_once() -> None:
+    running, most, mutex = [0], [0], threading.Lock()
+
+    def job(stopped: Callable[[], bool]) -> None:
+        with mutex:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.02)
+        with mutex:
+            running[0] -= 1
+
+    workers = Workers(3)
+    threads = [threading.Thread(target=workers.run, args=(job, lambda: False)) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most[0] == 3
+
+
+def test_who_goes_away_ends_the_work() -> None:
+    told = threading.Event()
+
+    def job(stopped: Callable[[], bool]) -> None:
+        until = time.monotonic() + 20
+        while not stopped() and time.monotonic() < until:
+            time.sleep(0.01)
+        if stopped():
+            told.set()
+
+    workers = Workers(1)
+
+    class Searching:
+        def answer(self, asked: Asked) -> Answer:
+            workers.run(job, asked.gone)
+            raise AssertionError
+
+    with LiveServer(Searching(), HERE) as server:
+        connection = socket.create_connection(("127.0.0.1", server.port), 20)
+        connection.sendall(b"GET /topics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert not told.wait(0.3)
+        connection.close()
+        assert told.wait(10)
+    with pytest.raises(GoneError):
+        workers.run(lambda stopped: time.sleep(0.2), lambda: True)
+
+
+def test_a_fault_of_ours_is_told_without_its_words(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> Any:
+        raise ZeroDivisionError("secret")
+
+    text = get(LogSite(broken), "/", 500)
+    assert "secret" not in text
+    assert "secret" in caplog.text
+
+
+# --- in a browser --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(path: Path) -> Iterator[LiveServer]:
+    with LiveServer(site_of(path), HERE) as found:
+        yield found
+
+
+@pytest.mark.parametrize("width", [390, pytest.param(1440, marks=pytest.mark.deep)])
+def test_nothing_is_cut(browser: Any, server: LiveServer, width: int) -> None:
+    base = server.url.rstrip("/")
+    for scheme in ("light", "dark"):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page = context.new_page()
+        for target in (
+            "/topics",
+            "/topics/flights",
+            "/topics/customers/records",
+            "/topics/flights/records?text=n&limit=5",
+            "/topics/flights/records/0/3",
+        ):
+            page.goto(base + target)
+            unfold = "document.querySelectorAll('details').forEach((d) => { d.open = true })"
+            page.evaluate(unfold)
+            found = page.evaluate(FAULTS)
+            scrolled = ("out of its box", "outside: 0000")  # shortened lines, and hex
+            shortened = [f for f in found["faults"] if not f.startswith(scrolled)]
+            assert shortened == [], target
+        context.close()
+
+
+def test_clicking_through(browser: Any, server: LiveServer) -> None:
+    """Filter as one types, a topic, its records, a search, the next page, and back."""
+    context = browser.new_context(timezone_id="America/New_York")
+    page, said = context.new_page(), []
+    page.on("console", lambda m: said.append(m.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(f"{server.url}topics")
+    page.locator("#q").fill("fli")
+    assert page.locator("main tbody tr:visible").count() == 1
+    page.wait_for_timeout(700)  # new content came in: what was typed is still there
+    assert page.locator("#q").input_value() == "fli"
+    assert page.locator("main tbody tr:visible").count() == 1
+    page.get_by_role("link", name="flights").click()
+    page.get_by_role("link", name="Records").click()
+    assert page.locator(".records li").count() == 50
+    page.locator(".records summary").first.click()
+    assert page.locator(".records pre").first.is_visible()
+    page.locator("#f-from").fill("2023-11-14 17:15")
+    page.locator("#f-text").fill("price")
+    page.get_by_role("button", name="Show", exact=True).click()
+    assert "from=2023-11-14T17%3A15-05%3A00" in page.url
+    assert "key=" not in page.url
+    page.get_by_role("link", name="Go on searching").click()
+    first = page.url
+    assert page.locator(".records li").count() == 50
+    page.go_back()
+    page.go_forward()
+    assert page.url == first
+    assert said == []
+    context.close()
+
+
+def test_without_javascript(browser: Any, server: LiveServer) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{server.url}topics")
+    page.locator("#q").fill("fli")
+    page.get_by_role("button", name="Filter").click()
+    assert page.locator("main tbody tr").count() == 1
+    page.get_by_role("link", name="flights").click()
+    page.get_by_role("link", name="Records").click()
+    page.locator("#f-key").fill("k3")
+    page.get_by_role("button", name="Show", exact=True).click()
+    assert page.locator(".records li").count() == 50
+    page.locator(".records summary").first.click()
+    page.get_by_role("link", name="The whole record").first.click()
+    assert "price" in page.locator("pre").first.inner_text()
+    context.close()
+
+
+def test_a_head_is_a_get_without_its_body(server: LiveServer) -> None:
+    for target in ("/topics", "/api/topics/flights/records", "/topics/customers/records/0/0/value"):
+        sizes = []
+        for method in ("GET", "HEAD"):
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+            connection.request(method, target)
+            answer = connection.getresponse()
+            assert answer.status == HTTPStatus.OK
+            sizes.append((int(answer.headers["Content-Length"]), len(answer.read())))
+            connection.close()
+        assert sizes[0][0] == sizes[0][1]
+        assert sizes[1][1] == 0
