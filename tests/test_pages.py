@@ -5,13 +5,18 @@ Pages that name `spark` are in tests/spark/test_pages.py.
 
 from __future__ import annotations
 
+import uuid
+from base64 import urlsafe_b64encode
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.doc_blocks import pages
 from tests.doc_blocks.run import cases, run
 from tests.doc_blocks.session import Session, Wrong
+from tests.doc_blocks.shown import alike
 
 LEFT_OUT_MAX = 14
 
@@ -90,3 +95,19 @@ def test_what_varies_may_vary(tmp_path: Path) -> None:
     (tmp_path / "here").rename(tmp_path / "before")
     with pytest.raises(Wrong):
         ran(tmp_path, text.format("12:4 at 2025-01-01T00:00:00Z, 1695312995976, in 1 s, 1 MiB"))
+
+
+UUIDS = st.one_of(
+    st.uuids(version=4), st.just(uuid.UUID("1b0e2ae5-471d-4016-87d3-0123456789ab"))  # 471 days
+)
+
+
+@given(UUIDS, UUIDS)
+def test_any_id_is_like_any_other(one: uuid.UUID, other: uuid.UUID) -> None:
+    """Whatever parts of it look like: times, sizes, rates."""
+    for written in (
+        str, lambda each: each.hex, lambda each: f"000000000000009.4.orders.{each.hex[-12:]}",
+        lambda each: urlsafe_b64encode(b"h\x17" + each.bytes[2:]).decode().rstrip("="),  # "aB..."
+    ):  # fmt: skip
+        assert alike(f"query {written(one)} at 3", f"query {written(other)} at 3")
+        assert not alike(f"query {written(one)} at 3", f"query {written(other)} at 4")
