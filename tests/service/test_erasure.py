@@ -1,6 +1,7 @@
 """Erasure in log dirs and their tier, from the outside: bytes of every file and object, readers."""
 
 import os
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Event
@@ -74,6 +75,28 @@ class SlowStore(DictStore):
             self.begun.set()
             assert self.go_on.wait(60)
         super().put(name, data)
+
+
+class CallingStore(DictStore):
+    """Calls `act` once: when a manifest is read (`at_first`), or when a log is put."""
+
+    act: Callable[[], object] | None = None
+    at_first = False
+
+    def _call(self) -> None:
+        if (act := self.act) is not None:
+            self.act = None
+            act()
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        if self.at_first and name.endswith(".manifest"):
+            self._call()
+        return super().get(name, start, end)
+
+    def put_stream(self, name: str, pieces: Iterable[bytes], size: int) -> None:
+        if not self.at_first:
+            self._call()
+        super().put_stream(name, pieces, size)
 
 
 def service(path: Path, clock: ManualClock, store: DictStore, **given: Any) -> Service:
@@ -182,6 +205,56 @@ def test_readers_of_both_tiers_go_on(tmp_path: Path, clock: ManualClock) -> None
         gone = {o for r in report.partitions[0].offsets.ranges for o in range(*r)}
         assert set(first + rest) >= {row[0] for row in before} - gone
         assert rows(log) == [row for row in before if row[0] not in gone]
+
+
+def test_a_copy_of_as_many_bytes_as_before(tmp_path: Path, clock: ManualClock) -> None:
+    """A batch of zstd may be as long without a record; cut between the tiers, nobody knows it."""
+    path, store, alice = tmp_path / "log", DictStore(), b"alice"
+    config = TIERED | {
+        "compression.type": "zstd", "internal.segment.bytes": 150, "local.retention.bytes": -2,
+    }  # fmt: skip
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config=config)
+        for value in (
+            b"hbcgaaddcebagcfedhdhcaaahfgcfhhfhdcgcca", b"fhffabeeedaggcbecagfcebcbfbfehbbghdcebg",
+            b"baegfgdfdddgbedfeafghcaccghacdgcfefcbed", b"gdfcdcchgfcbccahaggafbefachceaadbbcheec",
+        ):  # fmt: skip
+            keys = [b"bob", b"bob", b"bob", alice]
+            log.append("t", pa.table({"key": keys, "value": [value] * 4}))
+        log.append("t", pa.table({"key": [b"carol"], "value": [b"active"]}))
+        service(path, clock, store, remote=URL).run_once()
+        sizes = [len(data) for name, data in store.objects.items() if name.endswith(".log")]
+        assert len(sizes) == 4
+        with archive_of(store, None) as copy:
+            assert alice in copy.read("t").read_all().column("key").to_pylist()
+    away = LameStore()
+    away.objects, away.times, away.allowed, away.away = store.objects, store.times, 0, True
+    cut = erase(path, "t", [alice], clock=clock, opening=lambda url, options: away)
+    assert (cut.records, cut.complete) == (4, False)
+    report = erase(path, "t", [alice], clock=clock, opening=lambda url, options: store)
+    assert report.complete, report
+    with archive_of(store, None) as copy:
+        assert set(copy.read("t").read_all().column("key").to_pylist()) == {b"bob"}
+
+
+@pytest.mark.parametrize("when", ["before it is read", "while it is put"])
+def test_the_partition_moves_while_it_is_copied_again(
+    tmp_path: Path, clock: ManualClock, when: str
+) -> None:
+    store, path = CallingStore(), f"{tmp_path / 'one'},{tmp_path / 'two'}"
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config=TIERED | {"local.retention.bytes": -2})
+        write(log, clock)
+        service(Path(path), clock, store, remote=URL).run_once()
+        assert b"secret-of-alice" in b"".join(store.objects.values())
+        store.act = lambda: log.move_partition("t", 0, str(tmp_path / "two"))
+        store.at_first = when == "before it is read"
+        report = erased(Path(path), clock, store)
+        assert log.topic("t").dirs[0] == str(tmp_path / "two" / "t-0")
+        assert report.complete, (report.pending, report.errors, report.partitions)
+        assert b"secret-of-alice" not in b"".join(store.objects.values())
+        copies = [one.name for one in report.partitions[0].erased_from if one.place == "remote"]
+        assert len(copies) == len(set(copies)) > 1
 
 
 def test_a_compacted_topic(tmp_path: Path, clock: ManualClock) -> None:

@@ -26,6 +26,7 @@ from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition, is_t
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Report, Uploaded
 from sparklog.storage.segment_store import PutResult, SegmentPut, SegmentStore, SourceChangedError
+from sparklog.storage.segments import StaleReadError
 from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.plan import CandidateSegment, epochs_of, segments_to_copy
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
@@ -122,7 +123,7 @@ class CopyTask:
         for one in sure:
             try:
                 puts.append(self._planned_put(one))
-            except FileNotFoundError as error:
+            except (FileNotFoundError, StaleReadError) as error:  # retention, or a move
                 _LOGGER.info("%s-%d: %s", *one.key, error)
             except DataCorruptionError as error:
                 self._leave_alone(one.key, error, report)
@@ -134,7 +135,7 @@ class CopyTask:
         for one in wanted:
             try:
                 copies.append(self._planned_put(one).segment)
-            except FileNotFoundError as error:
+            except (FileNotFoundError, StaleReadError) as error:  # retention, or a move
                 _LOGGER.info("%s-%d: %s", *one.key, error)
             except DataCorruptionError as error:
                 report.errors.append(f"{one.key}: {error}")

@@ -1,10 +1,14 @@
 """Erases records from a partition's copies; its local segments were gone through before.
 
     a copy whose segment is still here     is replaced by a copy of that segment as it is now, if
-                                           they differ; the same bytes have nothing to erase
+                                           they differ, by size or by checksum (a batch that loses
+                                           a record may compress to as many bytes as before); the
+                                           same bytes have nothing to erase
     any other one                          is read; if it holds such records, it is rewritten into
                                            a temporary file and put under a new id
     copies that nobody reads any more      go now, not with the next round
+
+A segment that moves, or is cleaned, while it is copied gets no copy: it is looked at again.
 
 Each new copy is COPY_STARTED, put, COPY_FINISHED, in the place of those that it replaces; then they
 go, manifests first. Cut anywhere, a service finishes or removes what was begun, and the same call
@@ -18,12 +22,16 @@ from dataclasses import replace
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
 
+import crc32c
+
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.format.erasure import RecordPredicate
+from sparklog.format.names import log_name
 from sparklog.format.scan import scan
 from sparklog.log.batch_windows import walk
 from sparklog.log.record_erasure import Tally, WindowEraser
+from sparklog.logdir.segment_files import joined
 from sparklog.pluralize import pluralize
 from sparklog.service.tiering.copy_task import CopyTask
 from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition
@@ -34,12 +42,14 @@ from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.orphans import find_orphans
 from sparklog.tiered.copying.plan import CandidateSegment, unreferenced_segments
 from sparklog.tiered.copying.rewritten_log import RewrittenData
-from sparklog.tiered.layout.manifest import directory_of, log_object
+from sparklog.tiered.layout.manifest import directory_of, log_object, manifest_object, parse
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.remote_objects import LogRanges, OpenedSegment, RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
+_TRIES: Final = 8
+_READ: Final = 1 << 20
 _IN_MEMORY: Final = 32 << 20  # bytes of a rewritten copy; what is more goes to a temporary file
 
 
@@ -91,30 +101,44 @@ class ErasureTask:
         Raises: StorageUnavailableError, DataCorruptionError, LeaseLostError, SparklogError; what
         was done until then is in the report.
         Cost: reads the copies whose segments are not here any more, once; those that hold such
-        records twice.
+        records twice; of the others the manifests, and their segments here.
         """
         round_report = Report(path="", time_ms=self._remote_log.clock(), dry_run=dry_run)
         known = self._remote_log.partitions()
         if key not in known:
             return []
-        if not dry_run and self._copy_task.resume(known, round_report):
-            known = self._remote_log.partitions()
-        one = known[key]
-        outdated, remote = self._sorted(one, key, report, dry_run=dry_run)
-        for copy in remote:
-            self._rewrite(copy, one, predicate, report, dry_run=dry_run)
-        if dry_run:
-            return []
-        if outdated:
+        if not dry_run:
+            self._copy_task.resume(known, round_report)
+        seen: set[str] = set()
+        for _ in range(_TRIES):
+            one = self._remote_log.partitions()[key]
+            outdated, remote = self._sorted(one, key, report, seen, dry_run=dry_run)
+            for copy in remote:
+                if copy.id not in seen:
+                    seen.add(copy.id)
+                    seen |= self._rewrite(copy, one, predicate, report, dry_run=dry_run)
+            if dry_run:
+                return []
+            if not outdated:
+                return self._tidy(key)
             self._copy_task.copy_again(key, one, outdated, round_report)
-        if round_report.errors:
-            raise SparklogError("; ".join(round_report.errors))
-        return self._tidy(key)
+            if round_report.errors:
+                raise SparklogError("; ".join(round_report.errors))
+        raise SparklogError(f"its segments changed {_TRIES} times while they were copied")
 
     def _sorted(
-        self, one: TieredPartition, key: TopicPartition, report: PartitionErasure, *, dry_run: bool
+        self,
+        one: TieredPartition,
+        key: TopicPartition,
+        report: PartitionErasure,
+        seen: set[str],
+        *,
+        dry_run: bool,
     ) -> tuple[list[CandidateSegment], list[RemoteSegment]]:
-        """Return (local segments whose copies differ, copies that only the store has)."""
+        """Return (local segments whose copies differ, copies that only the store has).
+
+        What is to be replaced goes into the report, but for the copies that were `seen` before.
+        """
         held = self._remote_log.segments(key, one.place)
         closed = [
             CandidateSegment(each.base, following.base, each.size)
@@ -129,15 +153,36 @@ class ErasureTask:
             if not over or over[0].base > first or over[-1].end < copy.end:
                 remote.append(copy)
                 continue
-            changed = over != [CandidateSegment(copy.base, copy.end, copy.size)]
+            changed = over != [CandidateSegment(copy.base, copy.end, copy.size)] or (
+                self._differs(copy, one)
+            )
             local = [lost[each.base, each.end] for each in over if (each.base, each.end) in lost]
             if changed or (dry_run and local):
                 outdated |= {each.base: each for each in over}
+                if copy.id in seen:
+                    continue
+                seen.add(copy.id)
                 self._note(
                     report, copy, self._url(copy), after=sum(each.size for each in over),
                     records=sum(e.records for e in local), batches=sum(e.batches for e in local),
                 )  # fmt: skip
         return list(outdated.values()), remote
+
+    def _differs(self, copy: RemoteSegment, one: TieredPartition) -> bool:
+        """Tell whether a copy isn't its segment as that is now, of the same size: by checksums.
+
+        Cost: a get of its manifest, and a pass over the segment.
+        """
+        name, crc = manifest_object(copy), 0
+        path = joined(one.place.directory, log_name(copy.base))
+        try:
+            manifest, _ = parse(self._store.get(name), path=f"{self._store.url}/{name}")
+            with self._remote_log.fs.open(path) as file:
+                for at in range(0, copy.size, _READ):
+                    crc = crc32c.crc32c(file.pread(min(_READ, copy.size - at), at), crc)
+        except (DataCorruptionError, FileNotFoundError):  # copied again, it is mended
+            return True
+        return crc != manifest.crc32c
 
     def _url(self, copy: RemoteSegment) -> str:
         return f"{self._store.url}/{log_object(copy)}"
@@ -169,23 +214,26 @@ class ErasureTask:
         report: PartitionErasure,
         *,
         dry_run: bool,
-    ) -> None:
+    ) -> set[str]:
+        """Erase from a copy; returns the id of the one that took its place, if it had to."""
+        new: set[str] = set()
         ranges = self._objects.ranges(copy)
         looked = self._read(copy, ranges, WindowEraser(predicate, end=report.end), None)
         report.bytes_read += looked[0].bytes_read
         if not looked[0].records:
-            return
+            return new
         if dry_run:
             tally, size = looked[0], copy.size
         else:
             with SpooledTemporaryFile(_IN_MEMORY) as file:
                 eraser = WindowEraser(predicate, end=report.end)
                 tally, size, latest = self._read(copy, ranges, eraser, file)
-                self._replace(copy, one, ranges.opened, file, size, latest)
+                new.add(self._replace(copy, one, ranges.opened, file, size, latest))
         self._note(
             report, copy, self._url(copy), after=size, records=tally.records, batches=tally.batches
         )
         report.offsets.merge(tally.offsets)
+        return new
 
     def _read(
         self, copy: RemoteSegment, ranges: LogRanges, eraser: WindowEraser, file: IO[bytes] | None
@@ -222,8 +270,8 @@ class ErasureTask:
         file: IO[bytes],
         size: int,
         latest: int,
-    ) -> None:
-        """Put the new copy in the place of the old one, which goes."""
+    ) -> str:
+        """Put the new copy in the place of the old one, which goes; returns its id."""
         remote_log = self._remote_log
         segment = replace(
             copy, id=new_segment_id(), size=size, max_timestamp=latest,
@@ -247,6 +295,7 @@ class ErasureTask:
         remote_log.publish([done.segment])
         self._delete([copy])
         self._objects.forget(copy)
+        return segment.id
 
     # --- what goes -----------------------------------------------------------------------------
 
