@@ -411,10 +411,14 @@ class _Move:
             )
 
     def discard(self) -> None:
-        """Remove the copy, unless it is the partition by now, or can't be reached."""
+        """Remove the copy, unless it is the partition by now, or can't be reached.
+
+        The ledger is read anew: a record that couldn't be undone may be completed by now.
+        """
         session = self._session
-        with contextlib.suppress(StorageUnavailableError, FileNotFoundError):
-            known = session.state.topics.get(self._key.topic)
-            if known is not None and known.dirs.get(self._key.partition) == self._number:
-                return
+        with contextlib.suppress(SparklogError, FileNotFoundError):
+            with session.exclusive():
+                known = session.state.topics.get(self._key.topic)
+                if known is not None and known.dirs.get(self._key.partition) == self._number:
+                    return
             remove_tree(self._fs, self._target)

@@ -7,6 +7,7 @@ retention and a cleaner go on beside it: whatever they did is in the new place.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
@@ -16,11 +17,12 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
+from sparklog.errors import StorageUnavailableError
 from sparklog.logdir import partition_move
 from sparklog.service import Service, verify
 from sparklog.testing.crashes import every_crash
 from sparklog.testing.crashfs import CrashFS
-from sparklog.testing.faults import Call
+from sparklog.testing.faults import Call, Fault
 from tests import depth
 from tests.crash.explore import digest
 from tests.crash.harness import CONFIG, OPTIONS, quick, table, view_of
@@ -111,6 +113,36 @@ def test_a_move_is_cut_anywhere() -> None:
             ends[place] += 1
     print(ends)
     assert min(ends.values()) > 5
+
+
+def test_the_first_log_dir_fails_for_a_moment() -> None:
+    """What can't be undone at once may be completed later: the copy must be there then."""
+    clock = ManualClock()
+    machine = filled(clock)
+    with opened(machine.process(), clock, "r") as log:
+        before = view_of(log)
+
+    def is_ledgers(call: Call) -> bool:
+        return call.path.startswith("/one/__sparklog_commits") or call.path == "/one/sparklog.lock"
+
+    ends = set()
+    with quick():
+        for number in itertools.count(1):
+            fs = machine.kill_clone()
+            with opened(fs, clock) as log:
+                fs.calls.clear()
+                fs.fail_at(number, Fault.IO_ERROR, times=2, when=is_ledgers)
+                try:
+                    log.move_partition("t", 0, "/two")
+                except StorageUnavailableError:
+                    ends.add(log.topic("t").dirs[0])
+                met = sum(map(is_ledgers, fs.calls)) >= number
+                fs.heal()
+                assert view_of(log) == before
+            judge(fs, clock, [before])
+            if not met:
+                break
+    assert ends == {"/one/t-0", "/two/t-0"}
 
 
 def test_readers_see_it_whole_at_every_moment() -> None:
