@@ -24,6 +24,7 @@ from sparklog.format.names import (
     PARTITION_METADATA,
     index_name,
     log_name,
+    partition_dir,
     snapshot_name,
     timeindex_name,
     txnindex_name,
@@ -37,6 +38,7 @@ from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.offset_checkpoints import CLEANED, CLEANER, read_offsets, write_offsets
 from sparklog.logdir.partition.directories import remove_tree
 from sparklog.logdir.partition.producer_snapshots import snapshot_offsets
+from sparklog.logdir.recovery.redo import settle_directories
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.logdir.topics_file import future_path
 from sparklog.logdir.wanted_moves import WantedMove, read_moves, write_moves
@@ -193,6 +195,7 @@ def _begin(
         if key in session.offline:
             raise session.offline[key]
         check_present(session, wish.number)
+        _make_way(session, wish)
         target = copy_path(session, wish)
         there = log_bytes(fs, target)
         check_room(session, wish.number, max(0, log_bytes(fs, path) - there))
@@ -203,6 +206,18 @@ def _begin(
         began = {"began_ms": session.clock(), "began_bytes": there, "error": "", "failed_ms": 0}
         write_moves(fs, session.home, wanted.changed(wish.id, **began))
     return _Move(session, wish, path, target, pace, progress)
+
+
+def _make_way(session: LogDirCommits, wish: WantedMove) -> None:
+    """Let go of what the partition once left where it comes back to, if its disk failed then.
+
+    Raises: StorageUnavailableError: it is there still.
+    """
+    place = joined(session.directories[wish.number], partition_dir(*wish.key))
+    if session.fs.exists(place):
+        settle_directories(session)
+    if session.fs.exists(place):
+        raise StorageUnavailableError(f"{place} exists; move it away: nothing was moved")
 
 
 class _Move:
@@ -359,6 +374,7 @@ class _Move:
             began_ms = monotonic_ms()
             if read_moves(fs, session.home).find(self._wish.id) is None:
                 raise MoveCancelledError(self._wish)
+            _make_way(session, self._wish)
             pieces = self._pieces()
             self._complete(pieces)
             topic = session.state.topics[key.topic]

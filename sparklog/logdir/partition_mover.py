@@ -230,6 +230,8 @@ class LogDirMoves:
                 return carry_out(self._session, move, self._pace(move, never), progress)
             except BaseException:
                 self.forget(move.id)
+                with contextlib.suppress(SparklogError, FileNotFoundError):
+                    sweep_copies(self._session)  # one that it hadn't begun with
                 raise
 
     def _drop_dead(self) -> None:

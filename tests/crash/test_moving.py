@@ -145,6 +145,32 @@ def test_the_first_log_dir_fails_for_a_moment() -> None:
     assert ends == {"/one/t-0", "/two/t-0"}
 
 
+@pytest.mark.parametrize("is_mended", [True, False])
+def test_what_was_left_is_out_of_the_way_before_it_comes_back(is_mended: bool) -> None:
+    clock = ManualClock()
+    fs = filled(clock)
+    with opened(fs, clock) as log, quick():
+        fs.fail_at(
+            1, Fault.DENIED, ops={"rename"}, times=99,
+            when=lambda call: call.path.startswith("/one/t-0"),
+        )  # fmt: skip
+        log.move_partition("t", 0, "/two")
+        assert places(fs) == ["/one/t-0", "/two/t-0"]
+        log.append("t", table([b"after"]), 0)
+        before = view_of(log)
+        if is_mended:
+            fs.heal()
+            log.move_partition("t", 0, "/one")
+            assert places(fs) == ["/one/t-0"]
+        else:
+            with pytest.raises(StorageUnavailableError, match="/one/t-0"):
+                log.move_partition("t", 0, "/one")
+            assert places(fs) == ["/one/t-0", "/two/t-0"]
+            fs.heal()
+        assert view_of(log) == before
+    judge(fs, clock, [before])
+
+
 def test_readers_see_it_whole_at_every_moment() -> None:
     """One that knows the old place, and one that begins just now."""
     clock = ManualClock()
