@@ -19,7 +19,9 @@ from sparklog.tiered.object_store.failures import Failure, failure_of
 
 TIMEOUT_MS: Final = 120_000
 """How long an entry is tried (delivery.timeout.ms of Kafka's producer)."""
-_DECIDED: Final = frozenset({Failure.CREDENTIALS, Failure.CERTIFICATE, Failure.BUCKET})
+_DECIDED: Final = frozenset(
+    {Failure.CREDENTIALS, Failure.CERTIFICATE, Failure.BUCKET, Failure.ADDRESS, Failure.CLOCK}
+)
 _NOOPS: Final = 2
 
 

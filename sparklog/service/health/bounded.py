@@ -32,4 +32,7 @@ def bounded(call: Callable[[], T], timeout_ms: float, what: str) -> T:
         return results[0]
     if errors:
         raise errors[0]
-    raise StorageUnavailableError(f"{what} gave no answer within {span_text(timeout_ms)}")
+    raise StorageUnavailableError(
+        f"{what} gave no answer within {span_text(timeout_ms)}: is the store running, and does the "
+        "network reach it?"
+    )

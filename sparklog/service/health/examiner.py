@@ -1,7 +1,8 @@
 """`examine`: the verdict on a log, wherever it is kept; an `Examiner` looks again and again."""
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sparklog.clock import Clock, monotonic_ms, system_clock
@@ -22,6 +23,7 @@ from sparklog.service.metrics.observer import Observer
 from sparklog.service.metrics.store_observer import StoreObserver
 from sparklog.tiered.archive.opening import open_archive
 from sparklog.tiered.object_store.failures import Failure, failure_of
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
 
@@ -77,13 +79,18 @@ class Examiner:
         observer: LogObserver | None = None,
         fs: FileSystem = LOCAL,
         clock: Clock = system_clock,
+        opening: Callable[[str, Mapping[str, Any] | None], Store] = open_store,
     ) -> None:
-        """`observer`: that of a service, which so is spared a second one."""
+        """`observer`: that of a service, which so is spared a second one.
+
+        `opening`: makes the store of a tier; what that takes isn't the store's.
+        """
         self.path = os.fspath(path)
         self._storage_options = storage_options
         self._options = {PATIENCE: PATIENCE_MS, **(options or {})}
         self._remote, self._rest = RemoteOptions.parse(self._options)
         self._limits, self._observer, self._fs, self._clock = limits, observer, fs, clock
+        self._opening = opening
         self._is_owner = observer is not None or bool(storage_options)
         self._tier: tuple[float, str | None] | None = None  # when it was asked, and what was wrong
 
@@ -134,14 +141,15 @@ class Examiner:
         if known is not None and monotonic_ms() - known[0] < _ASK_AGAIN_MS:
             return known[1]
 
-        def ask() -> None:
-            try:
-                open_store(url, self._storage_options).get(_NOTHING_THERE)
-            except FileNotFoundError:
-                return
-
         why: str | None = None
         try:
+            # Asks for nothing yet; that its library takes seconds to load says nothing of a store.
+            store = self._opening(url, self._storage_options)
+
+            def ask() -> None:
+                with contextlib.suppress(FileNotFoundError):
+                    store.get(_NOTHING_THERE)
+
             bounded(ask, self._remote.patience_ms(following=False), "it")
             if url.startswith("file://") and not self._fs.is_dir(url.removeprefix("file://")):
                 why = "there is no such directory"

@@ -29,6 +29,11 @@ class Failure(enum.Enum):
         "have the store's certificate trusted: for S3 the storage options "
         '{"client_kwargs": {"verify": "<ca.pem>"}}'
     )
+    ADDRESS = (
+        "correct where the store is: its endpoint_url (http or https, host, port) and its region: "
+        "storage options of this call, or the store's own places (environment, profile)"
+    )
+    CLOCK = "set this machine's clock"
     RANGE = "ask for bytes before the object's end"
     OTHER = "see the store's own words"
 
@@ -64,8 +69,20 @@ _CREDENTIAL_NAMES: Final = frozenset(
 _CERTIFICATE_NAMES: Final = frozenset(
     {"SSLCertVerificationError", "ClientConnectorCertificateError", "CertificateError"}
 )
+_ELSEWHERE: Final = re.compile(  # S3's: there is such a store, but not here
+    "PermanentRedirect|TemporaryRedirect|AuthorizationHeaderMalformed"
+    "|IllegalLocationConstraintException|InvalidRegionName"
+)
+_NO_ENDPOINT: Final = "Invalid endpoint: "  # a ValueError of botocore
+_REDIRECTS: Final = frozenset({301, 302, 307, 308})
 _SECRET: Final = re.compile("key|secret|token|pass|credential|connection_string|sas|auth", re.I)
 _SECRET_CHARACTERS_MIN: Final = 6  # replacing less would make words unreadable
+
+
+class RedirectedError(OSError):
+    """The store sends whoever asks elsewhere, and doesn't say where."""
+
+    status = 301
 
 
 def failure_of(error: BaseException, outside: BaseException | None = None) -> Failure:
@@ -123,6 +140,10 @@ def _of_one(error: BaseException, *, told: bool) -> Failure | None:
         return Failure.BUCKET
     if names & _CERTIFICATE_NAMES or getattr(error, "reason", "") == "CERTIFICATE_VERIFY_FAILED":
         return Failure.CERTIFICATE
+    if status in _REDIRECTS or _ELSEWHERE.search(code) or str(error).startswith(_NO_ENDPOINT):
+        return Failure.ADDRESS
+    if code == "RequestTimeTooSkewed":
+        return Failure.CLOCK
     if status == 416 or code == "InvalidRange":
         return Failure.RANGE
     if status in _PASSING_STATUS or _PASSING_CODES.search(code):
@@ -147,7 +168,7 @@ def _code_and_status(error: BaseException) -> tuple[str, int | None]:
         return code, status if isinstance(status, int) else None
     for name in ("status_code", "status", "code"):  # Azure, aiohttp, Google
         status = getattr(error, name, None)
-        if isinstance(status, int) and not isinstance(status, bool) and status >= 400:
+        if isinstance(status, int) and not isinstance(status, bool) and status >= 300:
             return str(getattr(error, "error_code", "")), status
     return str(getattr(error, "error_code", "")), None
 

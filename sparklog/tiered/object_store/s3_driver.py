@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sparklog.tiered.object_store.driver import Driver, Upload, expect_size, time_ms, too_old
+from sparklog.tiered.object_store.failures import RedirectedError
 from sparklog.tiered.object_store.fsspec_driver import Connection, encoded
 from sparklog.tiered.object_store.store import StoredObject
 
@@ -237,6 +238,8 @@ def _only_answers() -> Iterator[None]:
         if getattr(error.__cause__, "response", None) is None:
             raise PermissionError(f"a file that the S3 client needs is missing: {error}") from error
         raise
+    except RecursionError:  # botocore asks a bucket for its region, and that answer is one again
+        raise RedirectedError("each request is redirected (HTTP 301)") from None
 
 
 def _botocore() -> tuple[int, ...]:

@@ -5,8 +5,9 @@ import os
 import shlex
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,8 +24,10 @@ from sparklog.logdir.lock import State
 from sparklog.service import Service, verify
 from sparklog.service.health import Check, Health, Level, Limits, examine
 from sparklog.service.health.bounded import bounded
+from sparklog.service.health.examiner import Examiner
 from sparklog.storage.staging import Framing
 from sparklog.tiered.object_store.object_store import ObjectStore
+from sparklog.tiered.target import open_store
 from tests.service.logs import flip
 
 MINUTE = 60_000
@@ -382,6 +385,23 @@ def test_a_tier_that_does_not_answer(
     given = {"key": "k"}
     assert levels(examine(path, clock=clock, storage_options=given)) == {"tier": "amber"}
     assert "can't be reached from here" in what(found, "tier")
+
+
+def test_loading_a_tiers_library_is_no_silence_of_its_store(
+    tmp_path: Path, path: str, clock: ManualClock
+) -> None:
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config={"remote.storage.enable": True})
+    (tmp_path / "bucket").mkdir()
+    Service(path, remote=f"file://{tmp_path}/bucket", clock=clock).run_once()
+    opened: list[threading.Thread] = []
+
+    def opening(url: str, given: Mapping[str, Any] | None) -> ObjectStore:
+        opened.append(threading.current_thread())
+        return open_store(url, given)
+
+    assert levels(Examiner(path, clock=clock, opening=opening).examine()) == {}
+    assert opened == [threading.current_thread()], "the store's time began before it was asked"
 
 
 def test_no_wait_without_an_end() -> None:

@@ -8,6 +8,7 @@ import pytest
 from sparklog.errors import StorageUnavailableError
 from sparklog.tiered.object_store.failures import (
     Failure,
+    RedirectedError,
     failure_of,
     may_show,
     secrets_in,
@@ -80,6 +81,13 @@ MEANINGS = [
         Failure.CERTIFICATE,
     ),
     (FakeClientError("InvalidRange", 416), Failure.RANGE),
+    (FakeClientError("PermanentRedirect", 301), Failure.ADDRESS),
+    (FakeClientError("301", 301), Failure.ADDRESS),
+    (FakeClientError("AuthorizationHeaderMalformed", 400), Failure.ADDRESS),
+    (HttpError(status=308), Failure.ADDRESS),
+    (RedirectedError(), Failure.ADDRESS),
+    (ValueError("Invalid endpoint: host:9000"), Failure.ADDRESS),
+    (caused(PermissionError(), FakeClientError("RequestTimeTooSkewed", 403)), Failure.CLOCK),
     (FakeClientError("InvalidBucketName", 400), Failure.OTHER),
     (OSError(errno.ENOSPC, "full"), Failure.OTHER),
     (ValueError("?"), Failure.OTHER),
