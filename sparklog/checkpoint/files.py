@@ -30,6 +30,7 @@ from sparklog.checkpoint.log_backed.partition import (
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes
 from sparklog.logdir.ledger import ledger_path
+from sparklog.texts import path_text
 
 _OURS: Final = frozenset({RUNS, RESET})
 
@@ -284,7 +285,7 @@ def own_path(path: str | os.PathLike[str]) -> str:
 
     Raises: InvalidRequestError: it is on another file system.
     """
-    text = os.fspath(path)
+    text = path_text(path)
     local = local_path(text)
     if local is None or not text:
         raise InvalidRequestError(f"{text!r}: want a checkpoint on this machine's own disk")

@@ -6,26 +6,29 @@ brings a note back, and the same request again takes it away; nothing else goes 
 
 import contextlib
 import json
-from collections.abc import Sequence
-from dataclasses import replace
 
 from sparklog.diskless.names import ERASURES
 from sparklog.storage.begun_erasure import BegunErasure
 from sparklog.tiered.object_store.store import Store
 
 
-def note_begun(store: Store, begun: BegunErasure) -> None:
-    """Note that an erasure begins; since when stays, if it did before. Cost: a get, a put."""
-    if _get(store, _name(begun)) is None:
+def note_begun(store: Store, begun: BegunErasure) -> BegunErasure:
+    """Note that an erasure begins. Cost: a get, a put.
+
+    Returns: it, as it was noted when it began before and left something.
+    """
+    known = _get(store, _name(begun))
+    if known is None:
         _put(store, begun)
+    return known or begun
 
 
-def note_ended(store: Store, begun: BegunErasure, left: Sequence[str]) -> None:
-    """Note what an erasure `left`; nothing: it is complete. Cost: a request or two."""
-    if left:
-        _put(store, replace(_get(store, _name(begun)) or begun, left=tuple(left)))
+def note_ended(store: Store, ended: BegunErasure) -> None:
+    """Note what an erasure left; nothing: it is complete. Cost: a request."""
+    if ended.left:
+        _put(store, ended)
     else:
-        store.delete([_name(begun)])
+        store.delete([_name(ended)])
 
 
 def begun_erasures(store: Store) -> list[BegunErasure]:

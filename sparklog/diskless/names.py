@@ -39,9 +39,14 @@ _LABEL_MAX: Final = 80
 _GROUP_MAX: Final = 200  # a file's name has 255 bytes at most, an object's 1024
 
 
+def ledger_prefix(log_id: str) -> str:
+    """What the names of all ledger entries begin with."""
+    return f"ledger-{log_id}/"
+
+
 def entry_name(log_id: str, number: int) -> str:
     """The object of ledger entry `number`."""
-    return f"ledger-{log_id}/{number:020d}"
+    return f"{ledger_prefix(log_id)}{number:020d}"
 
 
 def state_prefix(log_id: str) -> str:

@@ -26,6 +26,7 @@ from sparklog.diskless.home_object import read_home
 from sparklog.diskless.lease import ServiceNotes, Tenure, TermLease
 from sparklog.diskless.merge_plan import Merge, due_merges
 from sparklog.diskless.merging import Merged, Merger
+from sparklog.diskless.names import ledger_prefix, staged_prefix
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.retention import due_extents, raise_log_starts
 from sparklog.diskless.service_log import ServiceLog, VoidError
@@ -44,15 +45,16 @@ from sparklog.log.due_segments import DueSegments, RetentionConstraints
 from sparklog.log.group_lag import retention_floors
 from sparklog.pluralize import pluralize
 from sparklog.storage import round_report
-from sparklog.storage.begun_erasure import left_of
 from sparklog.storage.erasure_report import ErasureReport, PartitionErasure
 from sparklog.storage.groups import Groups
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Cleanable, Deleted, Report
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.storage.upkeep import AS_DUE, Due, ErasureRequest, Request, Work
+from sparklog.tiered.copying.older_versions import versions_left
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import log_object
+from sparklog.tiered.layout.object_names import Directory
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _LOOK_MS: Final = 5_000
@@ -63,7 +65,7 @@ _HOME_MS: Final = 60_000
 _UPLOAD_MS: Final = 3_600_000
 """An upload that began so long ago has no writer any more, as far as an erasure is concerned."""
 _NOT_COVERED: Final = (
-    "versions of objects that a versioned bucket keeps, and its backups: delete those yourself",
+    "backups of the bucket, and replicas of it: delete those yourself",
     "what writers stage and commit from now on",
     "pieces of uploads that a killed process left less than an hour ago (of a disk `.partial` "
     "files): run the same erasure once more after that hour",
@@ -325,9 +327,13 @@ class DisklessUpkeep:
             self._erase(request, report, parts, own=False)
             return
         try:
-            note_begun(store, begun)
+            begun = note_begun(store, begun)
             self._erase(request, report, parts, own=self._leads(lead, report))
-            note_ended(store, begun, left_of(report))
+            now_ms = self.log.clock()
+            prefixes = [ledger_prefix(self.log.log_id), staged_prefix(self.log.log_id)]
+            prefixes += [Directory(*key, topic.id).prefix for key in parts]
+            report.pending += versions_left(store, prefixes, begun.copied_until(report, now_ms))
+            note_ended(store, begun.ended(report, now_ms))
         except (SparklogError, OSError) as error:
             report.errors.append(f"{store.url}: {error}")
 

@@ -3,6 +3,7 @@
 Source: PROTOCOL, "COMMIT" and "Identity of a micro-batch".
 """
 
+import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,7 @@ from sparklog.storage.ledger_records import AppendRecord, CommitRecord, Ranges
 from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.query_origin import QueryOrigin, predecessor
+from sparklog.texts import check_text
 
 Ends = dict[str, dict[int, tuple[int, int]]]
 """{topic: {partition: (first offset, end offset)}}"""
@@ -40,6 +42,11 @@ class Identity:
     batch: int
     fingerprint: str
     origin: QueryOrigin | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidRequestError for what can't be written."""
+        check_text("the writer's name", self.writer)
+        check_text("the fingerprint", self.fingerprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +71,15 @@ def commit(
 
     `at`: {(topic, partition): offset} where partitions must end before, as chunks lie there.
     Raises: BatchConflictError if the batch number was committed with another fingerprint;
-    InvalidRequestError if a partition ends elsewhere than `at` says; UnknownTopicError;
-    StorageUnavailableError if the disk is full or fails (the log is then as it was);
-    DataCorruptionError if a partition is offline.
+    InvalidRequestError if a partition ends elsewhere than `at` says, or `app` or `source` is no
+    text; UnknownTopicError; StorageUnavailableError if the disk is full or fails (the log is then
+    as it was); DataCorruptionError if a partition is offline.
     Cost: in a log dir, one fdatasync a touched partition, one for the ledger, one for the
     watermarks.
     """
+    check_text("app", app)
+    if source:
+        check_text("source", json.dumps(source, ensure_ascii=False))
     began_ms = monotonic_ms()
     with commits.meters.committing():
         result = _commit(commits, chunks, identity, app=app, source=source, at=at or {})

@@ -46,25 +46,28 @@ def begun_erasures(fs: FileSystem, home: str) -> list[BegunErasure]:
     return [one for one in parsed if one is not None]
 
 
-def note_begun(fs: FileSystem, home: str, begun: BegunErasure) -> None:
-    """Note that an erasure begins, durably; since when stays, if it did before. Under the lock."""
+def note_begun(fs: FileSystem, home: str, begun: BegunErasure) -> BegunErasure:
+    """Note that an erasure begins, durably. Under the lock.
+
+    Returns: it, as it was noted when it began before and left something.
+    """
     others = begun_erasures(fs, home)
-    if not any(one.request == begun.request and one.topic_id == begun.topic_id for one in others):
-        _write(fs, home, erasures(fs, home), [*others, begun])
+    for one in others:
+        if (one.request, one.topic_id) == (begun.request, begun.topic_id):
+            return one
+    _write(fs, home, erasures(fs, home), [*others, begun])
+    return begun
 
 
-def note_erasure(
-    fs: FileSystem, home: str, about: dict[str, Any], begun: BegunErasure, left: Sequence[str]
-) -> None:
-    """Note an erasure and what it `left`, durably, and let readers know. Under the lock."""
+def note_erasure(fs: FileSystem, home: str, about: dict[str, Any], ended: BegunErasure) -> None:
+    """Note an erasure and what it left, durably, and let readers know. Under the lock."""
     done = [*erasures(fs, home), about]
-    others = begun_erasures(fs, home)
-    mine = [o for o in others if (o.request, o.topic_id) == (begun.request, begun.topic_id)]
-    others = [one for one in others if one not in mine]
-    if left:
-        fields = (mine or [begun])[0].to_dict() | {"left": tuple(left)}
-        others.append(BegunErasure(**fields))
-    _write(fs, home, done, others)
+    others = [
+        one
+        for one in begun_erasures(fs, home)
+        if (one.request, one.topic_id) != (ended.request, ended.topic_id)
+    ]
+    _write(fs, home, done, [*others, ended] if ended.left else others)
 
 
 def _write(

@@ -11,6 +11,7 @@ from typing import Final
 
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.texts import check_text, path_text
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _POSSIBLE: Final = (
@@ -29,7 +30,7 @@ def split_path(path: str | os.PathLike[str]) -> list[str]:
     url = store_url(path)
     if url is not None:
         return [url]
-    parts = [part.strip() for part in os.fspath(path).split(",")]
+    parts = [part.strip() for part in path_text(path).split(",")]
     if not all(parts):
         raise InvalidRequestError(f"path={path!r}: want a directory, or several joined by ','")
     found = [_absolute(part) for part in parts]
@@ -43,7 +44,7 @@ def store_url(path: str | os.PathLike[str]) -> str | None:
 
     Raises: InvalidRequestError where several are named: a log has one.
     """
-    text = os.fspath(path).strip()
+    text = path_text(path).strip()
     first, *others = (part.strip() for part in text.split(","))
     if is_url(first) and not first.startswith("file:"):
         several = any(is_url(other) or other.startswith("/") for other in others)
@@ -54,7 +55,10 @@ def store_url(path: str | os.PathLike[str]) -> str | None:
         raise InvalidRequestError(
             f"path={text}: a log, or an archive, in a store is one URL; open several one by one"
         )
-    return text.rstrip("/") if first else None
+    if not first:
+        return None
+    check_text("the URL", text)
+    return text.rstrip("/")
 
 
 def resolved(path: str | os.PathLike[str]) -> str:

@@ -24,7 +24,7 @@ from sparklog.pluralize import pluralize
 from sparklog.service.tiering.remote_log import is_tiered
 from sparklog.service.tiering.remote_log_manager import RemoteLogManager
 from sparklog.service.verification.leftover_files import is_quarantined_of
-from sparklog.storage.begun_erasure import left_of
+from sparklog.storage.begun_erasure import BegunErasure
 from sparklog.storage.erasure_report import ErasureReport, PartitionErasure, Removed
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.topic_state import TopicState
@@ -44,7 +44,7 @@ _NOT_COVERED: Final = (
 _NOT_COVERED_REMOTE: Final = (
     "pieces of uploads to remote storage that a killed process left: the service's sweep takes "
     "them after a week",
-    "versions of objects that a versioned bucket keeps, and its backups: delete those yourself",
+    "backups of the bucket, and replicas of it: delete those yourself",
     "block caches of readers (remote.cache.directory) keep blocks until others take their place",
 )
 
@@ -111,7 +111,7 @@ class LogDirErasure:
         begun = request.begun(report)
         if not report.dry_run:
             with session.exclusive():
-                note_begun(session.fs, session.home, begun)
+                begun = note_begun(session.fs, session.home, begun)
         report.pending += lives
         report.not_covered += _NOT_COVERED
         done: dict[TopicPartition, PartitionErasure] = {}
@@ -127,6 +127,7 @@ class LogDirErasure:
         ):
             report.not_covered += _NOT_COVERED_REMOTE
             self._copies(done, manager, report, lead)
+            self._versions(topic, begun, manager, report)
         self._leftovers(report, partitions)
         if not report.dry_run:
             about = {
@@ -135,7 +136,9 @@ class LogDirErasure:
                 "keys": len(report.keys_sha256), "complete": report.complete,
             }  # fmt: skip
             with session.exclusive():
-                note_erasure(session.fs, session.home, about, begun, left_of(report))
+                note_erasure(
+                    session.fs, session.home, about, begun.ended(report, session.clock())
+                )
 
     def _local(self, key: TopicPartition, part: PartitionErasure, *, dry_run: bool) -> bool:
         try:
@@ -189,6 +192,21 @@ class LogDirErasure:
             part.error = str(error)
         except (LeaseLostError, SparklogError, OSError) as error:
             report.pending.append(f"{key}: its copies in remote storage: {error}; {_AGAIN}")
+
+    def _versions(
+        self,
+        topic: TopicState,
+        begun: BegunErasure,
+        manager: RemoteLogManager,
+        report: ErasureReport,
+    ) -> None:
+        """Tell what a bucket keeps of copies that went."""
+        keys = [TopicPartition(part.topic, part.partition) for part in report.partitions]
+        until_ms = begun.copied_until(report, self._session.clock())
+        try:
+            report.pending += manager.older_versions(keys, topic.id, until_ms)
+        except (SparklogError, OSError) as error:
+            report.not_covered.append(f"whether the bucket keeps older versions: {error}")
 
     # --- what is no segment --------------------------------------------------------------------
 

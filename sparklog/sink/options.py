@@ -24,6 +24,7 @@ from sparklog.format.compression import Codec
 from sparklog.format.names import check_topic
 from sparklog.opening import resolved
 from sparklog.storage.staging import BATCH_SIZE, Framing
+from sparklog.texts import check_text
 from sparklog.tiered.reading.options import REMOTE_KEYS, RemoteOptions
 
 _CODECS: Final = ("none", "uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -187,6 +188,8 @@ def parse(values: Mapping[str, Any]) -> SinkOptions:
     )
     if not options.path:
         raise InvalidRequestError("option path is missing: give the log directory")
+    for name, text in (("name", options.name), ("writerId", options.writer_id)):
+        check_text(name, text or "")
     if options.topic is not None:
         check_topic(options.topic)
     return replace(options, path=resolved(options.path))  # here: a task's directory is another

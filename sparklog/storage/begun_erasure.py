@@ -5,7 +5,7 @@ it: too few to find out from them whose keys they were.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from sparklog.storage.erasure_report import ErasureReport
@@ -18,7 +18,8 @@ _TEXT_MAX: Final = 400
 class BegunErasure:
     """Begun at `since_ms` by the process `pid` on `host`; `left`: what it found to be left.
 
-    `left` is empty while it is under way, and for good if that process has died.
+    `left` is empty while it is under way, and for good if that process has died. `erased_ms`: when
+    it last took something out of a store, 0 if it never did.
     """
 
     request: str
@@ -28,6 +29,19 @@ class BegunErasure:
     pid: int
     host: str
     left: tuple[str, ...] = ()
+    erased_ms: int = 0
+
+    def copied_until(self, report: ErasureReport, now_ms: int) -> int:
+        """Return until when a store may have been given such records, if it keeps versions.
+
+        What came later was written after the records went. `report`: of the erasure as it is now.
+        """
+        return now_ms if report.took_from_store else max(self.since_ms, self.erased_ms)
+
+    def ended(self, report: ErasureReport, now_ms: int) -> "BegunErasure":
+        """Return it as it ended, with what it left."""
+        erased_ms = now_ms if report.took_from_store else self.erased_ms
+        return replace(self, left=left_of(report), erased_ms=erased_ms)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
@@ -44,6 +58,7 @@ class BegunErasure:
                 topic_id=str(fields["topic_id"]), since_ms=int(fields["since_ms"]),
                 pid=int(fields["pid"]), host=str(fields["host"]),
                 left=tuple(str(one) for one in fields["left"]),
+                erased_ms=int(fields.get("erased_ms", 0)),
             )  # fmt: skip
         except (KeyError, TypeError, ValueError):
             return None

@@ -137,6 +137,17 @@ class ErasureReport:
         return sum(part.bytes_read for part in self.partitions)
 
     @property
+    def took_from_store(self) -> bool:
+        """Whether an object was written anew, or deleted."""
+        places = [
+            each.place
+            for part in self.partitions
+            for some in (part.erased_from, part.removed)
+            for each in some
+        ]
+        return any(place != "local" for place in places)
+
+    @property
     def complete(self) -> bool:
         """Whether nothing is left to do, but what `not_covered` says."""
         failed = self.errors or any(part.error is not None for part in self.partitions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock, system_clock
-from sparklog.service import Service, verify
+from sparklog.service import Service, erase, verify
+from sparklog.service.health import examine
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.layout.topic_owners import PREFIX
@@ -121,3 +123,29 @@ def test_services_that_are_killed_at_work(tmp_path: Path, s3: S3Server, url: str
         assert len(copies_of(log, system_clock)) >= 30
         check(log, url, s3)
     assert verify(path).ok
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("home", ["tier", "bucket"])
+def test_an_erasure_tells_what_a_versioned_bucket_keeps(
+    tmp_path: Path, s3: S3Server, home: str
+) -> None:
+    bucket, given = s3.bucket(versioned=True), {"storage_options": s3.options()}
+    path = f"{bucket}/log" if home == "bucket" else str(tmp_path / "log")
+    config = TIERED if home == "tier" else {}
+    with sparklog.open(path, "rw", **(given if home == "bucket" else {})) as log:
+        log.create_topic("t", config=config)
+        for _ in range(4):
+            log.append("t", pa.table({"key": ["ada", "bob"], "value": ["x" * 50] * 2}))
+    if home == "tier":
+        Service(path, remote=f"{bucket}/tier", **given).run_once()
+    first = erase(path, "t", [b"ada"], **given)
+    assert (first.records, first.errors, first.complete) == (4, [], False)
+    (left,) = first.pending if home == "tier" else first.pending[:1]
+    assert re.search(r"older versions? of objects below s3://.*NoncurrentVersionExpiration", left)
+    again = erase(path, "t", [b"ada"], **given)
+    assert (again.records, again.complete) == (0, False), "they are still there"
+    assert s3.delete_older_versions(bucket) > 0
+    last = erase(path, "t", [b"ada"], **given)
+    assert (last.records, last.pending, last.complete) == (0, [], True)
+    assert "erasures" not in [check.name for check in examine(path, **given).checks]

@@ -5,7 +5,7 @@ rounds come with growing pauses.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from sparklog.service.tiering.remote_log import DryRunState, RemoteLog
 from sparklog.storage.erasure_report import PartitionErasure
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.storage.round_report import Report, Uploaded
+from sparklog.tiered.copying.older_versions import versions_left
 from sparklog.tiered.copying.orphans import is_lost
 from sparklog.tiered.copying.remote_storage_manager import RemoteStorageManager
 from sparklog.tiered.encryption.policy import key_id_in, refusal, with_key_id
@@ -194,6 +195,13 @@ class RemoteLogManager:
         objects = RemoteObjects(lambda: store, BlockCache(_BLOCKS), self._keyring)
         task = ErasureTask(self.remote_log, store, segment_store, copy_task, objects, check=check)
         return task.run(key, predicate, report, dry_run=dry_run)
+
+    def older_versions(
+        self, keys: Iterable[TopicPartition], topic_id: str, before_ms: int
+    ) -> list[str]:
+        """Say what the bucket keeps of these partitions' copies that were replaced or deleted."""
+        prefixes = [Directory(*key, topic_id).prefix for key in keys]
+        return versions_left(self._prepare(dry_run=True), prefixes, before_ms)
 
     def _copy(self, copy_task: CopyTask, report: Report) -> None:
         known = self.remote_log.partitions()

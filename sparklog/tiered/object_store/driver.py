@@ -8,7 +8,7 @@ import datetime
 import os
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from sparklog.errors import InvalidRequestError
 from sparklog.tiered.object_store.store import StoredObject
@@ -28,6 +28,14 @@ class Upload(Protocol):
 
     def abort(self) -> None:
         """Give it up; nothing stays."""
+
+
+@runtime_checkable
+class VersionedDriver(Protocol):
+    """A driver of a store whose buckets may keep what was replaced or deleted."""
+
+    def older_versions(self, prefix: str, before_ms: int) -> int:
+        """Count such versions that were written before; 0 where the bucket keeps none."""
 
 
 class Driver(Protocol):

@@ -17,7 +17,7 @@ import crc32c
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
 from sparklog.fs import Buffer
 from sparklog.tiered.object_store.backoff import Retry
-from sparklog.tiered.object_store.driver import Driver, Upload, expect_size
+from sparklog.tiered.object_store.driver import Driver, Upload, VersionedDriver, expect_size
 from sparklog.tiered.object_store.failures import (
     Failure,
     failure_of,
@@ -294,6 +294,21 @@ class ObjectStore:
         for upload in left:
             self._give_up(upload)
         return len(left)
+
+    def older_versions(self, prefix: str, before_ms: int) -> int:
+        """Count what a versioned bucket keeps of objects that were replaced or deleted.
+
+        Of those whose names begin with `prefix`, the versions that were written before (ms). 0
+        where there is no versioning, or no way to ask for it.
+        """
+        driver = self._driver
+        if not isinstance(driver, VersionedDriver):
+            return 0
+        return self._retried(
+            "list versions of",
+            prefix,
+            lambda: self._once("lists", lambda: driver.older_versions(prefix, before_ms)),
+        )
 
     def _give_up(self, upload: Upload) -> None:
         self._retried("give up an upload of", "", lambda: self._once("deletes", upload.abort))

@@ -136,6 +136,23 @@ class S3Driver:
         ]
         return found, answer["NextContinuationToken"] if answer.get("IsTruncated") else None
 
+    def older_versions(self, prefix: str, before_ms: int) -> int:
+        # "Suspended" keeps what was there before, and "Enabled" all. What was never set is absent.
+        if not self._call("get_bucket_versioning").get("Status"):
+            return 0
+        found, more = 0, dict[str, str]()
+        while True:
+            answer = self._call("list_object_versions", Prefix=self._prefix + prefix, **more)
+            found += sum(
+                not each["IsLatest"] and time_ms(each["LastModified"]) < before_ms
+                for each in answer.get("Versions", ())
+            )
+            if not answer.get("IsTruncated"):
+                return found
+            more = {"KeyMarker": answer["NextKeyMarker"]}
+            if "NextVersionIdMarker" in answer:
+                more["VersionIdMarker"] = answer["NextVersionIdMarker"]
+
     def delete(self, names: Sequence[str]) -> None:
         keys = [{"Key": self._prefix + name} for name in names]
         answer = self._call("delete_objects", Delete={"Objects": keys, "Quiet": True})

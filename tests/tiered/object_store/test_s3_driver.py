@@ -361,6 +361,11 @@ def answering(status: int, body: bytes) -> Iterator[tuple[int, list[bytes]]]:
             self.end_headers()
             self.wfile.write(body)
 
+        def do_HEAD(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
         def log_message(self, *_: object) -> None:
             return
 
@@ -461,3 +466,28 @@ def test_lists_begin_after_a_name_without_a_look_at_those_before(s3, url):
         store.put(f"d/{number:02}", b"")
     driver = store._driver
     assert [one.name for one in driver.page("d/", None, "d/16")[0]] == ["d/17", "d/18", "d/19"]
+
+
+def test_older_versions_are_counted_where_a_bucket_keeps_them(s3, url):
+    plain = open_store(url, s3.options())
+    for text in (b"one", b"two"):
+        plain.put("p/a", text)
+    assert plain.older_versions("p/", system_clock() + 60_000) == 0
+    bucket = s3.bucket(versioned=True)
+    store = open_store(f"{bucket}/x", s3.options())
+    for name in ("p/a", "p/a", "p/b", "q/a", "q/a"):
+        store.put(name, name.encode())
+    store.delete(["p/b"])
+    later = system_clock() + 60_000
+    assert [store.older_versions(each, later) for each in ("p/", "q/", "r/")] == [2, 1, 0]
+    assert store.older_versions("p/", later - 24 * 3_600_000) == 0
+    s3.call(bucket, "put_bucket_versioning", VersioningConfiguration={"Status": "Suspended"})
+    assert store.older_versions("p/", later) == 2
+
+
+def test_a_store_that_redirects_every_request(s3, url):
+    with answering(301, b"") as (port, _):
+        options = {"endpoint_url": f"http://127.0.0.1:{port}", "key": "key", "secret": "secret"}
+        store = open_store("s3://bucket/x", options, retry=QUICK)
+        with pytest.raises(StorageUnavailableError, match=r"redirected.*correct.*endpoint_url"):
+            store.create("a", b"1")

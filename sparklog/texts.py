@@ -1,0 +1,49 @@
+"""What is no text or no path, refused where it comes in: later it would fail half-way, or stay.
+
+A Python string may hold half a surrogate pair, which has no UTF-8: of JSON with a lone "\\ud800",
+of bytes that were decoded with `surrogateescape`. Nothing that is written can hold one.
+"""
+
+import os
+
+from sparklog.errors import InvalidRequestError
+
+
+def check_text(name: str, value: str) -> None:
+    """Raise InvalidRequestError unless `value`, which is `name`'s, has a form in UTF-8."""
+    if not _has_utf8(value):
+        raise InvalidRequestError(
+            f"{name} {value!r} holds half a surrogate pair, which is no text: give what can be "
+            "written as UTF-8"
+        )
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """Return a path of this machine as text; a name in bytes that are no UTF-8 stays what it is.
+
+    Raises: InvalidRequestError: it can't be one.
+    """
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise InvalidRequestError(
+            f"path={path!r}: want a text or a pathlib.Path; os.fsdecode makes one of bytes"
+        )
+    try:
+        raw = os.fsencode(text)
+    except UnicodeEncodeError:
+        raise InvalidRequestError(
+            f"path={text!r} holds half a surrogate pair, which no name of a file can: correct it"
+        ) from None
+    if b"\0" in raw:
+        raise InvalidRequestError(
+            f"path={text!r} holds a null character, which no name of a file can: correct it"
+        )
+    return text
+
+
+def _has_utf8(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
