@@ -19,7 +19,7 @@ with sparklog.open("/data/log", mode="rw") as log:
 - `testing`: contracts of the protocols, disks and stores that fail
 - `config`, `configdef`: options; `errors`; `metrics`; `clock`; `common`: topic-partitions
 - `notebook`, `progress`: how results and long work show in notebooks; `html`: escaped HTML
-- `extras`: optional libraries; `lru_cache`, `pluralize`, `quantities`: small helpers
+- `extras`: optional libraries; `lru_cache`, `pluralize`, `quantities`, `texts`: small helpers
 """
 
 import os

@@ -65,7 +65,8 @@ _HOME_MS: Final = 60_000
 _UPLOAD_MS: Final = 3_600_000
 """An upload that began so long ago has no writer any more, as far as an erasure is concerned."""
 _NOT_COVERED: Final = (
-    "backups of the bucket, and replicas of it: delete those yourself",
+    "backups and replicas of the bucket; in other stores than S3 older versions, too: delete those "
+    "yourself",
     "what writers stage and commit from now on",
     "pieces of uploads that a killed process left less than an hour ago (of a disk `.partial` "
     "files): run the same erasure once more after that hour",

@@ -44,7 +44,8 @@ _NOT_COVERED: Final = (
 _NOT_COVERED_REMOTE: Final = (
     "pieces of uploads to remote storage that a killed process left: the service's sweep takes "
     "them after a week",
-    "backups of the bucket, and replicas of it: delete those yourself",
+    "backups and replicas of the bucket; in other stores than S3 older versions, too: delete those "
+    "yourself",
     "block caches of readers (remote.cache.directory) keep blocks until others take their place",
 )
 
