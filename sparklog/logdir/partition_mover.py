@@ -69,9 +69,9 @@ class LogDirMoves:
         session, fs = self._session, self._fs
         with session.exclusive():
             before = wanted = self._live(read_moves(fs, self._home))
-            ids = []
+            ids, numbers = [], dict[str, int]()
             for request in requests:
-                wanted, move = self._asked(wanted, request)
+                wanted, move = self._asked(wanted, request, numbers)
                 ids += [] if move is None else [move.id]
             for number in sorted({move.number for move in wanted.moves if move.id in ids}):
                 self._check_rooms(wanted, number)
@@ -86,13 +86,15 @@ class LogDirMoves:
         return ids
 
     def _asked(
-        self, wanted: WantedMoves, request: MoveRequest
+        self, wanted: WantedMoves, request: MoveRequest, numbers: dict[str, int]
     ) -> tuple[WantedMoves, WantedMove | None]:
-        """Add a request; with None where there is nothing to do."""
+        """Add a request; with None where there is nothing to do. `numbers`: of log dirs, so far."""
         session = self._session
         key = TopicPartition(request.topic, request.partition)
         session.partition_path(*key)  # raises UnknownTopicError
-        number = number_of(session, request.to)
+        if request.to not in numbers:
+            numbers[request.to] = number_of(session, request.to)
+        number = numbers[request.to]
         topic = session.state.topics[request.topic]
         if key in session.offline:
             raise session.offline[key]
@@ -177,7 +179,8 @@ class LogDirMoves:
     def _next(self) -> WantedMove | None:
         now_ms = self._session.clock()
         for move in self._wanted.now().moves:
-            if not move.error or (move.is_retriable and now_ms - move.failed_ms >= RETRY_MS):
+            waits = 0 <= now_ms - move.failed_ms < RETRY_MS  # not for a clock that went back
+            if not move.error or (move.is_retriable and not waits):
                 return move
         return None
 

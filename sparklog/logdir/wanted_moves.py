@@ -8,7 +8,7 @@ replaced under the write lock.
 import contextlib
 import logging
 import uuid
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from sparklog.common import TopicPartition
@@ -52,6 +52,9 @@ class WantedMove:
         return TopicPartition(self.topic, self.partition)
 
 
+_FIELDS: Final = tuple(each.name for each in fields(WantedMove))
+
+
 @dataclass(frozen=True, slots=True)
 class WantedMoves:
     """All that are wanted, in the order in which they are done; `limit`: bytes a second of all."""
@@ -65,7 +68,10 @@ class WantedMoves:
 
     def of(self, key: TopicPartition) -> WantedMove | None:
         """Return that of a partition."""
-        return next((move for move in self.moves if move.key == key), None)
+        topic, partition = key
+        return next(
+            (m for m in self.moves if m.partition == partition and m.topic == topic), None
+        )
 
     def without(self, *ids: str) -> "WantedMoves":
         """Return the others."""
@@ -92,8 +98,10 @@ def read_moves(fs: FileSystem, home: str) -> WantedMoves:
 
 def write_moves(fs: FileSystem, home: str, wanted: WantedMoves) -> None:
     """Replace the file, durably. Under the write lock."""
-    content = {"limit": wanted.limit, "wanted": [asdict(move) for move in wanted.moves]}
-    write_durably(fs, joined(home, MOVES_NAME), seal("moves", content, indent=1))
+    # Writers wait meanwhile: no copies of copies, and the encoder that is in C.
+    moves = [{name: getattr(move, name) for name in _FIELDS} for move in wanted.moves]
+    content = {"limit": wanted.limit, "wanted": moves}
+    write_durably(fs, joined(home, MOVES_NAME), seal("moves", content))
 
 
 class FollowedMoves:

@@ -361,7 +361,10 @@ def test_a_move_that_waits_ends_when_it_is_cancelled(log: Log, dirs: list[str]) 
     other.close()
 
 
-def test_what_cannot_be_moved_is_tried_again(dirs: list[str], clock: ManualClock) -> None:
+@pytest.mark.parametrize("later_ms", [60_000, -3_600_000], ids=["later", "the clock goes back"])
+def test_what_cannot_be_moved_is_tried_again(
+    dirs: list[str], clock: ManualClock, later_ms: int
+) -> None:
     fs = FullDisk()
     with sparklog.open(",".join(dirs), "rw", clock=clock, fs=fs) as log:
         log.create_topic("t", 1, CONFIG)
@@ -376,7 +379,7 @@ def test_what_cannot_be_moved_is_tried_again(dirs: list[str], clock: ManualClock
         fs.full = ""
         moves.carry_out()  # not yet
         assert len(log.moves()) == 1
-        clock.advance(60_000)
+        clock.advance(later_ms)
         assert moves.is_due()
         moves.carry_out()
         assert log.moves() == []
