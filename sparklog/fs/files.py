@@ -96,7 +96,7 @@ class LocalFile:
                 raise ValueError(f"{self.path} is closed")
             fresh = self._fd < 0
             if fresh:
-                self._fd = os.open(self.path, self._flags | os.O_CLOEXEC, 0o644)
+                self._fd = os.open(self.path, self._flags | os.O_CLOEXEC, 0o666)
                 self._check_identity()
             yield self._fd
         if fresh:

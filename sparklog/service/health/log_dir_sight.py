@@ -28,6 +28,7 @@ from sparklog.service.health.sight import Dirty, Leader, Sight, leader_of
 from sparklog.service.health.words import span_text
 from sparklog.service.metrics.observed import DirectoryMetrics, LogMetrics
 from sparklog.service.metrics.offline_directories import offline
+from sparklog.storage.begun_erasure import BegunErasure
 from sparklog.storage.round_report import Dirt
 
 _AGES_MAX: Final = 2000  # segments whose records' time is looked up; of others the file's will do
@@ -53,7 +54,7 @@ def log_dir_sight(
         sight.unwritable = [f"its state can't be read: {found.errors[0]}"]
     sight.leader = _leader(fs, directories[0])
     topics = {one.topic for one in found.partitions}
-    sight.erasures = [o for o in begun_erasures(fs, directories[0]) if o.topic in topics]
+    sight.erasures = [o for o in _erasures(fs, directories[0]) if o.topic in topics]
     sight.is_erasing = bool(sight.erasures) and fs.is_locked(
         joined(directories[0], ERASING_NAME), 0, 1
     )
@@ -63,6 +64,13 @@ def log_dir_sight(
     sight.compacted = sum(key.topic not in INTERNAL for key in compacted)
     sight.dirty = list(_dirty(fs, compacted, found)) if sight.kind == "log" else []
     return sight
+
+
+def _erasures(fs: FileSystem, home: str) -> list[BegunErasure]:
+    try:
+        return begun_erasures(fs, home)
+    except (SparklogError, OSError):  # who may not read this may not read the rest, which is told
+        return []
 
 
 def _unwritable(

@@ -16,12 +16,12 @@ import sparklog
 from sparklog.cli.app import run
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageUnavailableError
-from sparklog.fs import LOCAL, Volume
+from sparklog.fs import LOCAL, LocalFileSystem, Volume
 from sparklog.log.commit import Identity
 from sparklog.logdir import service_lease
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.lock import State
-from sparklog.service import Service, verify
+from sparklog.service import Service, erase, verify
 from sparklog.service.health import Check, Health, Level, Limits, examine
 from sparklog.service.health.bounded import bounded
 from sparklog.service.health.examiner import Examiner
@@ -564,3 +564,20 @@ def test_a_reader_whose_topic_is_gone(path: str, clock: ManualClock) -> None:
     found = examine(path, clock=clock)
     assert levels(found) == {}
     assert what(found, "readers") == "1 reader, none is behind; what 1 reader (g) read is gone"
+
+
+class Shut(LocalFileSystem):
+    """Another user's files, made with umask 077."""
+
+    def open(self, path: str) -> Any:
+        raise StorageUnavailableError(f"can't open {path}: Permission denied", path=path)
+
+
+def test_files_that_this_user_may_not_read(path: str, clock: ManualClock) -> None:
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t")
+        log.append("t", pa.table({"key": ["a"], "value": ["v"]}))
+    erase(path, "t", [b"a"], clock=clock)
+    found = examine(path, clock=clock, fs=Shut())
+    assert found.level is Level.RED
+    assert "Permission denied" in found.verdict
