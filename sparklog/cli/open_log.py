@@ -14,7 +14,7 @@ from sparklog.cli.storage import Reach
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import check_topic
-from sparklog.fs import LOCAL
+from sparklog.fs import LOCAL, check_reachable
 from sparklog.log.log import Log
 from sparklog.logdir.detection import holds_log
 from sparklog.logdir.meta_properties import META_PROPERTIES
@@ -34,6 +34,7 @@ def check_directory(path: str, what: str = "the log's directory") -> None:
         return
     if LOCAL.exists(path):
         raise InvalidRequestError(f"{path} is a file: give {what}")
+    check_reachable(LOCAL, path)
     raise InvalidRequestError(f"{path} does not exist: give {what}")
 
 

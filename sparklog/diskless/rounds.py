@@ -67,7 +67,6 @@ _UPLOAD_MS: Final = 3_600_000
 _NOT_COVERED: Final = (
     "backups and replicas of the bucket; in other stores than S3 older versions, too: delete those "
     "yourself",
-    "what writers stage and commit from now on",
     "pieces of uploads that a killed process left less than an hour ago (of a disk `.partial` "
     "files): run the same erasure once more after that hour",
     "block caches of readers (remote.cache.directory) keep blocks until others take their place",

@@ -15,6 +15,7 @@ from sparklog.fs.protocol import (
     LockFile,
     Mapping,
     Volume,
+    check_reachable,
     read_bytes,
     write_durably,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "LockFile",
     "Mapping",
     "Volume",
+    "check_reachable",
     "read_bytes",
     "write_durably",
 ]

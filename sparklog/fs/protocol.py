@@ -1,4 +1,4 @@
-"""What the engine asks of a file system, and two helpers for small files.
+"""What the engine asks of a file system, and helpers for small files and paths.
 
 - `pwrite` writes all bytes or raises; nothing is durable before `File.sync`.
 - A name made or removed by `open(create)`, `rename`, `exchange`, `link` or `unlink` is durable
@@ -7,6 +7,7 @@
   OSError becomes StorageUnavailableError with the path and the operation.
 """
 
+import contextlib
 import os
 from typing import NamedTuple, Protocol, Self
 
@@ -159,6 +160,12 @@ def read_bytes(fs: FileSystem, path: str) -> bytes:
     """Return a whole small file."""
     with fs.open(path) as file:
         return file.pread(file.size(), 0)
+
+
+def check_reachable(fs: FileSystem, path: str) -> None:
+    """Raise StorageUnavailableError if it can't be told whether `path` exists: no rights, say."""
+    with contextlib.suppress(FileNotFoundError):
+        fs.identity(path)
 
 
 def write_durably(fs: FileSystem, path: str, data: Buffer, *, sync_dir: bool = True) -> None:

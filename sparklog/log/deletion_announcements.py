@@ -104,7 +104,8 @@ class DeletionAnnouncements:
         next_round = "" if dry_run or now else " The next round deletes them."
         for key, gone in due.items():
             first, last = gone[0], gone[-1]
-            _LOGGER.warning(
+            _LOGGER.log(
+                logging.INFO if dry_run else logging.WARNING,
                 "%s-%d: offsets [%d, %d) %s, %s of %d bytes; the first by %s: %s.%s "
                 "To keep them, set %s=-1 on the topic",
                 *key, first.base, last.end, when,

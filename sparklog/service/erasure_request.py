@@ -13,6 +13,15 @@ from sparklog.storage.upkeep import ErasureRequest
 
 _NAME: Final = 4  # digits of a hash: enough to know a request again, too few to guess its keys
 
+_OF_KEYS: Final = "records with other keys, whatever their values and headers say"
+_NOT_COVERED: Final = (
+    "copies that this log doesn't know of: backups and snapshots, forks, what was exported or "
+    "replicated, what queries and consumers made of the records",
+    "Spark's checkpoints and state, those that are kept as logs too",
+    "what writers stage and commit from now on",
+)
+"""What no erasure can reach, wherever the log is kept; each home adds what is its own."""
+
 
 def requested(
     path: str,
@@ -50,5 +59,6 @@ def requested(
     report = ErasureReport(
         path=path, log_id="", topic=topic, topic_id="", time_ms=now_ms, dry_run=dry_run,
         keys_sha256=digests, null_key=null_key, before=", ".join(said),
+        not_covered=[*([_OF_KEYS] if predicate is None else []), *_NOT_COVERED],
     )  # fmt: skip
     return request, report

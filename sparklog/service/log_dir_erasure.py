@@ -34,12 +34,8 @@ from sparklog.tiered.reading.block_cache import DIRECTORY_NAME
 _POLL_MS: Final = 100  # how often who waits for another erasure asks again
 _AGAIN: Final = "run the same erasure again then"
 _NOT_COVERED: Final = (
-    "copies that this log doesn't know of: backups and snapshots of the disk, forks, what was "
-    "exported or replicated, what queries and consumers made of the records",
-    "Spark's checkpoints and state, those that are kept as logs too",
     "reads that are under way finish on the old segments, and a broker's files that are open; the "
     "disk's blocks are freed, not overwritten",
-    "what writers stage and commit from now on",
 )
 _NOT_COVERED_REMOTE: Final = (
     "pieces of uploads to remote storage that a killed process left: the service's sweep takes "

@@ -47,6 +47,21 @@ def test_a_rehearsal_and_the_deed(log: Path, capsys: Capture) -> None:
     assert "t: 0 records erased" in capsys.readouterr().out
 
 
+def test_what_no_erasure_reaches_is_said_of_every_home(log: Path, capsys: Capture) -> None:
+    """Forks, exports and checkpoints, of a log in a store too; and that keys alone are compared."""
+    url = f"file://{log.parent}/store"
+    with sparklog.open(url, "rw") as stored:
+        stored.create_topic("t")
+        stored.append("t", pa.table({"key": KEYS, "value": ["of ada"] * 4}))
+    for path in (str(log), url):
+        assert run(["erase", path, "--topic", "t", "--key", "x", "--dry-run"]) == 0
+        said = capsys.readouterr().out
+        assert "not covered: records with other keys, whatever their values and headers say" in said
+        assert "not covered: copies that this log doesn't know of: backups and snapshots" in said
+        assert "not covered: Spark's checkpoints and state" in said
+        assert said.count("not covered: what writers stage and commit from now on") == 1
+
+
 def test_keys_in_every_form(log: Path, tmp_path: Path, capsys: Capture) -> None:
     lines, listed = tmp_path / "lines", tmp_path / "keys.json"
     lines.write_bytes(b"ada\n\n")

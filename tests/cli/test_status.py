@@ -41,6 +41,17 @@ def test_it_says_what_examine_says(log: str, capsys: Capture) -> None:
     assert 'sparklog_health{check="readers"} 0.0' in capsys.readouterr().out
 
 
+def test_a_path_that_nobody_can_look_at(tmp_path: Path, capsys: Capture) -> None:
+    """It may be there, so it isn't said to be missing. A loop of links stands for lacking rights."""
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for words in (["status"], ["verify"], ["topics", "list"]):
+        assert run([*words, str(loop / "log")]) == 1
+        out, err = capsys.readouterr()
+        assert f"can't stat {loop}/log: Too many levels of symbolic links" in out + err
+        assert "not exist" not in out + err
+
+
 @pytest.mark.parametrize(("level", "codes"), [
     (Level.GREEN, [0, 0, 0, 0]), (Level.AMBER, [0, 1, 0, 1]), (Level.RED, [1, 1, 0, 2]),
 ])  # fmt: skip

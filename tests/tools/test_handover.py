@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -215,6 +216,18 @@ def test_listeners_of_ones_own() -> None:
     assert lines["inter.broker.listener.name"] == "LAN"
     assert "LAN:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL" in lines["listener.security.protocol.map"]
     assert lines["metadata.log.dir"] == "/m"
+
+
+def test_a_path_with_spaces_and_umlauts(tmp_path: Path) -> None:
+    """java.util.Properties takes a file for ISO 8859-1; a shell splits at spaces."""
+    path = tmp_path / "Übung 日 \U0001f600"
+    path.mkdir()
+    settings = path / "server.properties"
+    _make(path / "log")
+    done = hand_over(path / "log", properties_file=str(settings))
+    assert shlex.split(done.command) == ["kafka-server-start.sh", str(settings)]
+    line = next(each for each in settings.read_bytes().splitlines() if each.startswith(b"log.dirs"))
+    assert line.endswith(b"/\\u00dcbung \\u65e5 \\ud83d\\ude00/log")
 
 
 def test_what_format_was_told_stays(tmp_path: Path) -> None:
@@ -493,10 +506,12 @@ def test_what_is_refused_into_a_cluster(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="a log of sparklog's"):
         _make(tmp_path / "other")
         hand_over_into(log, str(tmp_path / "other"))
-    with pytest.raises(InvalidRequestError, match="want the log's dirs and a broker's"):
+    with pytest.raises(InvalidRequestError, match="lie within each other: give the log"):
         hand_over_into(log, str(log))
+    with pytest.raises(InvalidRequestError, match="away does not exist: give a broker's log dirs"):
+        hand_over_into(log, str(tmp_path / "away"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidRequestError, match=r"lacks node\.id"):
+    with pytest.raises(InvalidRequestError, match=r"is missing, or lacks node\.id"):
         hand_over_into(log, str(tmp_path / "empty"))
     (kafka / "t-0").mkdir()
     with pytest.raises(InvalidRequestError, match="t-0 exists: move it away"):

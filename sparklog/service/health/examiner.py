@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sparklog.clock import Clock, monotonic_ms, system_clock
-from sparklog.errors import InvalidRequestError, SparklogError
-from sparklog.fs import LOCAL, FileSystem
+from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
+from sparklog.fs import LOCAL, FileSystem, check_reachable
 from sparklog.logdir.detection import holds_log
 from sparklog.logdir.paths import split_path
 from sparklog.opening import holds_home, url_of
@@ -112,6 +112,10 @@ class Examiner:
         if not self._fs.is_dir(home):
             if self._fs.exists(home):
                 return self._nothing(f"{home} is a file; name the log's directory")
+            try:
+                check_reachable(self._fs, home)
+            except StorageUnavailableError as error:
+                return self._nothing(str(error))
             return self._nothing(f"{home} does not exist{_NEW}", is_mountable=True)
         if not any(holds_log(self._fs, directory) for directory in directories):
             held = f"{','.join(directories)} holds no log{_NEW}"

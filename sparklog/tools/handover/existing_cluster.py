@@ -101,7 +101,10 @@ def hand_over_into(
     check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it", fs)
     own, theirs = split_path(path), split_path(log_dirs)
     if any(is_nested(a, b) for a in own for b in theirs):
-        raise InvalidRequestError(f"{path} and {log_dirs}: want the log's dirs and a broker's")
+        raise InvalidRequestError(
+            f"{log_dirs} and {path} lie within each other: give the log, and with --into the log "
+            "dirs of a broker, which lie elsewhere"
+        )
     join = _Join(fs, clock, own, theirs, metadata_log_dir, topics)
     told = join.plan(check=check)[0]
     if check:
@@ -196,13 +199,15 @@ class _Join:
     def _node_id(self) -> int:
         nodes = set()
         for path in self._theirs:
+            if not self._fs.is_dir(path):
+                raise InvalidRequestError(f"{path} does not exist: give a broker's log dirs")
             said = read_properties(self._fs, path)
             if is_kept_from_brokers(self._fs, path) or has_ledger(self._fs, path):
                 raise InvalidRequestError(f"{path} is a log of sparklog's: give a broker's log dir")
             if not {NODE_ID, DIRECTORY_ID} <= said.keys():
                 raise InvalidRequestError(
-                    f"{path} is no log dir of a KRaft broker of 3.7 or later: its meta.properties "
-                    f"lacks {NODE_ID} or {DIRECTORY_ID}"
+                    f"{path} is no log dir of a KRaft broker of 3.7 or later: its "
+                    f"meta.properties is missing, or lacks {NODE_ID} or {DIRECTORY_ID}"
                 )
             nodes.add(int(said[NODE_ID]))
         if len(nodes) > 1:

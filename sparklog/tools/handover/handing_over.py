@@ -7,6 +7,7 @@ crash before leaves a log of sparklog's, and the same call goes on.
 """
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -346,7 +347,7 @@ class _Handover:
                 present, node_id=node_id, listeners=self._listeners, metadata_log_dir=metadata_dir
             ),
             properties_file=self._properties_file or "",
-            command=f"kafka-server-start.sh {properties_file}",
+            command=f"kafka-server-start.sh {shlex.quote(properties_file)}",
             groups=groups,
             groups_file=self._groups_file or "",
             groups_command=(

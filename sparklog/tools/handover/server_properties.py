@@ -81,5 +81,8 @@ def _parsed(listeners: str) -> dict[str, tuple[str, int]]:
 
 
 def _escaped(value: object) -> str:
-    """A value as java.util.Properties reads it back."""
-    return str(value).replace("\\", "\\\\")
+    """A value as java.util.Properties reads it back: a file in ISO 8859-1, the rest as \\uXXXX."""
+    text = str(value).replace("\\", "\\\\")
+    units = text.encode("utf-16-be", "surrogatepass")
+    codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
+    return "".join(chr(code) if 0x20 <= code < 0x7F else f"\\u{code:04x}" for code in codes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import shutil
 import time
 from dataclasses import replace
@@ -175,7 +176,8 @@ def test_what_goes_for_good_is_announced(
         once(path, clock, store)
         assert "deleted" not in caplog.text
         clock.advance(45_000)
-        once(path, clock, store, dry_run=True)
+        with caplog.at_level(logging.INFO, "sparklog.service"):
+            once(path, clock, store, dry_run=True)
         assert "would be deleted" in caplog.text
         assert log.offsets("t")[0] == (0, 30)
         assert not once(path, clock, store).removed
