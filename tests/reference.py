@@ -49,9 +49,9 @@ def options_page() -> str:
     ]
     intro = (
         "# Options and configs\n\n"
-        "Spark's options come in any case. What Spark's Kafka connector knows and has no meaning "
-        "here is refused by name, with what to do instead. *also* lists Kafka's broker-wide names "
-        "for the same thing, which are taken as well.\n"
+        "Spark's options come in any case. An option of Spark's Kafka connector, or of Delta, that "
+        "has no meaning here is refused by name, with what to do instead. *also* lists Kafka's "
+        "broker-wide names for the same thing, which are taken as well.\n"
     )
     return _MADE + intro + "".join(f"\n## {title}\n\n{table}" for title, table in parts)
 

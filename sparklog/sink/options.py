@@ -137,12 +137,14 @@ OPTIONS: Final[dict[str, Key]] = keys_of(SinkOptions)
 
 _STORAGE: Final = frozenset({"storageOptions", "storage_options"})
 _PRODUCER: Final = "there is no producer; the Kafka names without `kafka.` work where they mean "
+_ONCE: Final = "each micro-batch is committed exactly once; leave it out"
+_NO_SCHEMA: Final = "a record's value is bytes, without a schema; leave it out"
 REFUSED: Final[dict[str, str]] = {
     "kafka.bootstrap.servers": "sparklog writes a log directory; use option path instead",
     "kafka.partitioner.class": "rows go by column partition, else by murmur2 of their key",
     "kafka.acks": "every commit is fsynced (flush=commit); leave it out",
-    "kafka.enable.idempotence": "each micro-batch is committed exactly once; leave it out",
-    "kafka.transactional.id": "each micro-batch is committed exactly once; leave it out",
+    "kafka.enable.idempotence": _ONCE,
+    "kafka.transactional.id": _ONCE,
     "kafka.linger.ms": "a micro-batch is committed as a whole; leave it out",
     "kafka.retries": "there is no broker to retry; leave it out",
     "kafka.max.request.size": "use max.message.bytes",
@@ -151,8 +153,12 @@ REFUSED: Final[dict[str, str]] = {
     "kafka.key.serializer": "key is string or binary; cast it in the query",
     "kafka.value.serializer": "value is string or binary; cast it in the query",
     "stateOperator": "a checkpoint's state is written by its query alone; it can be read",
+    "txnAppId": _ONCE,
+    "txnVersion": _ONCE,
+    "mergeSchema": _NO_SCHEMA,
+    "overwriteSchema": _NO_SCHEMA,
 }
-"""Options of the Kafka sink that mean nothing here, and what to do instead."""
+"""Options of the Kafka sink and of Delta that mean nothing here, and what to do instead."""
 
 _SPARK: Final = SparkOptions(
     keys=KEYS | LOG_KEYS | REMOTE_KEYS | OPTIONS,

@@ -301,6 +301,7 @@ OPTIONS: Final[dict[str, Key]] = keys_of(SourceOptions) | REMOTE_KEYS
 """Option -> its description, in the order of the docs."""
 
 _NO_BROKER: Final = "there is no broker to talk to; leave it out"
+_NEVER_CHANGED: Final = "records aren't changed or deleted behind a reader; leave it out"
 REFUSED: Final[dict[str, str]] = {
     "kafka.bootstrap.servers": "sparklog reads a log directory; use option path instead",
     "kafkaConsumer.pollTimeoutMs": _NO_BROKER,
@@ -313,8 +314,17 @@ REFUSED: Final[dict[str, str]] = {
     "kafka.interceptor.classes": "there is no consumer to intercept; leave it out",
     "kafka.max.poll.records": "use maxRecordsPerPartition or maxOffsetsPerTrigger",
     "kafka.partition.assignment.strategy": "use assign, subscribe or subscribePattern",
+    "startingVersion": "records are counted, not commits; use startingOffsets or startingTimestamp",
+    "endingVersion": "records are counted, not commits; use endingOffsets or endingTimestamp",
+    "versionAsOf": "records are counted, not commits; use endingOffsets or endingTimestamp",
+    "timestampAsOf": "use endingTimestamp, which goes by the records' own time",
+    "maxFilesPerTrigger": "use maxOffsetsPerTrigger or maxBytesPerTrigger",
+    "ignoreDeletes": _NEVER_CHANGED,
+    "ignoreChanges": _NEVER_CHANGED,
+    "skipChangeCommits": _NEVER_CHANGED,
+    "readChangeFeed": "a topic is what happened, in order; leave it out",
 }
-"""Options of the Kafka connector that mean nothing here, and what to do instead."""
+"""Options of the Kafka connector and of Delta that mean nothing here, and what to do instead."""
 
 _SPARK: Final = SparkOptions(
     keys=OPTIONS,

@@ -42,7 +42,7 @@ def test_it_says_what_examine_says(log: str, capsys: Capture) -> None:
 
 
 def test_a_path_that_nobody_can_look_at(tmp_path: Path, capsys: Capture) -> None:
-    """It may be there, so it isn't said to be missing. A loop of links stands for lacking rights."""
+    """It may be there: it isn't called missing. A loop of links stands for lacking rights."""
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     for words in (["status"], ["verify"], ["topics", "list"]):

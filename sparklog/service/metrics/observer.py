@@ -141,6 +141,8 @@ class Observer:
             self._fs.listdir(directory)
             failing = is_failing(self._fs, self.directories[0], number)
             return DirectoryMetrics(directory, self._fs.free_bytes(directory), failing=failing)
+        except FileNotFoundError:
+            return DirectoryMetrics(directory, None, "it does not exist: is its disk mounted?")
         except (SparklogError, OSError) as error:
             return DirectoryMetrics(directory, None, str(error))
 

@@ -283,6 +283,15 @@ def test_a_lost_log_dir_and_the_command_that_helps(tmp_path: Path, clock: Manual
     assert "which the path doesn't name" in only.what
 
 
+def test_a_log_dir_that_was_never_there(path: str, clock: ManualClock) -> None:
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t")
+    check = examine(f"{path},{path}2", clock=clock).check("writable")
+    assert check is not None
+    why = "it does not exist: is its disk mounted?"
+    assert check.what == f"it can't be written: log dir {path}2 is offline: {why}"
+
+
 def test_a_writer_that_stands_still_with_the_lock(path: str, clock: ManualClock) -> None:
     """As one that was stopped (SIGSTOP) amid a commit; a dead one gives the lock back."""
     lock = Path(path, "sparklog.lock")
