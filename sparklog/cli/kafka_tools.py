@@ -10,6 +10,7 @@ What of Kafka's means nothing here is refused with a sentence that says why, or 
 Source: the options of Kafka 4.1's tools.
 """
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -198,6 +199,8 @@ class KafkaToolGroup(Group):
         """Return the command's name and its arguments, of arguments that are Kafka's."""
         found = [at for at in range(len(args)) if self.is_action(args, at)]
         if len(found) > 1 or (not found and self._default is None):
+            if not found and (near := difflib.get_close_matches(args[0], self.commands, n=1)):
+                raise click.UsageError(f"No such command {args[0]!r}. Did you mean {near[0]}?", ctx)
             raise click.UsageError(
                 f"Command must include exactly one action: {', '.join(self._actions)}", ctx
             )

@@ -259,6 +259,7 @@ def _show(found: Balance) -> None:
     words = "All is even" if plan.is_even else "As even as it can be"
     if plan.moves:
         count = pluralize(len(plan.moves), "partition")
-        click.echo(f"{words} once {count} of {size_text(plan.bytes)} moved.")
+        has = "has" if len(plan.moves) == 1 else "have"
+        click.echo(f"{words} once {count} of {size_text(plan.bytes)} {has} moved.")
     else:
         click.echo(f"{words}: nothing is to move.")

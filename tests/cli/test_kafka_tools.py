@@ -162,3 +162,10 @@ def test_configs_from_a_file(folder: Path, capsys: Capture) -> None:
     both = [*options, "--add-config-file", str(file), "--add-config", "retention.ms=1"]
     assert run(["configs", *both]) == 2
     assert "give --add-config or" in capsys.readouterr().err
+
+
+def test_a_command_that_is_mistyped(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "lst", "log"]) == 2
+    assert "No such command 'lst'. Did you mean list?" in capsys.readouterr().err
+    assert run(["topics", "log"]) == 2
+    assert "Command must include exactly one action" in capsys.readouterr().err
