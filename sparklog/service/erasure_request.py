@@ -43,6 +43,8 @@ def requested(
         raise InvalidRequestError(f"topic {topic} is sparklog's own; it holds nobody's records")
     if not all(isinstance(key, bytes) for key in keys):
         raise InvalidRequestError("keys: want a collection of bytes, as they are in the log")
+    if partitions is not None and not partitions:
+        raise InvalidRequestError("partitions: none is given; leave it out for all of them")
     if predicate is not None and (keys or null_key or before_ms is not None):
         raise InvalidRequestError("give either keys (with null_key, before_ms) or a predicate")
     chosen = predicate or KeyPredicate(keys, null_key=null_key, before_ms=before_ms)

@@ -110,6 +110,36 @@ class LogDirErasure:
             with session.exclusive():
                 begun = note_begun(session.fs, session.home, begun)
         report.pending += lives
+        try:
+            self._work(topic, partitions, begun, report, lead)
+        except BaseException as error:
+            report.errors.append(f"it ended before it was done: {error!r}")
+            raise
+        finally:  # readers are to let go of what was rewritten, whatever happened then
+            self._note(begun, report)
+
+    def _note(self, begun: BegunErasure, report: ErasureReport) -> None:
+        """Note what was done and is left, and let readers know."""
+        if report.dry_run:
+            return
+        session = self._session
+        about = {
+            "time_ms": report.time_ms, "topic": report.topic, "topic_id": report.topic_id,
+            "partitions": {str(part.partition): part.records for part in report.partitions},
+            "keys": len(report.keys_sha256), "complete": report.complete,
+        }  # fmt: skip
+        with session.exclusive():
+            note_erasure(session.fs, session.home, about, begun.ended(report, session.clock()))
+
+    def _work(
+        self,
+        topic: TopicState,
+        partitions: list[int],
+        begun: BegunErasure,
+        report: ErasureReport,
+        lead: Callable[[], bool],
+    ) -> None:
+        request = self._request
         report.not_covered += _NOT_COVERED
         done: dict[TopicPartition, PartitionErasure] = {}
         for partition in partitions:
@@ -126,16 +156,6 @@ class LogDirErasure:
             self._copies(done, manager, report, lead)
             self._versions(topic, begun, manager, report)
         self._leftovers(report, partitions)
-        if not report.dry_run:
-            about = {
-                "time_ms": report.time_ms, "topic": report.topic, "topic_id": report.topic_id,
-                "partitions": {str(part.partition): part.records for part in report.partitions},
-                "keys": len(report.keys_sha256), "complete": report.complete,
-            }  # fmt: skip
-            with session.exclusive():
-                note_erasure(
-                    session.fs, session.home, about, begun.ended(report, session.clock())
-                )
 
     def _local(self, key: TopicPartition, part: PartitionErasure, *, dry_run: bool) -> bool:
         try:
@@ -220,6 +240,11 @@ class LogDirErasure:
             writers = {name: last.batch for name, last in session.state.writers.items()}
         now_ms = session.clock()
         dead = set(dead_chunks(session.fs, session.present, writers, now_ms=now_ms))
+        for number, why in sorted(session.dirs.absent.items()):
+            report.pending.append(
+                f"{session.dirs.place(session.directories, number)}: {why}; what is staged there, "
+                f"or was left of a move or a deleted topic, is not looked at: {_AGAIN}"
+            )
         for directory in session.present:
             for name in session.fs.listdir(directory):
                 path = joined(directory, name)

@@ -15,6 +15,7 @@ import sparklog
 from sparklog.clock import ManualClock, attempts
 from sparklog.errors import InvalidRequestError, StorageUnavailableError, UnknownTopicError
 from sparklog.fs import LOCAL
+from sparklog.logdir.erasures_file import begun_erasures
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.service import ErasureReport, Service, Severity, erase, verify
 from sparklog.service.leadership import Leadership
@@ -460,6 +461,33 @@ def test_a_predicate_of_ones_own(tmp_path: Path, clock: ManualClock) -> None:
         log.append("t", pa.table({"key": [b"bob"], "value": [b"new"]}))  # the writer goes on
 
 
+class Fails(ByValue):
+    """Chooses all of partition 0 and fails at the next; reads meanwhile."""
+
+    def __init__(self, reader: sparklog.Log) -> None:
+        self._reader = reader
+
+    def __call__(self, records: pa.RecordBatch) -> pa.Array:
+        assert b"two" in self._reader.read("t").read_all().column("value").to_pylist()
+        if b"two" in records.column("value").to_pylist():
+            raise ZeroDivisionError
+        return pa.array([True] * len(records))
+
+
+def test_readers_hear_of_an_erasure_that_failed(tmp_path: Path, clock: ManualClock) -> None:
+    with sparklog.open(tmp_path, "rw", clock=clock) as log:
+        log.create_topic("t", 2, LOCAL_ONLY)
+        for p, value in ((0, "one"), (0, "one"), (1, "two")):
+            log.append("t", pa.table({"value": [value * (300 if p == 0 else 1)]}), p)
+    with sparklog.open(tmp_path) as reader:
+        assert reader.read("t").read_all().num_rows == 3
+        with pytest.raises(ZeroDivisionError):
+            erase(tmp_path, "t", clock=clock, predicate=Fails(reader))
+        assert reader.read("t").read_all().column("value").to_pylist() == [b"two"]
+    (begun,) = begun_erasures(LOCAL, str(tmp_path))
+    assert "ZeroDivisionError" in begun.left[0]
+
+
 def test_bounds(tmp_path: Path, clock: ManualClock) -> None:
     with sparklog.open(tmp_path, "rw", clock=clock) as log:
         log.create_topic("t", partitions=2, config=LOCAL_ONLY)
@@ -480,6 +508,27 @@ def test_bounds(tmp_path: Path, clock: ManualClock) -> None:
         assert [p.records for p in three.partitions] == [4, 4]
 
 
+def test_a_log_dir_that_is_away(tmp_path: Path, clock: ManualClock) -> None:
+    """It may hold what a move couldn't let go of, or what somebody staged."""
+    path = f"{tmp_path / 'one'},{tmp_path / 'two'}"
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("other", 2)
+        log.create_topic("t", 1, LOCAL_ONLY)
+        for p in range(2):
+            log.append("other", pa.table({"value": ["x"]}), p)
+        write(log, clock, 8)
+        assert log.topic("t").dirs[0] == str(tmp_path / "one" / "t-0")
+    (tmp_path / "two").rename(tmp_path / "away")
+    (tmp_path / "two").mkdir()
+    report = erased(Path(path), clock)
+    assert report.records == 4
+    assert not report.complete
+    assert [str(tmp_path / "two") in left for left in report.pending] == [True]
+    (tmp_path / "two").rmdir()
+    (tmp_path / "away").rename(tmp_path / "two")
+    assert erased(Path(path), clock).complete
+
+
 def test_what_is_refused(tmp_path: Path, clock: ManualClock) -> None:
     with sparklog.open(tmp_path, "rw", clock=clock) as log:
         log.create_topic("t", config=LOCAL_ONLY)
@@ -488,6 +537,7 @@ def test_what_is_refused(tmp_path: Path, clock: ManualClock) -> None:
         ({"keys": ["alice"]}, "collection of bytes"),
         ({"keys": [ALICE], "predicate": ByValue()}, "either keys"),
         ({"keys": [ALICE], "partitions": [7]}, "no partitions"),
+        ({"keys": [ALICE], "partitions": []}, "none is given"),
     ):
         with pytest.raises(InvalidRequestError, match=said):
             erase(tmp_path, "t", clock=clock, **given)  # type: ignore[arg-type]
