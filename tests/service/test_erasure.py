@@ -488,6 +488,37 @@ def test_readers_hear_of_an_erasure_that_failed(tmp_path: Path, clock: ManualClo
     assert "ZeroDivisionError" in begun.left[0]
 
 
+class Moves(ByValue):
+    """Calls `act` at first; chooses what the values of "bob" at odd offsets are, or nothing."""
+
+    def __init__(self, act: Callable[[], object], *, is_choosing: bool) -> None:
+        self._act: Callable[[], object] | None = act
+        self._is_choosing = is_choosing
+
+    def __call__(self, records: pa.RecordBatch) -> pa.Array:
+        act, self._act = self._act, None
+        if act is not None:
+            act()
+        return super().__call__(records) if self._is_choosing else pa.array([False] * len(records))
+
+
+@pytest.mark.parametrize("is_choosing", [True, False])
+def test_the_partition_moves_while_it_is_looked_through(
+    tmp_path: Path, clock: ManualClock, is_choosing: bool
+) -> None:
+    path = f"{tmp_path / 'one'},{tmp_path / 'two'}"
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config=LOCAL_ONLY)
+        log.append("t", pa.table({"value": ["bob"] * 4}))
+        moves = Moves(
+            lambda: log.move_partition("t", 0, str(tmp_path / "two")), is_choosing=is_choosing
+        )
+        report = erase(path, "t", clock=clock, predicate=moves)
+        assert report.complete, report.partitions
+        assert log.topic("t").dirs[0] == str(tmp_path / "two" / "t-0")
+        assert log.read("t").read_all().num_rows == (2 if is_choosing else 4)
+
+
 def test_bounds(tmp_path: Path, clock: ManualClock) -> None:
     with sparklog.open(tmp_path, "rw", clock=clock) as log:
         log.create_topic("t", partitions=2, config=LOCAL_ONLY)

@@ -84,8 +84,11 @@ class SegmentEraser:
         Cost: reads all segments once, those that hold such records twice; a few MiB of memory.
         """
         for _ in range(_TRIES):
-            if self._once(report, dry_run=dry_run):
-                return
+            try:
+                if self._once(report, dry_run=dry_run):
+                    return
+            except FileNotFoundError as error:  # it moved to another log dir just now
+                _LOGGER.info("%s: looking again: %s", self._key, error)
         raise SparklogError(
             f"{self._key}: its segments changed {_TRIES} times while they were looked at; run it "
             "again"
