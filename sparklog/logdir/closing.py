@@ -17,6 +17,7 @@ from sparklog.fs import FileSystem
 from sparklog.logdir.broker_lockout import mark_closed
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.ledger import LEDGER, ledger_bases
+from sparklog.logdir.log_dirs import LogDirUnnamedError
 from sparklog.logdir.offset_checkpoints import (
     HIGH_WATERMARK,
     LOG_START,
@@ -34,7 +35,8 @@ def close_session(session: LogDirCommits) -> None:
     """Close; the last session of the log leaves it as a broker's clean stop would.
 
     Raises what the disk raises; the locks are released in any case, and the next open recovers.
-    A log that is gone, or was replaced by another one, is left as it is, with a warning.
+    A log that is gone, was replaced by another one, or has log dirs by now that the session wasn't
+    given, is left as it is, with a warning.
     """
     if session.lost is not None:
         return
@@ -42,7 +44,7 @@ def close_session(session: LogDirCommits) -> None:
         with session.exclusive():
             if session.lock.is_last() and _is_whole(session):
                 _leave_clean(session)
-    except LogReplacedError as error:
+    except (LogReplacedError, LogDirUnnamedError) as error:
         _LOGGER.warning("%s: not closed: %s", session.home, error)
     finally:
         session.release()

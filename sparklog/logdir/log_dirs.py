@@ -35,6 +35,16 @@ _BACK: Final = (
 )
 
 
+class LogDirUnnamedError(InvalidRequestError):
+    """The path doesn't name all log dirs of the log, or not in their order."""
+
+    def __init__(self, key: TopicPartition, number: int, place: str) -> None:
+        super().__init__(
+            f"{key} should lie in log dir number {number + 1} ({place}): give all log dirs of this "
+            "log, in the order in which it was made"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class LogDir:
     """One directory of a log: its id, and its path as of the last open for writing."""

@@ -25,7 +25,7 @@ from sparklog.logdir.file_sync import FileSync
 from sparklog.logdir.intent import Intent
 from sparklog.logdir.ledger import Ledger, fold, ledger_config, ledger_path
 from sparklog.logdir.lock import LogLock, Page, State
-from sparklog.logdir.log_dirs import LogDirs, find_dirs
+from sparklog.logdir.log_dirs import LogDirs, LogDirUnnamedError, find_dirs
 from sparklog.logdir.meters import WriteMeters
 from sparklog.logdir.offline_partitions import missing
 from sparklog.logdir.partition.directories import is_empty, remove_tree
@@ -90,7 +90,10 @@ class LogManager:
         return self._loaded
 
     def reload(self, ledger_end: int, *, generation: int, fresh: bool = False) -> None:
-        """Drop every cache and fold the ledger up to `ledger_end` (only its news, if it can)."""
+        """Drop every cache and fold the ledger up to `ledger_end` (only its news, if it can).
+
+        Raises: LogDirUnnamedError; nothing is recovered, or written, then.
+        """
         known = self.ledger.end if self._loaded and not fresh else -1
         self.forget()
         if known < 0:
@@ -102,6 +105,17 @@ class LogManager:
         log = self._open(ledger_path(self.home), ledger_config(), ledger_end, 0, plain=True)
         self.ledger = Ledger(log)
         self.generation, self._loaded = generation, True
+        self._check_all_named()
+
+    def _check_all_named(self) -> None:
+        """Raise LogDirUnnamedError if others have put partitions where this handle can't go."""
+        count = len(self.directories)
+        for name, topic in self.state.topics.items():
+            for partition, number in topic.dirs.items():
+                if number >= count:
+                    self._loaded, self.state = False, LogState()  # of which nobody can make use
+                    place = self.read_dirs().place(self.directories, number)
+                    raise LogDirUnnamedError(TopicPartition(name, partition), number, place)
 
     def forget(self) -> None:
         """Make the next `refresh` load everything anew."""

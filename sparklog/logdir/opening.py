@@ -46,7 +46,7 @@ from sparklog.logdir.ledger import (
 )
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dir_identity import check_same
-from sparklog.logdir.log_dirs import claim_dirs, find_dirs
+from sparklog.logdir.log_dirs import LogDirUnnamedError, claim_dirs, find_dirs
 from sparklog.logdir.offline_partitions import leave_brokers
 from sparklog.logdir.partition.directories import remove_tree
 from sparklog.logdir.partition.partition_log import PartitionLog
@@ -265,11 +265,8 @@ def _check_dirs(session: LogDirCommits) -> None:
                 continue
             elsewhere = (os.path.join(there, f"{name}-{partition}") for there in session.present)
             if not known or (guarded and any(map(fs.is_dir, elsewhere))):
-                raise InvalidRequestError(
-                    f"{name}-{partition} should lie in log dir number {number + 1} "
-                    f"({session.dirs.place(directories, number)}): give all log dirs of this log, "
-                    "in the order in which it was made"
-                )
+                key = TopicPartition(name, partition)
+                raise LogDirUnnamedError(key, number, session.dirs.place(directories, number))
 
 
 def _check_brokers_out(held: Sequence[LockFile]) -> None:

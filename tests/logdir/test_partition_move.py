@@ -16,6 +16,7 @@ from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
     LogLockedError,
+    PartitionOfflineError,
     StorageUnavailableError,
     UnknownTopicError,
 )
@@ -75,6 +76,31 @@ def test_there_and_back(log: Log, dirs: list[str]) -> None:
     assert verify(",".join(dirs)).ok
     with sparklog.open(",".join(dirs), "rw") as again:
         assert len(rows(again)) == 13
+
+
+def test_to_a_log_dir_that_others_were_not_given(
+    dirs: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Writers that were there before stop, and say why; nothing is written, nothing lost."""
+    with sparklog.open(dirs[0], "rw") as before, sparklog.open(dirs[0]) as reader:
+        before.create_topic("t", 2)
+        fill(before)
+        with sparklog.open(",".join(dirs[:2]), "rw") as log:
+            log.move_partition("t", 0, dirs[1])
+            named = rf"t-0 should lie in log dir number 2 \({dirs[1]}\): give all log dirs"
+            for partition in (0, 1, 1):
+                with pytest.raises(InvalidRequestError, match=named):
+                    before.append("t", pa.table({"value": ["x"]}), partition)
+            with pytest.raises(InvalidRequestError, match=named):
+                before.delete_topic("t")
+            with pytest.raises(PartitionOfflineError, match="which the path doesn't name"):
+                rows(reader)
+            fill(log)
+        assert before.home.commits.lock.is_last()
+    assert "not closed: t-0 should lie" in caplog.text
+    with sparklog.open(",".join(dirs[:2]), "rw") as log:
+        assert [offset for offset, _ in rows(log)] == list(range(20))
+    assert verify(",".join(dirs[:2])).ok
 
 
 def test_what_is_refused(log: Log, dirs: list[str], tmp_path: Path, clock: ManualClock) -> None:
