@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from sparklog.format.records import encode
 from sparklog.log import read_retry
 from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.home import commits_of
+from sparklog.service import erase
 from sparklog.storage.staging import Framing
 from sparklog.testing.strategies import NOW_MS, tables
 from tests import depth
@@ -360,6 +362,85 @@ class TestChanges:
         assert read.in_jvm(probe, (1, swap))[2] == [(0, 1)]
         assert read.in_jvm(probe, (1, lambda: segment(path, 2).touch()))[2] == [(0, 1)]
         made.log.close()
+
+
+class _Of:
+    """The records of these offsets, by their values."""
+
+    columns = ("value",)
+
+    def __init__(self, *offsets: int) -> None:
+        self._values = pa.array([b"%06d" % offset * 8 for offset in offsets])
+
+    def __call__(self, records: pa.RecordBatch) -> pa.Array:
+        return pc.is_in(records["value"], value_set=self._values)
+
+
+def moved(path: str) -> None:
+    there, *others = path.split(",")
+    with sparklog.open(path, "rw") as log:
+        log.move_partition("t", 0, *others)
+
+
+def moved_and_back(path: str) -> None:
+    moved(path)
+    with sparklog.open(path, "rw") as log:
+        log.move_partition("t", 0, path.split(",")[0])
+
+
+def erased(path: str) -> None:
+    assert erase(path, "t", predicate=_Of(22, 50)).records == 2
+
+
+def moved_and_erased(path: str) -> None:
+    moved(path)
+    erased(path)
+
+
+def given_back(path: str) -> None:
+    with sparklog.open(path, "rw") as log:
+        log.delete_topic("t")
+        log.undelete_topic("t")
+
+
+@pytest.mark.deep
+class TestCare:
+    """What its owner does to a log while queries run: all that stays is read, and once."""
+
+    @pytest.mark.parametrize("rows", [0, 25])
+    @pytest.mark.parametrize(
+        ("change", "leaves", "ends"),
+        [
+            (moved, True, True),  # its directory is another one: Python looks where it is
+            (moved_and_back, True, False),
+            (erased, False, False),
+            (moved_and_erased, True, True),
+            (given_back, False, False),
+        ],
+    )
+    def test_it(
+        self,
+        probe: Probe,
+        path: Path,
+        rows: int,
+        change: Callable[[str], None],
+        leaves: bool,
+        ends: bool,
+    ) -> None:
+        """`leaves`: whether Python reads on where some `rows` were read; `ends`: or none."""
+        filled(path)
+        both = f"{path},{path}2"
+        sparklog.open(both, "rw").close()
+        read = Read(both)
+        got, error, handovers = read.in_jvm(probe, (rows, lambda: change(both)))
+        assert error is None
+        at = 40 if rows else 0  # a segment that is open is read to its end
+        assert handovers == ([(0, at)] if (leaves if rows else ends) else [])
+        gone = {n for n in (22, 50) if n >= at and "erased" in change.__name__}
+        assert [row[ALL.index("offset")] for row in got] == sorted({*range(80)} - gone)
+        assert check_same(read, probe) == ([(0, 0)] if ends else [])
+        assert check_same(Read(both), probe) == []
+
 
 
 class TestKinds:
