@@ -6,6 +6,7 @@ from typing import Final
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import FileSystem
 from sparklog.logdir.high_watermarks import WATERMARKS_NAME
+from sparklog.logdir.ledger import LEDGER
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.meta_properties import META_PROPERTIES
 from sparklog.logdir.segment_files import is_partition
@@ -14,6 +15,7 @@ from sparklog.logdir.topics_file import TOPICS_NAME
 STORE_MARKS: Final = frozenset({"sparklog.home", "sparklog.import"})
 """Objects of a log whose home is a store (a directory too may be one), or is to become one."""
 
+_CHECKPOINT_MARK: Final = "metadata-0"  # of a checkpoint's log (sparklog/state/PROTOCOL.md)
 _MARKS: Final = (TOPICS_NAME, WATERMARKS_NAME, LOCK_NAME, META_PROPERTIES)
 
 
@@ -27,3 +29,16 @@ def holds_log(fs: FileSystem, directory: str) -> bool:
         for name in names
         if parse_partition_dir(name) is not None
     )
+
+
+def is_checkpoint_log(fs: FileSystem, directory: str) -> bool:
+    """Tell whether it is the log dir of a query's checkpoint, which only looks like a broker's.
+
+    It has our lock file, but neither a ledger nor what a broker leaves. Cost: a stat, as a rule.
+    """
+
+    def has(name: str) -> bool:
+        return fs.exists(os.path.join(directory, name))
+
+    theirs = META_PROPERTIES, str(LEDGER), TOPICS_NAME
+    return has(_CHECKPOINT_MARK) and has(LOCK_NAME) and not any(map(has, theirs))

@@ -32,7 +32,7 @@ from sparklog.logdir.broker_lockout import (
 from sparklog.logdir.chunk_files import sweep_chunks
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.deleted_files import make_room, unlink_due
-from sparklog.logdir.detection import STORE_MARKS
+from sparklog.logdir.detection import STORE_MARKS, is_checkpoint_log
 from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.high_watermarks import published
 from sparklog.logdir.ledger import (
@@ -239,13 +239,19 @@ def _check_ledger(session: LogDirCommits) -> None:
 def _check_first(fs: FileSystem, directories: Sequence[str]) -> None:
     """Refuse a list whose first log dir isn't the one with the ledger, before a second is made.
 
-    And a directory that is a store, in which a log has its home.
+    And a directory that is a store, in which a log has its home, or a checkpoint's log.
     """
     for directory in directories:
         if any(fs.exists(os.path.join(directory, name)) for name in STORE_MARKS):
             raise InvalidRequestError(
                 f"{directory} is the home of a log in a store: open it by file://{directory} alone"
             )
+    if is_checkpoint_log(fs, directories[0]):
+        raise InvalidRequestError(
+            f"{directories[0]} is the log of a query's checkpoint, to which that query alone "
+            "writes: open it for reading, and change it by `sparklog checkpoint`; nothing was "
+            "written"
+        )
     for directory in directories[1:]:
         if fs.is_dir(ledger_path(directory)) or fs.exists(os.path.join(directory, LOCK_NAME)):
             raise InvalidRequestError(

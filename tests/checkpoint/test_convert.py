@@ -15,6 +15,7 @@ from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import Record, append
 from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL
+from sparklog.service import erase
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
 from tests.checkpoint.conftest import NAMES, Golden
@@ -48,6 +49,20 @@ def test_few_files_are_left(golden: Golden) -> None:
     import_(path)
     stores = 8
     assert len(tree(path)) == 2 + 2 * (3 + stores)  # lock file and mark; two a partition
+
+
+def test_its_log_is_not_opened_for_writing(golden: Golden, tmp_path: Path) -> None:
+    """As a broker's directory it would be given a ledger, retention, other log dirs."""
+    path = golden("hdfs")
+    import_(path)
+    before = tree(path)
+    for log in (f"{path}/sparklog", f"{path}/sparklog,{tmp_path}/disk2"):
+        with pytest.raises(InvalidRequestError, match="is the log of a query's checkpoint"):
+            sparklog.open(log, "rw")
+    with pytest.raises(InvalidRequestError, match="is the log of a query's checkpoint"):
+        erase(f"{path}/sparklog", "offsets", [b"0"])
+    assert tree(path) == before
+    assert verify(path).findings == []
 
 
 def test_kafka_format_readers_take_it(golden: Golden) -> None:

@@ -377,7 +377,7 @@ class _Of:
 
 
 def moved(path: str) -> None:
-    there, *others = path.split(",")
+    _, *others = path.split(",")
     with sparklog.open(path, "rw") as log:
         log.move_partition("t", 0, *others)
 

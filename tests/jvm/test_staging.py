@@ -43,6 +43,7 @@ from sparklog.format.compression import Codec
 from sparklog.fs import LOCAL
 from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.logdir.staging import LogDirStaging
+from sparklog.service import verify
 from sparklog.sink import jvm_plan
 from sparklog.sink.task import TaskPlan
 from sparklog.sink.task_messages import error_of
@@ -333,6 +334,32 @@ def test_large_chunks_are_files_that_a_commit_takes_in(probe: Probe, tmp_path: P
         assert timeless(chunks) == timeless(in_python(plan, rows).chunks())
         log.commit(chunks)
         assert log.read("t").read_all().num_rows == 20_000
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("by", ["scala", "python"])
+def test_partitions_that_moved_since_the_plan_was_made(
+    probe: Probe, tmp_path: Path, by: str
+) -> None:
+    """A task that comes late, or again, leaves its files where the plan says; none is lost."""
+    dirs = [tmp_path / "log", tmp_path / "disk2"]
+    path = ",".join(map(str, dirs))
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", 2, {"segment.bytes": 1 << 20})
+        plan = planned(dirs[0], topics=log.topics(), topic="t")
+        rows = [row(key=f"{n % 2}", value=b"%09d" % n * 300) for n in range(240)]
+        places = {p: os.path.dirname(place) for p, place in log.topic("t").dirs.items()}
+        for attempt in range(2):
+            table = in_scala(probe, plan, rows) if by == "scala" else in_python(plan, rows)
+            chunks = [*table.chunks()]
+            for chunk in chunks:
+                assert os.path.dirname(chunk.path or "") == places[chunk.partition]
+            for p, place in places.items() if not attempt else ():  # staged, not committed
+                log.move_partition("t", p, str(dirs[1 - [*map(str, dirs)].index(place)]))
+            log.commit(chunks)
+        assert log.read("t").read_all().num_rows == 480
+        assert not [*tmp_path.glob("*/sparklog-chunk-*")]
+    assert verify(path).ok
 
 
 def test_a_log_that_is_not_the_drivers(probe: Probe, tmp_path: Path) -> None:
