@@ -6,6 +6,20 @@ ONE = "crash/test_every_cut.py::test_one_operation_and_its_recovery"
 
 MUTANTS = (
     mutant(
+        "unnamed-log-dir-not-noticed",
+        "logdir/log_manager.py",
+        "        self._check_all_named()\n",
+        "",
+        "logdir/test_partition_move.py::test_to_a_log_dir_that_others_were_not_given",
+    ),
+    mutant(
+        "checkpoint-taken-over",
+        "logdir/opening.py",
+        "if is_checkpoint_log(fs, directories[0]):",
+        "if is_checkpoint_log(fs, directories[-1] + '/none'):",
+        "checkpoint/test_convert.py::test_its_log_is_not_opened_for_writing",
+    ),
+    mutant(
         "ledger-not-synced",
         "logdir/ledger.py",
         "        if sync:\n            self.log.sync()",
