@@ -1,7 +1,8 @@
 """The checks: what was seen, judged. Functions of a `Sight`; nothing is read here.
 
 - `places`: writable, partitions, disk; `readers`; `writers`
-- `work`: what is done in the background, and by whom: service, tier, cleaner, erasures
+- `work`: what is done in the background, and by whom: service, tier, cleaner, erasures,
+  moves
 - `rhythm`: has somebody stopped, by its own measure; `commands`: what helps
 """
 
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 
 from sparklog.service.health.checks.places import disk, partitions, writable
 from sparklog.service.health.checks.readers import readers
-from sparklog.service.health.checks.work import cleaner, erasures, service, tier
+from sparklog.service.health.checks.work import cleaner, erasures, moves, service, tier
 from sparklog.service.health.checks.writers import writers
 from sparklog.service.health.model import Check
 from sparklog.service.health.sight import Sight
@@ -37,3 +38,5 @@ def judge(sight: Sight) -> Iterator[Check]:
             yield writers(sight)
         if sight.erasures:
             yield erasures(sight)
+        if sight.found.moves:
+            yield moves(sight)
