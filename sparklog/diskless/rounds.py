@@ -50,7 +50,7 @@ from sparklog.storage.groups import Groups
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Cleanable, Deleted, Report
 from sparklog.storage.segment_store import SourceChangedError
-from sparklog.storage.upkeep import AS_DUE, Due, ErasureRequest, Request, Work
+from sparklog.storage.upkeep import AS_DUE, Due, ErasureRequest, Loan, Request, Work
 from sparklog.tiered.copying.older_versions import versions_left
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import log_object
@@ -301,9 +301,7 @@ class DisklessUpkeep:
 
     # --- erasing -------------------------------------------------------------------------------
 
-    def erase(
-        self, request: ErasureRequest, report: ErasureReport, lead: Callable[[], bool]
-    ) -> None:
+    def erase(self, request: ErasureRequest, report: ErasureReport, loan: Loan) -> None:
         """Erase records for good; see `Upkeep.erase`."""
         state = self.log.follow()
         topic = state.log.topics.get(request.topic)
@@ -328,7 +326,7 @@ class DisklessUpkeep:
             return
         try:
             begun = note_begun(store, begun)
-            self._erase(request, report, parts, own=self._leads(lead, report))
+            self._erase(request, report, parts, own=self._leads(loan, report))
             now_ms = self.log.clock()
             prefixes = [ledger_prefix(self.log.log_id), staged_prefix(self.log.log_id)]
             prefixes += [Directory(*key, topic.id).prefix for key in parts]
@@ -373,9 +371,9 @@ class DisklessUpkeep:
         except (SparklogError, OSError) as error:
             report.errors.append(f"{request.topic}: {error}")
 
-    def _leads(self, lead: Callable[[], bool], report: ErasureReport) -> bool:
+    def _leads(self, loan: Loan, report: ErasureReport) -> bool:
         try:
-            return lead()
+            return loan.begin()
         except (SparklogError, OSError) as error:
             report.errors.append(f"{self.log.store.url}: {error}")
             return False

@@ -6,16 +6,20 @@ A leader that `lends` lets another process lead for a while (`borrowing`), which
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
-from sparklog.clock import Clock, monotonic_ms
+from sparklog.clock import Clock, monotonic_ms, pause
 from sparklog.errors import StorageUnavailableError
 from sparklog.storage.lease import UpkeepLease
 from sparklog.storage.upkeep import OpenUpkeep, Upkeep
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _POLL_MS: Final = 100  # how often who waits for the lease asks again
+HOLD_MS: Final = 30_000
+"""After so long who borrows the lease gives it back for a while, at the end of his step."""
+REST_MS: Final = 3_000
+"""Within so long a service that wants it has taken it: it asks each second."""
 
 
 class Leadership:
@@ -27,7 +31,6 @@ class Leadership:
     def __init__(self, path: str, open_upkeep: OpenUpkeep, clock: Clock) -> None:
         self._path, self._open_upkeep, self._clock = path, open_upkeep, clock
         self._mutex = threading.Lock()  # opening, closing and the lease
-        self._pause = threading.Event()  # never set
         self._stood_by = False
         self._lends = False
         self.lease: UpkeepLease | None = None
@@ -106,26 +109,29 @@ class Leadership:
 
     @contextlib.contextmanager
     def borrowing(
-        self, upkeep: Upkeep, wait_ms: float, waiting: Callable[[str], None]
-    ) -> Iterator[Callable[[], bool]]:
-        """Give what takes the lease, waiting `wait_ms` for another one that holds it.
+        self,
+        upkeep: Upkeep,
+        turns: Collection[threading.Lock],
+        wait_ms: float,
+        waiting: Callable[[str], None],
+    ) -> Iterator["Borrowed"]:
+        """Give what takes the lease for a while at a time, from another one that holds it, too.
 
-        It isn't lent meanwhile, and released afterwards if it wasn't ours before. `waiting` is told
-        for whom it waits. The caller sees to it that no work of ours is under way.
+        It isn't lent meanwhile, and released afterwards if it wasn't ours before.
+        Args: turns: locks without which none of our own work goes on that is in the way. wait_ms:
+        how long others are waited for. waiting: is told once for whom.
         """
-        lease, lends = upkeep.lease, self._lends
-        was_ours = lease.held
+        lends = self._lends
         self.lend(False)
+        borrowed = Borrowed(self, upkeep.lease, turns, wait_ms, waiting)
         try:
-            yield lambda: self._borrow(lease, wait_ms, waiting)
+            yield borrowed
         finally:
+            borrowed.end()
             self.lend(lends)
-            if not was_ours:
-                lease.release()
 
-    def _borrow(
-        self, lease: UpkeepLease, wait_ms: float, waiting: Callable[[str], None]
-    ) -> bool:
+    def borrow(self, lease: UpkeepLease, wait_ms: float, waiting: Callable[[str], None]) -> bool:
+        """Take the lease, waiting for who holds it; false: he keeps it."""
         began, said, self._stood_by = monotonic_ms(), False, True  # it tells by itself
         try:
             while self.leading() is None:
@@ -135,7 +141,7 @@ class Leadership:
                 if not said:
                     waiting(_awaited(lease))
                     said = True
-                self._pause.wait(_POLL_MS / 1000)
+                pause(_POLL_MS)
             return True
         finally:
             lease.withdraw()
@@ -148,6 +154,83 @@ class Leadership:
             upkeep, self.upkeep = self.upkeep, None
             if upkeep is not None:
                 upkeep.close()
+
+
+class Borrowed:
+    """A lease that is ours for a while at a time: a `sparklog.storage.upkeep.Loan`.
+
+    In between whoever works on the log has as long as it was ours; nobody, if none comes.
+    """
+
+    def __init__(
+        self,
+        leadership: Leadership,
+        lease: UpkeepLease,
+        turns: Collection[threading.Lock],
+        wait_ms: float,
+        waiting: Callable[[str], None],
+    ) -> None:
+        self._leadership, self._lease, self._turns = leadership, lease, turns
+        self._wait_ms, self._waiting = wait_ms, waiting
+        self._was_ours = lease.held
+        self._held = contextlib.ExitStack()
+        self._began_ms: float | None = None  # None: it isn't ours now
+        self._ended_ms, self._rest_ms = 0.0, 0.0
+        self._said = False
+
+    def is_over(self) -> bool:
+        """Tell whether it is time to let others get on."""
+        return self._began_ms is not None and monotonic_ms() - self._began_ms >= HOLD_MS
+
+    def begin(self) -> bool:
+        """Take it, or keep it; see `Loan`. Raises: what `Leadership.leading` raises."""
+        if self._began_ms is not None and self._lease.held and not self.is_over():
+            return True
+        self.end()
+        self._rest()
+        for turn in self._turns:
+            self._held.enter_context(turn)
+        try:
+            is_ours = self._leadership.borrow(self._lease, self._wait_ms, self._tell)
+        except BaseException:
+            self._held.close()
+            raise
+        self._began_ms = monotonic_ms()
+        if not is_ours:
+            self.end()
+        return is_ours
+
+    def end(self) -> None:
+        """Give it back, and let our own work go on. Idempotent."""
+        if self._began_ms is None:
+            return
+        self._ended_ms = monotonic_ms()
+        self._rest_ms = max(REST_MS, self._ended_ms - self._began_ms)
+        self._began_ms = None
+        if not self._was_ours:
+            self._lease.release()
+        self._held.close()
+
+    def _rest(self) -> None:
+        """Leave others their time; what we did since `end` counts. Nobody came: no more of it."""
+        ended, asked = self._ended_ms, False
+        while (rested := monotonic_ms() - ended) < self._rest_ms:
+            if rested >= REST_MS and not asked:
+                asked = True
+                if not self._is_used():
+                    return
+            pause(min(_POLL_MS, self._rest_ms - rested))
+
+    def _is_used(self) -> bool:
+        """Tell whether somebody works on the log; else it is ours again."""
+        if any(turn.locked() for turn in self._turns):
+            return True
+        return self._leadership.leading() is None
+
+    def _tell(self, who: str) -> None:
+        if not self._said:
+            self._said = True
+            self._waiting(who)
 
 
 def _awaited(lease: UpkeepLease) -> str:

@@ -5,7 +5,8 @@ staged files, directories of deleted topics, quarantined files, blocks of reader
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from sparklog.clock import attempts
@@ -21,6 +22,7 @@ from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.erasures_file import LOCK_NAME, note_begun, note_erasure
 from sparklog.logdir.segment_files import joined
 from sparklog.pluralize import pluralize
+from sparklog.service.tiering.erasure_task import SeenCopies
 from sparklog.service.tiering.remote_log import is_tiered
 from sparklog.service.tiering.remote_log_manager import RemoteLogManager
 from sparklog.service.verification.leftover_files import is_quarantined_of
@@ -28,9 +30,10 @@ from sparklog.storage.begun_erasure import BegunErasure
 from sparklog.storage.erasure_report import ErasureReport, PartitionErasure, Removed
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.topic_state import TopicState
-from sparklog.storage.upkeep import ErasureRequest
+from sparklog.storage.upkeep import ErasureRequest, Loan
 from sparklog.tiered.reading.block_cache import DIRECTORY_NAME
 
+_LOGGER: Final = logging.getLogger("sparklog.service")
 _POLL_MS: Final = 100  # how often who waits for another erasure asks again
 _AGAIN: Final = "run the same erasure again then"
 _NOT_COVERED: Final = (
@@ -51,6 +54,17 @@ def _missing(topic: str, home: str, known: Collection[str], lives: Sequence[str]
     return InvalidRequestError(lives[0]) if lives else unknown(topic, home, known)
 
 
+def _refused(keys: Sequence[TopicPartition], manager: RemoteLogManager) -> list[str]:
+    """Say of partitions that who leads didn't let us."""
+    who = manager.remote_log.lease.describe()
+    return [
+        f"{key}: its copies in remote storage, which {who} keeps and didn't hand over: of "
+        "segments that are here too it makes new ones in its next round; for the others wait "
+        f"longer, or stop it; {_AGAIN}"
+        for key in keys
+    ]
+
+
 class LogDirErasure:
     """One erasure. `manager`: of the log's remote side, if it has one."""
 
@@ -59,7 +73,7 @@ class LogDirErasure:
     ) -> None:
         self._session, self._manager, self._request = session, manager, request
 
-    def run(self, report: ErasureReport, lead: Callable[[], bool]) -> None:
+    def run(self, report: ErasureReport, loan: Loan) -> None:
         """Do it, or count only; see `Upkeep.erase`."""
         session, request = self._session, self._request
         with session.exclusive():
@@ -72,7 +86,7 @@ class LogDirErasure:
             partitions = request.partitions_of(topic.dirs)
         with self._alone(report) as alone:
             if alone:
-                self._run(topic, partitions, lives, report, lead)
+                self._run(topic, partitions, lives, report, loan)
 
     @contextlib.contextmanager
     def _alone(self, report: ErasureReport) -> Iterator[bool]:
@@ -102,7 +116,7 @@ class LogDirErasure:
         partitions: list[int],
         lives: list[str],
         report: ErasureReport,
-        lead: Callable[[], bool],
+        loan: Loan,
     ) -> None:
         session, request = self._session, self._request
         begun = request.begun(report)
@@ -153,7 +167,7 @@ class LogDirErasure:
             is_tiered(topic) or any(map(manager.remote_log.has_copies, done))
         ):
             report.not_covered += _NOT_COVERED_REMOTE
-            self._copies(done, manager, report, lead)
+            self._copies(done, manager, report, loan)
             self._versions(topic, begun, manager, report)
         self._leftovers(report, partitions)
 
@@ -174,41 +188,62 @@ class LogDirErasure:
         parts: Mapping[TopicPartition, PartitionErasure],
         manager: RemoteLogManager,
         report: ErasureReport,
-        lead: Callable[[], bool],
+        loan: Loan,
     ) -> None:
-        """Go through the partitions' copies, as their leader."""
-        try:
-            leading = report.dry_run or lead()
-        except (SparklogError, OSError) as error:
-            report.pending.append(f"copies in remote storage: {error}; {_AGAIN}")
-            return
-        if leading:
+        """Go through the partitions' copies: read them, then, as their leader, replace some."""
+        seen = {key: SeenCopies() for key in parts}
+        if not report.dry_run:
             for key, part in parts.items():
-                self._remote(key, part, manager, report)
-            return
-        who = manager.remote_log.lease.describe()
-        report.pending += [
-            f"{key}: its copies in remote storage, which {who} keeps and didn't hand over: of "
-            "segments that are here too it makes new ones in its next round; for the others wait "
-            f"longer, or stop it; {_AGAIN}"
-            for key in parts
-        ]
+                self._look(key, part, manager, seen[key])
+        for at, (key, part) in enumerate(parts.items()):
+            try:
+                left = self._remote(key, part, manager, seen[key], loan, dry_run=report.dry_run)
+            except (DataCorruptionError, InvalidRequestError) as error:
+                part.error = str(error)
+                continue
+            except (LeaseLostError, SparklogError, OSError) as error:
+                report.pending.append(f"{key}: its copies in remote storage: {error}; {_AGAIN}")
+                continue
+            if left is None:
+                report.pending += _refused(list(parts)[at:], manager)
+                return
+            report.pending += left
 
     def _remote(
         self,
         key: TopicPartition,
         part: PartitionErasure,
         manager: RemoteLogManager,
-        report: ErasureReport,
+        seen: SeenCopies,
+        loan: Loan,
+        *,
+        dry_run: bool,
+    ) -> list[str] | None:
+        """Erase from a partition's copies; returns what is left. None: the lease isn't to be had.
+
+        While others have it, what they make of the copies meanwhile is read.
+        """
+        predicate = self._request.predicate
+        if dry_run:
+            return manager.erase(key, predicate, part, seen, dry_run=True)
+        while loan.begin():
+            left = manager.erase(key, predicate, part, seen, is_over=loan.is_over)
+            if left is not None:
+                return left
+            self._look(key, part, manager, seen)
+        return None
+
+    def _look(
+        self,
+        key: TopicPartition,
+        part: PartitionErasure,
+        manager: RemoteLogManager,
+        seen: SeenCopies,
     ) -> None:
         try:
-            report.pending += manager.erase(
-                key, self._request.predicate, part, dry_run=report.dry_run
-            )
-        except (DataCorruptionError, InvalidRequestError) as error:
-            part.error = str(error)
-        except (LeaseLostError, SparklogError, OSError) as error:
-            report.pending.append(f"{key}: its copies in remote storage: {error}; {_AGAIN}")
+            manager.look(key, self._request.predicate, part, seen)
+        except (SparklogError, OSError) as error:  # the leader meets it again, and tells
+            _LOGGER.info("%s: its copies can't be read: %s", key, error)
 
     def _versions(
         self,

@@ -20,7 +20,7 @@ from sparklog.service.tiering.remote_log_manager import OpenStore, RemoteLogMana
 from sparklog.storage.erasure_report import ErasureReport
 from sparklog.storage.lease import UpkeepLease
 from sparklog.storage.round_report import Cleanable, Report
-from sparklog.storage.upkeep import AS_DUE, Due, ErasureRequest, Request, Work
+from sparklog.storage.upkeep import AS_DUE, Due, ErasureRequest, Loan, Request, Work
 from sparklog.tiered.keyring import Keyring
 
 
@@ -189,11 +189,9 @@ class LogDirUpkeep:
         self.rounds.check_compacted(topics)
         self.rounds.note_offline(report, topics)
 
-    def erase(
-        self, request: ErasureRequest, report: ErasureReport, lead: Callable[[], bool]
-    ) -> None:
+    def erase(self, request: ErasureRequest, report: ErasureReport, loan: Loan) -> None:
         """Erase records for good, in both tiers; see `Upkeep.erase`."""
-        LogDirErasure(self._session, self.remote_log_manager, request).run(report, lead)
+        LogDirErasure(self._session, self.remote_log_manager, request).run(report, loan)
 
     def close(self) -> None:
         """Close the log. Idempotent."""

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, Self
 
 from sparklog.clock import Clock, monotonic_ms, system_clock
@@ -102,6 +102,8 @@ class Service:
         self._options, log_options = ServiceOptions.parse(options or {})
         self._clock = clock
         self._turns = {work: threading.Lock() for work in WORKS}
+        self._using = threading.Lock()  # who uses the log, and whether it was opened for that
+        self._users, self._passing = 0, False
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._due = dict.fromkeys(WORKS, 0.0)
@@ -142,7 +144,9 @@ class Service:
         if self._serving is not None and self._endpoint is None:  # also while the log recovers
             self._endpoint = Endpoint(*self._serving, read=self.samples, health=self._health)
         try:
-            upkeep, _ = self._open()
+            with self._using:
+                upkeep, _ = self._open()
+                self._passing = False
         except BaseException:
             self._stop_serving()
             raise
@@ -287,7 +291,8 @@ class Service:
     ) -> ErasureReport:
         """Erase a topic's records for good, wherever this log keeps them; offsets are kept.
 
-        As `sparklog.service.erase`, with the service's own options; waits for the round at hand.
+        As `sparklog.service.erase`, with the service's own options; waits for the round at hand,
+        each time that it wants to replace copies.
         """
         request, report = requested(
             self.path, topic, keys, self._clock(), predicate=predicate, partitions=partitions,
@@ -295,16 +300,10 @@ class Service:
             wait_ms=wait_ms, waiting=waiting,
         )  # fmt: skip
         began = monotonic_ms()
-        with contextlib.ExitStack() as turns:
-            for turn in self._turns.values():
-                turns.enter_context(turn)
-            upkeep, opened = self._open()
-            try:
-                with self._leadership.borrowing(upkeep, wait_ms, waiting) as lead:
-                    upkeep.erase(request, report, lead)
-            finally:
-                if opened:
-                    self._leadership.close()
+        with self._in_use() as upkeep:
+            turns = [self._turns[work] for work in upkeep.lent_without]
+            with self._leadership.borrowing(upkeep, turns, wait_ms, waiting) as loan:
+                upkeep.erase(request, report, loan)
         report.took_ms = monotonic_ms() - began
         return report
 
@@ -314,25 +313,21 @@ class Service:
         with contextlib.ExitStack() as turns:
             for turn in self._turns.values():
                 turns.enter_context(turn)
-            upkeep, opened = self._open()
+            upkeep = turns.enter_context(self._in_use())
             report = Report(
                 path=self.path, time_ms=self._clock() if now is None else now, dry_run=dry_run
             )
-            try:
-                leading = upkeep if dry_run else self._leadership.leading()
-                if leading is None:
-                    report.standing_by = upkeep.lease.describe()
-                    return report
-                upkeep = leading
-                if dry_run:
-                    upkeep.take_up(self._clock())
-                if request.every:
-                    upkeep.check_compacted(request.topics or (), report)
-                self._work(upkeep, wanted, report, request)
+            leading = upkeep if dry_run else self._leadership.leading()
+            if leading is None:
+                report.standing_by = upkeep.lease.describe()
                 return report
-            finally:
-                if opened:
-                    self._leadership.close()
+            upkeep = leading
+            if dry_run:
+                upkeep.take_up(self._clock())
+            if request.every:
+                upkeep.check_compacted(request.topics or (), report)
+            self._work(upkeep, wanted, report, request)
+            return report
 
     def _work(
         self,
@@ -422,3 +417,19 @@ class Service:
         if opened:
             self._meters.started(upkeep.works, self._clock())
         return upkeep, opened
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[Upkeep]:
+        """Give the work; if the log was opened for that, the last who uses it closes it."""
+        with self._using:
+            upkeep, opened = self._open()
+            self._users += 1
+            self._passing = self._passing or opened
+        try:
+            yield upkeep
+        finally:
+            with self._using:
+                self._users -= 1
+                if self._passing and not self._users:
+                    self._passing = False
+                    self._leadership.close()

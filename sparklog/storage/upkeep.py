@@ -98,6 +98,22 @@ class ErasureRequest:
         ]
 
 
+class Loan(Protocol):
+    """The lease as an erasure borrows it: for a while at a time, so that other work gets on, too.
+
+    What was seen before `begin` may have changed by then, unless it was ours all the time.
+    """
+
+    def begin(self) -> bool:
+        """Take the lease, or keep it if there is time left; false: it isn't to be had.
+
+        Who works with it was given his time before, and none of his steps is under way.
+        """
+
+    def is_over(self) -> bool:
+        """Tell whether we have had it for so long that others are to get on first."""
+
+
 class Upkeep(Protocol):
     """A log that is open for its background work. Each kind of work has one thread at a time.
 
@@ -161,13 +177,11 @@ class Upkeep(Protocol):
         Raises: UnknownTopicError, InvalidRequestError.
         """
 
-    def erase(
-        self, request: ErasureRequest, report: ErasureReport, lead: Callable[[], bool]
-    ) -> None:
+    def erase(self, request: ErasureRequest, report: ErasureReport, loan: Loan) -> None:
         """Erase records for good, wherever this home keeps them, or count them (`dry_run`).
 
-        Args: lead: takes the lease, from who holds it if need be; called when it is needed. False:
-        it isn't to be had, and what only its holder may do is pending.
+        Args: loan: begun when the lease is needed; where it isn't to be had, what only its holder
+        may do is pending.
         Raises: UnknownTopicError, InvalidRequestError: no such partition. What fails in one
         partition is in its report.
         """

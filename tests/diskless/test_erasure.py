@@ -4,6 +4,7 @@ The proof is in the bytes: no object of the bucket holds the key or its values a
 """
 
 import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -45,6 +46,19 @@ def upkeep_of(home: Home) -> DisklessUpkeep:
     return upkeep
 
 
+@dataclass(frozen=True)
+class Granted:
+    """A lease that is to be had, or not."""
+
+    leading: bool
+
+    def begin(self) -> bool:
+        return self.leading
+
+    def is_over(self) -> bool:
+        return False
+
+
 def erase(
     home: Home, *, leading: bool = True, dry_run: bool = False, **given: Any
 ) -> ErasureReport:
@@ -53,7 +67,7 @@ def erase(
         path=home.store.url, log_id="", topic="t", topic_id="", time_ms=home.clock(),
         dry_run=dry_run,
     )  # fmt: skip
-    upkeep_of(home).erase(request, report, lambda: leading)
+    upkeep_of(home).erase(request, report, Granted(leading))
     return report
 
 

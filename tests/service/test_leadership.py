@@ -1,6 +1,6 @@
 """What a service does with whatever its home calls upkeep: a home of the test's own, in memory."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from sparklog.service.service import Service
 from sparklog.storage.erasure_report import ErasureReport
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Cleanable, Merged, Report, Swept
-from sparklog.storage.upkeep import AS_DUE, WORKS, Due, ErasureRequest, Request, Work
+from sparklog.storage.upkeep import AS_DUE, WORKS, Due, ErasureRequest, Loan, Request, Work
 
 
 @dataclass
@@ -111,9 +111,9 @@ class FakeUpkeep:
         self.done.append(("check", tuple(topics)))
 
     def erase(
-        self, request: ErasureRequest, report: ErasureReport, lead: Callable[[], bool]
+        self, request: ErasureRequest, report: ErasureReport, loan: Loan
     ) -> None:
-        self.done.append(("erase", request, lead()))
+        self.done.append(("erase", request, loan.begin()))
 
     def close(self) -> None:
         self.closed = True

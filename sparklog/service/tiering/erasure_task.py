@@ -12,13 +12,18 @@ A segment that moves, or is cleaned, while it is copied gets no copy: it is look
 
 Each new copy is COPY_STARTED, put, COPY_FINISHED, in the place of those that it replaces; then they
 go, manifests first. Cut anywhere, a service finishes or removes what was begun, and the same call
-again does the rest. Who does this holds the lease.
+again does the rest. Who does this holds the lease; reading needs none, for nobody changes a copy.
+
+A service may lead between two calls, and expire, copy and replace what it likes. So each call lists
+anew, and it is done when one listing has nothing left to do: every copy there was read, or is of a
+local segment. From then on no copy can come to be with such records: none is on its way, and they
+are made of local segments.
 """
 
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
 
@@ -53,6 +58,29 @@ _READ: Final = 1 << 20
 _IN_MEMORY: Final = 32 << 20  # bytes of a rewritten copy; what is more goes to a temporary file
 
 
+@dataclass(slots=True)
+class SeenCopies:
+    """What an erasure knows of a partition's copies, by their ids: each is what it is for good.
+
+    `clean`: they hold no such record. `holding`: they do. `told`: they are in the report.
+    """
+
+    clean: set[str] = field(default_factory=set)
+    holding: set[str] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
+    left: Sequence[CandidateSegment] = ()
+    """Local segments that the last listing found to have copies that differ."""
+    tries: int = 0
+    """How often it found the very same ones."""
+
+    def note_left(self, found: Sequence[CandidateSegment]) -> None:
+        """Take down what is left to be copied. Raises SparklogError if that stays the same."""
+        self.tries = self.tries + 1 if found and found == self.left else 0
+        self.left = found
+        if self.tries >= _TRIES:
+            raise SparklogError(f"its segments changed {_TRIES} times while they were copied")
+
+
 class _CopyLog:
     """A copy's log: `sparklog.storage.segments.SegmentLog`."""
 
@@ -72,6 +100,8 @@ class _CopyLog:
 class ErasureTask:
     """See the module's text. `objects`: reads the copies, with the key ring that they need.
 
+    `together`: so many local segments are copied again in a step.
+
     One thread uses it at a time.
     """
 
@@ -84,60 +114,97 @@ class ErasureTask:
         objects: RemoteObjects,
         *,
         check: Callable[[], None],
+        together: int = 1,
     ) -> None:
         self._remote_log, self._store, self._segment_store = remote_log, store, segment_store
         self._copy_task, self._objects, self._check = copy_task, objects, check
+        self._together = together
+
+    def look(
+        self,
+        key: TopicPartition,
+        predicate: RecordPredicate,
+        report: PartitionErasure,
+        seen: SeenCopies,
+    ) -> None:
+        """Read the copies that only the store has. Wants no lease; what changes meanwhile may.
+
+        Raises: StorageUnavailableError, DataCorruptionError, SparklogError, OSError.
+        Cost: reads each once, however often it is called; of the others the manifests, and their
+        segments here.
+        """
+        one = self._remote_log.partitions().get(key)
+        if one is None:
+            return
+        unsaid = replace(report, erased_from=[*report.erased_from]), replace(seen, told=set())
+        for copy in self._sorted(one, key, *unsaid, dry_run=False)[1]:  # replaced by the leader
+            if copy.id in seen.holding:
+                continue
+            try:
+                ranges = self._objects.ranges(copy)
+                eraser = WindowEraser(predicate, end=report.end)
+                tally, _, _ = self._read(copy, ranges, eraser, None)
+            except FileNotFoundError:  # it has expired, or another took its place
+                continue
+            report.bytes_read += tally.bytes_read
+            (seen.holding if tally.records else seen.clean).add(copy.id)
 
     def run(
         self,
         key: TopicPartition,
         predicate: RecordPredicate,
         report: PartitionErasure,
+        seen: SeenCopies,
         *,
-        dry_run: bool,
-    ) -> list[str]:
+        is_over: Callable[[], bool] = lambda: False,
+        dry_run: bool = False,
+    ) -> list[str] | None:
         """Erase from a partition's copies, or count only; returns what is left to others.
 
+        None: there is more to do, but the time `is_over`, after at least a step: call it again.
         Raises: StorageUnavailableError, DataCorruptionError, LeaseLostError, SparklogError; what
         was done until then is in the report.
-        Cost: reads the copies whose segments are not here any more, once; those that hold such
-        records twice; of the others the manifests, and their segments here.
+        Cost: as `look`, unless that was called; what holds such records is read once more.
         """
         round_report = Report(path="", time_ms=self._remote_log.clock(), dry_run=dry_run)
-        known = self._remote_log.partitions()
-        if key not in known:
-            return []
         if not dry_run:
-            self._copy_task.resume(known, round_report)
-        seen: set[str] = set()
-        for _ in range(_TRIES):
-            one = self._remote_log.partitions()[key]
+            self._copy_task.resume(self._remote_log.partitions(), round_report)
+        while True:
+            one = self._remote_log.partitions().get(key)
+            if one is None:
+                return []
             outdated, remote = self._sorted(one, key, report, seen, dry_run=dry_run)
+            if not remote:
+                seen.note_left(outdated)
             for copy in remote:
-                if copy.id not in seen:
-                    seen.add(copy.id)
-                    seen |= self._rewrite(copy, one, predicate, report, dry_run=dry_run)
+                self._rewrite(copy, one, predicate, report, seen, dry_run=dry_run)
+                if is_over():
+                    return None
             if dry_run:
                 return []
-            if not outdated:
+            if not remote and not outdated:
                 return self._tidy(key)
-            self._copy_task.copy_again(key, one, outdated, round_report)
-            if round_report.errors:
-                raise SparklogError("; ".join(round_report.errors))
-        raise SparklogError(f"its segments changed {_TRIES} times while they were copied")
+            for at in range(0, len(outdated), self._together):
+                some = outdated[at : at + self._together]
+                self._copy_task.copy_again(key, one, some, round_report)
+                if round_report.errors:
+                    raise SparklogError("; ".join(round_report.errors))
+                if is_over():
+                    return None
 
     def _sorted(
         self,
         one: TieredPartition,
         key: TopicPartition,
         report: PartitionErasure,
-        seen: set[str],
+        seen: SeenCopies,
         *,
         dry_run: bool,
     ) -> tuple[list[CandidateSegment], list[RemoteSegment]]:
-        """Return (local segments whose copies differ, copies that only the store has).
+        """Return (local segments whose copies differ, other copies that aren't known to be clean).
 
-        What is to be replaced goes into the report, but for the copies that were `seen` before.
+        Those of local segments that are as these are have nothing to erase, as these have not.
+        What is to be replaced goes into the report, but for the copies that were `told` before.
         """
         held = self._remote_log.segments(key, one.place)
         closed = [
@@ -148,6 +215,8 @@ class ErasureTask:
         outdated: dict[int, CandidateSegment] = {}
         remote: list[RemoteSegment] = []
         for copy in one.valid_copies:
+            if copy.id in seen.clean:
+                continue
             over = [each for each in closed if each.base < copy.end and each.end > copy.base]
             first = max(copy.base, one.place.log_start)
             if not over or over[0].base > first or over[-1].end < copy.end:
@@ -159,13 +228,15 @@ class ErasureTask:
             local = [lost[each.base, each.end] for each in over if (each.base, each.end) in lost]
             if changed or (dry_run and local):
                 outdated |= {each.base: each for each in over}
-                if copy.id in seen:
+                if copy.id in seen.told:
                     continue
-                seen.add(copy.id)
+                seen.told.add(copy.id)
                 self._note(
                     report, copy, self._url(copy), after=sum(each.size for each in over),
                     records=sum(e.records for e in local), batches=sum(e.batches for e in local),
                 )  # fmt: skip
+            else:
+                seen.clean.add(copy.id)
         return list(outdated.values()), remote
 
     def _differs(self, copy: RemoteSegment, one: TieredPartition) -> bool:
@@ -212,28 +283,26 @@ class ErasureTask:
         one: TieredPartition,
         predicate: RecordPredicate,
         report: PartitionErasure,
+        seen: SeenCopies,
         *,
         dry_run: bool,
-    ) -> set[str]:
-        """Erase from a copy; returns the id of the one that took its place, if it had to."""
-        new: set[str] = set()
-        ranges = self._objects.ranges(copy)
-        looked = self._read(copy, ranges, WindowEraser(predicate, end=report.end), None)
-        report.bytes_read += looked[0].bytes_read
-        if not looked[0].records:
-            return new
-        if dry_run:
-            tally, size = looked[0], copy.size
-        else:
+    ) -> None:
+        ranges, tally, size = self._objects.ranges(copy), Tally(), copy.size
+        if copy.id not in seen.holding:
+            tally, _, _ = self._read(copy, ranges, WindowEraser(predicate, end=report.end), None)
+            report.bytes_read += tally.bytes_read
+            (seen.holding if tally.records else seen.clean).add(copy.id)
+        if copy.id in seen.clean:
+            return
+        if not dry_run:
             with SpooledTemporaryFile(_IN_MEMORY) as file:
                 eraser = WindowEraser(predicate, end=report.end)
                 tally, size, latest = self._read(copy, ranges, eraser, file)
-                new.add(self._replace(copy, one, ranges.opened, file, size, latest))
+                seen.clean.add(self._replace(copy, one, ranges.opened, file, size, latest))
         self._note(
             report, copy, self._url(copy), after=size, records=tally.records, batches=tally.batches
         )
         report.offsets.merge(tally.offsets)
-        return new
 
     def _read(
         self, copy: RemoteSegment, ranges: LogRanges, eraser: WindowEraser, file: IO[bytes] | None

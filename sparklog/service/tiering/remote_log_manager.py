@@ -24,7 +24,7 @@ from sparklog.logdir.home import commits_of
 from sparklog.service.housekeeping import group_retention_floors
 from sparklog.service.options import ServiceOptions
 from sparklog.service.tiering.copy_task import CopyTask
-from sparklog.service.tiering.erasure_task import ErasureTask
+from sparklog.service.tiering.erasure_task import ErasureTask, SeenCopies
 from sparklog.service.tiering.expiration_task import ExpirationTask
 from sparklog.service.tiering.remote_log import DryRunState, RemoteLog
 from sparklog.storage.erasure_report import PartitionErasure
@@ -166,18 +166,36 @@ class RemoteLogManager:
         expiration_task.expire(self.remote_log.partitions(), held, report, at_once=not copying)
         expiration_task.remove_deleted_topics(report)
 
+    def look(
+        self,
+        key: TopicPartition,
+        predicate: RecordPredicate,
+        report: PartitionErasure,
+        seen: SeenCopies,
+    ) -> None:
+        """Read a partition's copies beforehand, for `erase`; without the lease.
+
+        Raises: as `ErasureTask.look`.
+        """
+        self._erasure_task(self._prepare(dry_run=True), self._go_on).look(
+            key, predicate, report, seen
+        )
+
     def erase(
         self,
         key: TopicPartition,
         predicate: RecordPredicate,
         report: PartitionErasure,
+        seen: SeenCopies,
         *,
+        is_over: Callable[[], bool] = lambda: False,
         dry_run: bool = False,
-    ) -> list[str]:
+    ) -> list[str] | None:
         """Erase from a partition's copies; its local segments were gone through. See `ErasureTask`.
 
-        Returns: what is left to others, in words. Raises: as `ErasureTask.run`; InvalidRequestError
-        for a store that can't be used, a key ring that misses.
+        Returns: what is left to others, in words; None if it is to be called again, as its time
+        `is_over`. Raises: as `ErasureTask.run`; InvalidRequestError for a store that can't be used,
+        a key ring that misses.
         """
         self.remote_log.preview = None
         store = self._prepare(dry_run=dry_run)
@@ -189,12 +207,21 @@ class RemoteLogManager:
             topic_id = self.remote_log.session.state.topics[key.topic].id
         if not self.remote_log.is_ours(topic_id):
             return [f"{key}: {(self.remote_log.foreign_topics or {})[topic_id]}"]
+        task = self._erasure_task(store, (lambda: None) if dry_run else self.remote_log.lease.check)
+        return task.run(key, predicate, report, seen, is_over=is_over, dry_run=dry_run)
+
+    def _erasure_task(self, store: Store, check: Callable[[], None]) -> ErasureTask:
         segment_store = self._segment_store(store)
-        check = (lambda: None) if dry_run else self.remote_log.lease.check
         copy_task = CopyTask(self.remote_log, segment_store, batch=_BATCH, stopping=self._stopping)
         objects = RemoteObjects(lambda: store, BlockCache(_BLOCKS), self._keyring)
-        task = ErasureTask(self.remote_log, store, segment_store, copy_task, objects, check=check)
-        return task.run(key, predicate, report, dry_run=dry_run)
+        return ErasureTask(
+            self.remote_log, store, segment_store, copy_task, objects, check=check,
+            together=self._options.remote_copy_threads,
+        )  # fmt: skip
+
+    def _go_on(self) -> None:
+        if self._stopping():
+            raise LeaseLostError("the service stops")
 
     def older_versions(
         self, keys: Iterable[TopicPartition], topic_id: str, before_ms: int
