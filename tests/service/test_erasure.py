@@ -22,6 +22,7 @@ from sparklog.service.leadership import Leadership
 from sparklog.service.verification.tier_verifier import verify_tier
 from sparklog.storage.erasure_report import sha256_of
 from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout.topic_owners import LOOK_MS
 from tests import depth
 from tests.tiered.buckets import DictStore, archive_log, objects
 
@@ -341,6 +342,21 @@ def test_a_service_hands_over_and_leads_again(tmp_path: Path, clock: ManualClock
     assert b"carol" not in left
     with archive_of(store, None) as log:
         assert {row[1] for row in rows(log)} == {b"bob"}
+
+
+def test_a_service_knows_its_copies_again(tmp_path: Path, clock: ManualClock) -> None:
+    """The erasure was at work in the bucket for this very log: nobody else's."""
+    path, store = tmp_path / "log", DictStore()
+    tiered(path, clock, store)
+    leader = service(path, clock, store)
+    leader._leadership.open()  # as if it was started, but for its threads
+    assert not leader.run_once().errors
+    leader._leadership.lease.release()  # type: ignore[union-attr]
+    assert erased(path, clock, store).complete
+    clock.advance(LOOK_MS)
+    assert not leader.run_once().errors
+    assert erased(path, clock, store, wait_ms=0).pending  # it leads
+    leader.close()
 
 
 def leads(leader: Service) -> bool:

@@ -7,13 +7,14 @@ A log dir that is copied takes its log id along, and the token that was true the
 two starts a service first writes another token; the other one finds a token that it never wrote. A
 log that was restored has an id of its own, and finds the topic owned. Who finds that keeps its
 hands off until somebody says that it shall take over. Objects that aren't there (a bucket of an
-earlier version) are nobody's: they become the first one's.
+earlier version) are nobody's: they become the first one's. A service that lent its lease meanwhile
+finds the token of who had it: in its own log dir, behind its own.
 
 The token lies in `sparklog.remote` before it lies in the bucket, so no crash makes a log a stranger
 to itself.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -85,7 +86,7 @@ class TopicOwners:
         self._missing = missing
         self._fs, self._home, self._store, self._clock = fs, home, store, clock
         self._take_over, self._check = take_over, check
-        self._mine: _Owner | None = None  # as written by this service
+        self._mine: _Owner | None = None  # by this service, or one of this log dir after it
         self._claimed: set[str] = set()
         self._looked_ms = float("-inf")
         self._foreign: dict[str, str] = {}
@@ -139,10 +140,15 @@ class TopicOwners:
         if self._take_over or raw is None or isinstance(raw, FileNotFoundError):
             return True
         try:
-            token = _Owner.parse(_got(raw), PREFIX + settings.log_id).token
+            owner = _Owner.parse(_got(raw), PREFIX + settings.log_id)
         except DataCorruptionError:
             return False
-        return token in settings.tokens if self._mine is None else token == self._mine.token
+        if self._mine is None:
+            return owner.token in settings.tokens
+        if owner.token not in _from(self._mine.token, settings.tokens):
+            return False
+        self._mine = owner
+        return True
 
     def _write_token(self, settings: RemoteSettings, raw: bytes | Exception | None) -> None:
         """Write a token at the first look, and again whenever somebody removed it."""
@@ -217,6 +223,11 @@ def is_owned(store: Store, owned: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _from(token: str, tokens: Sequence[str]) -> Sequence[str]:
+    """Return a token and those that were written to this very log dir later: all, if it is gone."""
+    return (token, *tokens[tokens.index(token) + 1 if token in tokens else 0 :])
 
 
 def _got(raw: bytes | Exception) -> bytes:
