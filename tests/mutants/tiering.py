@@ -141,12 +141,33 @@ MUTANTS = (
     mutant(
         "copied-log-dir-not-told-apart",
         "tiered/layout/topic_owners.py",
-        "return token in settings.tokens if self._mine is None else token == self._mine.token",
-        "return True",
+        "            return False\n        if self._mine is None:",
+        "            return False\n        return True\n        if self._mine is None:",
         (
             "service/tiering/test_remote_log_manager.py::"
             "test_what_a_restored_log_does_not_know_stays_in_the_bucket"
         ),
+    ),
+    mutant(
+        "lent-lease-makes-a-stranger",
+        "tiered/layout/topic_owners.py",
+        "if owner.token not in _from(self._mine.token, settings.tokens):",
+        "if owner.token != self._mine.token:",
+        "service/test_erasure.py::test_a_service_knows_its_copies_again",
+    ),
+    mutant(
+        "erasure-goes-by-its-first-listing",
+        "service/tiering/erasure_task.py",
+        "            if copy.id in seen.clean:\n                continue\n",
+        "            if copy.id in seen.clean | seen.told:\n                continue\n",
+        "service/test_erasure_pieces.py::test_what_a_service_makes_meanwhile_is_looked_at",
+    ),
+    mutant(
+        "lease-is-not-given-back",
+        "service/leadership.py",
+        "        if not self._was_ours:\n            self._lease.release()\n        self._held.close()",
+        "        self._held.close()",
+        "service/test_erasure_pieces.py",
     ),
     mutant(
         "lease-not-checked",

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
 from sparklog.errors import LogReplacedError, StorageUnavailableError
+from sparklog.service import leadership as module
 from sparklog.service.leadership import Leadership
 from sparklog.service.service import Service
 from sparklog.storage.erasure_report import ErasureReport
@@ -268,3 +270,64 @@ def test_merges_and_garbage_in_words() -> None:
     report.dry_run = True
     assert all("would be" in line for line in str(report).splitlines())
     assert report.to_dict()["merged"][0]["extents"] == 4
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses of who borrows the lease, and its time, which they make pass."""
+    found = [1e6]
+    monkeypatch.setattr(module, "monotonic_ms", lambda: sum(found))
+    monkeypatch.setattr(module, "pause", found.append)
+    return found
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_who_borrows_the_lease_gives_it_back_for_a_while(
+    place: Place, leadership: Leadership, pauses: list[float], taken: bool
+) -> None:
+    """For as long as he had it, but no longer than others need to take it, if none does."""
+    upkeep, _ = leadership.open()
+    other = FakeLease(place)
+
+    def pause(ms: float) -> None:
+        pauses.append(ms)
+        if taken and sum(pauses) > ended + module.HOLD_MS:
+            other.release()  # as it does when it is asked
+        elif taken and not upkeep.lease.held:
+            other.acquire()
+
+    module.pause = pause  # type: ignore[attr-defined]  # `pauses` takes it back
+    ended = 1e18
+    with leadership.borrowing(upkeep, [], 60_000, lambda who: None) as loan:
+        assert loan.begin()
+        assert len(pauses) == 1  # the first time nobody is waited for
+        assert not loan.is_over()
+        assert loan.begin()
+        pauses.append(module.HOLD_MS)
+        assert loan.is_over()
+        ended = sum(pauses)
+        assert loan.begin()
+        assert upkeep.lease.held
+        rested = sum(pauses) - ended
+        assert rested >= (module.HOLD_MS if taken else module.REST_MS)
+        assert rested < (module.HOLD_MS if taken else module.REST_MS) + 1000
+    assert place.leader is None
+
+
+def test_our_own_work_goes_on_between_two_holds(
+    place: Place, leadership: Leadership, pauses: list[float]
+) -> None:
+    upkeep, _ = leadership.open()
+    assert leadership.leading()
+    turn = Lock()
+    with leadership.borrowing(upkeep, [turn], 60_000, lambda who: None) as loan:
+        assert not turn.locked()
+        assert loan.begin()
+        assert turn.locked()
+        loan.end()
+        assert upkeep.lease.held
+        assert not turn.locked()
+        assert loan.begin()
+    assert not turn.locked()
+    assert upkeep.lease.held
+    assert sum(pauses) - 1e6 < module.REST_MS + 1000

@@ -48,6 +48,31 @@ def test_each_start_writes_another_token(
     assert len(seen) == 40
 
 
+def test_services_of_one_log_dir_lead_in_turns(
+    tmp_path: Path, clock: ManualClock, store: FaultStore
+) -> None:
+    """Each writes its token once, and knows the others'; of a copied log dir it knows none."""
+    path = home(tmp_path, "log")
+    leaders = [TopicOwners(LOCAL, path, store, clock) for _ in range(3)]
+    for leader in leaders * 3:
+        clock.advance(LOOK_MS)
+        assert leader.foreign(TOPICS) == {}
+    assert store.counts.puts == 2 + 3
+    for _ in range(20):  # so many starts that its own token is kept no longer
+        TopicOwners(LOCAL, path, store, clock).foreign(TOPICS)
+    clock.advance(LOOK_MS)
+    assert leaders[0].foreign(TOPICS) == {}
+    settings = read_settings(LOCAL, path)
+    assert settings is not None
+    (tmp_path / "copy").mkdir()
+    write_settings(LOCAL, str(tmp_path / "copy"), settings)
+    assert TopicOwners(LOCAL, str(tmp_path / "copy"), store, clock).foreign(TOPICS) == {}
+    clock.advance(LOOK_MS)
+    for leader in leaders:
+        assert leader.foreign(TOPICS).keys() == TOPICS.keys()
+    assert TopicOwners(LOCAL, path, store, clock).foreign(TOPICS).keys() == TOPICS.keys()
+
+
 def test_only_what_is_anothers_is_left_alone(
     tmp_path: Path, clock: ManualClock, store: FaultStore
 ) -> None:
