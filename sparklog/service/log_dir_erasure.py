@@ -125,7 +125,7 @@ class LogDirErasure:
                 begun = note_begun(session.fs, session.home, begun)
         report.pending += lives
         try:
-            self._work(topic, partitions, begun, report, lead)
+            self._work(topic, partitions, begun, report, loan)
         except BaseException as error:
             report.errors.append(f"it ended before it was done: {error!r}")
             raise
@@ -151,7 +151,7 @@ class LogDirErasure:
         partitions: list[int],
         begun: BegunErasure,
         report: ErasureReport,
-        lead: Callable[[], bool],
+        loan: Loan,
     ) -> None:
         request = self._request
         report.not_covered += _NOT_COVERED
@@ -230,6 +230,7 @@ class LogDirErasure:
             left = manager.erase(key, predicate, part, seen, is_over=loan.is_over)
             if left is not None:
                 return left
+            loan.end()
             self._look(key, part, manager, seen)
         return None
 

@@ -113,6 +113,9 @@ class Loan(Protocol):
     def is_over(self) -> bool:
         """Tell whether we have had it for so long that others are to get on first."""
 
+    def end(self) -> None:
+        """Give it back for a while. Idempotent."""
+
 
 class Upkeep(Protocol):
     """A log that is open for its background work. Each kind of work has one thread at a time.

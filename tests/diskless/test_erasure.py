@@ -58,6 +58,9 @@ class Granted:
     def is_over(self) -> bool:
         return False
 
+    def end(self) -> None:
+        pass
+
 
 def erase(
     home: Home, *, leading: bool = True, dry_run: bool = False, **given: Any
