@@ -58,6 +58,8 @@ class Service:
     that was active when it started, or with the interpreter.
     """
 
+    _users, _passing = 0, False  # who uses the log just now, and whether it was opened for that
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -102,9 +104,7 @@ class Service:
         self._options, log_options = ServiceOptions.parse(options or {})
         self._clock = clock
         self._turns = {work: threading.Lock() for work in WORKS}
-        self._using = threading.Lock()  # who uses the log, and whether it was opened for that
-        self._users, self._passing = 0, False
-        self._stop = threading.Event()
+        self._stop, self._using = threading.Event(), threading.Lock()
         self._threads: list[threading.Thread] = []
         self._due = dict.fromkeys(WORKS, 0.0)
         tier = TierOptions(

@@ -165,8 +165,8 @@ MUTANTS = (
     mutant(
         "lease-is-not-given-back",
         "service/leadership.py",
-        "        if not self._was_ours:\n            self._lease.release()\n        self._held.close()",
-        "        self._held.close()",
+        "            self._lease.release()\n        self._held.close()",
+        "            pass\n        self._held.close()",
         "service/test_erasure_pieces.py",
     ),
     mutant(
