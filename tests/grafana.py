@@ -6,6 +6,7 @@ No registry has Grafana's server as a package; its types are @grafana/schema at 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import shutil
@@ -18,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sparklog.clock import attempts
 from tests import jars
 from tests.jars import Unavailable
 from tests.prometheus import free_port
+from tests.waiting import until
 
 SCHEMA = ("@grafana/schema@12.2.1", "typescript@5.9.3")
 _PASSWORD = "for-a-test"  # of a server of this host that ends with the test
@@ -93,14 +94,15 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     """Until the dashboard is there."""
     key = base64.b64encode(f"admin:{_PASSWORD}".encode()).decode()
     request = urllib.request.Request(url, headers={"Authorization": f"Basic {key}"})
-    for _ in attempts(90_000, longest_ms=500):
+
+    def is_there() -> bool:
         assert process.poll() is None, log.read_text()[-3000:]
-        try:
-            with urllib.request.urlopen(request, timeout=5):
-                return
-        except OSError:
-            continue
-    raise AssertionError(f"Grafana has no dashboard after 90 s: {log.read_text()[-3000:]}")
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(request, timeout=20).close()
+            return True
+        return False
+
+    until(is_there, "Grafana's dashboard", state=lambda: log.read_text()[-3000:], pause_s=0.2)
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sparklog.clock import attempts
 from tests.jars import Unavailable, cache
 from tests.promtool import RULES
+from tests.waiting import until
 
 
 def find() -> str:
@@ -47,7 +48,7 @@ class Prometheus:
         """Return the data of an answer; an error of Prometheus' is an AssertionError with it."""
         query = urllib.parse.urlencode(given)
         try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=20) as answer:
+            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=60) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{path} {given}: {error.read().decode()}") from None
@@ -82,14 +83,16 @@ def running(directory: Path, targets: Sequence[str], *, scrape: str = "1s") -> I
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             found = Prometheus(f"http://127.0.0.1:{port}")
-            for _ in attempts(30_000):
+
+            def is_ready() -> bool:
                 assert process.poll() is None, (directory / "prometheus.log").read_text()
-                try:
-                    with urllib.request.urlopen(f"{found.url}/-/ready", timeout=5):
-                        break
-                except OSError:
-                    continue
+                with contextlib.suppress(OSError):
+                    urllib.request.urlopen(f"{found.url}/-/ready", timeout=60).close()
+                    return True
+                return False
+
+            until(is_ready, "Prometheus")
             yield found
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)

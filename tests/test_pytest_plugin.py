@@ -142,7 +142,7 @@ def test_kafka_clients(run) -> None:
         @pytest.mark.sparklog(kafka={"auto.create.topics.enable": False})
         def test_like_a_careful_broker(sparklog_kafka):
             admin = Consumer({"bootstrap.servers": sparklog_kafka, "group.id": "g"})
-            assert admin.list_topics("none", timeout=10).topics["none"].error is not None
+            assert admin.list_topics("none", timeout=60).topics["none"].error is not None
             admin.close()
         """
     ).assert_outcomes(passed=2)
@@ -160,7 +160,7 @@ def test_kafka_ends_without_waiting(run) -> None:
         def test_it(sparklog_kafka, request):
             consumer = Consumer({
                 "bootstrap.servers": sparklog_kafka, "group.id": "g",
-                "fetch.wait.max.ms": 60_000, "socket.timeout.ms": 70_000, "log_level": 0,
+                "fetch.wait.max.ms": 300_000, "socket.timeout.ms": 300_000, "log_level": 0,
             })
             consumer.assign([TopicPartition("t", 0, 0)])
             assert consumer.poll(0.3) is None
@@ -168,7 +168,7 @@ def test_kafka_ends_without_waiting(run) -> None:
 
         def test_it_took_no_time():
             consumer, since = ENDED
-            assert time.monotonic() - since < 2
+            assert time.monotonic() - since < 30
             consumer.close()
         """
     ).assert_outcomes(passed=2)

@@ -20,6 +20,7 @@ import pytest
 import sparklog
 from sparklog.cli.app import run
 from sparklog.tools.console import input_formats, producing
+from tests.waiting import until
 
 Capture = pytest.CaptureFixture[str]
 
@@ -185,22 +186,15 @@ def producing_process(log: str, *options: str) -> Any:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
-def wait_for(log: str, count: int) -> None:
-    until = time.monotonic() + 60
-    while len(held(log)) < count:
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 def test_a_slow_pipe_is_committed_as_it_comes_and_a_signal_ends_it(log: str) -> None:
     """What came waits for its linger only; SIGTERM commits the whole lines that were read."""
     process = producing_process(log, "--linger-ms", "100", "--json")
     process.stdin.write(b"one\ntwo\nthr")
     process.stdin.flush()
-    wait_for(log, 2)
+    until(lambda: len(held(log)) >= 2)
     process.stdin.write(b"ee\n")
     process.stdin.flush()
-    wait_for(log, 3)
+    until(lambda: len(held(log)) >= 3)
     process.stdin.write(b"unfin")
     process.stdin.flush()
     time.sleep(0.3)
@@ -217,10 +211,11 @@ def test_a_signal_commits_what_still_waits(log: str) -> None:
     process = producing_process(log, "--linger-ms", "600000")
     process.stdin.write(b"".join(b"%d\n" % n for n in range(1000)))
     process.stdin.flush()
-    until = time.monotonic() + 60
-    while int.from_bytes(fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4)), sys.byteorder):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+
+    def waiting_bytes() -> int:
+        return int.from_bytes(fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+    until(lambda: not waiting_bytes())
     time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)

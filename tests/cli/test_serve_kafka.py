@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 import sparklog
 from sparklog.cli.app import run
-from sparklog.clock import attempts
+from tests.waiting import until
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def test_clients_are_served_until_it_is_stopped(tmp_path: Path, more: tuple[str,
     with sparklog.open(path, "rw") as log:
         log.create_topic("flights", 2)
     with serving(path, "--kafka", "0", *more) as servers:
-        found = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10)
+        found = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=60)
         assert len(found.topics["flights"].partitions) == 2
 
 
@@ -79,18 +79,27 @@ def test_a_log_that_is_made_again_is_served_at_the_same_address(
         log.create_topic("before")
     with serving(path, "--kafka", "0", "--option", "log.initial.task.delay.ms=600000") as servers:
         client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-        assert set(client.list_topics(timeout=10).topics) == {"before"}
+        assert set(client.list_topics(timeout=60).topics) == {"before"}
         shutil.rmtree(path)
-        time.sleep(3.5)  # some looks at what isn't there
+        said = ""
+
+        def looked_in_vain() -> bool:
+            nonlocal said
+            said += capfd.readouterr().err
+            return "can't be served, trying again" in said
+
+        until(looked_in_vain)
+        time.sleep(3)  # some more looks at what isn't there say nothing
         with sparklog.open(path, "rw") as log:
             log.create_topic("after")
-        for _ in attempts(20_000, longest_ms=200):
+
+        def is_served() -> bool:
             with contextlib.suppress(KafkaException):
-                if set(client.list_topics(timeout=1).topics) == {"after"}:
-                    break
-        else:
-            pytest.fail("the new log isn't served")
-    said = capfd.readouterr().err
+                return set(client.list_topics(timeout=1).topics) == {"after"}
+            return False
+
+        until(is_served, "the new log")
+    said += capfd.readouterr().err
     assert said.count("can't be served, trying again") == 1, said
     assert said.count("is served again") == 1
 

@@ -24,7 +24,7 @@ def in_child(work: Callable[[], bool]) -> bool:
             said = work()
         finally:
             os._exit(0 if said else 1)
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + 60
     while time.monotonic() < ends:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
@@ -97,7 +97,7 @@ def test_threads_of_a_child_that_race_for_it_at_first(monkeypatch: pytest.Monkey
         real, both = threading.Lock, threading.Barrier(2)
 
         def made_together() -> object:
-            both.wait(5)  # each has seen that there is none yet
+            both.wait(30)  # each has seen that there is none yet
             return real()
 
         inside, most, gate = [0], [0], real()

@@ -47,9 +47,7 @@ def test_good_stores_pass_and_are_left_as_they_were(
 def test_an_s3_server_passes(s3: S3Server) -> None:
     store = open_store(f"{s3.bucket()}/below", s3.options())
     store.put("mine", b"x")
-    began = time.monotonic()
     assert try_store(store) == StoreTraits(replaces=True)
-    assert time.monotonic() - began < 30  # SeaweedFS has creators who meet wait for seconds
     assert [one.name for one in store.list()] == ["mine"]
 
 

@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from tests import jars
 from tests.docker import container_class
+from tests.waiting import until
 
 START_SECONDS_MAX = 90
 IMAGE = "apache/kafka:4.1.0"
@@ -69,15 +69,13 @@ class Broker:
         """Start it and wait until it serves metadata."""
         self.engine.start()
         self.running = True
-        until = time.monotonic() + START_SECONDS_MAX
-        while True:
-            try:
-                self.admin().list_topics(timeout=2)
-                return
-            except confluent_kafka.KafkaException:
-                if time.monotonic() > until:
-                    raise RuntimeError(f"no broker: {self.engine.log()[-3000:]}") from None
-                time.sleep(0.2)
+
+        def answers() -> bool:
+            with contextlib.suppress(confluent_kafka.KafkaException):
+                return bool(self.admin().list_topics(timeout=10))
+            return False
+
+        until(answers, "a broker", state=lambda: self.engine.log()[-3000:], pause_s=0.2)
 
     def stop(self) -> None:
         """Stop it cleanly; the logs are then closed."""
@@ -101,10 +99,10 @@ class Broker:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=keys)
         admin = self.admin()  # its futures die with it
         admin.create_topics([topic])[name].result(30)
-        until = time.monotonic() + 30
-        while not all((self.log_dir / f"{name}-{p}").is_dir() for p in range(partitions)):
-            assert time.monotonic() < until, f"{name} doesn't appear"
-            time.sleep(0.05)
+        until(
+            lambda: all((self.log_dir / f"{name}-{p}").is_dir() for p in range(partitions)),
+            f"directories of {name}",
+        )  # fmt: skip
 
     def adopt(self, source: Path, *, topic_partition: str | None = None) -> None:
         """Put the files of a partition directory in the place of the broker's own (stopped)."""
@@ -157,15 +155,14 @@ class Broker:
             {"bootstrap.servers": self.bootstrap, "group.id": "offsets"}
         )
         where = confluent_kafka.TopicPartition(topic, partition)
-        until = time.monotonic() + START_SECONDS_MAX
+
+        def found() -> tuple[int, int] | None:
+            with contextlib.suppress(confluent_kafka.KafkaException):  # just started: no leader yet
+                return consumer.get_watermark_offsets(where, timeout=30)
+            return None
+
         try:
-            while True:
-                try:
-                    return consumer.get_watermark_offsets(where, timeout=30)
-                except confluent_kafka.KafkaException:  # just started: not the leader yet
-                    if time.monotonic() > until:
-                        raise
-                    time.sleep(0.1)
+            return until(found, f"offsets of {where}", pause_s=0.1)
         finally:
             consumer.close()
 

@@ -1,11 +1,10 @@
 """A real broker takes over what sparklog wrote, and sparklog reads what a broker is writing."""
 
-import time
-
 import pytest
 
 import sparklog
 from tests.oracle.rows import CODECS, Row, from_table, make, table
+from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -66,10 +65,10 @@ def test_a_broker_serves_it_after_a_kill_too(broker, written, tmp_path):
     assert _as_rows(broker.consume("again")) == rows["t.zstd", 1]
 
 
-@pytest.mark.parametrize("until", ["high-watermark", "log-end"])
-def test_sparklog_reads_what_a_broker_is_writing(broker, until):
+@pytest.mark.parametrize("end", ["high-watermark", "log-end"])
+def test_sparklog_reads_what_a_broker_is_writing(broker, end):
     """While librdkafka sends in the background, every read is a prefix of what was sent."""
-    topic = f"live.{until}"
+    topic = f"live.{end}"
     broker.create_topic(topic, segment_bytes=1 << 20)
     producer = broker.producer(acks="all", compression_type="lz4", linger_ms=5)
     rows = make(20_000)
@@ -77,14 +76,17 @@ def test_sparklog_reads_what_a_broker_is_writing(broker, until):
     for sent in range(4000, 20_001, 4000):
         for key, value, headers, ms in rows[sent - 4000 : sent]:
             producer.produce(topic, value, key, timestamp=ms, headers=headers, partition=0)
-        deadline = time.monotonic() + 60
-        while len(got) < sent:
-            with sparklog.open(broker.log_dir, until=until) as log:
+
+        def all_came(sent: int = sent) -> bool:
+            nonlocal got
+            with sparklog.open(broker.log_dir, until=end) as log:
                 now = from_table(log.read(topic).read_all())
             assert now == rows[: len(now)]
             assert len(got) <= len(now) <= sent
-            assert time.monotonic() < deadline, f"stuck at {len(now)} of {sent}"
             got = now
+            return len(got) == sent
+
+        until(all_came, f"{sent} records", state=lambda: len(got))
 
 
 def test_sparklog_reads_a_brokers_transactions(broker):

@@ -1,6 +1,5 @@
 """A real consumer reads around what was erased: holes in batches, empty batches, an empty end."""
 
-import time
 import uuid
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 import sparklog
 from sparklog.kafka import Endpoint
 from sparklog.service import erase
+from tests.waiting import until
 
 ALICE = b"alice"
 
@@ -55,14 +55,20 @@ class Reader:
         self._consume(count)
 
     def _consume(self, count: int) -> None:
-        until = time.monotonic() + 30
-        while len(self.consumed) < count and not self._ended and time.monotonic() < until:
+        def came() -> bool:
+            return len(self.consumed) >= count or self._ended
+
+        def polled() -> bool:
             for message in self._consumer.consume(10, timeout=1):
                 if message.error() is None:
                     self.consumed.append((message.offset(), message.key()))
                 else:
                     assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                     self._ended = True
+            return came()
+
+        if not came():
+            until(polled, f"{count} records or the end", state=lambda: self.consumed)
 
     def rest(self) -> list[tuple[int, bytes]]:
         """Return what comes up to the end."""

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,10 @@ from sparklog.log import read_retry
 from tests import paths
 from tests.kafka.wire import Wire
 from tests.logdir.partitions import flip
+from tests.waiting import until
 
 GOLDEN = paths.GOLDEN / "kafka-4.1"
+LONG_MS = 600_000  # longer than a `Wire` waits for its answer: what comes came before
 MIB = 1 << 20
 
 
@@ -125,13 +127,6 @@ def memory_of(endpoint: Endpoint) -> Any:
     return handler.__self__.memory
 
 
-def eventually(holds: Callable[[], Any], *, within_s: float = 10) -> None:
-    end = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
-
-
 class TestWhatComes:
     @pytest.mark.parametrize("version", range(4, 19))
     def test_every_version(self, wire: Wire, log: Log, version: int) -> None:
@@ -169,7 +164,7 @@ class TestWhatComes:
 
     def test_a_log_start_within_a_batch(self, wire: Wire, log: Log) -> None:
         log.delete_records("t", {0: 7})
-        eventually(lambda: fetch(wire, log, ("t", 0, 7))[0]["log_start_offset"] == 7)
+        until(lambda: fetch(wire, log, ("t", 0, 7))[0]["log_start_offset"] == 7)
         assert 7 in offsets(fetch(wire, log, ("t", 0, 7))[0])
         (one,) = fetch(wire, log, ("t", 0, 6))
         assert one["error_code"] == ErrorCode.offset_out_of_range
@@ -178,7 +173,7 @@ class TestWhatComes:
 class TestWaiting:
     def test_news_come_at_once(self, wire: Wire, log: Log) -> None:
         for n in range(5):  # the first one is looked at, those behind it are known
-            wire.send(Api.FETCH, 12, **asked(log, 12, ("u", 0, n), max_wait=20_000))
+            wire.send(Api.FETCH, 12, **asked(log, 12, ("u", 0, n), max_wait=LONG_MS))
             time.sleep(0.05)
             log.append("u", values(1), partition=0)
             (one,) = found(wire.receive())
@@ -189,21 +184,19 @@ class TestWaiting:
         for _ in range(5):
             began = time.monotonic()
             assert [offsets(one) for one in found(wire.ask(Api.FETCH, 12, **body))] == [[], []]
-            assert 0.03 < time.monotonic() - began < 5
+            assert time.monotonic() - began > 0.03
         log.append("u", values(2), partition=1)
-        eventually(lambda: offsets(found(wire.ask(Api.FETCH, 12, **body))[1]) == [0, 1])
+        until(lambda: offsets(found(wire.ask(Api.FETCH, 12, **body))[1]) == [0, 1])
         assert [one["high_watermark"] for one in found(wire.ask(Api.FETCH, 12, **body))] == [0, 2]
 
     def test_a_client_that_does_not_wait(self, wire: Wire, log: Log) -> None:
-        for given in ({"max_wait": 0}, {"max_wait": 20_000, "min_bytes": 0}):
+        for given in ({"max_wait": 0}, {"max_wait": LONG_MS, "min_bytes": 0}):
             for _ in range(3):
-                began = time.monotonic()
                 assert offsets(fetch(wire, log, ("u", 0, 0), **given)[0]) == []
-                assert time.monotonic() - began < 5
 
     def test_until_there_is_enough(self, wire: Wire, log: Log) -> None:
         """What comes bit by bit is gathered; what is there at the end of the time comes then."""
-        body = asked(log, 12, ("u", 0, 0), max_wait=20_000, min_bytes=3000)
+        body = asked(log, 12, ("u", 0, 0), max_wait=LONG_MS, min_bytes=3000)
         wire.send(Api.FETCH, 12, **body)
         for _ in range(4):
             time.sleep(0.05)
@@ -212,12 +205,10 @@ class TestWaiting:
         assert offsets(one) == list(range(len(offsets(one))))
         assert len(one["records"]) >= 3000
         given: Any = {"max_wait": 60, "min_bytes": MIB}
-        eventually(lambda: offsets(fetch(wire, log, ("u", 0, 0), **given)[0]) == list(range(40)))
+        until(lambda: offsets(fetch(wire, log, ("u", 0, 0), **given)[0]) == list(range(40)))
 
     def test_more_than_may_come_is_not_waited_for(self, wire: Wire, log: Log) -> None:
-        began = time.monotonic()
-        fetch(wire, log, ("t", 0, 0), max_bytes=1000, min_bytes=MIB, max_wait=20_000)
-        assert time.monotonic() - began < 10
+        fetch(wire, log, ("t", 0, 0), max_bytes=1000, min_bytes=MIB, max_wait=LONG_MS)
 
     def test_a_topic_that_is_deleted_meanwhile(self, wire: Wire, log: Log) -> None:
         for version, code in [
@@ -225,7 +216,7 @@ class TestWaiting:
         ]:  # fmt: skip
             name = f"v{version}"
             log.create_topic(name)
-            wire.send(Api.FETCH, version, **asked(log, version, (name, 0, 0), max_wait=20_000))
+            wire.send(Api.FETCH, version, **asked(log, version, (name, 0, 0), max_wait=LONG_MS))
             time.sleep(0.1)
             log.delete_topic(name)
             answer = wire.receive()
@@ -234,7 +225,7 @@ class TestWaiting:
     def test_a_topic_that_is_made_again_meanwhile(self, wire: Wire, log: Log) -> None:
         """Not one record of the new topic passes for one of the old."""
         log.append("u", values(3), partition=0)
-        body = asked(log, 13, ("u", 0, 3), max_wait=20_000)
+        body = asked(log, 13, ("u", 0, 3), max_wait=LONG_MS)
         wire.send(Api.FETCH, 13, **body)
         time.sleep(0.1)
         log.delete_topic("u")
@@ -243,13 +234,13 @@ class TestWaiting:
         (one,) = found(wire.receive())
         assert one["error_code"] == ErrorCode.unknown_topic_id
         assert not one["records"]
-        (one,) = fetch(wire, log, ("u", 0, 3), version=13, max_wait=20_000)  # not yet looked at
+        (one,) = fetch(wire, log, ("u", 0, 3), version=13, max_wait=LONG_MS)  # not yet looked at
         assert offsets(one) == [3, 4, 5]
 
     def test_many_wait_and_all_are_told(self, endpoint: Endpoint, log: Log) -> None:
         wires = [Wire(endpoint) for _ in range(50)]
         for wire in wires:
-            wire.send(Api.FETCH, 12, **asked(log, 12, ("u", 0, 0), max_wait=20_000))
+            wire.send(Api.FETCH, 12, **asked(log, 12, ("u", 0, 0), max_wait=LONG_MS))
         time.sleep(0.2)
         log.append("u", values(1), partition=0)
         assert [offsets(found(wire.receive())[0]) for wire in wires] == [[0]] * 50
@@ -258,18 +249,18 @@ class TestWaiting:
 
     def test_who_goes_away_leaves_nothing(self, endpoint: Endpoint, log: Log) -> None:
         partitions = endpoint._partitions
-        for wait_ms in (20_000, 20_000):
+        for _ in range(2):
             with Wire(endpoint) as wire:
                 fetch(wire, log, ("u", 0, 0))
-                wire.send(Api.FETCH, 12, **asked(log, 12, ("u", 0, 0), max_wait=wait_ms))
-                eventually(lambda: partitions._watches)
-            eventually(lambda: not partitions._watches)
+                wire.send(Api.FETCH, 12, **asked(log, 12, ("u", 0, 0), max_wait=LONG_MS))
+                until(lambda: partitions._watches)
+            until(lambda: not partitions._watches)
 
 
 class TestRefusals:
     def test_offsets_out_of_range(self, wire: Wire, log: Log) -> None:
         for at in (301, 10**12, -1):
-            (one,) = fetch(wire, log, ("t", 0, at), max_wait=20_000)
+            (one,) = fetch(wire, log, ("t", 0, at), max_wait=LONG_MS)
             assert one["error_code"] == ErrorCode.offset_out_of_range
             assert (one["high_watermark"], one["records"] or b"") == (-1, b"")
 
@@ -292,7 +283,7 @@ class TestRefusals:
             (13, {"topic_id": None}, ErrorCode.unknown_topic_id),
             (12, {"topic": "__sparklog_commits"}, ErrorCode.unknown_topic_or_partition),
         ]:  # fmt: skip
-            body = asked(log, version, ("t", 0, 0), max_wait=20_000, min_bytes=MIB)
+            body = asked(log, version, ("t", 0, 0), max_wait=LONG_MS, min_bytes=MIB)
             body["topics"].append(named | {"partitions": [here]})
             good, bad = found(wire.ask(Api.FETCH, version, **body))
             assert (bad["error_code"], bad["high_watermark"]) == (code, -1)
@@ -314,7 +305,7 @@ class TestRefusals:
         (one,) = fetch(wire, log, ("t", 0, 0), current_leader_epoch=0)
         assert len(offsets(one)) == 300
         for _ in range(2):
-            (one,) = fetch(wire, log, ("t", 0, 300), current_leader_epoch=9, max_wait=20_000)
+            (one,) = fetch(wire, log, ("t", 0, 300), current_leader_epoch=9, max_wait=LONG_MS)
             assert one["error_code"] == ErrorCode.unknown_leader_epoch
 
     def test_other_brokers(self, wire: Wire, log: Log) -> None:
@@ -324,9 +315,7 @@ class TestRefusals:
         assert one["error_code"] == ErrorCode.not_leader_or_follower
 
     def test_nothing_is_asked_for(self, wire: Wire, log: Log) -> None:
-        began = time.monotonic()
         assert fetch(wire, log, max_wait=60) == []
-        assert time.monotonic() - began < 5
 
 
 @IN_LOG_DIR
@@ -353,11 +342,11 @@ class TestDamage:
         directory = Path(log.topic("t").dirs[0])
         directory.rename(tmp_path / "away")
         code = ErrorCode.kafka_storage_error
-        eventually(lambda: fetch(wire, log, ("t", 0, 0))[0]["error_code"] == code)
+        until(lambda: fetch(wire, log, ("t", 0, 0))[0]["error_code"] == code)
         (old,) = fetch(wire, log, ("t", 0, 0), version=5)
         assert old["error_code"] == ErrorCode.not_leader_or_follower
         (tmp_path / "away").rename(directory)
-        eventually(lambda: fetch(wire, log, ("t", 0, 0))[0]["error_code"] == 0)
+        until(lambda: fetch(wire, log, ("t", 0, 0))[0]["error_code"] == 0)
         assert len(offsets(fetch(wire, log, ("t", 0, 0))[0])) == 300
 
 
@@ -373,7 +362,7 @@ def test_a_log_that_is_restored_to_an_earlier_state(tmp_path: Path) -> None:
     with sparklog.open(path) as log, Endpoint(log) as endpoint, Wire(endpoint) as wire:
         (one,) = fetch(wire, log, ("t", 0, 10), current_leader_epoch=0)
         assert offsets(one) == list(range(10, 20))
-        body = asked(log, 12, ("t", 0, 20), current_leader_epoch=0, max_wait=20_000)
+        body = asked(log, 12, ("t", 0, 20), current_leader_epoch=0, max_wait=LONG_MS)
         wire.send(Api.FETCH, 12, **body)
         time.sleep(0.2)
         path.rename(tmp_path / "old")
@@ -383,7 +372,7 @@ def test_a_log_that_is_restored_to_an_earlier_state(tmp_path: Path) -> None:
         (one,) = found(wire.receive())
         assert one["error_code"] != 0 and not one["records"]
         code = ErrorCode.fenced_leader_epoch
-        eventually(
+        until(
             lambda: fetch(wire, log, ("t", 0, 20), current_leader_epoch=0)[0]["error_code"] == code
         )
 
@@ -449,7 +438,7 @@ class TestMemory:
             for wire in slow:
                 body = asked(log, 12, ("t", 0, 0), bytes_max=16 * MIB, max_bytes=16 * MIB)
                 wire.send(Api.FETCH, 12, **body)  # and never takes the answer
-            eventually(lambda: memory.held_bytes > 6 * MIB)
+            until(lambda: memory.held_bytes > 6 * MIB)
             with Wire(endpoint) as good:
                 at = 0
                 while at < 32_000:
@@ -458,7 +447,7 @@ class TestMemory:
                     assert memory.held_bytes <= 8 * MIB + 31 * (64 << 10)
             for wire in slow:
                 wire.close()
-            eventually(lambda: memory.held_bytes == 0)
+            until(lambda: memory.held_bytes == 0)
 
     def test_it_is_let_go_of_when_it_is_sent(self, log: Log) -> None:
         with Endpoint(log) as endpoint, Wire(endpoint) as wire:
@@ -466,7 +455,7 @@ class TestMemory:
             for _ in range(3):
                 (one,) = fetch(wire, log, ("t", 0, 0), bytes_max=16 * MIB, max_bytes=16 * MIB)
                 assert len(one["records"]) > 8 * MIB
-                eventually(lambda: memory.held_bytes == 0)
+                until(lambda: memory.held_bytes == 0)
 
 
 def test_a_storm_of_commits(log: Log, endpoint: Endpoint) -> None:
@@ -515,8 +504,8 @@ def test_librdkafka_reads_what_it_read_from_the_broker(isolation: str, tmp_path:
         consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in wanted])
         got: dict[tuple[str, int], list[Any]] = {key: [] for key in wanted}
         ended: set[tuple[str, int]] = set()
-        end = time.monotonic() + 60
-        while len(ended) < len(wanted) and time.monotonic() < end:
+
+        def all_ended() -> bool:
             for message in consumer.consume(1000, timeout=1):
                 key = message.topic(), message.partition()
                 if message.error() is None:
@@ -524,6 +513,9 @@ def test_librdkafka_reads_what_it_read_from_the_broker(isolation: str, tmp_path:
                 else:
                     assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                     ended.add(key)
+            return len(ended) == len(wanted)
+
+        until(all_ended, "each partition's end", state=lambda: wanted.keys() - ended)
         consumer.close()
     assert {key: len(rows) for key, rows in got.items()} == {k: len(r) for k, r in wanted.items()}
     assert got == wanted
@@ -568,7 +560,7 @@ def test_partitions_in_another_order_are_the_same_question(
                 assert [offsets(one) for one in answer] == [[], []]
             return len(looks)
 
-    eventually(lambda: turns() == 1)
+    until(lambda: turns() == 1)
     wire.ask(Api.FETCH, 12, **asked(log, 12, *orders[0], max_wait=25))
     looks.clear()
     other = asked(log, 12, ("u", 1, 0), ("u", 0, 0), max_wait=25, max_bytes=77)

@@ -167,13 +167,11 @@ def test_committed_by_another_process_while_it_waits(tmp_path: Path) -> None:
     with sparklog.open(path) as reader, served(reader) as wire:
         asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1500}
         wire.send(
-            Api.FETCH, 12, max_wait=20_000, min_bytes=1, max_bytes=1 << 20, replica_id=-1,
+            Api.FETCH, 12, max_wait=600_000, min_bytes=1, max_bytes=1 << 20, replica_id=-1,
             topics=[{"topic": "t", "partitions": [asked]}],
         )  # fmt: skip
         time.sleep(0.3)
         with sparklog.open(path, "rw") as writer:
             writer.append("t", rows(range(3)))
-            began = time.monotonic()
-            (one,) = wire.receive()["responses"][0]["partitions"]
-            assert time.monotonic() - began < 5
+            (one,) = wire.receive()["responses"][0]["partitions"]  # though it would wait for long
         assert one["high_watermark"] == 3

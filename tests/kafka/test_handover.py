@@ -5,7 +5,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,6 +39,7 @@ from tests import jars
 from tests.kafka.broker import JarEngine, free_port
 from tests.kafka.broker import broker as run_broker
 from tests.kafka.handovers import described, served, strays, tool, topic_ids
+from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -89,13 +89,6 @@ def _alter(broker, topic, **config):
 def _delete(broker, topic):
     admin = broker.admin()
     admin.delete_topics([topic])[topic].result(30)
-
-
-def _until(what):
-    until = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 FLIGHTS = {"retention.ms": "-1", "segment.idle.ms": "5000"}
@@ -164,7 +157,7 @@ def _change(broker, dirs):
     _alter(broker, "a.b", compression_type=None, max_message_bytes="5000")
     admin.create_partitions([NewPartitions("flights", 3)])["flights"].result(30)
     for name in ("flights-2", "fresh-0", "fresh-1"):
-        _until(lambda name=name: any((path / name).is_dir() for path in dirs))
+        until(lambda name=name: any((path / name).is_dir() for path in dirs))
 
 
 def _check_taken_back(log, ids):
@@ -247,9 +240,9 @@ def test_leader_epochs_go_on_where_they_are(tmp_path):
     assert before[1][0] > 65_536
     with Endpoint(sparklog.open(path)) as endpoint:
         ours = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
-        cluster = ours.list_topics(timeout=10).cluster_id
+        cluster = ours.list_topics(timeout=60).cluster_id
     with served(path, tmp_path) as (broker, done):
-        assert broker.admin().list_topics(timeout=10).cluster_id == cluster == done.cluster_id
+        assert broker.admin().list_topics(timeout=60).cluster_id == cluster == done.cluster_id
         assert _produce(broker, "t", b"more") == []
         assert len(broker.consume("t")) == 9
         broker.stop()
@@ -369,7 +362,7 @@ def test_what_the_metadata_log_says_is_what_the_broker_says(tmp_path):
         ids = topic_ids(broker)
         configs = {name: described(broker, name) for name in ids}
         partitions = {name: len(t.partitions) for name, t in
-                      broker.admin().list_topics(timeout=10).topics.items()}  # fmt: skip
+                      broker.admin().list_topics(timeout=60).topics.items()}  # fmt: skip
         broker.stop()
     known = read_cluster_metadata(LOCAL, str(tmp_path / "log"))
     assert known is not None

@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from sparklog.kafka import Endpoint
 from tests import jars
 from tests.kafka.broker import Broker, JarEngine, free_port
 from tests.kafka.tools import Ran, Tools
+from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.deep]
 
@@ -91,11 +91,11 @@ class Side:
         return found
 
     def wait(self, to: str) -> None:
-        for _ in range(300):
+        def is_there() -> bool:
             ran = self._tools.run("log-dirs", "--describe", bootstrap=self._bootstrap)
-            if ran.lines[-1].count('"t-0"') == 1:
-                break
-            time.sleep(0.1)
+            return ran.lines[-1].count('"t-0"') == 1
+
+        until(is_there, pause_s=0.1)
         self.reassign("--verify", to)
 
     def _said(self, ran: Ran) -> list[str]:

@@ -22,6 +22,7 @@ from sparklog.tools.moving.import_kafka import import_topic
 from tests import jars
 from tests.kafka.broker import Broker, Seen
 from tests.paths import EXAMPLES
+from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 TIME = 1_600_000_000_000
@@ -210,9 +211,7 @@ def test_a_compacted_topic_whose_start_was_raised(broker: Broker, tmp_path: Path
             producer.produce("compacted", value=b"x" * 50, key=b"%d" % (n % 20), partition=0)
         producer.flush(30)
         time.sleep(0.15)
-    until = time.monotonic() + 60
-    while len(broker.consume("compacted")) > 500 and time.monotonic() < until:
-        time.sleep(0.5)
+    until(lambda: len(broker.consume("compacted")) <= 500, "the broker's cleaner", pause_s=0.5)
     delete_records(broker, "compacted", 100)
     with sparklog.open(tmp_path / "log", "rw") as log:
         import_topic(log, "compacted", broker.bootstrap)
@@ -292,10 +291,7 @@ def test_records_are_not_sent_back_to_where_they_came_from(
         assert done.records == 10
         admin = broker.admin()
         admin.delete_topics(["origin"])["origin"].result(30)
-        until = time.monotonic() + 30
-        while (broker.log_dir / "origin-0").is_dir():
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        until(lambda: not (broker.log_dir / "origin-0").is_dir())
         done = export_kafka(log, "origin", broker.bootstrap, create=True)  # it was lost: a restore
         assert done.records == 10
 

@@ -3,7 +3,6 @@
 import gzip
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from sparklog.kafka import Endpoint, partition_memory
 from sparklog.kafka.messages import Api, ErrorCode
 from tests import paths
 from tests.kafka.wire import Wire
+from tests.waiting import until
 
 GOLDEN = paths.GOLDEN / "kafka-4.1"
 NAMES = sorted(p.name.removesuffix(".json.gz") for p in (GOLDEN / "expected").glob("*.json.gz"))
@@ -89,25 +89,17 @@ def test_what_is_committed_is_seen_at_once(endpoint: Endpoint, sparklog_log: Log
     with Wire(endpoint) as wire:
         for end in range(31, 40):
             sparklog_log.append("t", pa.table({"value": ["v"]}))
-            _eventually(lambda end=end: listed(wire, 7, -1)["offset"] == end)
-
-
-def _eventually(holds: Any, *, tries: int = 400) -> None:
-    for _ in range(tries):
-        if holds():
-            return
-        time.sleep(0.01)
-    assert holds()
+            until(lambda end=end: listed(wire, 7, -1)["offset"] == end)
 
 
 def test_what_is_not_there(endpoint: Endpoint, sparklog_log: Log) -> None:
     with Wire(endpoint) as wire:
         assert listed(wire, 7, -1, 3)["error_code"] == ErrorCode.unknown_topic_or_partition
         sparklog_log.alter_topic("t", partitions=4)
-        _eventually(lambda: listed(wire, 7, -1, 3)["offset"] == 0)
+        until(lambda: listed(wire, 7, -1, 3)["offset"] == 0)
         sparklog_log.delete_topic("t")
         gone = ErrorCode.unknown_topic_or_partition
-        _eventually(lambda: listed(wire, 7, -1)["error_code"] == gone)
+        until(lambda: listed(wire, 7, -1)["error_code"] == gone)
 
 
 def test_a_partition_that_is_named_twice(endpoint: Endpoint) -> None:
@@ -131,9 +123,9 @@ def test_a_partition_that_is_offline(endpoint: Endpoint, sparklog_log: Log) -> N
     directory = Path(sparklog_log.topic("t").dirs[0])
     directory.rename(directory.parent.parent / "away")
     with Wire(endpoint) as wire:
-        _eventually(lambda: listed(wire, 7, T0)["error_code"] == ErrorCode.kafka_storage_error)
+        until(lambda: listed(wire, 7, T0)["error_code"] == ErrorCode.kafka_storage_error)
         (directory.parent.parent / "away").rename(directory)
-        _eventually(lambda: listed(wire, 7, T0)["offset"] == 0)
+        until(lambda: listed(wire, 7, T0)["offset"] == 0)
 
 
 def epoch_end(wire: Wire, version: int, topic: str, epoch: int, current: int = -1) -> Any:
@@ -184,11 +176,11 @@ def test_librdkafka_finds_what_it_found_at_the_broker(golden: Endpoint, name: st
             }
         )  # fmt: skip
         try:
-            span = consumer.get_watermark_offsets(partition, timeout=10)
+            span = consumer.get_watermark_offsets(partition, timeout=60)
             assert span == (seen["log_start_offset"], seen["log_end_offset"])
             for timestamp, offset in seen["offsets_for_times"]:
                 asked = TopicPartition(topic, int(number), timestamp)
-                (found,) = consumer.offsets_for_times([asked], timeout=10)
+                (found,) = consumer.offsets_for_times([asked], timeout=60)
                 assert found.offset == (OFFSET_END if offset < 0 else offset)
         finally:
             consumer.close()
@@ -198,7 +190,7 @@ def test_admin_clients_list_the_greatest_timestamp(golden: Endpoint) -> None:
     client = AdminClient({"bootstrap.servers": golden.bootstrap_servers})
     key = TopicPartition("plain.none", 0)
     times = [row[1] for row in _records("plain.none-0")]
-    found = client.list_offsets({key: OffsetSpec.max_timestamp()})[key].result(timeout=10)
+    found = client.list_offsets({key: OffsetSpec.max_timestamp()})[key].result(timeout=60)
     assert found.timestamp == max(times)
     assert times[found.offset] == max(times)
 

@@ -23,6 +23,7 @@ from sparklog.kafka.topic_ids import uuid_of
 from sparklog.storage.ledger_records import AppendRecord
 from tests.kafka.wire import Wire as PlainWire
 from tests.log.test_client_batches import changed
+from tests.waiting import until
 
 
 class Wire(PlainWire):
@@ -66,10 +67,10 @@ class Work:
 
     def until(self, **want: int) -> None:
         """Wait for so many; a busy machine takes its time."""
-        ends = time.monotonic() + 30
-        while any(getattr(self, name) < count for name, count in want.items()):
-            assert time.monotonic() < ends, (want, self.added, self.begun)
-            time.sleep(0.005)
+        until(
+            lambda: all(getattr(self, name) >= count for name, count in want.items()), f"{want}",
+            state=lambda: (self.added, self.begun), pause_s=0.005,
+        )  # fmt: skip
 
 
 @pytest.fixture
@@ -438,10 +439,7 @@ def test_what_was_sent_is_committed_though_the_client_has_gone(
     with log.home.commits.exclusive(), Wire(endpoint) as wire:
         send(wire, {0: batch("a")})
         work.until(added=1)
-    until = time.monotonic() + 10
-    while not values(log):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    until(lambda: values(log))
     assert values(log) == ["a"]
 
 

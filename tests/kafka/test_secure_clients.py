@@ -58,7 +58,7 @@ def test_kafka_python(endpoint, files, mechanism):
     producer.flush(20)
     producer.close()
     consumer = kafka.KafkaConsumer(
-        "t", group_id="g", auto_offset_reset="earliest", consumer_timeout_ms=20_000, **config
+        "t", group_id="g", auto_offset_reset="earliest", consumer_timeout_ms=90_000, **config
     )
     got = [next(consumer).value for _ in VALUES]
     consumer.close()

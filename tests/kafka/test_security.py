@@ -5,7 +5,6 @@ import os
 import socket
 import ssl
 import threading
-import time
 
 import confluent_kafka
 import pytest
@@ -16,6 +15,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.kafka import Endpoint
 from sparklog.kafka.credentials import SCRAM, ScramCredential
 from sparklog.kafka.users import User, change_users, parse_rights
+from tests.waiting import until
 
 USERS = {"reader": "read", "writer": "write", "alice": "read,write,admin", "nobody": ""}
 
@@ -70,7 +70,7 @@ def _client(endpoint, files, protocol, *, user="alice", mechanism="SCRAM-SHA-512
     return found | more
 
 
-def _topics(config, timeout=10):
+def _topics(config, timeout=60):
     return set(AdminClient(config).list_topics(timeout=timeout).topics)
 
 
@@ -116,11 +116,12 @@ def test_a_wrong_password_is_said_to_be_one(sparklog_log, files, caplog):
             admin = AdminClient(config | more | {"sasl.password": "wrong"})
             with pytest.raises(confluent_kafka.KafkaException):
                 admin.list_topics(timeout=1)
-            until = time.monotonic() + 30  # it comes before or behind "1/1 brokers are down"
-            while not (said := [each.str() for each in errors if each.code() == AUTHENTICATION]):
-                assert time.monotonic() < until, errors
+
+            def told(admin=admin):  # before or behind "1/1 brokers are down"
                 admin.poll(0.1)
-            assert why in said[0]
+                return [each.str() for each in errors if each.code() == AUTHENTICATION]
+
+            assert why in until(told, state=lambda: errors)[0]
     assert "is closed: Authentication failed" in caplog.text
     assert "alice-pw" not in caplog.text and "wrong" not in caplog.text
 
@@ -134,28 +135,21 @@ def test_each_protocol_says_what_a_client_of_another_one_does_wrong(sparklog_log
     with Endpoint(sparklog_log) as endpoint:
         fails_quickly = threading.Thread(target=fails, args=(endpoint, "SSL"))
         fails_quickly.start()
-        _until(lambda: "it wants TLS, which isn't spoken here" in caplog.text)
+        until(lambda: "it wants TLS, which isn't spoken here" in caplog.text)
         fails_quickly.join()
     with Endpoint(sparklog_log, options=_options(files, "SSL")) as endpoint:
         fails_quickly = threading.Thread(target=fails, args=(endpoint, "PLAINTEXT"))
         fails_quickly.start()
-        _until(lambda: "it doesn't speak TLS" in caplog.text)
+        until(lambda: "it doesn't speak TLS" in caplog.text)
         fails_quickly.join()
         with socket.create_connection(("127.0.0.1", endpoint.port)) as client:
             client.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            _until(lambda: "it speaks HTTP; Kafka's protocol is" in caplog.text)
+            until(lambda: "it speaks HTTP; Kafka's protocol is" in caplog.text)
     with Endpoint(sparklog_log, options=_options(files, "SASL_PLAINTEXT")) as endpoint:
         fails_quickly = threading.Thread(target=fails, args=(endpoint, "PLAINTEXT"))
         fails_quickly.start()
-        _until(lambda: "METADATA before it has authenticated" in caplog.text)
+        until(lambda: "METADATA before it has authenticated" in caplog.text)
         fails_quickly.join()
-
-
-def _until(check, seconds=10):
-    end = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < end, "it doesn't come to that"
-        time.sleep(0.02)
 
 
 @pytest.mark.sparklog(topics={"t": 1})
@@ -189,8 +183,13 @@ def test_a_client_is_known_by_its_certificate(sparklog_log, files, authority):
             names.update(c.principal.removeprefix("User:") for c in endpoint._connections),
             opened(api),
         )
-        with pytest.raises(confluent_kafka.KafkaException):
-            _topics(config, timeout=0.5)
+
+        def refused():
+            with pytest.raises(confluent_kafka.KafkaException):
+                _topics(config, timeout=0.5)
+            return names
+
+        until(refused)
         change_users(named, name)
         endpoint.security.refresh()
         assert _topics(config) == {"t"}
@@ -205,7 +204,7 @@ def test_rights(sparklog_log, files):
             return AdminClient(_client(endpoint, files, "SASL_PLAINTEXT", user=user))
 
         for user in ("reader", "writer"):
-            assert set(admin(user).list_topics(timeout=10).topics) == {"t"}
+            assert set(admin(user).list_topics(timeout=60).topics) == {"t"}
             held = admin(user)
             for future in (
                 *held.create_topics([NewTopic("new", 1, 1)]).values(),
@@ -213,7 +212,7 @@ def test_rights(sparklog_log, files):
                 *held.delete_records([confluent_kafka.TopicPartition("t", 0, 0)]).values(),
             ):
                 with pytest.raises(confluent_kafka.KafkaException) as refused:
-                    future.result(10)
+                    future.result(60)
                 assert refused.value.args[0].code() == (
                     confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
                 )
@@ -221,9 +220,9 @@ def test_rights(sparklog_log, files):
             admin("nobody").list_topics(timeout=1)
         held = admin("alice")
         for future in held.create_topics([NewTopic("new", 1, 1)]).values():
-            future.result(10)
+            future.result(60)
         resource = ConfigResource(ResourceType.TOPIC, "t")
-        assert held.describe_configs([resource])[resource].result(10)
+        assert held.describe_configs([resource])[resource].result(60)
 
 
 @pytest.mark.sparklog(topics={"t": 1})
@@ -258,7 +257,7 @@ def test_on_every_address_a_client_is_told_the_one_that_it_came_by(sparklog_log,
     with Endpoint(sparklog_log, host="0.0.0.0", options={"listener.insecure": "true"}) as endpoint:
         for host in ("127.0.0.1", "127.0.0.2"):
             config = {"bootstrap.servers": f"{host}:{endpoint.port}", "log_level": 0}
-            found = AdminClient(config).list_topics(timeout=10)
+            found = AdminClient(config).list_topics(timeout=60)
             assert [b.host for b in found.brokers.values()] == [host]
 
 
@@ -292,5 +291,5 @@ def test_what_is_left_open_is_closed_with_the_endpoint(sparklog_log, files):
         with Endpoint(sparklog_log, options=_options(files, "SSL")) as endpoint:
             for _ in range(3):  # in the midst of their handshakes
                 stack.enter_context(socket.create_connection(("127.0.0.1", endpoint.port)))
-            _until(lambda: endpoint.quotas.count == 3)
+            until(lambda: endpoint.quotas.count == 3)
         assert endpoint.quotas.count == 0

@@ -16,6 +16,7 @@ from sparklog.kafka.messages import Api
 from sparklog.kafka.topic_ids import uuid_of
 from sparklog.log.log import Log
 from tests.kafka.wire import Wire
+from tests.waiting import until
 
 ROWS = pa.table({"value": [b"x"] * 3})
 
@@ -27,20 +28,18 @@ def endpoint(sparklog_log: Log) -> Iterator[Endpoint]:
 
 
 def parked(wire: Wire, log: Log, *, offset: int) -> None:
-    """Send a fetch that waits for 20 s, if nothing happens."""
+    """Send a fetch that would wait for longer than a `Wire` does."""
     partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1000}
     topics = [{"topic_id": uuid_of(log.topic("t").id), "partitions": [partition]}]
     wire.send(
-        Api.FETCH, 13, replica_id=-1, max_wait=20_000, min_bytes=1, max_bytes=1000, topics=topics
+        Api.FETCH, 13, replica_id=-1, max_wait=600_000, min_bytes=1, max_bytes=1000, topics=topics
     )
     time.sleep(0.2)  # it is under way
 
 
-def woken(wire: Wire) -> tuple[Any, float]:
-    """Return the one partition of a fetch's answer, and how long that took (s)."""
-    began = time.monotonic()
-    answer = wire.receive()
-    return answer["responses"][0]["partitions"][0], time.monotonic() - began
+def woken(wire: Wire) -> Any:
+    """Return the one partition of a fetch's answer."""
+    return wire.receive()["responses"][0]["partitions"][0]
 
 
 @pytest.mark.parametrize("by", ["client", "python"])
@@ -55,9 +54,8 @@ def test_a_fetch_that_waits_ends_with_its_topic(
             other.ask(Api.DELETE_TOPICS, 6, topics=gone, timeout=10_000)
         else:
             sparklog_log.delete_topic("t")
-        partition, seconds = woken(wire)
+        partition = woken(wire)
     assert partition["error_code"] in (3, 100), "unknown topic, by name or id"
-    assert seconds < 5
 
 
 @pytest.mark.sparklog(topics=["t"])
@@ -68,16 +66,15 @@ def test_a_fetch_that_waits_is_told_that_its_offset_is_gone(
     with Wire(endpoint) as wire, Wire(endpoint) as other:
         parked(wire, sparklog_log, offset=3)
         sparklog_log.append("t", ROWS)
-        assert woken(wire)[0]["high_watermark"] == 6
+        assert woken(wire)["high_watermark"] == 6
         parked(wire, sparklog_log, offset=6)
         cut = [{"name": "t", "partitions": [{"partition_index": 0, "offset": 5}]}]
         other.ask(Api.DELETE_RECORDS, 2, topics=cut, timeout=10_000)
         sparklog_log.append("t", ROWS)
-        partition, seconds = woken(wire)
+        partition = woken(wire)
         assert (partition["error_code"], partition["log_start_offset"]) == (0, 5)
-        assert seconds < 5
         parked(wire, sparklog_log, offset=2)
-        assert woken(wire)[0]["error_code"] == 1, "offset out of range"
+        assert woken(wire)["error_code"] == 1, "offset out of range"
 
 
 @pytest.mark.sparklog(topics=["t"])
@@ -97,8 +94,8 @@ def test_a_consumer_lives_through_a_topics_second_life(
         consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
         assert offsets(consumer, 3) == [0, 1, 2]
         admin = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
-        admin.delete_topics(["t"])["t"].result(10)
-        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(10)
+        admin.delete_topics(["t"])["t"].result(60)
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
         sparklog_log.append("t", ROWS)
         assert offsets(consumer, 3) == [3, 4, 5]
     finally:
@@ -107,11 +104,14 @@ def test_a_consumer_lives_through_a_topics_second_life(
 
 def offsets(consumer: Any, count: int) -> list[int]:
     found: list[int] = []
-    until = time.monotonic() + 20
-    while len(found) < count and time.monotonic() < until:
+
+    def came() -> bool:
         message = consumer.poll(1)
         if message is not None and message.error() is None:
             found.append(message.offset())
+        return len(found) >= count
+
+    until(came, f"{count} records", state=lambda: found)
     return found
 
 
@@ -130,7 +130,7 @@ def test_consumers_of_a_group_take_new_partitions_over(
         sparklog_log.append("t", ROWS, partition=0)
         assert len(offsets(consumer, 3)) == 3
         admin = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
-        admin.create_partitions([NewPartitions("t", 2)])["t"].result(10)
+        admin.create_partitions([NewPartitions("t", 2)])["t"].result(60)
         sparklog_log.append("t", ROWS, partition=1)
         assert offsets(consumer, 3) == [0, 1, 2]
     finally:
@@ -170,7 +170,7 @@ def test_what_takes_longer_than_a_client_waits_is_made_all_the_same(
     make, may_go_on = sparklog_log.create_topic, threading.Event()
 
     def slow(*given: Any) -> Any:
-        assert may_go_on.wait(20)
+        assert may_go_on.wait(60)
         return make(*given)
 
     monkeypatch.setattr(sparklog_log, "create_topic", slow)
@@ -179,8 +179,6 @@ def test_what_takes_longer_than_a_client_waits_is_made_all_the_same(
         answer = wire.ask(Api.CREATE_TOPICS, 7, topics=[topic], timeout=200)
         assert [topic["error_code"] for topic in answer["topics"]] == [7], "request timed out"
         may_go_on.set()
-        until = time.monotonic() + 20
-        while "new" not in sparklog_log.topics() and time.monotonic() < until:
-            time.sleep(0.02)
+        until(lambda: "new" in sparklog_log.topics())
         known = wire.ask(Api.METADATA, 12, topics=[{"name": "new"}])["topics"]
         assert [topic["error_code"] for topic in known] == [0]

@@ -10,7 +10,6 @@ import contextlib
 import re
 import shutil
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +38,7 @@ from tests.service.logs import flip, logs
 from tests.service.test_disk_probe import Writer
 from tests.service.test_service import compacted, filled, rows
 from tests.tiered.logs import filled as tiered
+from tests.waiting import until
 
 MINUTE = 60_000
 QUICK = {"log.initial.task.delay.ms": "0"}
@@ -170,10 +170,8 @@ def test_a_cleaner_that_dies(
     with Service(path, options=QUICK, metrics_port=0) as service:
         assert service.metrics_url is not None
         health = service.metrics_url.replace("/metrics", "/healthz")
-        end = time.monotonic() + 30
-        while any(t.is_alive() for t in service._threads if t.name == "sparklog-clean"):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        cleaners = [t for t in service._threads if t.name == "sparklog-clean"]
+        until(lambda: not any(t.is_alive() for t in cleaners))
         with urllib.request.urlopen(service.metrics_url) as answer:
             text = answer.read().decode()
         with pytest.raises(urllib.error.HTTPError) as refused:

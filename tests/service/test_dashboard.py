@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,6 @@ from confluent_kafka import Producer
 
 import sparklog
 from sparklog.cli.app import run
-from sparklog.clock import attempts
 from sparklog.format.compression import Codec
 from sparklog.log.commit import Identity
 from sparklog.service.metrics import dashboard
@@ -35,6 +34,7 @@ from tests.jars import Unavailable
 from tests.prometheus import Prometheus
 from tests.promql import unknown
 from tests.promtool import promtool
+from tests.waiting import until
 
 Panel = dict[str, Any]
 BOARD = dashboard()
@@ -171,7 +171,7 @@ def served(path: str, *more: str) -> Iterator[dict[str, Any]]:
             yield json.loads(process.stdout.readline())
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(30)
+            process.wait(90)
 
 
 class Traffic(threading.Thread):
@@ -217,7 +217,7 @@ class Traffic(threading.Thread):
             log.commit_offsets("billing", {"orders": ends})
             other.append("orders", rows)
             producer.produce("clicks", value=b"from a client")
-            producer.flush(5)
+            producer.flush(60)
             batch += 1
 
 
@@ -244,7 +244,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
                         path, store)  # fmt: skip
         yield found
         traffic.stop.set()
-        traffic.join(20)
+        traffic.join(90)
         if traffic.error is not None:
             raise traffic.error
 
@@ -264,12 +264,10 @@ def empty_panels(scraped: Scraped) -> list[str]:
 
 @pytest.mark.deep
 def test_each_panel_has_series_in_a_real_prometheus(scraped: Scraped) -> None:
-    empty: Sequence[str] = ["not asked"]
-    for _ in attempts(25_000, pause_ms=500, longest_ms=2000):
-        empty = [title for title in empty_panels(scraped) if not title.startswith(WITHOUT)]
-        if not empty:
-            break
-    assert empty == []
+    def empty() -> list[str]:
+        return [title for title in empty_panels(scraped) if not title.startswith(WITHOUT)]
+
+    until(lambda: not empty(), "series in all panels", state=empty, pause_s=1)
 
 
 @pytest.mark.deep
@@ -295,12 +293,12 @@ def test_variables_have_values_in_a_real_prometheus(scraped: Scraped) -> None:
 
 @pytest.mark.deep
 def test_the_rules_are_well_in_a_real_prometheus(scraped: Scraped) -> None:
-    for _ in attempts(30_000, pause_ms=500, longest_ms=500):
+    def unwell(*states: str) -> list[Any]:
         (group,) = scraped.prometheus.get("rules")["groups"]
-        if all(rule["health"] != "unknown" for rule in group["rules"]):
-            break
-    wrong = [rule for rule in group["rules"] if rule["health"] != "ok"]
-    assert wrong == []
+        return [rule for rule in group["rules"] if rule["health"] in states]
+
+    until(lambda: not unwell("unknown"), state=lambda: unwell("unknown"), pause_s=0.5)
+    assert unwell("err") == []
     ends = scraped.prometheus.query("sparklog:topic_end_offset")
     instance = scraped.instances[scraped.in_dir]
     assert {(one["metric"]["log"], one["metric"]["topic"]) for one in ends} == {

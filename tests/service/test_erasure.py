@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import sparklog
-from sparklog.clock import ManualClock, attempts
+from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError, UnknownTopicError
 from sparklog.fs import LOCAL
 from sparklog.logdir.erasures_file import begun_erasures
@@ -25,6 +25,7 @@ from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.topic_owners import LOOK_MS
 from tests import depth
 from tests.tiered.buckets import DictStore, archive_log, objects
+from tests.waiting import until
 
 URL = "dict://bucket"
 RING = Keyring({"one": bytes(range(32))}, "one")
@@ -329,10 +330,7 @@ def test_a_service_hands_over_and_leads_again(tmp_path: Path, clock: ManualClock
         for report in (each.result(60) for each in asked):
             assert report.complete, (report.pending, report.errors, report.partitions)
             assert report.records == (24 if report.keys_sha256 == sha256_of([ALICE]) else 47)
-        for _ in attempts(20_000):
-            if leads(leader):
-                break
-        assert leads(leader)
+        until(lambda: leads(leader))
         mine = leader.erase("t", [ALICE])  # by itself: nobody is waited for
         assert (mine.complete, mine.records) == (True, 0), (mine.pending, mine.errors)
     assert len(awaited) == 2
@@ -398,7 +396,7 @@ def test_a_step_that_is_under_way_is_waited_for(tmp_path: Path, clock: ManualClo
     store.slow.set()
     with service(path, clock, store) as leader, ThreadPoolExecutor(1) as pool:
         clock.advance(3_600_000)
-        assert store.begun.wait(30)  # it copies a segment of Alice's
+        assert store.begun.wait(60)  # it copies a segment of Alice's
         asked = pool.submit(erased, path, clock, store)
         assert not done_within(asked, 500)
         store.slow.clear()

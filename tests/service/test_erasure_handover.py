@@ -22,6 +22,7 @@ from sparklog.logdir.erasures_file import begun_erasures, erasures
 from sparklog.service import Service, erase
 from sparklog.service.health import Check, Level, examine
 from tests import depth
+from tests.waiting import until
 
 ALICE = b"alice@example.com"
 _MAIN = "import sys; from sparklog.cli.app import run; sys.exit(run(sys.argv[1:]))"
@@ -110,10 +111,7 @@ def test_in_a_bucket_a_service_hands_over_and_leads_again(tmp_path: Path) -> Non
             for report in reports:
                 assert report.complete, (report.pending, report.errors)
             assert sum(report.records for report in reports) >= 10
-            for _ in attempts(20_000):
-                if upkeep.lease.held:
-                    break
-            assert upkeep.lease.held, terms
+            until(lambda: upkeep.lease.held, "the lease", state=lambda: terms)
             assert check_of(url) is None
         assert ALICE not in everything(tmp_path)
         keys = set(log.read("t").read_all().column("key").to_pylist())
@@ -157,10 +155,7 @@ def test_kills_of_either_side(tmp_path: Path, seed: int) -> None:
                   "log.initial.task.delay.ms=1")  # fmt: skip
     service = run(*serve)
     try:
-        for _ in attempts(60_000):
-            if ALICE in everything(tier):
-                break
-        assert ALICE in everything(tier)
+        until(lambda: ALICE in everything(tier))
         for _ in range(3):
             command = run("erase", path, "--topic", "t", "--key", ALICE.decode())
             time.sleep(rng.uniform(0.2, 3))

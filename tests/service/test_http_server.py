@@ -104,7 +104,7 @@ def test_metrics_are_served_to_so_many_at_once(
         assert answered(endpoint) == b""
         monkeypatch.setattr(http_server, "_PATIENCE_MS", 0)  # now the oldest makes room
         assert b"200 OK" in answered(endpoint)
-        silent[0].settimeout(10)
+        silent[0].settimeout(60)
         assert silent[0].recv(1) == b""
     finally:
         for connection in silent:
@@ -115,13 +115,13 @@ def test_a_byte_now_and_then_is_no_request(endpoint: Endpoint) -> None:
     endpoint._server._head_ms = 300
     with connected(endpoint) as slow:
         slow.sendall(b"GET /he")
-        until = time.monotonic() + 10
+        ends = time.monotonic() + 60
         with contextlib.suppress(ConnectionError):
-            while time.monotonic() < until:
+            while time.monotonic() < ends:
                 slow.sendall(b"x")
                 slow.settimeout(0.05)
                 with contextlib.suppress(TimeoutError):
                     if slow.recv(1) == b"":
                         break
-        assert time.monotonic() < until
+        assert time.monotonic() < ends
     assert b"200 OK" in answered(endpoint)

@@ -23,6 +23,7 @@ from sparklog.service import Service, verify
 from tests import depth
 from tests.paths import ROOT
 from tests.service.soak_driver import OPTIONS, PARTITIONS, ROWS, WRITER, newest
+from tests.waiting import until
 
 
 def start(module: str, path: str) -> subprocess.Popen[str]:
@@ -36,26 +37,28 @@ def wait_for_commit(path: str, driver: subprocess.Popen[str]) -> None:
     """Wait until the driver has committed something: a busy machine takes long to start it."""
     with sparklog.open(path) as log:
         before = log.offsets("events")
-        deadline = time.monotonic() + 60
-        while log.offsets("events") == before:
+
+        def committed() -> bool:
             assert driver.poll() is None, driver.communicate()[1]
-            assert time.monotonic() < deadline, "the driver commits nothing"
-            time.sleep(0.05)
+            return log.offsets("events") != before
+
+        until(committed, "a commit of the driver's", pause_s=0.05)
 
 
 def soak(path: str, seconds: float, seed: int) -> Counter[str]:
     rng, tally = random.Random(seed), Counter[str]()
     driver, readers = start("soak_driver", path), []
     try:
-        until = time.monotonic() + seconds
-        while True:
+        ends = time.monotonic() + seconds
+
+        def is_made() -> bool:
             with contextlib.suppress(Exception), sparklog.open(path) as log:
-                if "state" in log.topics():
-                    break
-            assert time.monotonic() < until + 30
-            time.sleep(0.1)
+                return "state" in log.topics()
+            return False
+
+        until(is_made, pause_s=0.1)
         readers = [start("soak_reader", path) for _ in range(2)]
-        while time.monotonic() < until:
+        while time.monotonic() < ends:
             wait_for_commit(path, driver)
             time.sleep(rng.uniform(0, 4))
             assert driver.poll() is None, driver.communicate()[1]

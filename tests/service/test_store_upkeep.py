@@ -22,6 +22,7 @@ from sparklog.tiered.target import open_store
 from tests.diskless.logs import T0, _chunk
 from tests.logdir.partitions import batch
 from tests.tiered.s3 import S3Server
+from tests.waiting import until
 
 MINUTE = 60_000
 
@@ -250,16 +251,16 @@ def test_on_s3_with_writers_beside_it(s3: S3Server) -> None:
                 log.append("c", pa.Table.from_pylist(latest))
                 if n % 10 == 5:
                     assert log.read("t").read_all().num_rows == 4 * (n + 1)
-            deadline = time.monotonic() + 60
-            while time.monotonic() < deadline:
+
+            def in_segments() -> bool:
                 state = log.home.head.follow()
                 extents = [e for each in state.extents.values() for e in each]
-                names = [o.name for o in open_store(url, s3.options()).list()]
-                if all(e.segment for e in extents) and log.read("c").read_all().num_rows == 1:
-                    break
-                time.sleep(0.3)
-            report = service.last_report
-        assert all(e.segment for e in extents), (report, names)
+                return all(e.segment for e in extents) and log.read("c").read_all().num_rows == 1
+
+            def names() -> list[str]:
+                return [o.name for o in open_store(url, s3.options()).list()]
+
+            until(in_segments, state=lambda: (service.last_report, names()), pause_s=0.3)
         assert log.read("c").read_all().num_rows == 1
         assert log.read("t").read_all().num_rows == 120
         values = set(log.read("t").read_all()["value"].to_pylist())

@@ -1,5 +1,6 @@
 """Whole applications: killed at random moments, under spark-submit, two at a time."""
 
+import functools
 import os
 import random
 import signal
@@ -21,6 +22,7 @@ from tests import depth
 from tests.spark.conftest import environment
 from tests.spark.driver import ROWS
 from tests.spark.jvm import QUICK
+from tests.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -44,6 +46,13 @@ def committed(path: Path) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
+def _has_committed(
+    driver: subprocess.Popen[bytes], path: Path, before: tuple[int, int], output: Path
+) -> bool:
+    assert driver.poll() is None, output.read_text()[-5000:]
+    return all(now > was for now, was in zip(committed(path), before, strict=True))
+
+
 def kill_rounds(base: Path, rounds: int, seed: int) -> None:
     rng, path = random.Random(seed), base / "log"
     output = base / "driver.log"
@@ -58,11 +67,11 @@ def kill_rounds(base: Path, rounds: int, seed: int) -> None:
                 start_new_session=True,
             )
         try:
-            until = time.monotonic() + 180
-            while any(now <= was for now, was in zip(committed(path), before, strict=True)):
-                assert driver.poll() is None, output.read_text()[-5000:]
-                assert time.monotonic() < until, f"round {n}: nothing committed"
-                time.sleep(0.05)
+
+            until(
+                functools.partial(_has_committed, driver, path, before, output),
+                f"round {n}: a commit", seconds=300, pause_s=0.05,
+            )  # fmt: skip
             time.sleep(rng.uniform(0, 1.5))
         finally:
             os.killpg(driver.pid, signal.SIGKILL)

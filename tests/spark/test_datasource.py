@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import sparklog
-from sparklog.clock import attempts
 from sparklog.sink import SegmentSink
+from tests.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -94,9 +94,7 @@ def test_stream_write_is_exactly_once(
         (Path(checkpoint) / "commits" / name).unlink()
     last = run_batches(writer, 2)  # replays the last one first
     assert values(path, "t") == list(range(100 * (last + 1)))
-    for _ in attempts(20_000):
-        if not Path(path, "sparklog_open").exists():
-            break
+    until(lambda: not Path(path, "sparklog_open").exists())
     assert Path(path, ".kafka_cleanshutdown").exists(), "left open though no query runs"
     assert not [n for n in Path(path).iterdir() if n.name.startswith("sparklog-chunk-")]
     for kind in ("offsets", "commits"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from sparklog.metrics import QUERIES, Metric, meters
 from sparklog.service import Service
 from sparklog.sink import SegmentSink, offsets_behind_latest, watch_queries
 from sparklog.sink.progress import ACTIVE, BATCH, FAILURES, METRICS, QueryMetrics
+from tests.waiting import until
 
 Found = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -41,13 +41,12 @@ def scrape(service: Service) -> Found:
 
 def wait(service: Service, ready: Callable[[Found], object]) -> Found:
     """Scrape until it is so: Spark tells its listeners a little later."""
-    end = time.monotonic() + 120
-    while True:
-        found = scrape(service)
-        if ready(found):
-            return found
-        assert time.monotonic() < end, found
-        time.sleep(0.05)
+
+    def found() -> Found | None:
+        now = scrape(service)
+        return now if ready(now) else None
+
+    return until(found, state=lambda: scrape(service), pause_s=0.05) or {}
 
 
 @pytest.mark.usefixtures("watched")

@@ -1,7 +1,6 @@
 """Rows staged in Spark's JVM: what ends the job, what it leaves, and that it is one job."""
 
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import sparklog
 from sparklog.errors import InvalidRequestError
 from sparklog.sink import SegmentSink
+from tests.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -51,13 +51,6 @@ def count(path: str, topic: str = "t") -> int:
         return log.read(topic).read_all().num_rows
 
 
-def until(what: Callable[[], object], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it didn't come in time"
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("interrupt", [True, False])
 def test_a_cancelled_job_ends_and_leaves_nothing(
     spark: SparkSession, sink: Sink, path: str, interrupt: bool
@@ -78,7 +71,7 @@ def test_a_cancelled_job_ends_and_leaves_nothing(
     until(lambda: len(staged(path)) >= 2)
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(group)
     spark.sparkContext.cancelJobGroup(group)
-    thread.join(30)
+    thread.join(90)
     assert not thread.is_alive()
     assert "cancelled" in str(told[0])
     assert len(jobs) == 1

@@ -79,15 +79,13 @@ def test_it_stops_with_the_spark_session(path):
         import threading, time, sparklog
         from sparklog.service import Service
         from tests.spark.conftest import build_session
+        from tests.waiting import until
         sparklog.open({path!r}, "rw").close()
         spark = build_session()
         service = Service({path!r}); service.start()
         assert any(t.name.startswith("sparklog-") for t in threading.enumerate())
         spark.stop()
-        for _ in range(100):
-            if not any(t.name.startswith("sparklog-") for t in threading.enumerate()): break
-            time.sleep(0.1)
-        else: raise SystemExit("still there")
+        until(lambda: not any(t.name.startswith("sparklog-") for t in threading.enumerate()))
         other = Service({path!r}); other.start()
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=120)

@@ -15,6 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import sparklog
 from sparklog import Log
+from tests.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -299,9 +300,7 @@ def test_a_trigger_waits_for_enough_or_for_long_enough(
         return writer.trigger(processingTime="100 milliseconds").start(), counts
 
     def wait(query: StreamingQuery, counts: list[int], wanted: list[int]) -> None:
-        deadline = time.monotonic() + 90
-        while counts != wanted and query.isActive and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: counts == wanted or not query.isActive, state=lambda: counts, pause_s=0.05)
         assert (query.exception(), counts) == (None, wanted)
 
     query, counts = start(minOffsetsPerTrigger="20", maxTriggerDelay="1h")

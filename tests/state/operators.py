@@ -1,6 +1,5 @@
 """Stateful queries, one for each operator: what Spark's default manager gives, ours must."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from tests.waiting import until
 
 Output = dict[int, list[tuple[Any, ...]]]
 Operator = Callable[[SparkSession], tuple[DataFrame, str]]
@@ -154,16 +155,17 @@ def start(spark: SparkSession, operator: str, checkpoint: Path, output: Output) 
     )
 
 
-def run(spark: SparkSession, operator: str, checkpoint: Path, output: Output, until: int) -> None:
-    """Run the query until batch `until` is committed."""
+def run(spark: SparkSession, operator: str, checkpoint: Path, output: Output, last: int) -> None:
+    """Run the query until batch `last` is committed."""
     query = start(spark, operator, checkpoint, output)
     try:
-        deadline = time.monotonic() + 120
-        while query.lastProgress is None or query.lastProgress["batchId"] < until:
+
+        def is_done() -> bool:
             if query.exception() is not None:
                 raise query.exception()  # type: ignore[misc]
-            assert time.monotonic() < deadline, f"{operator} didn't reach batch {until}"
-            time.sleep(0.02)
+            return query.lastProgress is not None and query.lastProgress["batchId"] >= last
+
+        until(is_done, f"batch {last} of {operator}", seconds=240, pause_s=0.02)
     finally:
         query.stop()
 

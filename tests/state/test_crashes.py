@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from sparklog.state.session import MANAGER
 from tests.spark.conftest import ROOT, environment
 from tests.state.operators import OPERATORS, Output, run, session, start
+from tests.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -63,11 +64,11 @@ class Driver:
         return found
 
     def wait_for(self, batch: int, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + 120
-        while not (self.output / f"{batch}.json").exists():
+        def is_done() -> bool:
             assert process.poll() is None, self.said()
-            assert time.monotonic() < deadline, self.said()
-            time.sleep(0.01)
+            return (self.output / f"{batch}.json").exists()
+
+        until(is_done, f"batch {batch}", state=self.said, seconds=240)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -88,7 +89,7 @@ def check_kills(spark: SparkSession, home: Path, operator: str, provider: str, r
             kill(process)
         last = driver.batches()[-1]
         process = driver.start(last + 1)
-        assert process.wait(timeout=180) == 0, driver.said()
+        assert process.wait(timeout=300) == 0, driver.said()
     run(session(spark, provider, None), operator, home / "expected", expected, last + 1)
     for batch in range(last + 2):
         assert driver.rows(batch) == json.loads(json.dumps(expected[batch], default=str))
@@ -115,14 +116,13 @@ def test_a_second_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None
     query = start(session(spark, "hdfs", MANAGER), "aggregation", tmp_path / "ckpt", output)
     try:
         with Driver(tmp_path, "aggregation", "hdfs") as driver:
-            while not output:
-                time.sleep(0.05)
-            assert driver.start(10**6).wait(timeout=180) != 0
+            until(lambda: output)
+            assert driver.start(10**6).wait(timeout=300) != 0
             assert "runs in another process" in driver.said()
             assert query.isActive, query.exception()
             query.stop()
             last = max(output)
-            assert driver.start(last + 2).wait(timeout=180) == 0, driver.said()
+            assert driver.start(last + 2).wait(timeout=300) == 0, driver.said()
             assert driver.batches()[-1] >= last + 2
     finally:
         query.stop()
@@ -145,7 +145,7 @@ def test_an_old_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None:
             run(ours, "aggregation", tmp_path / "ckpt", output, max(driver.batches()) + 4)
         finally:
             os.killpg(process.pid, signal.SIGCONT)
-        assert process.wait(timeout=180) != 0
+        assert process.wait(timeout=300) != 0
         # By the lock file, by the run, or by Spark itself: whichever is looked at first.
         reasons = ("was replaced", "has taken over", "CONCURRENT_STREAM_LOG_UPDATE")
         assert any(reason in driver.said() for reason in reasons), driver.said()

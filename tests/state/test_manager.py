@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from sparklog import checkpoint
 from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.fs import LOCAL
 from tests.state.manager import Manager
+from tests.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -424,10 +424,7 @@ def test_files_of_what_is_gone_are_closed(managers: Managers, tmp_path: Path) ->
     manager.write("offsets/0", b"x")
     assert open_files(manager, tmp_path)
     shutil.rmtree(tmp_path / "ckpt")
-    deadline = time.monotonic() + 60
-    while open_files(manager, tmp_path):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    until(lambda: not open_files(manager, tmp_path), pause_s=0.2)
 
 
 def test_a_replaced_checkpoint_is_another(managers: Managers, tmp_path: Path) -> None:

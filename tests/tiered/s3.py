@@ -13,12 +13,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 from typing import Any
 
 from tests.docker import container_class
+from tests.waiting import until
 
 START_SECONDS_MAX = 120
 STARTS = 3
@@ -166,15 +166,17 @@ class S3Server:
 
         url = self.bucket().removeprefix("s3://")
         fs = s3fs.S3FileSystem(**self.options(), skip_instance_cache=True)
-        until = time.monotonic() + START_SECONDS_MAX
-        while True:  # the bucket comes before the first volume
+
+        def is_ready() -> bool:  # the bucket comes before the first volume
             try:
                 fs.pipe_file(f"{url}/ready", b"x" * 4096)
-                return
+                return True
             except OSError:
-                if time.monotonic() > until or self._ended():
+                if self._ended():
                     raise RuntimeError(self.log()) from None
-                time.sleep(0.1)
+                return False
+
+        until(is_ready, "a volume", state=self.log, pause_s=0.1)
 
     def _ended(self) -> bool:
         return self._process is not None and self._process.poll() is not None
@@ -226,12 +228,15 @@ def make_bucket(options: dict[str, Any]) -> str:
 
     name = f"sparklog-{uuid.uuid4().hex[:12]}"
     fs = s3fs.S3FileSystem(**options, skip_instance_cache=True)
-    until = time.monotonic() + START_SECONDS_MAX
-    while True:
+    refused: list[Exception] = []
+
+    def made() -> bool:
         try:
             fs.call_s3("create_bucket", Bucket=name)
-            return f"s3://{name}"
-        except Exception:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
+            return True
+        except Exception as error:
+            refused.append(error)
+            return False
+
+    until(made, f"bucket {name}", state=lambda: refused[-1], pause_s=0.1)
+    return f"s3://{name}"

@@ -11,7 +11,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tests import docker
 from tests.spark.conftest import environment
 from tests.spark.jvm import quick
 from tests.tiered.s3 import S3Server, free_ports
+from tests.waiting import until
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.deep]
 HERE = "127.0.0.1"
@@ -87,7 +87,7 @@ class Topology:
     def start(self, name: str) -> None:
         """Start a service when those that it depends on are healthy, as compose does."""
         for other in self.services[name].get("depends_on", {}).keys() - GIVEN:
-            until(functools.partial(self.healthy, other), f"{other} is healthy", self)
+            tended(functools.partial(self.healthy, other), f"{other} is healthy", self)
         self.run(name)
 
     def run(self, name: str) -> None:
@@ -146,12 +146,14 @@ class Topology:
             process.wait(30)
 
 
-def until(found: Callable[[], bool], what: str, topology: Topology) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not found():
-        tended = topology.tend()
-        assert tended and time.monotonic() < deadline, f"not {what}:\n{topology.said()}"
-        time.sleep(0.2)
+def tended(found: Callable[[], bool], what: str, topology: Topology) -> None:
+    """Wait for it, and start again meanwhile what ended."""
+
+    def came() -> bool:
+        assert topology.tend(), f"not {what}:\n{topology.said()}"
+        return found()
+
+    until(came, what, state=topology.said, seconds=WAIT_S, pause_s=0.2)
 
 
 @pytest.fixture
@@ -179,7 +181,7 @@ def test_all_of_it(topology: Topology, s3: S3Server) -> None:
                 return sum(end for _, end in archive.offsets("visits").values()) > 0
         return False
 
-    until(is_tiered, "tiered and counted", topology)
+    tended(is_tiered, "tiered and counted", topology)
     assert topology.healthy("service")
     assert topology.stop("pipeline") == 0, topology.said()
     assert topology.stop("service") == 0, topology.said()
@@ -219,11 +221,11 @@ def test_the_cluster_when_a_worker_is_killed(cluster: Topology, s3: S3Server) ->
             return sum(end for _, end in log.offsets("copies").values())
         return 0
 
-    until(lambda: copied() > 0, "copied", cluster)
+    tended(lambda: copied() > 0, "copied", cluster)
     assert cluster.healthy("service")
     cluster.kill("worker-1")  # with its executor, a child; unlike a stop, nothing is finished
     before = copied()
-    until(lambda: copied() > before, "copied after the kill", cluster)
+    tended(lambda: copied() > before, "copied after the kill", cluster)
     assert cluster.stop("driver") == 0, cluster.said()
     assert cluster.stop("service") == 0, cluster.said()
     for name in ("worker-2", "spark-master"):

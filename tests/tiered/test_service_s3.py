@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from tests import depth
 from tests.tiered.archives import copies_of, readable
 from tests.tiered.logs import TIERED, grow
 from tests.tiered.s3 import S3Server
+from tests.waiting import until
 
 pytestmark = pytest.mark.s3
 MIB = 1 << 20
@@ -91,7 +91,7 @@ slow = {
     "remote.log.manager.copy.max.bytes.per.second": str(16 << 20),
 }
 with Service(path, remote=url, storage_options=options, options=slow):
-    time.sleep(60)
+    time.sleep(300)
 """
 
 
@@ -108,10 +108,7 @@ def test_services_that_are_killed_at_work(tmp_path: Path, s3: S3Server, url: str
         store = open_store(url, s3.options())
         for objects in depth.SERVICE_KILLS_AT:
             process = subprocess.Popen([sys.executable, "-c", SERVE, path, url, options])
-            until = time.monotonic() + 60
-            while len(store.list()) < objects:
-                assert time.monotonic() < until
-                time.sleep(0.02)
+            until(lambda least=objects: len(store.list()) >= least, pause_s=0.02)  # type: ignore[misc]
             process.send_signal(signal.SIGKILL)
             process.wait()
             readable(log, system_clock, store)

@@ -1,7 +1,6 @@
 """Resets beside a running endpoint: members at work are seen, and who starts later begins there."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import sparklog
 from sparklog.cli.app import run
 from sparklog.kafka import Endpoint
 from sparklog.log.log import Log
+from tests.waiting import until
 
 Capture = pytest.CaptureFixture[str]
 RECORDS = 20
@@ -49,20 +49,15 @@ def consumer(endpoint: Endpoint, **given: str) -> Consumer:
 def read(consumer: Consumer, count: int) -> list[int]:
     """The offsets of the next records."""
     found: list[int] = []
-    ends = time.monotonic() + 40
-    while len(found) < count:
-        assert time.monotonic() < ends, found
+
+    def came() -> bool:
         message = consumer.poll(0.1)
         if message is not None and message.error() is None:
             found.append(message.offset())
+        return len(found) >= count
+
+    until(came, f"{count} records", state=lambda: found, pause_s=0)
     return found
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < ends
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -6,7 +6,6 @@ import itertools
 import json
 import logging
 import shutil
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from tests.tiered.archives import copied_names, readable
 from tests.tiered.archives import copies_of as copies
 from tests.tiered.buckets import archive_log
 from tests.tiered.logs import filled, grow, manifests
+from tests.waiting import until
 
 URL = "memory://bucket"
 HOUR = 3_600_000
@@ -789,12 +789,12 @@ def test_it_runs_in_its_own_thread(path: str, clock: ManualClock, store: FaultSt
         closed = len(bases(path)) - 1
         options = {"log.initial.task.delay.ms": "0"}
         with service(path, clock, store, options=options):
-            for _ in range(600):
-                done = [s for s in copies(log, clock) if s.state is SegmentState.COPY_FINISHED]
-                if len(done) == closed:
-                    break
-                time.sleep(0.05)
-        assert len(done) == closed
+
+            def done() -> int:
+                found = [s for s in copies(log, clock) if s.state is SegmentState.COPY_FINISHED]
+                return len(found)
+
+            until(lambda: done() == closed, state=done)
         check(path, log, clock, store)
 
 

@@ -55,14 +55,12 @@ def test_tls_on_and_off_are_one_bucket(s3, url):
 def test_a_certificate_that_nobody_vouches_for(s3, url):
     options = s3.options(tls=True)
     del options["client_kwargs"]
-    began = time.monotonic()
     with pytest.raises(StorageUnavailableError, match=r"can't list s3://.*<ca\.pem>"):
-        open_store(url, options, retry=Retry(first_ms=60_000)).list()
-    assert time.monotonic() - began < 30  # not tried again
+        open_store(url, options, retry=Retry(first_ms=3_600_000)).list()  # not tried again
 
 
 def test_a_wrong_secret_is_said_at_once_and_can_be_put_right(s3, url):
-    wrong = open_store(url, s3.options(secret="a-wrong-secret"), retry=Retry(first_ms=60_000))
+    wrong = open_store(url, s3.options(secret="a-wrong-secret"), retry=Retry(first_ms=3_600_000))
     calls = {
         "write": lambda: wrong.put("a", b"x"),
         "create": lambda: wrong.create("a", b"x"),
@@ -89,7 +87,7 @@ def test_no_credentials_at_all(s3, url, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     options = {"endpoint_url": s3.options()["endpoint_url"]}
     with pytest.raises(StorageUnavailableError, match="check key, secret and rights"):
-        open_store(url, options, retry=Retry(first_ms=60_000)).get("a")
+        open_store(url, options, retry=Retry(first_ms=3_600_000)).get("a")
 
 
 def test_credentials_come_from_the_environment_too(s3, url, monkeypatch):
@@ -104,7 +102,7 @@ def test_credentials_come_from_the_environment_too(s3, url, monkeypatch):
 
 @pytest.mark.parametrize("call", ["put", "create", "put_stream", "get", "list", "delete"])
 def test_a_missing_bucket_is_said_at_once(s3, call):
-    store = open_store("s3://no-such-bucket/x", s3.options(), retry=Retry(first_ms=60_000))
+    store = open_store("s3://no-such-bucket/x", s3.options(), retry=Retry(first_ms=3_600_000))
     arguments = {
         "put": ("a", b"x"),
         "create": ("a", b"x"),
@@ -222,11 +220,11 @@ def test_a_network_that_swallows_everything(s3, url, head):
     with Proxy(s3.port) as proxy:
         store = open_store(url, s3.options(port=proxy.port), retry=QUICK, timeout_ms=1000)
         store.put("a", b"before")
-        proxy.spoil(head, "hang", after_ms=20_000)
+        proxy.spoil(head, "hang", after_ms=300_000)
         began = time.monotonic()
         store.put("a", b"after")
         assert store.get("a") == b"after"
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 120
         assert proxy.spoiled == 1
 
 

@@ -32,6 +32,7 @@ from sparklog.tools.report.build import make_report
 from tests.paths import ROOT
 from tests.tools.demo import make_demo
 from tests.tools.test_report_browser import FAULTS
+from tests.waiting import until
 
 HERE = Address("127.0.0.1", 0)
 T0 = 1_700_000_000_000
@@ -137,11 +138,13 @@ def test_a_rate_comes_with_the_second_look(tmp_path: Path) -> None:
         site = site_of(tmp_path / "log")
         assert get(site, "/api/topics")["topics"][0]["records_per_second"] is None
         log.append("t", pa.table({"value": ["x"] * 50}))
-        until = time.monotonic() + 20
-        while (rate := get(site, "/api/topics")["topics"][0]["records_per_second"]) is None:
-            assert time.monotonic() < until
-            time.sleep(0.2)
-        assert 0 < rate < 50
+
+        def rate() -> float | None:
+            found: float | None = get(site, "/api/topics")["topics"][0]["records_per_second"]
+            return found
+
+        seen = until(rate, pause_s=0.2)
+        assert seen is not None and 0 < seen < 50
 
 
 def test_records_page_by_page(site: LogSite) -> None:
@@ -278,14 +281,12 @@ def test_what_hangs_is_answered_and_holds_nobody_else(path: Path) -> None:
     go = threading.Event()
 
     def hangs(stopped: Callable[[], bool]) -> Any:
-        go.wait(30)
+        go.wait(120)
         raise StorageUnavailableError("it hung")
 
     workers = Workers(2, timeout_ms=200)
     site = LogSite(lambda: make_report(path), browser=LogBrowser("slow", hangs, workers=workers))
-    began = time.monotonic()
     assert "no answer within" in get(site, "/topics", 503)
-    assert time.monotonic() - began < 5
     get(site, "/")
     go.set()
 
@@ -296,19 +297,18 @@ def test_a_report_that_hangs_holds_one_thread() -> None:
     def make() -> int:
         made.append(1)
         if len(made) > 1:
-            go.wait(30)
+            go.wait(120)
         return len(made)
 
     remembered = Remembered(make, fresh_ms=0, patience_s=0.1)
     assert remembered.get() == (1, 0)
-    time.sleep(0.02)
-    until = time.monotonic() + 10
-    while len(made) < 2 and time.monotonic() < until:
+
+    def begun() -> bool:
         assert remembered.glance() == 1
-        time.sleep(0.01)
-    began = time.monotonic()
+        return len(made) == 2
+
+    until(begun)
     assert [remembered.get()[0] for _ in range(5)] == [1] * 5
-    assert time.monotonic() - began < 5
     go.set()
     first = Remembered(lambda: go.wait(0.5), fresh_ms=0, patience_s=0.05)
     go.clear()
@@ -326,7 +326,7 @@ def test_glances_make_one_at_a_time_and_rest_after_a_failure() -> None:
 
     def make() -> int:
         asked.append(threading.current_thread().name)
-        go.wait(10)
+        go.wait(120)
         raise StorageUnavailableError("it is away")
 
     before = threading.active_count()
@@ -334,9 +334,7 @@ def test_glances_make_one_at_a_time_and_rest_after_a_failure() -> None:
     assert [remembered.glance() for _ in range(50)] == [None] * 50
     assert threading.active_count() <= before + 1
     go.set()
-    until = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < until:
-        time.sleep(0.005)
+    until(lambda: threading.active_count() <= before)
     assert [remembered.glance() for _ in range(50)] == [None] * 50
     assert asked == ["sparklog-ui-renew"]
     with pytest.raises(StorageUnavailableError, match="it is away"):
@@ -381,11 +379,8 @@ def test_who_goes_away_ends_the_work() -> None:
     told = threading.Event()
 
     def job(stopped: Callable[[], bool]) -> None:
-        until = time.monotonic() + 20
-        while not stopped() and time.monotonic() < until:
-            time.sleep(0.01)
-        if stopped():
-            told.set()
+        until(stopped)
+        told.set()
 
     workers = Workers(1)
 
@@ -399,7 +394,7 @@ def test_who_goes_away_ends_the_work() -> None:
         connection.sendall(b"GET /topics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert not told.wait(0.3)
         connection.close()
-        assert told.wait(10)
+        assert told.wait(60)
     with pytest.raises(GoneError):
         workers.run(lambda stopped: time.sleep(0.2), lambda: True)
 

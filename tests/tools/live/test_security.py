@@ -28,6 +28,7 @@ from sparklog.tools.live.log_browser import LogBrowser
 from sparklog.tools.live.server import LiveServer, tls_files
 from sparklog.tools.live.site import LogSite
 from sparklog.tools.report.build import make_report
+from tests.waiting import until
 
 TOKEN = "correct-horse-battery-staple"
 HERE = Address("127.0.0.1", 0)
@@ -338,7 +339,7 @@ def test_slow_requests_are_let_go_and_hold_nobody_up(path: Path) -> None:
         time.sleep(0.1)
         with socket.create_connection(("127.0.0.1", server.port), 20) as one_more:
             assert one_more.recv(1) == b""  # sent away at once
-        ends = time.monotonic() + 10
+        ends = time.monotonic() + 60
         for connection in slow:
             with contextlib.suppress(OSError):
                 while time.monotonic() < ends:  # a byte now and then doesn't help
@@ -356,7 +357,7 @@ def trickled(connection: socket.socket, byte: bytes) -> float:
     """Send a byte now and then, until the other side has enough of it; returns after how long."""
     began = time.monotonic()
     with contextlib.suppress(OSError):
-        while time.monotonic() < began + 10:
+        while time.monotonic() < began + 120:
             connection.sendall(byte)
             connection.settimeout(0.05)
             with contextlib.suppress(TimeoutError):
@@ -370,7 +371,7 @@ def test_a_form_that_never_ends(path: Path) -> None:
     with LiveServer(site_of(path, asks=True), HERE, access=access, head_ms=400) as server:
         with socket.create_connection(("127.0.0.1", server.port), 20) as slow:
             slow.sendall(b"POST /login HTTP/1.0\r\nHost: localhost\r\nContent-Length: 8000\r\n\r\n")
-            assert trickled(slow, b"t") < 5
+            assert trickled(slow, b"t") < 60
         for length in (b"0000000009999999999", b"9" * 5000, b"-1", b"+5", b"1e3"):
             said = b"POST /login HTTP/1.0\r\nHost: localhost\r\nContent-Length: %s\r\n\r\n" % length
             assert b" 400 " in raw(server, said)
@@ -388,7 +389,7 @@ def test_a_handshake_that_never_ends(path: Path, tmp_path: Path) -> None:
         socket.create_connection(("127.0.0.1", server.port), 20) as slow,
     ):
         slow.sendall(hello)
-        assert trickled(slow, b"x") < 5
+        assert trickled(slow, b"x") < 60
 
 
 @pytest.mark.deep
@@ -397,11 +398,12 @@ def test_threads_end(path: Path) -> None:
         for _ in range(20):
             socket.create_connection(("127.0.0.1", server.port), 5).close()
             ask(server, "/topics")
-        until = time.monotonic() + 10
-        while time.monotonic() < until and sum(
-            t.name.startswith(("Thread-", "sparklog-ui-read")) for t in threading.enumerate()
-        ):
-            time.sleep(0.05)
+
+        def left() -> list[str]:
+            names = [thread.name for thread in threading.enumerate()]
+            return [n for n in names if n.startswith(("Thread-", "sparklog-ui-read"))]
+
+        until(lambda: not left(), state=left)
     assert "sparklog-ui" not in [thread.name for thread in threading.enumerate()]
 
 
