@@ -30,7 +30,7 @@ def container_class(image: str) -> Any:
     import docker  # type: ignore[import-untyped]
 
     try:
-        client = docker.from_env(timeout=120)
+        client = docker.from_env(timeout=240)
         client.ping()
         with contextlib.closing(client):
             if not client.images.list(image):

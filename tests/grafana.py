@@ -21,7 +21,7 @@ from typing import Any
 
 from tests import jars
 from tests.jars import Unavailable
-from tests.prometheus import free_port
+from tests.ports import free_port
 from tests.waiting import until
 
 SCHEMA = ("@grafana/schema@12.2.1", "typescript@5.9.3")
@@ -82,7 +82,7 @@ def running(directory: Path, prometheus: str, board: dict[str, Any]) -> Iterator
             yield url
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(240)
 
 
 def _write(path: Path, content: object) -> None:
@@ -98,7 +98,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     def is_there() -> bool:
         assert process.poll() is None, log.read_text()[-3000:]
         with contextlib.suppress(OSError):
-            urllib.request.urlopen(request, timeout=20).close()
+            urllib.request.urlopen(request, timeout=240).close()
             return True
         return False
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.jars import Unavailable, cache
+from tests.ports import free_port
 from tests.promtool import RULES
 from tests.waiting import until
 
@@ -30,14 +30,6 @@ def find() -> str:
     raise Unavailable("Prometheus is not on PATH; run `scripts/promtool prometheus` to fetch it")
 
 
-def free_port() -> int:
-    """Return a port that was free just now."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
-
-
 class Prometheus:
     """Asks a running one. `url`: where it is."""
 
@@ -48,7 +40,7 @@ class Prometheus:
         """Return the data of an answer; an error of Prometheus' is an AssertionError with it."""
         query = urllib.parse.urlencode(given)
         try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=60) as answer:
+            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=240) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{path} {given}: {error.read().decode()}") from None
@@ -87,7 +79,7 @@ def running(directory: Path, targets: Sequence[str], *, scrape: str = "1s") -> I
             def is_ready() -> bool:
                 assert process.poll() is None, (directory / "prometheus.log").read_text()
                 with contextlib.suppress(OSError):
-                    urllib.request.urlopen(f"{found.url}/-/ready", timeout=60).close()
+                    urllib.request.urlopen(f"{found.url}/-/ready", timeout=240).close()
                     return True
                 return False
 
@@ -95,4 +87,4 @@ def running(directory: Path, targets: Sequence[str], *, scrape: str = "1s") -> I
             yield found
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait(240)

@@ -96,7 +96,7 @@ class Scrapes:
         path = directory / "case.json"  # JSON is YAML
         path.write_text(json.dumps(case))
         done = subprocess.run(
-            [promtool(), "test", "rules", str(path)], capture_output=True, text=True, timeout=60
+            [promtool(), "test", "rules", str(path)], capture_output=True, text=True, timeout=240
         )
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 

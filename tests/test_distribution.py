@@ -183,7 +183,7 @@ def test_the_sdist_installs_where_there_is_no_compiler(
     machine.install(sdist, CC="/nowhere/cc", LC_ALL="C")
     done = subprocess.run(
         [machine.python, "-c", USE, tmp_path / "log"],
-        cwd=tmp_path, env=bare(LC_ALL="C"), capture_output=True, text=True, timeout=120,
+        cwd=tmp_path, env=bare(LC_ALL="C"), capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert json.loads(done.stdout) == [str(machine.site / "sparklog/format/kernel.py"), True]
     assert done.stderr.count("sparklog runs its record kernel interpreted") == 1

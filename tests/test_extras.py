@@ -23,7 +23,7 @@ def python(code: str, tmp_path: Path, *missing: str) -> str:
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path},
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     return done.stderr.strip().rpartition("\n")[2]
 

@@ -25,7 +25,7 @@ def test_threads_that_miss_at_once_get_one_value() -> None:
 
     def ask() -> None:
         def make() -> object:
-            together.wait(10)
+            together.wait(240)
             return object()
 
         found.append(cache.get_or_make("a", make))
@@ -34,6 +34,6 @@ def test_threads_that_miss_at_once_get_one_value() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(240)
     assert len(found) == 2
     assert found[0] is found[1]

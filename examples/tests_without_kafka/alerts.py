@@ -22,9 +22,9 @@ def run(bootstrap_servers: str) -> int:
     seen, sent, ended = 0, 0, set[int]()
     try:
         while not ended or len(ended) < len(consumer.assignment()):
-            message = consumer.poll(10)
+            message = consumer.poll(60)
             if message is None:
-                raise TimeoutError("nothing of flights in 10 s, not even an end")
+                raise TimeoutError("nothing of flights in 60 s, not even an end")
             if (error := message.error()) is not None:
                 if error.code() != KafkaError._PARTITION_EOF:
                     raise RuntimeError(error.str())

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests import jars
-from tests.kafka.broker import Broker, JarEngine, free_port
+from tests.kafka.broker import Broker, JarEngine
+from tests.ports import free_port
 
 FAST_WRITE = {"kafka.batch.size": str(1 << 20), "kafka.linger.ms": "20"}
 FAST_READ = {

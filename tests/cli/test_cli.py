@@ -38,7 +38,7 @@ def log(template: Path, tmp_path: Path) -> Path:
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "sparklog.cli", *arguments],
-        capture_output=True, text=True, env={**os.environ, **environment}, timeout=120,
+        capture_output=True, text=True, env={**os.environ, **environment}, timeout=240,
     )  # fmt: skip
 
 

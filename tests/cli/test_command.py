@@ -23,7 +23,7 @@ _HEAVY = "sorted({'pyarrow', 'numpy', 'pyspark', 'rich'} & set(sys.modules))"
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **environment},
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=240,
     )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def test_streams_that_are_closed(tmp_path: Path) -> None:
         f"{cli} produce {log} {file} - --topic t --create 1 <&- >&- 2>&-",
         f"{cli} consume {log} --topic t >&-",
     ):
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
         assert done.stdout == "" and "Traceback" not in done.stderr
     assert run(["verify", str(log)]) == 0
@@ -161,7 +161,7 @@ def test_ctrl_c_in_a_command(capsys: Capture, monkeypatch: Any, tmp_path: Path) 
 def test_the_package_runs_as_a_module() -> None:
     """By the Python that is asked for, where the PATH has another one's `sparklog`, or none."""
     done = subprocess.run(
-        [sys.executable, "-m", "sparklog", "--version"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "sparklog", "--version"], capture_output=True, text=True, timeout=240
     )
     assert done.stdout == python("from sparklog.cli.app import run; run(['--version'])").stdout
     assert done.stdout.startswith("sparklog ")

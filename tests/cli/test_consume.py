@@ -188,7 +188,7 @@ def test_a_signal_ends_it_cleanly(log: str) -> None:
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(7)]
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, out, err) == (0, b"", b"7 records\n")
     assert lines[5] == b"v5\n"
 
@@ -197,7 +197,7 @@ def test_nobody_reads_any_more(log: str) -> None:
     """As kafka-console-consumer it ends well; how many records were read nobody knows."""
     command = f"{sys.executable} -m sparklog.cli consume {log} --topic t -f --from-beginning"
     script = f"set -o pipefail; {command} | head -n 1"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, timeout=60)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, timeout=240)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"v0\n", b"")
 
 

@@ -135,5 +135,5 @@ def test_an_unknown_file_is_passed_over(tmp_path: Path, capsys: Capture) -> None
 def test_a_reader_that_has_enough(partition: Path) -> None:
     log = min(partition.glob("*.log"))
     line = f"{sys.executable} -m sparklog.cli dump-log --files {log} | head -1"
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=240)
     assert (done.stdout, done.stderr) == (f"Dumping {log}\n", "")

@@ -199,7 +199,7 @@ def test_a_slow_pipe_is_committed_as_it_comes_and_a_signal_ends_it(log: str) -> 
     process.stdin.flush()
     time.sleep(0.3)
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     done = json.loads(out)
     assert (done["records"], done["stopped"]) == (3, True)
@@ -218,7 +218,7 @@ def test_a_signal_commits_what_still_waits(log: str) -> None:
     until(lambda: not waiting_bytes())
     time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 0
     assert held(log) == [b"%d" % n for n in range(1000)]
     assert b"1000 records; stopped" in err
@@ -226,7 +226,7 @@ def test_a_signal_commits_what_still_waits(log: str) -> None:
 
 def test_a_fast_pipe_is_one_commit(log: str) -> None:
     process = producing_process(log, "--linger-ms", "60000", "--json")
-    out, _ = process.communicate(b"a\nb\nc", timeout=60)
+    out, _ = process.communicate(b"a\nb\nc", timeout=240)
     assert json.loads(out)["commits"] == 1
     assert held(log) == [b"a", b"b", b"c"]
 

@@ -30,7 +30,7 @@ def serving(*arguments: str) -> Iterator[str]:
             yield json.loads(process.stdout.readline())["kafka"]
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(240) == 0
             assert json.loads(process.stdout.readline())["event"] == "stopped"
 
 
@@ -40,7 +40,7 @@ def test_clients_are_served_until_it_is_stopped(tmp_path: Path, more: tuple[str,
     with sparklog.open(path, "rw") as log:
         log.create_topic("flights", 2)
     with serving(path, "--kafka", "0", *more) as servers:
-        found = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=60)
+        found = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=240)
         assert len(found.topics["flights"].partitions) == 2
 
 
@@ -79,7 +79,7 @@ def test_a_log_that_is_made_again_is_served_at_the_same_address(
         log.create_topic("before")
     with serving(path, "--kafka", "0", "--option", "log.initial.task.delay.ms=600000") as servers:
         client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-        assert set(client.list_topics(timeout=60).topics) == {"before"}
+        assert set(client.list_topics(timeout=240).topics) == {"before"}
         shutil.rmtree(path)
         said = ""
 
@@ -116,6 +116,6 @@ def test_without_the_extra_only_kafka_is_refused(
         "sys.exit(run(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", program, "serve", path, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == code, done.stderr
     assert ("pip install 'sparklog[endpoint]'" in done.stderr) == bool(code)

@@ -115,5 +115,5 @@ def test_watching_ends_by_a_signal(log: str) -> None:
         watching.send_signal(signal.SIGINT)
         for _ in watching.stdout:
             pass
-        assert watching.wait(30) == 0
+        assert watching.wait(240) == 0
     serving.stderr.close()

@@ -40,12 +40,12 @@ def looked_at(arguments: list[str], token: str | None = None) -> dict[str, Any]:
             request = urllib.request.Request(f"{event['ui']}api/topics")
             if token is not None:
                 request.add_header("Authorization", f"Bearer {token}")
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=240) as answer:
                 found: dict[str, Any] = json.load(answer)
         finally:
             process.send_signal(signal.SIGTERM)
         assert json.loads(process.stdout.readline())["event"] == "stopped"
-        assert process.wait(30) == 0
+        assert process.wait(240) == 0
     return found
 
 

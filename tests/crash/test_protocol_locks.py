@@ -158,7 +158,7 @@ def test_two_threads_two_logs(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(240)
     assert not errors
     for log in (*logs, *twins):
         assert view_of(log)[ONE][1] == 100

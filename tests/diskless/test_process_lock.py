@@ -97,7 +97,7 @@ def test_threads_of_a_child_that_race_for_it_at_first(monkeypatch: pytest.Monkey
         real, both = threading.Lock, threading.Barrier(2)
 
         def made_together() -> object:
-            both.wait(30)  # each has seen that there is none yet
+            both.wait(240)  # each has seen that there is none yet
             return real()
 
         inside, most, gate = [0], [0], real()

@@ -22,7 +22,7 @@ from sparklog.cli.app import run as run_sparklog
 from tests.doc_blocks import pages
 from tests.doc_blocks.pages import Block
 from tests.doc_blocks.shown import alike, difference
-from tests.tiered.s3 import free_ports
+from tests.ports import free_ports
 
 PORTS: Final = ("9092", "9093", "9404", "8080", "8443")  # Kafka, Prometheus, pages; with TLS
 COLUMNS: Final = "100"
@@ -210,7 +210,7 @@ class Session:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
                 try:
-                    process.wait(20)
+                    process.wait(240)
                 except subprocess.TimeoutExpired:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()

@@ -12,7 +12,6 @@ import base64
 import contextlib
 import shutil
 import signal
-import socket
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from tests import jars
 from tests.docker import container_class
+from tests.ports import free_port
 from tests.waiting import until
 
 START_SECONDS_MAX = 90
@@ -299,13 +299,6 @@ class DockerEngine:
         """Delete the container."""
         if self._started:
             self._container.stop()
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        return int(s.getsockname()[1])
 
 
 @contextlib.contextmanager

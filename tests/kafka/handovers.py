@@ -11,7 +11,8 @@ from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[a
 
 from sparklog.tools.handover.handing_over import HandedOver, hand_over
 from tests import jars
-from tests.kafka.broker import Broker, free_port, handed_broker
+from tests.kafka.broker import Broker, handed_broker
+from tests.ports import free_port
 
 QUICK = {
     "auto.create.topics.enable": "false",
@@ -50,7 +51,7 @@ def described(broker: Broker, topic: str) -> dict[str, str]:
     """The configs that are set on a topic itself."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     admin = broker.admin()  # its futures die with it
-    found = admin.describe_configs([resource])[resource].result(30)
+    found = admin.describe_configs([resource])[resource].result(240)
     return {name: entry.value for name, entry in found.items() if entry.source == 1}
 
 
@@ -66,7 +67,7 @@ def tool(main: str, broker: Broker, *arguments: str) -> str:
         jars.java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", jars.kafka_jars(), main,
         "--bootstrap-server", broker.bootstrap, *arguments,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -47,7 +47,7 @@ def _answer(client):
 
 
 def _works(endpoint):
-    found = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers}).list_topics(timeout=60)
+    found = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers}).list_topics(timeout=240)
     return set(found.topics) == {"t"}
 
 
@@ -266,5 +266,5 @@ def test_who_takes_no_answers_holds_no_memory(sparklog_log, caplog, monkeypatch)
         until(lambda: endpoint.outgoing_bytes > 1 * MIB)
         until(lambda: endpoint.outgoing_bytes <= 1 * MIB)
         admin = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
-        assert len(admin.list_topics(timeout=60).topics) == 301
+        assert len(admin.list_topics(timeout=240).topics) == 301
     assert endpoint.outgoing_bytes == 0

@@ -48,7 +48,7 @@ def test_a_broker_serves_what_sparklog_wrote(broker, written):
     # And it goes on writing where sparklog stopped.
     producer = broker.producer(acks="all")
     producer.produce("t.lz4", b"more", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(240) == 0
     assert broker.consume("t.lz4", 0)[-1].offset == len(rows["t.lz4", 0])
 
 
@@ -93,12 +93,12 @@ def test_sparklog_reads_a_brokers_transactions(broker):
     """read_committed leaves out what was aborted and what is still open."""
     broker.create_topic("txn")
     producer = broker.producer(transactional_id="t1", acks="all")
-    producer.init_transactions(60)
+    producer.init_transactions(240)
     for text, commit in ((b"a", True), (b"b", False), (b"c", True)):
         producer.begin_transaction()
         producer.produce("txn", text, partition=0)
-        producer.flush(30)
-        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+        producer.flush(240)
+        (producer.commit_transaction if commit else producer.abort_transaction)(240)
     broker.stop()
     with sparklog.open(broker.log_dir) as log:
         everything = log.read("txn").read_all()

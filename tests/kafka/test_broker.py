@@ -25,7 +25,7 @@ def test_keeps_what_was_acknowledged_through_a_kill(broker):
     broker.create_topic("killed")
     producer = broker.producer(acks="all")
     producer.produce("killed", b"v", b"k", headers=[("h", b"1"), ("n", None)])
-    assert producer.flush(30) == 0
+    assert producer.flush(240) == 0
     broker.kill()
     broker.start()
     (record,) = broker.consume("killed")

@@ -219,12 +219,12 @@ def test_librdkafkas_admin_client(sparklog_log: Log) -> None:
         added = ConfigEntry("cleanup.policy", "compact", None, None, None, None, None)
         added.incremental_operation = AlterConfigOpType.APPEND
         one = ConfigResource(kind, "a", incremental_configs=[added])
-        admin.incremental_alter_configs([one])[one].result(60)
+        admin.incremental_alter_configs([one])[one].result(240)
         asked = ConfigResource(kind, "a")
-        found = admin.describe_configs([asked])[asked].result(60)
+        found = admin.describe_configs([asked])[asked].result(240)
         assert found["cleanup.policy"].value == "delete,compact"
         assert (found["retention.ms"].value, found["retention.ms"].is_default) == ("1000", False)
         whole = ConfigResource(kind, "a", set_config={"segment.bytes": "2000000"})
         with pytest.warns(DeprecationWarning, match="incremental"):
-            admin.alter_configs([whole])[whole].result(60)
+            admin.alter_configs([whole])[whole].result(240)
     assert sparklog_log.topic("a").config.to_dict() == {"segment.bytes": "2000000"}

@@ -26,7 +26,7 @@ def endpoint(sparklog_log: Log) -> Iterator[Endpoint]:
 
 @pytest.mark.sparklog(topics={"flights": 3})
 def test_a_client_sees_the_topics(endpoint: Endpoint, sparklog_log: Log) -> None:
-    found = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers}).list_topics(timeout=60)
+    found = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers}).list_topics(timeout=240)
     assert {name: len(topic.partitions) for name, topic in found.topics.items()} == {"flights": 3}
     assert [(node.id, node.host, node.port) for node in found.brokers.values()] == [
         (1, "127.0.0.1", endpoint.port)
@@ -36,13 +36,13 @@ def test_a_client_sees_the_topics(endpoint: Endpoint, sparklog_log: Log) -> None
 def test_a_topic_that_was_just_made_is_there(endpoint: Endpoint, sparklog_log: Log) -> None:
     """Clients such as kafka-go take the answer that it isn't for good."""
     admin = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
-    admin.list_topics(timeout=60)
+    admin.list_topics(timeout=240)
     for n in range(20):
         sparklog_log.create_topic(f"new-{n}")
-        found = admin.list_topics(f"new-{n}", timeout=60).topics[f"new-{n}"]
+        found = admin.list_topics(f"new-{n}", timeout=240).topics[f"new-{n}"]
         assert found.error is None
         sparklog_log.create_topic(f"more-{n}")
-        assert f"more-{n}" in admin.list_topics(timeout=60).topics
+        assert f"more-{n}" in admin.list_topics(timeout=240).topics
 
 
 def test_the_cluster_id_is_the_logs(sparklog_log: Log, sparklog_path: str) -> None:
@@ -53,7 +53,7 @@ def test_the_cluster_id_is_the_logs(sparklog_log: Log, sparklog_path: str) -> No
     ):
         ids = {
             AdminClient({"bootstrap.servers": each.bootstrap_servers})
-            .list_topics(timeout=60)
+            .list_topics(timeout=240)
             .cluster_id
             for each in (one, other)
         }
@@ -93,7 +93,7 @@ def test_a_port_that_is_taken_is_said(endpoint: Endpoint, sparklog_log: Log) -> 
 
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", b"\0" * 64])
 def test_what_is_no_request_is_hung_up_on(endpoint: Endpoint, sent: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", endpoint.port), timeout=60) as client:
+    with socket.create_connection(("127.0.0.1", endpoint.port), timeout=240) as client:
         client.sendall(sent)
         with contextlib.suppress(ConnectionResetError):
             assert client.recv(1) == b""
@@ -114,7 +114,7 @@ def test_who_connects_as_it_ends_is_let_go_of(sparklog_log, turns):
         client.connect((endpoint.host, endpoint.port))
         end_after(turns)
 
-    asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), endpoint._loop).result(60)  # it serves
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), endpoint._loop).result(240)  # it serves
     stopping, endpoint._stopping = endpoint._stopping, SimpleNamespace(set=connect)
     with client:
         client.settimeout(5)

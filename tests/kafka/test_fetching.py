@@ -478,7 +478,7 @@ def test_a_storm_of_commits(log: Log, endpoint: Endpoint) -> None:
     for _ in range(60):
         log.append("u", values(1), partition=0)
     for thread in threads:
-        thread.join(60)
+        thread.join(240)
     assert seen == [list(range(60))] * 4
 
 

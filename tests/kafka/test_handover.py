@@ -36,9 +36,10 @@ from sparklog.tools.moving.export_log import export_log
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from sparklog.tools.moving.to_store import move_to_store
 from tests import jars
-from tests.kafka.broker import JarEngine, free_port
+from tests.kafka.broker import JarEngine
 from tests.kafka.broker import broker as run_broker
 from tests.kafka.handovers import described, served, strays, tool, topic_ids
+from tests.ports import free_port
 from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -68,7 +69,7 @@ def _produce(broker, topic, *values, partition=0):
             topic, value, partition=partition,
             on_delivery=lambda error, _: failed.append(error) if error else None,
         )  # fmt: skip
-    assert producer.flush(30) == 0
+    assert producer.flush(240) == 0
     return failed
 
 
@@ -83,12 +84,12 @@ def _alter(broker, topic, **config):
     ]  # fmt: skip
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     admin = broker.admin()  # its futures die with it
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(240)
 
 
 def _delete(broker, topic):
     admin = broker.admin()
-    admin.delete_topics([topic])[topic].result(30)
+    admin.delete_topics([topic])[topic].result(240)
 
 
 FLIGHTS = {"retention.ms": "-1", "segment.idle.ms": "5000"}
@@ -152,10 +153,10 @@ def _change(broker, dirs):
     assert _produce(broker, "flights", b"more", b"and more") == []
     admin = broker.admin()
     made = NewTopic("fresh", 2, 1, config={"cleanup.policy": "compact"})
-    admin.create_topics([made])["fresh"].result(30)
+    admin.create_topics([made])["fresh"].result(240)
     _delete(broker, "going")
     _alter(broker, "a.b", compression_type=None, max_message_bytes="5000")
-    admin.create_partitions([NewPartitions("flights", 3)])["flights"].result(30)
+    admin.create_partitions([NewPartitions("flights", 3)])["flights"].result(240)
     for name in ("flights-2", "fresh-0", "fresh-1"):
         until(lambda name=name: any((path / name).is_dir() for path in dirs))
 
@@ -240,9 +241,9 @@ def test_leader_epochs_go_on_where_they_are(tmp_path):
     assert before[1][0] > 65_536
     with Endpoint(sparklog.open(path)) as endpoint:
         ours = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
-        cluster = ours.list_topics(timeout=60).cluster_id
+        cluster = ours.list_topics(timeout=240).cluster_id
     with served(path, tmp_path) as (broker, done):
-        assert broker.admin().list_topics(timeout=60).cluster_id == cluster == done.cluster_id
+        assert broker.admin().list_topics(timeout=240).cluster_id == cluster == done.cluster_id
         assert _produce(broker, "t", b"more") == []
         assert len(broker.consume("t")) == 9
         broker.stop()
@@ -280,11 +281,11 @@ def _refused(home, log_dir):
     engine = JarEngine(home, log_dir, 0, config=config)
     format_it = ["--cluster-id=MkU3OEVBNTcwNTJENDM2Qg", f"--config={config}"]
     command = engine._command("kafka.tools.StorageTool", "format", *format_it)
-    formatted = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    formatted = subprocess.run(command, capture_output=True, text=True, timeout=240)
     engine.start()
     process = engine._process
     try:
-        code = process.wait(60)
+        code = process.wait(240)
     finally:
         process.kill()
     assert code == 1, engine.log()[-2000:]
@@ -362,7 +363,7 @@ def test_what_the_metadata_log_says_is_what_the_broker_says(tmp_path):
         ids = topic_ids(broker)
         configs = {name: described(broker, name) for name in ids}
         partitions = {name: len(t.partitions) for name, t in
-                      broker.admin().list_topics(timeout=60).topics.items()}  # fmt: skip
+                      broker.admin().list_topics(timeout=240).topics.items()}  # fmt: skip
         broker.stop()
     known = read_cluster_metadata(LOCAL, str(tmp_path / "log"))
     assert known is not None
@@ -509,10 +510,10 @@ def test_a_brokers_own_directory_that_sparklog_wrote_to(tmp_path):
         broker.create_topic("keyed", 1, cleanup_policy="compact")
         assert _produce(broker, "orders", b"a", b"b", b"c") == []
         producer = broker.producer(transactional_id="t1", acks="all")
-        producer.init_transactions(60)
+        producer.init_transactions(240)
         producer.begin_transaction()
         producer.produce("orders", b"in a transaction", partition=1)
-        producer.commit_transaction(60)
+        producer.commit_transaction(240)
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "billing"})
         consumer.commit(offsets=[TopicPartition("orders", 0, 2)], asynchronous=False)
         consumer.close()
@@ -540,7 +541,7 @@ def test_a_brokers_own_directory_that_sparklog_wrote_to(tmp_path):
         committed = broker.consume("orders", 1, isolation="read_committed")
         assert [r.value for r in committed] == [b"in a transaction"]
         again = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "billing"})
-        (at,) = again.committed([TopicPartition("orders", 0)], timeout=30)
+        (at,) = again.committed([TopicPartition("orders", 0)], timeout=240)
         assert at.offset == 2
         again.close()
         assert described(broker, "orders")["segment.ms"] == "7777"
@@ -550,7 +551,7 @@ def test_a_brokers_own_directory_that_sparklog_wrote_to(tmp_path):
 def _start_soon(broker):
     """Start it; a RuntimeError where it ends by itself."""
     broker.engine.start()
-    code = broker.engine._process.wait(60)
+    code = broker.engine._process.wait(240)
     raise RuntimeError(f"no broker: exit code {code}")
 
 

@@ -14,8 +14,9 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 import sparklog
 from sparklog.kafka import Endpoint
 from tests import jars
-from tests.kafka.broker import Broker, JarEngine, free_port
+from tests.kafka.broker import Broker, JarEngine
 from tests.kafka.tools import Ran, Tools
+from tests.ports import free_port
 from tests.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.deep]
@@ -37,7 +38,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, lis
         config = {"retention.ms": "-1"}
         topics = [NewTopic("t", num_partitions=1, replication_factor=1, config=config)]
         admin = broker.admin()
-        admin.create_topics(topics)["t"].result(30)
+        admin.create_topics(topics)["t"].result(240)
         producer = broker.producer(linger_ms=50)
         for _ in range(400):
             producer.produce("t", b"x" * 50_000, partition=0)

@@ -53,28 +53,28 @@ def fill(broker: Broker, topic: str, numbers: range, **config: object) -> None:
             timestamp=TIME + n * 10,
             headers=[("n", str(n).encode()), ("empty", None)] if n % 3 == 0 else None,
         )
-    producer.flush(30)
+    producer.flush(240)
 
 
 def transact(broker: Broker, topic: str, name: str) -> None:
     """Three transactions to partition 0, the second one aborted."""
     producer = broker.producer(transactional_id=name)
-    producer.init_transactions(30)
+    producer.init_transactions(240)
     for n in range(3):
         producer.begin_transaction()
         for i in range(4):
             producer.produce(topic, value=b"%d %d" % (n, i), partition=0, timestamp=TIME + n)
         if n == 1:
-            producer.flush(30)
+            producer.flush(240)
             producer.abort_transaction(30)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(240)
 
 
 def delete_records(broker: Broker, topic: str, before: int) -> None:
     where = confluent_kafka.TopicPartition(topic, 0, before)
     admin = broker.admin()  # its futures die with it
-    admin.delete_records([where])[where].result(30)
+    admin.delete_records([where])[where].result(240)
 
 
 def test_import_keeps_everything(broker: Broker, tmp_path: Path, capsys: Any) -> None:
@@ -122,7 +122,7 @@ def test_it_prints_what_kafkas_tool_prints(
     tool = subprocess.run(
         [*java, "org.apache.kafka.tools.consumer.ConsoleConsumer", *options, "--offset", "earliest",
          "--bootstrap-server", broker.bootstrap, "--max-messages", "30"],
-        capture_output=True, timeout=120,
+        capture_output=True, timeout=240,
     )  # fmt: skip
     assert ours.count(b"\n") == 30
     assert tool.stdout == ours
@@ -166,7 +166,7 @@ def test_gaps_of_transactions(broker: Broker, tmp_path: Path) -> None:
     transact(broker, "txn", "a")
     fill_one = broker.producer()
     fill_one.produce("txn", value=b"last", partition=0, timestamp=TIME)
-    fill_one.flush(30)
+    fill_one.flush(240)
     with sparklog.open(tmp_path / "log", "rw") as log:
         done = import_topic(log, "txn", broker.bootstrap)
         seen = broker.consume("txn", isolation="read_committed")
@@ -185,15 +185,15 @@ def test_an_open_transaction_ends_the_copy(broker: Broker, tmp_path: Path) -> No
     broker.create_topic("open")
     fill_one = broker.producer()
     fill_one.produce("open", value=b"before", partition=0)
-    fill_one.flush(30)
+    fill_one.flush(240)
     producer = broker.producer(transactional_id="open")
-    producer.init_transactions(30)
+    producer.init_transactions(240)
     producer.begin_transaction()
     producer.produce("open", value=b"undecided", partition=0)
-    producer.flush(30)
+    producer.flush(240)
     with sparklog.open(tmp_path / "log", "rw") as log:
         assert import_topic(log, "open", broker.bootstrap).offsets == {0: (0, 1)}
-        producer.commit_transaction(30)
+        producer.commit_transaction(240)
         assert import_topic(log, "open", broker.bootstrap).offsets == {0: (1, 3)}
         assert [r.value for r in records(log, "open")] == [b"before", b"undecided"]
 
@@ -209,7 +209,7 @@ def test_a_compacted_topic_whose_start_was_raised(broker: Broker, tmp_path: Path
         producer = broker.producer()
         for n in range(200):
             producer.produce("compacted", value=b"x" * 50, key=b"%d" % (n % 20), partition=0)
-        producer.flush(30)
+        producer.flush(240)
         time.sleep(0.15)
     until(lambda: len(broker.consume("compacted")) <= 500, "the broker's cleaner", pause_s=0.5)
     delete_records(broker, "compacted", 100)
@@ -290,7 +290,7 @@ def test_records_are_not_sent_back_to_where_they_came_from(
         done = export_kafka(log, "origin", broker.bootstrap, kafka_topic="elsewhere", create=True)
         assert done.records == 10
         admin = broker.admin()
-        admin.delete_topics(["origin"])["origin"].result(30)
+        admin.delete_topics(["origin"])["origin"].result(240)
         until(lambda: not (broker.log_dir / "origin-0").is_dir())
         done = export_kafka(log, "origin", broker.bootstrap, create=True)  # it was lost: a restore
         assert done.records == 10
@@ -305,7 +305,7 @@ def test_refusals(broker: Broker, tmp_path: Path) -> None:
     fill_one = broker.producer()
     for n in range(10):
         fill_one.produce("lossy", value=b"%d" % n, partition=0)
-    fill_one.flush(30)
+    fill_one.flush(240)
     with sparklog.open(tmp_path / "log", "rw") as log:
         with pytest.raises(UnknownTopicError, match="no-such"):
             import_topic(log, "no-such", broker.bootstrap)
@@ -318,7 +318,7 @@ def test_refusals(broker: Broker, tmp_path: Path) -> None:
         import_topic(log, "lossy", broker.bootstrap)
         for n in range(10, 20):
             fill_one.produce("lossy", value=b"%d" % n, partition=0)
-        fill_one.flush(30)
+        fill_one.flush(240)
         delete_records(broker, "lossy", 15)
         with pytest.raises(OffsetOutOfRangeError, match=r"\[10, 15\) are gone"):
             import_topic(log, "lossy", broker.bootstrap)

@@ -176,11 +176,11 @@ def test_librdkafka_finds_what_it_found_at_the_broker(golden: Endpoint, name: st
             }
         )  # fmt: skip
         try:
-            span = consumer.get_watermark_offsets(partition, timeout=60)
+            span = consumer.get_watermark_offsets(partition, timeout=240)
             assert span == (seen["log_start_offset"], seen["log_end_offset"])
             for timestamp, offset in seen["offsets_for_times"]:
                 asked = TopicPartition(topic, int(number), timestamp)
-                (found,) = consumer.offsets_for_times([asked], timeout=60)
+                (found,) = consumer.offsets_for_times([asked], timeout=240)
                 assert found.offset == (OFFSET_END if offset < 0 else offset)
         finally:
             consumer.close()
@@ -190,7 +190,7 @@ def test_admin_clients_list_the_greatest_timestamp(golden: Endpoint) -> None:
     client = AdminClient({"bootstrap.servers": golden.bootstrap_servers})
     key = TopicPartition("plain.none", 0)
     times = [row[1] for row in _records("plain.none-0")]
-    found = client.list_offsets({key: OffsetSpec.max_timestamp()})[key].result(timeout=60)
+    found = client.list_offsets({key: OffsetSpec.max_timestamp()})[key].result(timeout=240)
     assert found.timestamp == max(times)
     assert times[found.offset] == max(times)
 

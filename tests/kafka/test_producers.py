@@ -86,7 +86,7 @@ def test_librdkafka(endpoint: Endpoint, log: Log, codec: str, idempotent: bool) 
             on_delivery=delivered,
         )  # fmt: skip
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(240) == 0
     assert len(told) == 3000
     for partition in range(3):
         rows = records(log, partition)
@@ -121,7 +121,7 @@ def test_librdkafka_goes_on_after_its_answers_were_lost(
         producer.produce("t", str(n), partition=0, on_delivery=lambda e, m: failed.append(e))
         if n % 20 == 0:
             producer.poll(0.01)
-    assert producer.flush(60) == 0
+    assert producer.flush(240) == 0
     assert set(failed) == {None}
     assert [int(row["value"]) for row in records(log, 0)] == [*range(400)]
     assert calls[0] > 3

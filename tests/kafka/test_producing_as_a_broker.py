@@ -36,7 +36,7 @@ def both(broker: Broker, sparklog_log: Log) -> Iterator[tuple[Wire, Wire]]:
     """(wire to the endpoint, wire to the broker), with the same new topics."""
     for name, config in CONFIGS.items():
         sparklog_log.create_topic(name, config={"retention.ms": "-1", **config})
-        if name not in broker.admin().list_topics(timeout=60).topics:
+        if name not in broker.admin().list_topics(timeout=240).topics:
             broker.create_topic(name, **{k.replace(".", "_"): v for k, v in config.items()})
     port = int(broker.bootstrap.rpartition(":")[2])
     real = cast(Endpoint, SimpleNamespace(host="localhost", port=port))

@@ -10,11 +10,11 @@ import pytest
 
 import sparklog
 from sparklog import Log
-from sparklog.clock import pause
 from sparklog.kafka import Endpoint
 from sparklog.kafka.messages import Api, ErrorCode
 from sparklog.service import verify
 from tests.kafka.wire import Wire
+from tests.waiting import until
 
 NONE = int(ErrorCode.none)
 SLOW = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -57,12 +57,8 @@ class Served:
 
     def wait(self, partition: int = 0) -> str:
         """Wait until a partition doesn't move any more; returns its log dir."""
-        for _ in range(500):
-            found = self.replicas(partition)
-            if len(found) == 1:
-                return next(iter(found))
-            pause(20)
-        raise AssertionError(f"it moves still: {self.log.moves()}")
+        until(lambda: len(self.replicas(partition)) == 1, "one replica", state=self.log.moves)
+        return next(iter(self.replicas(partition)))
 
 
 @pytest.fixture
@@ -176,10 +172,9 @@ def test_an_endpoint_that_comes_back_goes_on(tmp_path: Path) -> None:
             log.append("t", pa.table({"value": [b"%d" % n * 1000] * 500}), 0)
         with Endpoint(log) as endpoint, Wire(endpoint) as wire:
             first = Served(log, dirs, wire)
-            first.limit("4000000")
+            first.limit("400000")
             first.move(dirs[1])
-            while not first.log.moves()[0].copied_bytes:
-                pause(5)
+            until(lambda: first.log.moves()[0].copied_bytes)
     assert _futures(dirs[1])
     with sparklog.open(path) as log:
         (left,) = log.moves()

@@ -49,14 +49,14 @@ def test_librdkafkas_admin_client(sparklog_log: Log, tmp_path: Path) -> None:
                 "sasl.password": "secret",
             }
         )  # fmt: skip
-        (info,) = admin.describe_user_scram_credentials(None).result(60).items()
+        (info,) = admin.describe_user_scram_credentials(None).result(240).items()
         assert info[0] == "alice"
         (held,) = info[1].scram_credential_infos
         assert (held.mechanism, held.iterations) == (ScramMechanism.SCRAM_SHA_512, 4096)
         with pytest.raises(KafkaException, match="RESOURCE_NOT_FOUND"):
-            admin.describe_user_scram_credentials(["bob"])["bob"].result(60)
+            admin.describe_user_scram_credentials(["bob"])["bob"].result(240)
         made = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         change = UserScramCredentialUpsertion("bob", made, b"secret")
         with pytest.raises(KafkaException, match="sparklog kafka-users"):
-            admin.alter_user_scram_credentials([change])["bob"].result(60)
+            admin.alter_user_scram_credentials([change])["bob"].result(240)
     assert set(read_users(file)) == {"alice"}

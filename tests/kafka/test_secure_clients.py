@@ -55,7 +55,7 @@ def test_kafka_python(endpoint, files, mechanism):
     producer = kafka.KafkaProducer(**config)
     for value in VALUES:
         producer.send("t", value)
-    producer.flush(20)
+    producer.flush(240)
     producer.close()
     consumer = kafka.KafkaConsumer(
         "t", group_id="g", auto_offset_reset="earliest", consumer_timeout_ms=90_000, **config
@@ -98,8 +98,9 @@ def test_kcat(endpoint, files, mechanism):
     command = [kcat, "-b", f"localhost:{endpoint.port}", "-t", "t"]
     command += [word for name, value in given.items() for word in ("-X", f"{name}={value}")]
     sent = b"\n".join(VALUES) + b"\n"
-    subprocess.run([*command, "-P"], input=sent, check=True, timeout=60)
-    done = subprocess.run([*command, "-C", "-e", "-q"], capture_output=True, check=True, timeout=60)
+    subprocess.run([*command, "-P"], input=sent, check=True, timeout=240)
+    command += ["-C", "-e", "-q"]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=240)
     assert done.stdout == sent
 
 
@@ -123,12 +124,12 @@ def test_java(endpoint, files, mechanism, tmp_path):
     sent = b"\n".join(VALUES) + b"\n"
     subprocess.run(
         [*command, "org.apache.kafka.tools.ConsoleProducer", *shared, "--producer.config", config],
-        input=sent, check=True, timeout=120, capture_output=True,
+        input=sent, check=True, timeout=240, capture_output=True,
     )  # fmt: skip
     done = subprocess.run(
         [*command, "org.apache.kafka.tools.consumer.ConsoleConsumer", *shared,
          "--consumer.config", config, "--from-beginning", "--max-messages", str(len(VALUES)),
          "--timeout-ms", "30000"],
-        check=True, timeout=120, capture_output=True,
+        check=True, timeout=240, capture_output=True,
     )  # fmt: skip
     assert done.stdout == sent

@@ -256,16 +256,16 @@ def test_librdkafkas_admin_client(sparklog_log: Log) -> None:
         made = NewTopic("new", 3, 1, config={"cleanup.policy": "compact"})
         many = NewTopic("many", 1, 2)
         futures = admin.create_topics([made, many])
-        futures["new"].result(60)
+        futures["new"].result(240)
         with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):
-            futures["many"].result(60)
-        assert len(admin.list_topics(timeout=60).topics["new"].partitions) == 3
-        admin.create_partitions([NewPartitions("new", 5)])["new"].result(60)
-        assert len(admin.list_topics(timeout=60).topics["new"].partitions) == 5
-        admin.delete_topics(["old"])["old"].result(60)
-        assert set(admin.list_topics(timeout=60).topics) == {"new"}
+            futures["many"].result(240)
+        assert len(admin.list_topics(timeout=240).topics["new"].partitions) == 3
+        admin.create_partitions([NewPartitions("new", 5)])["new"].result(240)
+        assert len(admin.list_topics(timeout=240).topics["new"].partitions) == 5
+        admin.delete_topics(["old"])["old"].result(240)
+        assert set(admin.list_topics(timeout=240).topics) == {"new"}
         with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
-            admin.delete_topics(["old"])["old"].result(60)
+            admin.delete_topics(["old"])["old"].result(240)
     assert sparklog_log.topic("new").partitions == 5
     assert sparklog_log.topic("new").config.compact
 
@@ -275,9 +275,9 @@ def test_a_topic_is_made_when_a_producer_asks_about_it(sparklog_log: Log, is_on:
     options = {"auto.create.topics.enable": is_on, "num.partitions": 3}
     with Endpoint(sparklog_log, options=options) as endpoint:
         producer = Producer({"bootstrap.servers": endpoint.bootstrap_servers})
-        found = producer.list_topics("new", timeout=60).topics["new"]
-        asked_for = producer.list_topics("bad name", timeout=60).topics["bad name"]
-        AdminClient({"bootstrap.servers": endpoint.bootstrap_servers}).list_topics(timeout=60)
+        found = producer.list_topics("new", timeout=240).topics["new"]
+        asked_for = producer.list_topics("bad name", timeout=240).topics["bad name"]
+        AdminClient({"bootstrap.servers": endpoint.bootstrap_servers}).list_topics(timeout=240)
     code = None if is_on else "UNKNOWN_TOPIC_OR_PART"
     assert (found.error and found.error.name()) == code
     assert asked_for.error.name() == ("TOPIC_EXCEPTION" if is_on else "UNKNOWN_TOPIC_OR_PART")
@@ -293,9 +293,9 @@ def test_nothing_is_made_for_whoever_only_looks(sparklog_log: Log, sparklog_path
         Endpoint(reader, options=on) as read_only,
     ):
         look = {"bootstrap.servers": endpoint.bootstrap_servers, "allow.auto.create.topics": False}
-        assert Consumer({"group.id": "g", **look}).list_topics("a", timeout=60).topics["a"].error
+        assert Consumer({"group.id": "g", **look}).list_topics("a", timeout=240).topics["a"].error
         producer = Producer({"bootstrap.servers": read_only.bootstrap_servers})
-        error = producer.list_topics("a", timeout=60).topics["a"].error
+        error = producer.list_topics("a", timeout=240).topics["a"].error
         assert error.name() == "UNKNOWN_TOPIC_OR_PART"
     assert sparklog_log.topics() == {}
 
@@ -310,13 +310,13 @@ def test_two_endpoints_and_python_see_one_anothers_topics(
     ):
         here = AdminClient({"bootstrap.servers": one.bootstrap_servers})
         there = AdminClient({"bootstrap.servers": other.bootstrap_servers})
-        assert there.list_topics(timeout=60).topics == {}
-        here.create_topics([NewTopic("a", 1, 1)])["a"].result(60)
+        assert there.list_topics(timeout=240).topics == {}
+        here.create_topics([NewTopic("a", 1, 1)])["a"].result(240)
         with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
-            there.create_topics([NewTopic("a", 1, 1)])["a"].result(60)
-        assert "a" in there.list_topics("a", timeout=60).topics
+            there.create_topics([NewTopic("a", 1, 1)])["a"].result(240)
+        assert "a" in there.list_topics("a", timeout=240).topics
         second.create_topic("b", 2)
-        here.create_partitions([NewPartitions("b", 3)])["b"].result(60)
-        there.delete_topics(["a"])["a"].result(60)
-        assert set(there.list_topics(timeout=60).topics) == {"b"}
+        here.create_partitions([NewPartitions("b", 3)])["b"].result(240)
+        there.delete_topics(["a"])["a"].result(240)
+        assert set(there.list_topics(timeout=240).topics) == {"b"}
     assert {n: t.partitions for n, t in sparklog_log.topics().items()} == {"b": 3}

@@ -94,8 +94,8 @@ def test_a_consumer_lives_through_a_topics_second_life(
         consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
         assert offsets(consumer, 3) == [0, 1, 2]
         admin = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
-        admin.delete_topics(["t"])["t"].result(60)
-        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
+        admin.delete_topics(["t"])["t"].result(240)
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(240)
         sparklog_log.append("t", ROWS)
         assert offsets(consumer, 3) == [3, 4, 5]
     finally:
@@ -130,7 +130,7 @@ def test_consumers_of_a_group_take_new_partitions_over(
         sparklog_log.append("t", ROWS, partition=0)
         assert len(offsets(consumer, 3)) == 3
         admin = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
-        admin.create_partitions([NewPartitions("t", 2)])["t"].result(60)
+        admin.create_partitions([NewPartitions("t", 2)])["t"].result(240)
         sparklog_log.append("t", ROWS, partition=1)
         assert offsets(consumer, 3) == [0, 1, 2]
     finally:
@@ -170,7 +170,7 @@ def test_what_takes_longer_than_a_client_waits_is_made_all_the_same(
     make, may_go_on = sparklog_log.create_topic, threading.Event()
 
     def slow(*given: Any) -> Any:
-        assert may_go_on.wait(60)
+        assert may_go_on.wait(240)
         return make(*given)
 
     monkeypatch.setattr(sparklog_log, "create_topic", slow)

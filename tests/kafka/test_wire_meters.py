@@ -153,6 +153,6 @@ def test_a_service_shows_what_the_endpoint_counts(tmp_path):
         Wire(endpoint) as wire,
     ):
         wire.ask(Api.METADATA, 1)
-        text = urllib.request.urlopen(service.metrics_url, timeout=30).read().decode()
+        text = urllib.request.urlopen(service.metrics_url, timeout=240).read().decode()
     assert 'kafka_network_requestmetrics_requests_total{request="Metadata",version="1"} 1.0' in text
     assert "sparklog_kafka_connections 1.0" in text

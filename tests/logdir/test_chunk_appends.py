@@ -105,7 +105,7 @@ class Meeting(LocalFileSystem):
 
             def meet() -> None:
                 if self.armed:
-                    self.barrier.wait(20)
+                    self.barrier.wait(240)
                     self.met.append(path)
                 if self.armed and self.failing and self.failing in path:
                     self.armed = False  # taking back meets nobody

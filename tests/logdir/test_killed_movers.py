@@ -85,7 +85,7 @@ def test_killed_movers(dirs: list[str]) -> None:
             acked[0] += 1  # before the last one comes, with which the reader ends
             done.set()
             log.append("t", pa.table({"value": [b"%d" % (acked[0] - 1) * 50]}), 0)
-        threads[1].join(30)
+        threads[1].join(240)
     assert got == list(range(acked[0]))
     with sparklog.open(path, "rw") as log:
         if log.deleted_topics():

@@ -77,7 +77,7 @@ class Story:
         self._path.write_text(json.dumps(case))
         done = subprocess.run(
             [self._judge, "test", "rules", str(self._path)],
-            capture_output=True, text=True, timeout=120,
+            capture_output=True, text=True, timeout=240,
         )  # fmt: skip
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 

@@ -171,7 +171,7 @@ def served(path: str, *more: str) -> Iterator[dict[str, Any]]:
             yield json.loads(process.stdout.readline())
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(90)
+            process.wait(240)
 
 
 class Traffic(threading.Thread):
@@ -217,7 +217,7 @@ class Traffic(threading.Thread):
             log.commit_offsets("billing", {"orders": ends})
             other.append("orders", rows)
             producer.produce("clicks", value=b"from a client")
-            producer.flush(60)
+            producer.flush(240)
             batch += 1
 
 
@@ -244,7 +244,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
                         path, store)  # fmt: skip
         yield found
         traffic.stop.set()
-        traffic.join(90)
+        traffic.join(240)
         if traffic.error is not None:
             raise traffic.error
 

@@ -76,7 +76,7 @@ class SlowStore(DictStore):
     def put(self, name: str, data: bytes) -> None:
         if self.slow.is_set() and name.endswith(".log"):
             self.begun.set()
-            assert self.go_on.wait(60)
+            assert self.go_on.wait(240)
         super().put(name, data)
 
 
@@ -327,7 +327,7 @@ def test_a_service_hands_over_and_leads_again(tmp_path: Path, clock: ManualClock
             )
             for key in (ALICE, b"carol")
         ]  # fmt: skip
-        for report in (each.result(60) for each in asked):
+        for report in (each.result(240) for each in asked):
             assert report.complete, (report.pending, report.errors, report.partitions)
             assert report.records == (24 if report.keys_sha256 == sha256_of([ALICE]) else 47)
         until(lambda: leads(leader))
@@ -396,12 +396,12 @@ def test_a_step_that_is_under_way_is_waited_for(tmp_path: Path, clock: ManualClo
     store.slow.set()
     with service(path, clock, store) as leader, ThreadPoolExecutor(1) as pool:
         clock.advance(3_600_000)
-        assert store.begun.wait(60)  # it copies a segment of Alice's
+        assert store.begun.wait(240)  # it copies a segment of Alice's
         asked = pool.submit(erased, path, clock, store)
         assert not done_within(asked, 500)
         store.slow.clear()
         store.go_on.set()
-        report = asked.result(60)
+        report = asked.result(240)
         assert report.complete, (report.pending, report.errors, report.partitions)
         assert leader.last_report is not None
     assert ALICE not in everything(path, store)

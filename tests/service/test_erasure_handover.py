@@ -107,7 +107,7 @@ def test_in_a_bucket_a_service_hands_over_and_leads_again(tmp_path: Path) -> Non
             terms = [str(upkeep.lease.holder()["since_ms"])]
             with ThreadPoolExecutor(2) as pool:
                 asked = [pool.submit(erase, url, "t", [ALICE]) for _ in range(2)]
-                reports = [each.result(90) for each in asked]
+                reports = [each.result(240) for each in asked]
             for report in reports:
                 assert report.complete, (report.pending, report.errors)
             assert sum(report.records for report in reports) >= 10
@@ -166,7 +166,7 @@ def test_kills_of_either_side(tmp_path: Path, seed: int) -> None:
                 service.send_signal(signal.SIGKILL)
                 service.wait()
                 service = run(*serve)
-                command.wait(120)
+                command.wait(240)
             if rng.random() < 0.5:
                 with sparklog.open(path, "rw") as log:
                     write(log, 10)

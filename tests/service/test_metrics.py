@@ -570,7 +570,7 @@ def test_a_scrape_waits_for_no_lock(path: str, clock: ManualClock) -> None:
     ):
         done = threading.Thread(target=lambda: scrape(service))
         done.start()
-        done.join(30)
+        done.join(240)
         assert not done.is_alive()
 
 

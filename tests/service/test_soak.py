@@ -73,7 +73,7 @@ def soak(path: str, seconds: float, seed: int) -> Counter[str]:
         said = []
         for reader in readers:
             reader.terminate()
-            said.append(reader.communicate(timeout=60))
+            said.append(reader.communicate(timeout=240))
     for out, error in said:
         assert out, error
         tally.update(json.loads(out.splitlines()[-1]))

@@ -68,7 +68,7 @@ def test_an_archive_in_batches_and_streams(
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True).start()
     )  # fmt: skip
-    query.awaitTermination(60)
+    query.awaitTermination(240)
     assert spark.sql("select * from archived").count() == sum(ends.values())
 
 

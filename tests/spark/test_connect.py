@@ -41,7 +41,7 @@ def run(sink):
     )
     query = patiently(writer.start)
     try:
-        query.awaitTermination(120)
+        query.awaitTermination(240)
         return "ok"
     except Exception as error:
         return str(error)

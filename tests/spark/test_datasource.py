@@ -115,7 +115,7 @@ def test_checkpoint_by_the_sessions_conf(
         if name is not None:
             writer = writer.queryName(name)
         query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(240)
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
     assert query.exception() is None
@@ -202,7 +202,7 @@ def test_log_to_log_keeps_every_column(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(240)
     with sparklog.open(path) as first, sparklog.open(tmp_path / "other") as second:
         names = ["key", "value", "partition", "offset", "timestamp", "headers"]
         order = [("partition", "ascending"), ("offset", "ascending")]

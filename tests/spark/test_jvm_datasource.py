@@ -76,7 +76,7 @@ def run(df: DataFrame, checkpoint: str, to: str | None = None, **options: str) -
     if to is not None:
         writer = writer.options(**{"path": to, "topic": "o", "partitions": "2", **options})
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(240)
     return query
 
 
@@ -288,7 +288,7 @@ def test_triggers_change(
         if "processingTime" in trigger:
             query.processAllAvailable()
             query.stop()
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(240)
         assert len(values(to)) == 50 + 10 * n
         append(log, 0, 10)
 
@@ -404,7 +404,7 @@ def test_the_planners_process_dies(
     (planner,) = planners()
     os.kill(planner, signal.SIGKILL)
     with pytest.raises(StreamingQueryException):
-        query.awaitTermination(60)
+        query.awaitTermination(240)
     append(log, 0, 10)
     run(stream(), checkpoint, to)
     assert len(values(to)) == 60

@@ -30,7 +30,7 @@ def test_a_pipeline(sparklog_spark, sparklog_path, tmp_path):
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True).start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(240)
     log = sparklog_spark.read.format("sparklog").option("path", sparklog_path)
     assert log.option("subscribe", "numbers").load().count() == 50
     assert (tmp_path / "checkpoint" / "sparklog").is_dir()

@@ -88,6 +88,6 @@ def test_it_stops_with_the_spark_session(path):
         until(lambda: not any(t.name.startswith("sparklog-") for t in threading.enumerate()))
         other = Service({path!r}); other.start()
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=240)
     with sparklog.open(path) as log:
         assert log.topics() == {}

@@ -215,7 +215,7 @@ def tail(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(240)
         return query, batches
 
     return run
@@ -268,7 +268,7 @@ def test_all_sources_of_a_query_register(
 
     both = load("t").union(load("u")).union(load("u"))
     writer = both.writeStream.format("noop").option("checkpointLocation", checkpoint)
-    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    assert writer.trigger(availableNow=True).start().awaitTermination(240)
     found = log.readers().select(["group", "topic", "partition", "offset"]).to_pylist()
     # Two sources read u, and only tasks of one micro-batch know which is further behind.
     assert [tuple(row.values()) for row in found] == [

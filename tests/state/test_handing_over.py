@@ -142,7 +142,7 @@ def test_tasks_of_an_old_run_are_refused(spark: SparkSession, tmp_path: Path) ->
         .option("checkpointLocation", str(path)).start()
     )  # fmt: skip
     with pytest.raises(StreamingQueryException, match="has taken over"):
-        query.awaitTermination(60)
+        query.awaitTermination(240)
     names = {row["key"] for row in _records(path, "state.0.default")}
     assert b"1.delta" in names
     assert b"2.delta" not in names
@@ -201,6 +201,6 @@ def test_a_read_only_mount(
     assert rows
     assert ours.read.format("statestore").load(str(at / "c")).orderBy("key").collect() == rows
     with pytest.raises(Exception, match="can't be written"):
-        start(ours, "aggregation", at / "c", output).awaitTermination(30)
+        start(ours, "aggregation", at / "c", output).awaitTermination(240)
     assert archive(at / "c", (tmp_path / "points").as_uri()).batch is not None
     assert not [name for name in os.listdir(tmp_path) if "archive" in name]

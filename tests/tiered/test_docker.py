@@ -231,7 +231,7 @@ def test_the_service_as_it_is_started_there(
         words = [swap.get(word, word) for word in command]
         done = subprocess.run(
             [sys.executable, "-m", "sparklog.cli", *words],
-            env=env, capture_output=True, text=True, timeout=120, check=False,
+            env=env, capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr + done.stdout
         return json.loads(done.stdout)

@@ -22,9 +22,10 @@ import pytest
 import sparklog
 from sparklog.service import verify
 from tests import docker
+from tests.ports import free_ports
 from tests.spark.conftest import environment
 from tests.spark.jvm import quick
-from tests.tiered.s3 import S3Server, free_ports
+from tests.tiered.s3 import S3Server
 from tests.waiting import until
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.deep]
@@ -143,7 +144,7 @@ class Topology:
             process = self.running.pop(name)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
+            process.wait(240)
 
 
 def tended(found: Callable[[], bool], what: str, topology: Topology) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kafka.broker import Broker, JarEngine, free_port
+from tests.kafka.broker import Broker, JarEngine
+from tests.ports import free_port
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_SECONDS_MAX = 60

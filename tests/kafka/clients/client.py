@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 LINGER_MS: Final = 150  # how long to look for a record more than there should be
-TIMEOUT_MS: Final = 20_000
+TIMEOUT_MS: Final = 150_000
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Header = tuple[str, bytes | None]

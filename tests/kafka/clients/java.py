@@ -60,7 +60,7 @@ class ClientJvm:
         process.stdin.flush()
         line = process.stdout.readline()
         if not line:
-            raise ClientFailed(f"the JVM died: {process.wait(10)}")
+            raise ClientFailed(f"the JVM died: {process.wait(240)}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise ClientFailed(answer["error"])
@@ -84,7 +84,7 @@ class ClientJvm:
         """End it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(240)
         assert self._process.stdout is not None
         self._process.stdout.close()
 

@@ -215,7 +215,7 @@ class KafkaPython(Client):
             done = [future.get(timeout=task.timeout_ms / 1000) for future in sent]
             return [Record(partition=one.partition, offset=one.offset) for one in done]
         finally:
-            producer.close(timeout=5)
+            producer.close(timeout=240)
 
     def _time(self, task: Task) -> list[Record]:
         consumer = self._consumer(task)

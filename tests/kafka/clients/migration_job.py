@@ -39,8 +39,8 @@ def main(jars: str, bootstrap: str, log: str, checkpoints: str) -> None:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     before, after = queries()
-    assert before(spark, bootstrap, f"{checkpoints}/before").awaitTermination(120)
-    assert after(spark, log, f"{checkpoints}/after").awaitTermination(120)
+    assert before(spark, bootstrap, f"{checkpoints}/before").awaitTermination(240)
+    assert after(spark, log, f"{checkpoints}/after").awaitTermination(240)
     spark.stop()
 
 

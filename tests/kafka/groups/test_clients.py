@@ -271,7 +271,7 @@ def test_a_client_that_only_commits(endpoint: Endpoint, sparklog_log: Log) -> No
     found = Consumer({"bootstrap.servers": endpoint.bootstrap_servers, "group.id": "simple"})
     found.assign([Partition("t", 1, 0)])
     found.commit(offsets=[Partition("t", 1, 7, metadata="mine")], asynchronous=False)
-    (at,) = found.committed([Partition("t", 1)], timeout=60)
+    (at,) = found.committed([Partition("t", 1)], timeout=240)
     assert (at.offset, at.metadata) == (7, "mine")
     found.close()
     assert committed(sparklog_log, "simple") == {1: 7}

@@ -3,7 +3,7 @@
 import glob
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from sparklog.kafka.topic_ids import uuid_of
 from sparklog.log.log import Log
 from sparklog.storage.groups import Committed, Reader
 from tests.kafka.wire import Wire
+from tests.waiting import until
 
 pytestmark = pytest.mark.sparklog(topics={"t": 3, "u": 1})
 OPTIONS = {"group.initial.rebalance.delay.ms": 0}
@@ -153,7 +154,7 @@ def test_who_hangs_up_while_it_waits_stops_nobody(endpoint: Endpoint, wire: Wire
     }  # fmt: skip
     with Wire(endpoint) as other:
         other.send(Api.JOIN_GROUP, 3, **body)  # it waits for the first one to join again
-        assert _until(lambda: _beat(wire, first) == ErrorCode.rebalance_in_progress)
+        assert until(lambda: _beat(wire, first) == ErrorCode.rebalance_in_progress)
     again = join(wire, member_id=first["member_id"])
     assert (again["generation_id"], len(again["members"])) == (2, 2)
 
@@ -162,15 +163,6 @@ def _beat(wire: Wire, joined: Any) -> ErrorCode:
     who = {k: joined[k] for k in ("generation_id", "member_id")}
     code: ErrorCode = wire.ask(Api.HEARTBEAT, 4, group_id="g", **who)["error_code"]
     return code
-
-
-def _until(is_so: Callable[[], bool], timeout_s: float = 10) -> bool:
-    pause = threading.Event()
-    for _ in range(int(timeout_s / 0.01)):
-        if is_so():
-            return True
-        pause.wait(0.01)
-    return False
 
 
 # --- committed offsets ----------------------------------------------------------------------------
@@ -280,7 +272,7 @@ def test_commits_of_one_group_that_come_together_are_written_together(
     def slow(group: str, decide: Any) -> bool:
         written.append(group)
         began.set()
-        assert go_on.wait(20)
+        assert go_on.wait(240)
         return change(group, decide)
 
     monkeypatch.setattr(groups, "change", slow)
@@ -291,11 +283,11 @@ def test_commits_of_one_group_that_come_together_are_written_together(
         topic[0]["partitions"][0]["committed_offset"] = n  # type: ignore[index]
         client.send(Api.OFFSET_COMMIT, 9, group_id="g", generation_id_or_member_epoch=-1,
                     member_id="", topics=topic)  # fmt: skip
-        assert began.wait(20)
+        assert began.wait(240)
     with Wire(endpoint) as other:
         other.send(Api.OFFSET_COMMIT, 9, group_id="h", generation_id_or_member_epoch=-1,
                    member_id="", topics=topic)  # fmt: skip
-        assert _until(lambda: written == ["g", "h"])
+        assert until(lambda: written == ["g", "h"])
         other.send(Api.API_VERSIONS, 3)
         go_on.set()
         answers = [client.receive() for client in clients]

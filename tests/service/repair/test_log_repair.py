@@ -113,7 +113,7 @@ def test_a_running_broker_refuses_a_repair(tmp_path: Path) -> None:
     broker = multiprocessing.Process(target=_hold, args=(path / ".lock", started, stop))
     broker.start()
     try:
-        assert started.wait(20)
+        assert started.wait(240)
         before = kept(path)
         report = verify(path, repair=True)
         assert report.situation == "a running broker's"
@@ -134,7 +134,7 @@ def _hold(path: Path, started: object, stop: object) -> None:
     with path.open("r+") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         started.set()  # type: ignore[attr-defined]
-        stop.wait(60)  # type: ignore[attr-defined]
+        stop.wait(240)  # type: ignore[attr-defined]
 
 
 def test_a_broker_that_did_not_stop(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.clock import pause
 from sparklog.errors import DataCorruptionError, InvalidRequestError, OffsetOutOfRangeError
 from sparklog.format.scan import rebase
 from sparklog.log.log import Log
@@ -21,6 +20,7 @@ from tests import paths
 from tests.logdir.partitions import T0, TOPIC_ID, batch
 from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, archive_log, copy_partition, objects, store_segment
+from tests.waiting import until
 
 URL = "dict://bucket"
 GOLDEN = paths.GOLDEN / "kafka-4.1"
@@ -204,6 +204,5 @@ def test_news_show(made: tuple[Path, DictStore]) -> None:
     with archive(store, refresh_ms=0) as remote:
         assert list(remote.offsets("t")) == [0]
         store.objects |= hidden
-        pause(300)
-        assert list(remote.topics()["t"].dirs) == [0, 1]
+        until(lambda: list(remote.topics()["t"].dirs) == [0, 1])
         assert remote.read("t", [1]).read_all().num_rows > 0

@@ -203,11 +203,11 @@ def test_a_forked_child_does_not_wait_for_a_lock_of_its_parents_thread(tmp_path)
     def hold() -> None:
         with cache._lock:
             held.set()
-            done.wait(30)
+            done.wait(240)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    held.wait(30)
+    held.wait(240)
     child = os.fork()
     if child == 0:
         os._exit(0 if cache.get("a", 0) == b"kept" else 1)

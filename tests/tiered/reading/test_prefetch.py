@@ -41,7 +41,7 @@ class Watched(DictStore):
     def is_asked_for(self, name: str) -> bool:
         """Tell whether it is or will be, though nobody reads on meanwhile."""
         with self._asked:
-            return self._asked.wait_for(lambda: name in self.ranges, timeout=10)
+            return self._asked.wait_for(lambda: name in self.ranges, timeout=240)
 
 
 @pytest.fixture(scope="module")

@@ -92,7 +92,7 @@ Answered = tuple[int, dict[str, str], str]
 
 def ask(server: LiveServer, path: str, method: str = "GET", body: str | None = None,
         **headers: str) -> Answered:  # fmt: skip
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=240)
     connection.putrequest(method, path, skip_host="Host" in headers)
     for name, value in headers.items():
         connection.putheader(name.replace("_", "-"), value)
@@ -424,7 +424,7 @@ def test_https(path: Path, tmp_path: Path) -> None:
 
         def get(**headers: str) -> tuple[int, str]:
             connection = http.client.HTTPSConnection(
-                "localhost", server.port, timeout=20, context=context
+                "localhost", server.port, timeout=240, context=context
             )
             connection.request("GET", "/api/topics", headers=headers)
             answer = connection.getresponse()

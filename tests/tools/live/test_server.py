@@ -30,7 +30,7 @@ def ask(live: LiveServer, path: str, *, method: str = "GET", host: str | None = 
     int, dict[str, str], str
 ]:  # fmt: skip
     address = live.url.removeprefix("http://").rstrip("/")
-    connection = http.client.HTTPConnection(address, timeout=20)
+    connection = http.client.HTTPConnection(address, timeout=240)
     connection.request(method, path, headers={"Host": host} if host else {})
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -123,7 +123,7 @@ def test_it_ends_while_a_report_is_being_made() -> None:
 
     def make() -> LogReport:
         asked.set()
-        if not go.wait(120):
+        if not go.wait(240):
             gave_up.append("nobody came")
         return REPORT
 
@@ -131,7 +131,7 @@ def test_it_ends_while_a_report_is_being_made() -> None:
     live.start()
     client = threading.Thread(target=ask, args=(live, "/"))
     client.start()
-    assert asked.wait(60)
+    assert asked.wait(240)
     live.close()
     live.close()
     assert not go.is_set()
