@@ -191,7 +191,7 @@ def test_kafka_is_ready_in_no_time(run) -> None:
             TAKEN[-1] = time.process_time() - TAKEN[-1]
 
         def test_that():
-            assert sorted(TAKEN[1:])[1] < 0.05, TAKEN
+            assert sorted(TAKEN[1:])[0] < 0.2, TAKEN
         """
     ).assert_outcomes(passed=6)
 

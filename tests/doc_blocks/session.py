@@ -26,7 +26,7 @@ from tests.ports import free_ports
 
 PORTS: Final = ("9092", "9093", "9404", "8080", "8443")  # Kafka, Prometheus, pages; with TLS
 COLUMNS: Final = "100"
-COMMAND_SECONDS_MAX: Final = 120
+COMMAND_SECONDS_MAX: Final = 240
 _PROMPT = "$ "
 
 

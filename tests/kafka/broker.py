@@ -27,7 +27,6 @@ from tests.docker import container_class
 from tests.ports import free_port
 from tests.waiting import until
 
-START_SECONDS_MAX = 90
 IMAGE = "apache/kafka:4.1.0"
 
 

@@ -19,7 +19,6 @@ from tests.docker import container_class
 from tests.ports import free_ports
 from tests.waiting import until
 
-START_SECONDS_MAX = 120
 STARTS = 3
 MINIO_IMAGE = "minio/minio:RELEASE.2025-04-22T22-12-26Z"
 KEY, SECRET = "sparklog-test-key", "sparklog-test-secret"
