@@ -123,22 +123,21 @@ def test_neighbours_in_one_object_come_by_one_request(log: BucketLog, how: str) 
 def test_extents_that_come_together_are_not_fetched_one_by_one(log: BucketLog) -> None:
     """Each takes a request, none more than one, and they are on their way at the same time."""
     import threading
-    import time
 
     for _ in range(40):
         log.commit([Part(T0, 3)], how="staged")
     view = log.view(threads=8)
     view.topics()
     store, at_once, most = view.objects.store, 0, 0
-    lock, get = threading.Lock(), store.get
+    changed, get = threading.Condition(), store.get
 
     def slow(*args: Any) -> bytes:
         nonlocal at_once, most
-        with lock:
+        with changed:
             at_once += 1
             most = max(most, at_once)
-        time.sleep(0.005)
-        with lock:
+            changed.notify_all()
+            changed.wait_for(lambda: most >= 4, timeout=30)
             at_once -= 1
         return get(*args)
 

@@ -311,9 +311,7 @@ def test_a_trigger_waits_for_enough_or_for_long_enough(
         assert counts == [150], "three records alone did not wait"
         log.append("t", rows(103, 125, 0))
         wait(query, counts, [150, 25])
-        while not Path(checkpoint, "commits", "1").exists():  # else it comes again
-            assert query.isActive, query.exception()
-            time.sleep(0.01)
+        until(Path(checkpoint, "commits", "1").exists, state=query.exception)  # else it comes again
     finally:
         query.stop()
     query, counts = start(minOffsetsPerTrigger="1000", maxTriggerDelay="1s")

@@ -361,14 +361,16 @@ def test_a_turn_without_a_thread_is_given_back(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_only_so_many_read_at_once() -> None:
-    running, most, mutex = [0], [0], threading.Lock()
+    running, most, changed = [0], [0], threading.Condition()
 
     def job(stopped: Callable[[], bool]) -> None:
-        with mutex:
+        with changed:
             running[0] += 1
             most[0] = max(most[0], running[0])
+            changed.notify_all()
+            changed.wait_for(lambda: most[0] >= 3, timeout=60)
         time.sleep(0.02)
-        with mutex:
+        with changed:
             running[0] -= 1
 
     workers = Workers(3)

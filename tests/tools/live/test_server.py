@@ -94,7 +94,7 @@ def test_one_report_at_a_time_however_many_ask() -> None:
         running -= 1
         return REPORT
 
-    with LiveServer(LogSite(make), HERE) as live:
+    with LiveServer(LogSite(make, refresh_ms=3_600_000), HERE) as live:
         threads = [threading.Thread(target=ask, args=(live, "/content")) for _ in range(8)]
         for thread in threads:
             thread.start()
