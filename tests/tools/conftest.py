@@ -40,9 +40,9 @@ def demo_report(demo: Demo) -> LogReport:
     return demo.report()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """Skips where there is none."""
+    """Skips where there is none. While it is open, `asyncio.run` is refused in its thread."""
     try:
         with browsers.started() as found:
             yield found
