@@ -18,8 +18,9 @@ from sparklog.kafka import Endpoint
 from sparklog.kafka.messages import Api, ErrorCode
 from sparklog.log.log import Log
 from sparklog.logdir.service_lease import ENDPOINT_NAME
-from tests.kafka.groups.test_requests import OPTIONS, _until, commit, fetch, join, sync
+from tests.kafka.groups.test_requests import OPTIONS, commit, fetch, join, sync
 from tests.kafka.wire import Wire
+from tests.waiting import until
 
 NONE = ErrorCode.none
 Serve = Callable[..., Endpoint]
@@ -105,7 +106,7 @@ def test_the_other_takes_over_when_an_endpoint_ends(serve: Serve) -> None:
         ]
     assert found(two) != (1, two.port)
     one.close()
-    assert _until(lambda: found(two) == (1, two.port))
+    assert until(lambda: found(two) == (1, two.port))
     with Wire(two) as wire:
         assert fetch(wire) == {"t": {0: (5, 0, "note")}}
         who = {k: joined[k] for k in ("generation_id", "member_id")}
@@ -260,7 +261,7 @@ def test_commits_of_a_group_at_work_count_from_when_its_last_member_went(
         def times() -> set[int]:
             return {at.time_ms for at in groups.positions("g").values()}
 
-        assert _until(lambda: times() == {clock()})
+        assert until(lambda: times() == {clock()})
         assert fetch(wire)["t"][0] == (5, 0, "note")
 
 
@@ -283,5 +284,5 @@ def test_commits_of_an_idle_member_are_kept_alive(
         def times(group: str) -> set[int]:
             return {at.time_ms for at in groups.positions(group).values()}
 
-        assert _until(lambda: times("g") == {clock()})
+        assert until(lambda: times("g") == {clock()})
         assert times("simple") == {clock() - 6 * 86_400_000}  # nobody is at work there
