@@ -292,7 +292,7 @@ def _refused(home, log_dir):
     return formatted.returncode, formatted.stdout + formatted.stderr, engine.log()
 
 
-@pytest.mark.parametrize("state", ["closed", "crashed"])
+@pytest.mark.parametrize("state", [pytest.param("closed", marks=pytest.mark.deep), "crashed"])
 def test_no_broker_starts_on_a_log_that_was_not_handed_over(tmp_path, state):
     """And nothing is changed there: neither by kafka-storage format nor by the broker."""
     path = tmp_path / "log"
@@ -555,6 +555,7 @@ def _start_soon(broker):
     raise RuntimeError(f"no broker: exit code {code}")
 
 
+@pytest.mark.deep
 def test_partitions_that_nobody_knows(tmp_path):
     """Files alone: without topic ids, a ledger or meta.properties, and one name too many."""
     with sparklog.open(tmp_path / "was", "rw") as log:

@@ -153,7 +153,7 @@ def test_aiokafka(endpoint: Endpoint, log: Log, idempotent: bool) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("acks", ["-1", "0"])
+@pytest.mark.parametrize("acks", ["-1", pytest.param("0", marks=pytest.mark.deep)])
 def test_java(endpoint: Endpoint, log: Log, acks: str) -> None:
     """Idempotent where acks is all, as Kafka's producers are by default."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import signal
@@ -20,6 +21,7 @@ from sparklog.service.health import examine
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.layout.topic_owners import PREFIX
+from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.remote_segment import SegmentState
 from sparklog.tiered.target import open_store
 from tests import depth
@@ -82,6 +84,10 @@ def test_encrypted(tmp_path: Path, s3: S3Server, url: str) -> None:
             assert b"0000" not in store.get(log_object(segment))
 
 
+def _holds(store: ObjectStore, objects: int) -> bool:
+    return len(store.list()) >= objects
+
+
 SERVE = """
 import json, sys, time
 from sparklog.service import Service
@@ -108,7 +114,7 @@ def test_services_that_are_killed_at_work(tmp_path: Path, s3: S3Server, url: str
         store = open_store(url, s3.options())
         for objects in depth.SERVICE_KILLS_AT:
             process = subprocess.Popen([sys.executable, "-c", SERVE, path, url, options])
-            until(lambda least=objects: len(store.list()) >= least, pause_s=0.02)  # type: ignore[misc]
+            until(functools.partial(_holds, store, objects), pause_s=0.02)
             process.send_signal(signal.SIGKILL)
             process.wait()
             readable(log, system_clock, store)
