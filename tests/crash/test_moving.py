@@ -19,7 +19,7 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageUnavailableError
 from sparklog.logdir import partition_move
-from sparklog.service import Service, verify
+from sparklog.service import Service, erase, verify
 from sparklog.testing.crashes import every_crash
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call, Fault
@@ -245,3 +245,64 @@ def test_what_writers_and_retention_do_meanwhile_moves_too(how: str) -> None:
         log.close()
     assert verify(PATH, fs=fs, clock=clock).ok
     judge(fs.crash_clone(mode="strict"), clock, [view_of(opened(fs.process(), clock, "r"))])
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("is_moving", [True, False], ids=["while it moves", "then it moves"])
+def test_an_erasure_beside_a_move(is_moving: bool) -> None:
+    """Whichever comes in between, wherever nobody holds the lock: complete is what it says."""
+    clock = ManualClock()
+    machine = CrashFS(clock=clock)
+    with opened(machine, clock) as log:
+        log.create_topic("t", 1, CONFIG | {"compression.type": "uncompressed"})
+        for _ in range(6):
+            log.append("t", pa.table({"key": ["alice", "bob"], "value": ["secret", "kept"]}), 0)
+
+    def erased(fs: CrashFS) -> bool:
+        return erase(PATH, "t", [b"alice"], fs=fs, clock=clock).complete
+
+    def move(fs: CrashFS) -> None:
+        with opened(fs, clock) as log:
+            log.move_partition("t", 0, "/two")
+
+    claims = 0
+    for number in itertools.count(1):
+        fs, calls, said = machine.kill_clone(), itertools.count(1), list[bool]()
+        other = fs.process()
+
+        def between(_: Call) -> None:
+            if other.is_locked("/one/sparklog.lock", 0, 1) or next(calls) != number:  # noqa: B023
+                return
+            fs.on_call = None  # noqa: B023
+            said.append(erased(other) if is_moving else move(other) is None)  # noqa: B023
+
+        with quick():
+            fs.on_call = between
+            is_complete = move(fs) is None if is_moving else erased(fs)
+            fs.on_call = None
+            if not said:
+                break
+            is_complete = said[0] if is_moving else is_complete
+            with opened(fs.process(), clock, "r") as reader:
+                keys = reader.read("t").read_all().column("key").to_pylist()
+            assert keys.count(b"bob") == 6
+            if is_complete:
+                claims += 1
+                assert b"alice" not in keys
+                assert not holding(fs, b"secret")
+            assert erased(fs.process())
+            assert not holding(fs, b"secret")
+            assert verify(PATH, fs=fs, clock=clock).ok
+    assert claims > 1
+
+
+def holding(fs: CrashFS, raw: bytes) -> list[str]:
+    """The files of partitions that hold some bytes."""
+    found = []
+    for path in ("/one", "/two"):
+        for name in fs.listdir(path):
+            where = f"{path}/{name}"
+            for each in fs.listdir(where) if fs.is_dir(where) else ():
+                with fs.open(f"{where}/{each}") as file:
+                    found += [file.path] if raw in file.pread(file.size(), 0) else []
+    return found
