@@ -335,12 +335,12 @@ class LogManager:
 
     def _taken_away(self, key: TopicPartition) -> DataCorruptionError:
         """Return what is to be raised of a partition whose files were taken away just now."""
+        self.forget_writers()  # one may be of where the partition lay
         self.dirs = self.read_dirs()
         error = self.missing(key)
         if error is None:  # they come and go
             path = self.partition_path(*key)
             return DataCorruptionError("its files are being replaced; try again", path=path)
-        self.forget_writers()
         self.go_offline(key, error)
         return error
 

@@ -1,5 +1,6 @@
 """A partition that moves to another log dir: what it refuses, what may fail, who goes on beside."""
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from sparklog.errors import (
 )
 from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.logdir import partition_move
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
 from sparklog.service import Service, verify
 from sparklog.storage.moves import MoveRequest
@@ -409,6 +411,30 @@ def test_what_cannot_be_moved_is_tried_again(
         moves.carry_out()
         assert log.moves() == []
         assert log.topic("t").dirs[0] == f"{dirs[1]}/t-0"
+
+
+def test_a_move_that_is_interrupted_at_its_end(
+    log: Log, dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is done; who writes next meets the old place, and no longer at the second try."""
+    session = commits_of(log)
+    fill(log, 1)
+    forget, left = session.forget_writers, [True]
+
+    def interrupted() -> None:
+        if left and session.state.topics["t"].dirs[0] == 1:
+            left.clear()
+            raise KeyboardInterrupt
+        forget()
+
+    monkeypatch.setattr(session, "forget_writers", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        log.move_partition("t", 0, dirs[1])
+    assert log.topic("t").dirs[0] == f"{dirs[1]}/t-0"
+    with contextlib.suppress(DataCorruptionError):
+        fill(log, 1)
+    fill(log, 1)
+    assert len(rows(log)) in (12, 13)
 
 
 def test_what_is_damaged_waits_for_whoever_mends_it(
