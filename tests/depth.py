@@ -34,8 +34,8 @@ def by_depth(*, small: T, ci: T, all: T) -> T:
 # Whether the tests' files lie in memory, on a tmpfs, where there is room.
 IN_MEMORY: Final = by_depth(small=True, ci=False, all=False)
 # Random histories of a log on a disk that crashes: about 1 s each.
-CRASH_SEEDS: Final = by_depth(small=24, ci=400, all=10_000)
-CRASH_SEEDS_A_TEST: Final = by_depth(small=6, ci=25, all=250)
+CRASH_SEEDS: Final = by_depth(small=16, ci=260, all=10_000)
+CRASH_SEEDS_A_TEST: Final = by_depth(small=4, ci=20, all=250)
 # Schedules of a log in a store, of the protocol as it stands: some 0.4 s each.
 MODEL_SEEDS: Final = by_depth(small=12, ci=150, all=5000)
 MODEL_SEEDS_A_TEST: Final = by_depth(small=4, ci=50, all=250)

@@ -77,7 +77,8 @@ class LogDirMoves:
                 self._check_rooms(wanted, number)
             if wanted == before:
                 return ids
-            fs.sync_dir(self._home)
+            fs.open_lock(joined(self._home, MOVING_NAME)).close()
+            fs.sync_dir(self._home)  # who opens the log next finds that there may be copies
             for move in wanted.moves:
                 path = copy_path(session, move)
                 if move.id in ids and not fs.is_dir(path):
@@ -335,7 +336,7 @@ def sweep_copies(session: LogDirCommits) -> list[str]:
 
 
 def sweep_dead_movers(session: LogDirCommits) -> None:
-    """Remove copies that nobody wants. Cost: a stat if nobody ever moved."""
+    """Remove copies that nobody wants. Cost: a stat if nobody ever asked for a move."""
     path = joined(session.home, MOVING_NAME)
     if session.fs.exists(path) and not session.fs.is_locked(path, 0, 1):
         with contextlib.suppress(LogLockedError), only_mover(session):

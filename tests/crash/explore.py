@@ -164,7 +164,7 @@ def recrash(
                 found.append(Crash(f"{how} before {call}", make(), image.finished))
 
     fs.on_call = cut
-    open_log(fs, world.clock)
+    open_log(fs, world.clock, path=world.path)
     judged = 0
     for again in found:
         key = digest(again.fs), again.finished

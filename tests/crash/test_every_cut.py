@@ -49,7 +49,7 @@ def plan(world: World, name: str) -> Planned | None:
     if name == "fill":  # several segments, of which one is appended to
         return world.plan_commit({("u", 0): 8, ("u", 1): 1})
     if name in ("undelete", "purge"):
-        if "u" not in world.model.deleted:
+        if not world.model.deleted or "u" in world.model.topics():
             return None
         return world.plan_undelete("u") if name == "undelete" else world.plan_purge("u")
     return world.plan_close() if name == "close" else world.plan_open()

@@ -18,13 +18,39 @@ import sparklog
 from sparklog.errors import StorageUnavailableError
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import SEGMENT_BYTES, Ledger
+from sparklog.service import verify
 from sparklog.testing.disk import Mode
 from sparklog.testing.faults import Fault, SimulatedKill
 from tests import depth
-from tests.crash.harness import TOPIC, Planned, World, check, look, open_log, quick, view_of
+from tests.crash.harness import (
+    ROOT,
+    TOPIC,
+    Planned,
+    World,
+    check,
+    look,
+    open_log,
+    quick,
+    view_of,
+)
+from tests.crash.housekeeping_plans import (
+    plan_ask,
+    plan_cancel,
+    plan_carry_out,
+    plan_erase,
+    plan_move,
+)
+from tests.crash.model import KEYS as RECORD_KEYS
+from tests.crash.whereabouts import check_directories, is_due
 
-STEPS = 200
+STEPS = 150
 KEYS = [(TOPIC, 0), (TOPIC, 1)]
+LOG_DIRS = f"{ROOT},/two,/three"
+OPERATIONS = {
+    "append": 24, "roll": 6, "commit": 24, "adopt": 10, "replay": 5, "truncate": 8, "retain": 3,
+    "topic": 9, "move": 4, "ask": 3, "carry_out": 3, "cancel": 1, "erase": 5, "close": 3,
+    "open": 3,
+}  # fmt: skip
 
 
 class History:
@@ -33,7 +59,9 @@ class History:
     def __init__(self, seed: int, tally: Counter[str]) -> None:
         self.seed, self.tally = seed, tally
         config = {"internal.segment.bytes": "1000"} if seed % 2 else {}
-        self.world = World.started(seed, reopen=seed % 3 == 0, config=config)
+        config |= {"file.delete.delay.ms": "300"} if seed % 7 < 3 else {}
+        path = ROOT if seed % 4 == 1 else LOG_DIRS
+        self.world = World.started(seed, reopen=seed % 3 == 0, config=config, path=path, keyed=True)
         self.rng = random.Random(seed)
         self.reader: sparklog.Log | None = None
 
@@ -50,17 +78,20 @@ class History:
         with session.exclusive():
             pass
         check(self.world.opened, self.world, None)
-        self.world.opened.close()
+        self._verify()
 
     def _step(self) -> None:
         world, rng = self.world, self.rng
         if world.log is None:
             self._open()
         planned, times = self._plan(), 1
-        chance = rng.random()
+        chance, is_long = rng.random(), bool(planned.in_steps or planned.midway)
+        if is_long:  # and rare, in many calls
+            chance /= 4
         if chance < 0.05:
             fault = rng.choice((Fault.KILL, Fault.KILL, Fault.TORN_KILL))
-            world.fs.fail_at(rng.randint(1, 40 if fault is Fault.KILL else 12), fault)
+            calls = (120 if is_long else 40) if fault is Fault.KILL else 12
+            world.fs.fail_at(rng.randint(1, calls), fault)
         elif chance < 0.08:
             fault = rng.choice((Fault.NO_SPACE, Fault.IO_ERROR, Fault.DENIED))
             times = rng.choice((1, 1, 3))
@@ -70,34 +101,94 @@ class History:
         except SimulatedKill:
             self._crash(planned)
         except StorageUnavailableError:
-            self._failed(planned, undone=times == 1)
+            self._failed(planned, undone=times == 1 and not planned.in_steps)
         world.fs.heal()
         if rng.random() < 0.02:
             self._read()
 
     def _plan(self) -> Planned:
+        name = self.rng.choices(list(OPERATIONS), list(OPERATIONS.values()))[0]
+        self.tally[name] += 1
+        planned: Planned = getattr(self, f"_plan_{name}")()
+        return planned
+
+    def _key(self) -> tuple[str, int]:
+        """A partition, mostly of the topic that is always there."""
+        others = [key for key in sorted(self.world.model.parts) if key[0] in self._others()]
+        return self.rng.choice(others if others and self.rng.random() < 0.3 else KEYS)
+
+    def _others(self) -> list[str]:
+        return [topic for topic in self.world.model.topics() if topic.startswith("u")]
+
+    def _plan_append(self) -> Planned:
+        return self.world.plan_append(self._key(), self.rng.randint(1, 3))
+
+    def _plan_roll(self) -> Planned:
+        return self.world.plan_append(self._key(), 1, size=250)
+
+    def _plan_commit(self, *, stage: bool = False) -> Planned:
+        keys = {self._key() for _ in range(self.rng.randint(1, 2))}
+        counts = {key: self.rng.randint(1, 3) for key in sorted(keys)}
+        return self.world.plan_commit(counts, stage=stage, writer=self.rng.choice("wx"))
+
+    def _plan_adopt(self) -> Planned:
+        return self._plan_commit(stage=True)
+
+    def _plan_replay(self) -> Planned:
+        return self.world.plan_replay(self.rng.choice(sorted(self.world.model.writers)))
+
+    def _plan_truncate(self) -> Planned:
+        key = self._key()
+        part = self.world.model.parts[key]
+        return self.world.plan_truncate(key, self.rng.randint(part.start, part.end))
+
+    def _plan_retain(self) -> Planned:
+        return self.world.plan_retain(self._key(), self.world.clock())
+
+    def _plan_topic(self) -> Planned:
+        """Topics that come and go: made, deleted, given back, given up."""
         world, rng = self.world, self.rng
-        key = rng.choice(KEYS)
-        name = rng.choices(
-            ("append", "roll", "commit", "adopt", "replay", "truncate", "topic", "close", "open"),
-            (24, 6, 24, 10, 5, 10, 3, 3, 3),
-        )[0]
-        if name == "append":
-            return world.plan_append(key, rng.randint(1, 3))
-        if name == "roll":
-            return world.plan_append(key, 1, size=250)
-        if name in ("commit", "adopt"):
-            counts = {k: rng.randint(1, 3) for k in rng.sample(KEYS, rng.randint(1, 2))}
-            return world.plan_commit(counts, stage=name == "adopt", writer=rng.choice("wx"))
-        if name == "replay":
-            return world.plan_replay(rng.choice(sorted(world.model.writers)))
-        if name == "truncate":
-            part = world.model.parts[key]
-            return world.plan_truncate(key, rng.randint(part.start, part.end))
-        if name == "topic":
-            there = "u" in world.model.topics()
-            return world.plan_drop("u") if there else world.plan_create("u")
-        return world.plan_close() if name == "close" else world.plan_open()
+        model, there = world.model, self._others()
+        newest = {one.name: model.newest(one.name) for one in model.deleted.values()}
+        gone = sorted(n for n, life in newest.items() if not is_due(world, model.deleted[life]))
+        if gone and rng.random() < 0.6:
+            name = rng.choice(gone)
+            if rng.random() < 0.15 and name not in there:
+                return world.plan_purge(name)
+            if model.can_have_its_name(newest[name]):
+                return world.plan_undelete(name)
+            if len(there) < 3:
+                return world.plan_undelete(name, new_name=f"u-{len(world.history)}")
+        if "u" not in there:
+            return world.plan_create("u")
+        return world.plan_drop(rng.choice(there), now=rng.random() < 0.1)
+
+    def _plan_move(self) -> Planned:
+        key = self._key()
+        places = [p for p in self.world.path.split(",") if p != self.world.model.parts[key].place]
+        if not places:
+            return self._plan_append()
+        return plan_move(self.world, key, self.rng.choice(places))
+
+    def _plan_ask(self) -> Planned:
+        places = self.world.path.split(",")
+        wishes = {self._key(): self.rng.choice(places) for _ in range(self.rng.randint(1, 3))}
+        return plan_ask(self.world, wishes)
+
+    def _plan_carry_out(self) -> Planned:
+        return plan_carry_out(self.world)
+
+    def _plan_cancel(self) -> Planned:
+        return plan_cancel(self.world)
+
+    def _plan_erase(self) -> Planned:
+        return plan_erase(self.world, self._key()[0], self.rng.choice(RECORD_KEYS))
+
+    def _plan_close(self) -> Planned:
+        return self.world.plan_close()
+
+    def _plan_open(self) -> Planned:
+        return self.world.plan_open()
 
     def _crash(self, planned: Planned) -> None:
         world, rng = self.world, self.rng
@@ -112,8 +203,19 @@ class History:
                 self.tally["crashes in recovery"] += 1
                 self._machine_dies()
         world.fs.heal()
+        check_directories(world.opened, world.fs, world.path)
         world.model = check(world.opened, world, planned, go_on=rng.random() < 0.3)
         world.views.append(world.model.view())
+        if rng.random() < 0.1:
+            self._verify()
+
+    def _verify(self) -> None:
+        """Closed, the log is found to be whole by who looks at all of it."""
+        world = self.world
+        world.opened.close()
+        world.log = None
+        found = verify(world.path, fs=world.fs, clock=world.clock)
+        assert found.ok, found.findings
 
     def _machine_dies(self) -> None:
         world, rng = self.world, self.rng
@@ -140,7 +242,7 @@ class History:
             world.log = None
             self._open()
         if undone:
-            planned = Planned(planned.name, world.model, planned.act)
+            planned = Planned(planned.name, world.model, planned.act, midway=planned.midway)
         world.settle()
         world.model = check(world.opened, world, planned, go_on=False)
         world.views.append(world.model.view())
@@ -155,7 +257,7 @@ class History:
             self._open()
         world.settle()
         if self.reader is None:
-            self.reader = open_log(self.world.fs.process(), self.world.clock, "r")
+            self.reader = open_log(world.fs.process(), world.clock, "r", path=world.path)
         assert view_of(self.reader) == self.world.model.view()
         look(self.world.fs, self.world, [self.world.model.view()])
 

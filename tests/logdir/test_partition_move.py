@@ -388,6 +388,31 @@ def test_a_move_that_waits_ends_when_it_is_cancelled(log: Log, dirs: list[str]) 
     other.close()
 
 
+def test_what_nobody_has_begun_leaves_nothing_once_it_is_cancelled(
+    log: Log, dirs: list[str]
+) -> None:
+    log.home.moves.ask([MoveRequest("t", 0, dirs[1]), MoveRequest("t", 1, dirs[2])])
+    assert len(futures(dirs)) == 2
+    assert log.cancel_moves("t", 0) == 1
+    assert len(futures(dirs)) == 1
+    assert log.cancel_moves() == 1
+    assert futures(dirs) == []
+
+
+def test_a_copy_of_a_deleted_topic_goes_though_who_deleted_it_died(
+    log: Log, dirs: list[str], clock: ManualClock
+) -> None:
+    log.home.moves.ask([MoveRequest("t", 0, dirs[1])])
+    (copy,) = futures(dirs)
+    log.delete_topic("t")
+    assert futures(dirs) == []
+    Path(dirs[1], copy).mkdir()  # as if it had died before it removed it
+    sparklog.open(",".join(dirs), "rw", clock=clock).close()
+    assert futures(dirs) == []
+    assert log.undelete_topic("t").dirs[0] == f"{dirs[0]}/t-0"
+    assert len(rows(log)) == 10
+
+
 @pytest.mark.parametrize("later_ms", [60_000, -3_600_000], ids=["later", "the clock goes back"])
 def test_what_cannot_be_moved_is_tried_again(
     dirs: list[str], clock: ManualClock, later_ms: int

@@ -4,6 +4,8 @@ from tests.mutants.mutant import mutant
 
 ONE = "crash/test_every_cut.py::test_one_operation_and_its_recovery"
 
+SEEDS = "crash/test_seeds.py"
+
 MUTANTS = (
     mutant(
         "found-record-not-made-durable",
@@ -115,5 +117,33 @@ MUTANTS = (
         "epoch = max([state.epoch, *epochs]) + 1",
         "epoch = max([state.epoch, *epochs])",
         "crash/test_protocol_locks.py::test_broker_append_kill_reopen_keeps",
+    ),
+    mutant(
+        "last-bytes-of-a-move-not-synced",
+        "logdir/partition_move.py",
+        "                if piece.is_closed or last:\n                    copy.sync()",
+        "                if piece.is_closed:\n                    copy.sync()",
+        SEEDS,
+    ),
+    mutant(
+        "erasure-not-noted-before-it-begins",
+        "logdir/erasures_file.py",
+        "erasures(fs, home), [*others, begun])",
+        "erasures(fs, home), others)",
+        SEEDS,
+    ),
+    mutant(
+        "what-an-erasure-left-forgotten",
+        "logdir/erasures_file.py",
+        "[*others, ended] if ended.left else others)",
+        "others)",
+        SEEDS,
+    ),
+    mutant(
+        "given-back-whatever-its-topic-id",
+        "logdir/recovery/redo.py",
+        "return next((one for one in found if one.id == held), None)",
+        "return found[0] if held else None",
+        SEEDS,
     ),
 )

@@ -188,7 +188,8 @@ def settle_directories(session: LogManager, *, gone: str = "") -> None:
     and goes; other partitions are kept under Kafka's name for strays, for they may be somebody's
     data. What only has such a name, as a query's checkpoint-1, stays as it is. What goes is
     `session.doomed`, for it takes long where it is large.
-    Args: gone: the id of a topic that was deleted just now, of which a copy may be on its way.
+    A copy of a deleted topic's goes, too.
+    Args: gone: the id of a topic that was deleted just now.
     """
     complete_moves(session)
     fs = session.fs
@@ -198,8 +199,10 @@ def settle_directories(session: LogManager, *, gone: str = "") -> None:
             path = os.path.join(directory, name)
             retired, live = parse_deleted_dir(name), parse_partition_dir(name)
             future = parse_future_dir(name)
-            if future is not None and topic_id_text(bytes.fromhex(future[1])) == gone:
-                session.doomed.add(path)
+            if future is not None:
+                topic_id = topic_id_text(bytes.fromhex(future[1]))
+                if topic_id == gone or topic_id in session.state.deleted:
+                    session.doomed.add(path)
             if (retired or live) is None or (live and _number(session, live) == number):
                 continue
             if not fs.is_dir(path):
