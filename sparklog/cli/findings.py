@@ -47,7 +47,9 @@ def print_report(report: Verification, *, batches: bool = False) -> None:
     if report.unseen is not None:
         out.print(f"not looked at: {report.unseen}", markup=False)
     verdict = "ok" if report.ok else "NOT OK"
-    out.print(f"{verdict}: {counts or 'nothing found'}", style="green" if report.ok else "red")
+    if not counts:
+        counts = "nothing found" if report.ok else "red, as told above; nothing else found"
+    out.print(f"{verdict}: {counts}", style="green" if report.ok else "red")
 
 
 def _print_batches(rows: list[list[str]]) -> None:

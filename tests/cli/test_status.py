@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ import pytest
 
 import sparklog
 from sparklog.cli.app import run
+from sparklog.cli.findings import print_report
+from sparklog.service import verify
 from sparklog.service.health import Check, Health, Level
 from sparklog.service.health.examiner import Examiner
 
@@ -117,3 +120,11 @@ def test_watching_ends_by_a_signal(log: str) -> None:
             pass
         assert watching.wait(240) == 0
     serving.stderr.close()
+
+
+def test_a_red_verdict_is_not_called_nothing(log: str, capsys: Capture) -> None:
+    """On a disk that is mounted read-only no file is amiss."""
+    checks = (Check("writable", Level.RED, "it is mounted read-only"),)
+    report = replace(verify(log, quick=True), health=Health(log, 0, "log", checks))
+    print_report(report)
+    assert capsys.readouterr().out.endswith("NOT OK: red, as told above; nothing else found\n")
