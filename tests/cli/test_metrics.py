@@ -38,6 +38,16 @@ def test_text_for_prometheus(log: Path, capsys: Capture) -> None:
     assert not [name for name, _, _ in found if "process" in name or "service" in name]
 
 
+def test_a_log_is_told_by_its_whole_path(
+    log: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several logs in one Prometheus are known apart by it."""
+    monkeypatch.chdir(log.parent)
+    assert run(["metrics", "./log/"]) == 0
+    (info,) = [s for s in parsed(capsys.readouterr().out) if s.name == "sparklog_info"]
+    assert info.labels["path"] == str(log)
+
+
 def test_json(log: Path, capsys: Capture) -> None:
     assert run(["metrics", str(log), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -46,9 +46,11 @@ def collect(
             os.fspath(path), url, history=True, options=options, storage_options=storage_options,
             clock=clock, opening=open_store,
         ).observe()  # fmt: skip
-    for directory in split_path(path):
+    directories = split_path(path)
+    for directory in directories:
         if not LOCAL.is_dir(directory):
             raise InvalidRequestError(
                 f"{directory} does not exist: give the log's directory", path=directory
             )
-    return Observer(path, history=True, options=rest, clock=clock).observe()
+    # By its whole path, as a service tells it: Prometheus knows logs apart by that.
+    return Observer(",".join(directories), history=True, options=rest, clock=clock).observe()
