@@ -125,6 +125,7 @@ class Session:
         """Tests that the page shows, as pytest runs a reader's own."""
         if self._tests:
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+            command += ["--hypothesis-profile", "ci"]  # the same examples, however slow the machine
             command += ["--hypothesis-profile", "ci"]  # a busy machine is no failed health check
             command += [] if self.spark_in_tests else ["-k", "not spark_pipeline"]
             done = subprocess.run(
