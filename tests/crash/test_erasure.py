@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import random
+import re
 import zlib
+from collections.abc import Callable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from sparklog import service
 from sparklog.common import TopicPartition
 from sparklog.format.erasure import KeyPredicate
 from sparklog.log.log import Log
 from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.cleaning.erasure import SegmentEraser
-from sparklog.storage.erasure_report import PartitionErasure
+from sparklog.service import leadership
+from sparklog.storage.erasure_report import ErasureReport, PartitionErasure
 from sparklog.testing.crashes import Crash, crashes_now
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call, Fault
+from sparklog.testing.faultstore import FaultStore
+from sparklog.tiered.copying.orphans import UPLOAD_MS
 from tests import depth
+from tests.crash import test_tiering
 from tests.crash.explore import digest
 from tests.crash.harness import ROOT, open_log
 from tests.crash.swaps import (
@@ -31,8 +39,11 @@ from tests.crash.swaps import (
     seen,
     session_of,
 )
+from tests.crash.test_tiering import OPTIONS, Machine, cuts, prepared
+from tests.tiered.archives import through_tiers
 
 KEY = TopicPartition(TOPIC, 0)
+ODD = "0[0-9][0-9][13579]"
 Allowed = list[tuple[Rows, Rows]]
 CASES = (
     Scenario("in every segment", (keyed("a", "b"), keyed("c", "a"), keyed("a")), 10_000,
@@ -196,6 +207,72 @@ def test_a_cleaner_that_read_the_old_segments_gives_up() -> None:
     assert not [row for row in seen(world.log)[0] if row[1] == b"a"]
     clean_partition(session, TOPIC, 0)
     assert not holding(world.fs, b"\x02a")
+
+
+class OddValues:
+    """Every other record of a tiered log."""
+
+    columns = ("value",)
+
+    def __call__(self, records: pa.RecordBatch) -> pa.Array:
+        odd = pc.match_substring_regex(records.column("value").cast(pa.string()), ODD)
+        return pc.fill_null(odd, False)
+
+
+def erase_in_pieces(machine: Machine, store: FaultStore) -> ErasureReport:
+    return service.erase(
+        test_tiering.ROOT, "t", predicate=OddValues(), options=OPTIONS, fs=machine.fs,
+        clock=machine.clock, opening=lambda url, options: store, wait_ms=0,
+    )  # fmt: skip
+
+
+@pytest.mark.deep
+def test_a_service_works_between_two_pieces_and_either_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing that stays is lost; the same erasure again leaves no byte, in the bucket or here."""
+    machine, whole = prepared(2, local_retention_bytes="800")
+    stay = {
+        key: {offset: value for offset, value in held.items() if not re.match(ODD.encode(), value)}
+        for key, held in whole.items()
+    }
+    assert stay != whole
+    resting: list[Callable[[], object]] = []
+
+    def rest(self: leadership.Borrowed) -> None:
+        if self._ended_ms and resting:
+            resting[0]()
+
+    monkeypatch.setattr(leadership, "HOLD_MS", 0)
+    monkeypatch.setattr(leadership.Borrowed, "_rest", rest)
+
+    def act(store: FaultStore) -> None:
+        resting.append(lambda: machine.service(store).run_once())
+        erase_in_pieces(machine, store)
+        resting.clear()
+
+    images = cuts(machine, act, 7)
+    assert len(images) > 50
+    for image in random.Random(7).sample(images, min(depth.TIERING_CUTS, len(images))):
+        try:
+            cut = image.machine
+            with cut.open() as log:
+                found = through_tiers(log, cut.clock, cut.store())
+            for key, held in stay.items():
+                assert held.items() <= found[key].items()
+            report = erase_in_pieces(cut, cut.store())
+            for _ in range(3):  # what a cut left in the bucket must be old before it goes
+                cut.clock.advance(UPLOAD_MS // 2 + 1)
+                assert not cut.service(cut.store()).run_once().errors
+            report = erase_in_pieces(cut, cut.store())
+            assert report.complete, (report.pending, report.errors, report.partitions)
+            with cut.open() as log:
+                assert through_tiers(log, cut.clock, cut.store()) == stay
+            left = b"".join(raw for raw, _ in cut.bucket.objects.values())
+            assert not re.search(ODD.encode() + rb"\.\.", left)
+        except BaseException as error:
+            error.add_note(image.how)
+            raise
 
 
 def test_a_rehearsal_changes_nothing() -> None:

@@ -167,7 +167,7 @@ MUTANTS = (
         "service/leadership.py",
         "            self._lease.release()\n        self._held.close()",
         "            pass\n        self._held.close()",
-        "service/test_erasure_pieces.py",
+        "service/test_leadership.py",
     ),
     mutant(
         "lease-not-checked",

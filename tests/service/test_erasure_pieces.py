@@ -143,7 +143,7 @@ def test_what_a_service_makes_meanwhile_is_looked_at(
         assert not report.standing_by, report.standing_by
 
     done = every_piece(monkeypatch, meanwhile)
-    report = erased(path, clock, store)
+    report = erased(path, clock, store, options=ONE_THREAD)
     assert report.complete, (report.pending, report.errors, report.partitions)
     assert done
     if policy == "delete":
@@ -170,7 +170,7 @@ def test_records_that_are_written_meanwhile_stay(
             service(path, clock, store).run_once()
 
         done = every_piece(monkeypatch, meanwhile)
-        report = erased(path, clock, store)
+        report = erased(path, clock, store, options=ONE_THREAD)
         assert report.complete, (report.pending, report.errors, report.partitions)
         assert done
         service(path, clock, store).run_once()
