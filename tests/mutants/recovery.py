@@ -146,4 +146,18 @@ MUTANTS = (
         "return found[0] if held else None",
         SEEDS,
     ),
+    mutant(
+        "ledger-recovered-from-its-last-segment-on",
+        "logdir/recovery/log_recovery.py",
+        "return min(base, marks.durable - 1)",
+        "return base",
+        "crash/test_ledger_rolls.py",
+    ),
+    mutant(
+        "rolled-ledger-segment-left-to-the-dead",
+        "logdir/recovery/log_recovery.py",
+        "for base in bases[-2:-1]:",
+        "for base in bases[-2:-2]:",
+        "crash/test_ledger_rolls.py",
+    ),
 )

@@ -16,7 +16,13 @@ from typing import Final
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
-from sparklog.format.names import log_name, parse_base
+from sparklog.format.names import (
+    index_name,
+    log_name,
+    parse_base,
+    snapshot_name,
+    timeindex_name,
+)
 from sparklog.format.scan import scan
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.logdir.high_watermarks import published
@@ -117,7 +123,7 @@ def full(session: LogManager) -> bool:
         ledger_config(),
         session.clock,
         end=end,
-        recovery_point=last_base(fs, home, end),
+        recovery_point=_recovery_point(fs, home, end),
         log_start=ledger_bases(fs, home)[0],  # older segments are history and may expire
     )
     _remove_empty_segments(fs, ledger_path(home), end)
@@ -146,6 +152,19 @@ def _checked_end(session: LogManager) -> int:
             end=floor,
         )
     return end
+
+
+def _recovery_point(fs: FileSystem, home: str, end: int) -> int:
+    """Return an offset of the ledger below whose segment all is durable, the indexes too.
+
+    A segment's are synced before the first record of the next one is, so that the file of that
+    record may be there without them.
+    """
+    marks = published(fs, home)
+    base = last_base(fs, home, end)
+    if marks is None or not marks.durable:
+        return max(base - 1, 0)
+    return min(base, marks.durable - 1)
 
 
 def _remove_empty_segments(fs: FileSystem, path: str, end: int) -> None:
@@ -243,7 +262,8 @@ def make_durable(fs: FileSystem, home: str, offset: int) -> bool:
     """Rewrite the ledger record at `offset` in place and sync it; False if it isn't there, whole.
 
     The successor of a holder that died between write and fsync sees the record in the page cache
-    only: without this a power cut could lose what it goes on to rely on (PROTOCOL, C8).
+    only: without this a power cut could lose what it goes on to rely on (PROTOCOL, C8). So does the
+    segment before, which may have been rolled for this record.
     """
     bases = [base for base in ledger_bases(fs, home) if base <= offset]
     if not bases:
@@ -255,8 +275,18 @@ def make_durable(fs: FileSystem, home: str, offset: int) -> bool:
     if not found.size:
         return False
     at, size = int(found["position"][0]), int(found["size"][0])
+    for base in bases[-2:-1]:
+        _sync_rolled(fs, ledger_path(home), base, bases[-1])
     with fs.open(path, write=True) as file:
         file.pwrite(raw[at : at + size], at)
         file.sync()
     fs.sync_dir(ledger_path(home))
     return True
+
+
+def _sync_rolled(fs: FileSystem, directory: str, base: int, end: int) -> None:
+    for name in (log_name(base), index_name(base), timeindex_name(base), snapshot_name(end)):
+        path = os.path.join(directory, name)
+        if fs.exists(path):
+            with fs.open(path, write=True) as file:
+                file.sync()
