@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test test-all test-mutants lint bench clean
+.PHONY: help demo docs test suite test-all test-mutants lint bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -57,7 +57,10 @@ lint: $(VENV)/.test ## ruff, mypy --strict, import-linter, scalafmt and scalac -
 	@home="$$(scripts/java 2>/dev/null)"; JAVA_HOME="$$home" $(BIN)/python -m tests.scala lint
 	@$(BIN)/python -m tests.test_tidy
 
-test: lint ## the checks and the suite, in some 10 minutes; DEPTH=ci: more seeds, kills, providers
+test: $(VENV)/.test ## the checks and the suite, in some 10 minutes; DEPTH=ci: more seeds, kills, providers
+	@scripts/java >/dev/null && $(MAKE) --no-print-directory -j 2 lint suite
+
+suite: $(VENV)/.test
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" SPARKLOG_TEST_DEPTH=$(DEPTH) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --durations 25 --junitxml build/junit-$(DEPTH).xml $(PYTEST_ARGS)
 
 test-all: ## all there is, for a night: thousands of crash seeds, 50 rounds of kill -9
