@@ -156,12 +156,12 @@ def backfilled(path, clock):
 
 def test_a_first_deletion_is_announced_a_round_ahead(path, clock, caplog):
     """Said with numbers and with the way out, by one process; done by the next one."""
-    with backfilled(path, clock) as log, caplog.at_level(logging.INFO, "sparklog.service"):
-        assert Service(path, clock=clock).run_once(dry_run=True).deleted
+    with backfilled(path, clock) as log:
+        with caplog.at_level(logging.INFO, "sparklog.service"):
+            assert Service(path, clock=clock).run_once(dry_run=True).deleted
         assert "offsets [0, 6) would be deleted" in caplog.text
         assert not [r for r in caplog.records if r.levelno >= logging.WARNING]  # a plan is returned
         caplog.clear()
-        caplog.set_level(logging.WARNING, "sparklog.service")
         report = Service(path, clock=clock).run_once()
         (said,) = [r.getMessage() for r in caplog.records]
         assert "offsets [0, 6) are due" in said
