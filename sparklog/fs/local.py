@@ -151,6 +151,10 @@ class LocalFileSystem:
             found = os.statvfs(path)
             return Volume(found.f_blocks * found.f_frsize, bool(found.f_flag & os.ST_RDONLY))
 
+    def may_write(self, path: str) -> bool:
+        wanted = os.W_OK | (os.X_OK if os.path.isdir(path) else 0)
+        return os.access(path, wanted, effective_ids=True)
+
     def boot_id(self) -> str:
         with (
             translate_os_errors("read", "/proc/sys/kernel/random/boot_id"),

@@ -149,6 +149,9 @@ class FileSystem(Protocol):
     def volume(self, path: str) -> Volume:
         """Return the volume that a path is in."""
 
+    def may_write(self, path: str) -> bool:
+        """Tell whether this process has the right to write to a file, or to change a directory."""
+
     def boot_id(self) -> str:
         """Return what changes when the machine loses its page cache."""
 

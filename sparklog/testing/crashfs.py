@@ -492,6 +492,9 @@ class CrashFS:
             self._existing(path)
             return self.disk.free_bytes
 
+    def may_write(self, path: str) -> bool:
+        return True
+
     def boot_id(self) -> str:
         return self.disk.boot_id
 

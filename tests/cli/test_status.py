@@ -3,9 +3,11 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +44,40 @@ def test_it_says_what_examine_says(log: str, capsys: Capture) -> None:
     assert (said["kind"], said["level"]) == ("log", "green")
     assert run(["metrics", log]) == 0
     assert 'sparklog_health{check="readers"} 0.0' in capsys.readouterr().out
+
+
+_AS_NOBODY = """
+import os, sys
+from sparklog.cli.app import run
+run(["status", sys.argv[1]])  # loads all that a user without rights may not find any more
+print("---", flush=True)
+try:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    os.listdir(sys.argv[1])
+except PermissionError as error:
+    sys.exit(f"no such user here: {error}")
+sys.exit(run(["status", sys.argv[1]]))
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_as_a_user_who_may_only_read(log: str) -> None:
+    with tempfile.TemporaryDirectory() as place:  # pytest's own are closed to others
+        os.chmod(place, 0o755)
+        log = shutil.copytree(log, os.path.join(place, "log"))
+        done = subprocess.run(
+            [sys.executable, "-c", _AS_NOBODY, log], capture_output=True, text=True, check=False
+        )
+    if "no such user here" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    first, _, then = done.stdout.partition("---\n")
+    assert first.startswith("green: All is well: it can be written, 1 partition")
+    assert then.startswith(f"green: All is well: this user (uid 65534) may only read {log}; ")
+    assert "it can be written" not in then
 
 
 def test_a_path_that_nobody_can_look_at(tmp_path: Path, capsys: Capture) -> None:

@@ -52,6 +52,7 @@ def log_dir_sight(
         sight.lock_holder = held[0]
     if sight.kind == "log" and not sight.is_known and not sight.unwritable:
         sight.unwritable = [f"its state can't be read: {found.errors[0]}"]
+    sight.read_only = _read_only(fs, directories)
     sight.leader = _leader(fs, directories[0])
     topics = {one.topic for one in found.partitions}
     sight.erasures = [o for o in _erasures(fs, directories[0]) if o.topic in topics]
@@ -86,6 +87,13 @@ def _unwritable(
             yield f"{one.directory} has {one.free_bytes} bytes free"
         elif volume is not None and volume.is_read_only:
             yield f"{one.directory} is mounted read-only"
+
+
+def _read_only(fs: FileSystem, directories: Sequence[str]) -> str | None:
+    """The first place of those that a commit writes to where this user may not."""
+    lock = os.path.join(directories[0], LOCK_NAME)
+    places = [*directories, *([lock] if fs.exists(lock) else [])]
+    return next((place for place in places if not fs.may_write(place)), None)
 
 
 def _held_lock(fs: FileSystem, home: str, before_ms: int) -> tuple[int, int] | None:

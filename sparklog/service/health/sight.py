@@ -66,7 +66,8 @@ class Sight:
 
     `path`: as its user named it. `in_store`: its home is a store. `unwritable`: why it can't be
     written, by what a look at its places shows; `lock_holder`: the process that keeps all others
-    from it, standing still. `leader`: None if no service ever led. `compacted`:
+    from it, standing still. `read_only`: what the user who looks has no right to write to, which
+    others may. `leader`: None if no service ever led. `compacted`:
     how many partitions are; `dirty`: those of them that want cleaning. `tier_error`: why its tier
     can't be reached from here; None: it answered, or wasn't asked. `erasures`: those that aren't
     complete, the oldest first; `is_erasing`: somebody is at work on one.
@@ -81,6 +82,7 @@ class Sight:
     in_store: bool = False
     unwritable: list[str] = field(default_factory=list)
     lock_holder: int | None = None
+    read_only: str | None = None
     leader: Leader | None = None
     disks: list[DiskForecast] = field(default_factory=list)
     compacted: int = 0

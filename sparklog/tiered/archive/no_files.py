@@ -91,6 +91,9 @@ class NoFiles:
     def free_bytes(self, path: str) -> int:
         refuse(path)
 
+    def may_write(self, path: str) -> bool:
+        return False
+
     def boot_id(self) -> str:
         """Nothing of it dies with this machine."""
         return ""

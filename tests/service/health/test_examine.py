@@ -261,6 +261,30 @@ def test_disks(path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -
     assert levels(examine(path, clock=clock))["writable"] == "red"
 
 
+@pytest.mark.parametrize("name", ["", "sparklog.lock"])
+def test_a_user_who_may_only_read(
+    path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whether it can be written such a user can't tell: neither yes nor no is said."""
+    place = os.path.join(path, name) if name else path
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t")
+    monkeypatch.setattr(type(LOCAL), "may_write", lambda self, path: path != place)
+    check = examine(path, clock=clock).check("writable")
+    assert check is not None
+    assert (check.level, check.what) == (
+        Level.GREEN,
+        f"this user (uid {os.geteuid()}) may only read {place}; nothing seen that would stop its "
+        "writers",
+    )
+    monkeypatch.setattr(type(LOCAL), "volume", lambda self, path: Volume(0, is_read_only=True))
+    check = examine(path, clock=clock).check("writable")
+    assert check is not None
+    assert (check.level, check.what) == (
+        Level.RED, f"it can't be written: {path} is mounted read-only"
+    )  # fmt: skip
+
+
 def test_an_import_is_red_for_an_hour_not_for_a_day(
     path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Where the log lies: can it be written, is all of it there, how long does the disk last?"""
 
+import os
 from typing import Final
 
 from sparklog.log.topic_names import INTERNAL
@@ -30,7 +31,15 @@ def writable(sight: Sight) -> Check:
         return Check("writable", Level.GREEN, "a broker's log dirs, for reading only here")
     if sight.in_store:
         return Check("writable", Level.GREEN, "its store answers")
+    if sight.read_only is not None:
+        return Check("writable", Level.GREEN, _read_only(sight.read_only))
     return Check("writable", Level.GREEN, "it can be written")
+
+
+def _read_only(place: str) -> str:
+    """Not red: a monitoring user has no right to write, and those who write have."""
+    user = f"this user (uid {os.geteuid()}) may only read {place}"
+    return f"{user}; nothing seen that would stop its writers"
 
 
 def _look(sight: Sight) -> str | None:
