@@ -61,7 +61,7 @@ test: $(VENV)/.test ## the checks and the suite, in some 10 minutes; DEPTH=ci: m
 	@scripts/java >/dev/null && $(MAKE) --no-print-directory -j 2 lint suite
 
 suite: $(VENV)/.test
-	@home="$$(scripts/java)" && JAVA_HOME="$$home" SPARKLOG_TEST_DEPTH=$(DEPTH) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --durations 25 --junitxml build/junit-$(DEPTH).xml $(PYTEST_ARGS)
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" SPARKLOG_TEST_DEPTH=$(DEPTH) $(BIN)/python -m tests.suite -n $(TEST_PROCESSES) --dist loadgroup --durations 25 --junitxml build/junit-$(DEPTH).xml $(PYTEST_ARGS)
 
 test-all: ## all there is, for a night: thousands of crash seeds, 50 rounds of kill -9
 	@$(MAKE) test DEPTH=all PYTEST_ARGS='--timeout 0 $(PYTEST_ARGS)'

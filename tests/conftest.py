@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, is_hypothesis_test, settings
+from hypothesis import HealthCheck, settings
 
 from sparklog.clock import ManualClock
 from sparklog.log import read_retry
@@ -21,10 +21,12 @@ from tests import depth, jars
 from tests.oracle import Oracle
 from tests.tiered.s3 import S3Server, Unavailable, started
 
-# Timings of a busy machine are no failures; a failing example is printed and can be replayed.
+# Timings of a busy machine are no failures; a failing example is printed and can be replayed. CI
+# judges a change by the same examples each time, as it does by the same crash seeds; whoever works
+# on the code, and the night's run, draw new ones.
 settings.register_profile(
     "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow],
-    max_examples=depth.EXAMPLES,
+    max_examples=depth.EXAMPLES, derandomize=depth.DEPTH == "ci",
 )  # fmt: skip
 settings.load_profile("default")
 
@@ -43,15 +45,6 @@ _MEMORY = "/dev/shm"
 _MEMORY_MIN_BYTES = 4 << 30  # some hundred MB are used; a container often has 64 MB there
 # A Spark session and its warm JVM for all that isn't spread; a broker, an endpoint and a JVM.
 ONE_SESSION = "tests/spark/", "tests/state/", "tests/kafka/clients/"
-# Where programs of others take part, with time-outs of their own: a broker, clients, Spark's JVM, a
-# browser, pip. Such a test is tried twice, and the summary names each that needed it (RERUN): that
-# is a fault of the test, to mend. Our own code's tests, and what is drawn at random, have one try.
-OTHERS_TAKE_PART = (
-    "tests/kafka/", "tests/spark/", "tests/state/test_queries.py", "tests/test_distribution.py",
-    "tests/test_examples.py", "tests/test_pages.py", "tests/tiered/test_docker_topology.py",
-    "tests/tools/live/", "tests/tools/test_live_page.py", "tests/tools/test_report_browser.py",
-)  # fmt: skip
-DRAWN_AT_RANDOM = "tests/kafka/test_fuzzing.py", "tests/spark/test_applications.py"
 
 
 def pytest_configure() -> None:
@@ -81,10 +74,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
 
-    for item in items:
-        if item.nodeid.startswith(OTHERS_TAKE_PART) and not _is_drawn_at_random(item):
-            item.add_marker(pytest.mark.flaky(reruns=1))
-
     def rank(item: pytest.Item) -> int:
         for place, prefix in enumerate(FIRST):
             if item.nodeid.startswith(prefix):
@@ -92,10 +81,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return len(FIRST) + item.nodeid.startswith(SPREAD)
 
     items.sort(key=rank)
-
-
-def _is_drawn_at_random(item: pytest.Item) -> bool:
-    return item.nodeid.startswith(DRAWN_AT_RANDOM) or is_hypothesis_test(item.obj)
 
 
 def pytest_collection_finish() -> None:
@@ -163,13 +148,28 @@ def store(clock: ManualClock) -> FaultStore:
 
 @pytest.fixture(autouse=True)
 def same_logging() -> Iterator[None]:
-    """A command sets up logging for its process; this one has other tests to run."""
-    loggers = logging.getLogger(), logging.getLogger("sparklog")
-    before = [(logger.level, logger.handlers[:]) for logger in loggers]
+    """Loggers as the process started with them, for each test and after it.
+
+    A command sets up logging for its process, also in a fixture that lives longer than a test, or
+    in a thread that ends late; this process has other tests to run.
+    """
+    _reset_logging()
     yield
-    for logger, (level, handlers) in zip(loggers, before, strict=True):
-        logger.setLevel(level)
-        logger.handlers[:] = handlers
+    _reset_logging()
+
+
+_ROOT_HANDLERS = logging.root.handlers[:]
+
+
+def _reset_logging() -> None:
+    logging.disable(logging.NOTSET)
+    logging.root.setLevel(logging.WARNING)
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] == "sparklog":
+            logging.getLogger(name).setLevel(logging.NOTSET)
+    for handler in logging.root.handlers[:]:
+        if handler not in _ROOT_HANDLERS and not type(handler).__module__.startswith("_pytest"):
+            logging.root.removeHandler(handler)
 
 
 @pytest.fixture

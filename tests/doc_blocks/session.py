@@ -126,7 +126,6 @@ class Session:
         if self._tests:
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
             command += ["--hypothesis-profile", "ci"]  # the same examples, however slow the machine
-            command += ["--hypothesis-profile", "ci"]  # a busy machine is no failed health check
             command += [] if self.spark_in_tests else ["-k", "not spark_pipeline"]
             done = subprocess.run(
                 [*command, *map(str, self._tests)], cwd=self.directory, capture_output=True,
