@@ -158,18 +158,23 @@ def same_logging() -> Iterator[None]:
     _reset_logging()
 
 
-_ROOT_HANDLERS = logging.root.handlers[:]
+_HANDLERS = {name: logging.getLogger(name).handlers[:] for name in ("", "sparklog")}
 
 
 def _reset_logging() -> None:
     logging.disable(logging.NOTSET)
     logging.root.setLevel(logging.WARNING)
-    for name in list(logging.root.manager.loggerDict):
-        if name.partition(".")[0] == "sparklog":
-            logging.getLogger(name).setLevel(logging.NOTSET)
-    for handler in logging.root.handlers[:]:
-        if handler not in _ROOT_HANDLERS and not type(handler).__module__.startswith("_pytest"):
-            logging.root.removeHandler(handler)
+    ours = [n for n in list(logging.root.manager.loggerDict) if n.partition(".")[0] == "sparklog"]
+    for name in ours:
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.NOTSET)
+        logger.propagate, logger.disabled = True, False
+    for name in ["", *ours]:
+        logger = logging.getLogger(name)
+        for handler in logger.handlers[:]:
+            pytests = type(handler).__module__.startswith("_pytest")
+            if not pytests and handler not in _HANDLERS.get(name, ()):
+                logger.removeHandler(handler)
 
 
 @pytest.fixture
