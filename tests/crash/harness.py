@@ -14,9 +14,12 @@ import itertools
 import logging
 import os
 import random
+import threading
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -35,6 +38,7 @@ from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import format_trace
 from tests.crash import whereabouts
 from tests.crash.model import Model, Part, View, describe, key_of
+from tests.diskless.model.virtual import without_threads
 
 ROOT = "/log"
 TOPIC = "t"
@@ -58,6 +62,33 @@ def quick() -> Iterator[None]:
     finally:
         logging.disable(logging.NOTSET)
         gc.enable()
+
+
+@contextlib.contextmanager
+def drawn_by(seed: int) -> Iterator[None]:
+    """What the library draws at random is the seed's, and what it has threads do comes in turn.
+
+    Else the same seed has another order of files, other sizes of texts, other calls to crash at.
+    """
+    own, rng, state = threading.get_ident(), random.Random(seed), random.getstate()
+    uuid4, urandom = uuid.uuid4, os.urandom
+
+    def new_uuid() -> uuid.UUID:
+        is_own = threading.get_ident() == own
+        return uuid.UUID(int=rng.getrandbits(128), version=4) if is_own else uuid4()
+
+    def new_bytes(size: int) -> bytes:
+        return rng.randbytes(size) if threading.get_ident() == own else urandom(size)
+
+    random.seed(seed)
+    try:
+        with contextlib.ExitStack() as patches:
+            patches.enter_context(patch.object(uuid, "uuid4", new_uuid))
+            patches.enter_context(patch.object(os, "urandom", new_bytes))
+            without_threads(patches)
+            yield
+    finally:
+        random.setstate(state)
 
 
 def open_log(

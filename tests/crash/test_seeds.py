@@ -28,6 +28,7 @@ from tests.crash.harness import (
     Planned,
     World,
     check,
+    drawn_by,
     look,
     open_log,
     quick,
@@ -276,7 +277,7 @@ def run_seeds(seeds: range, kind: type[History] = History) -> None:
 def run_seed(seed: int, tally: Counter[str], kind: type[History] = History) -> None:
     """Run one history. In every fifth the ledger rolls, too, about every tenth commit."""
     ledger_bytes = 4000 if seed % 5 == 0 else SEGMENT_BYTES
-    with patch.object(Ledger, "segment_bytes", ledger_bytes):
+    with patch.object(Ledger, "segment_bytes", ledger_bytes), drawn_by(seed):
         history = kind(seed, tally)
         try:
             history.run()

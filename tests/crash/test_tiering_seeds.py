@@ -22,6 +22,7 @@ from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import SOME_FAULTS, Bucket, Faults, FaultStore
 from sparklog.tiered.copying.orphans import UPLOAD_MS
 from tests import depth
+from tests.crash.harness import drawn_by
 from tests.tiered.archives import archived, copies_of, objects_wanted, readable, through_tiers
 from tests.tiered.logs import TIERED, grow, rows, value
 
@@ -216,6 +217,11 @@ OPTIONS_LOG = {k: v for k, v in OPTIONS.items() if not k.startswith("remote.")}
 
 
 def live(seed: int, steps: int) -> None:
+    with drawn_by(seed):
+        _live(seed, steps)
+
+
+def _live(seed: int, steps: int) -> None:
     life = Life(seed)
     try:
         for _ in range(steps):

@@ -24,7 +24,7 @@ def in_child(work: Callable[[], bool]) -> bool:
             said = work()
         finally:
             os._exit(0 if said else 1)
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + 240
     while time.monotonic() < ends:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:

@@ -169,7 +169,8 @@ def test_an_older_state_is_taken_for_one_that_is_not_good(
     one.write(220)
     newest = state_name("log", 199)
     raw = store.get(newest)
-    bad = {"damaged": raw[:-9] + b"x" + raw[-8:], "cut": raw[: len(raw) // 2]}.get(how, raw)
+    flipped = raw[:-9] + bytes([raw[-9] ^ 1]) + raw[-8:]
+    bad = {"damaged": flipped, "cut": raw[: len(raw) // 2]}.get(how, raw)
     if how == "other history":
         bad = encode_state(replace(decode_state(raw, path="p"), entry_id="another"))
     elif how == "newer fold":

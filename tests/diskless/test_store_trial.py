@@ -1,7 +1,7 @@
 """The trial passes stores that keep their word and tells of each other one what it did."""
 
 import threading
-import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ def test_good_stores_pass_and_are_left_as_they_were(
 ) -> None:
     store = opened(kind, tmp_path)
     store.put("mine", b"x")
-    assert try_store(store, creators=creators) == StoreTraits(replaces=True)
+    found = try_store(store, creators=creators, clock=lambda: 0)  # however long it takes
+    assert found == StoreTraits(replaces=True)
     assert [one.name for one in store.list()] == ["mine"]
     counts = store.counts.as_dict()
     assert counts["puts"] == 1 + 10 * (creators + 1) + 11
@@ -56,7 +57,8 @@ class Broken(LocalDriver):
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
-        self.lock = threading.Lock()
+        self.lock, self.turn = threading.Lock(), threading.Condition()
+        self.looked = Counter[str]()
 
 
 class LooksThenPuts(Broken):
@@ -67,6 +69,10 @@ class LooksThenPuts(Broken):
             self.size(name)
             return False
         except FileNotFoundError:
+            with self.turn:
+                self.looked[name] += 1
+                self.turn.notify_all()
+                assert self.turn.wait_for(lambda: self.looked[name] > 1, timeout=240)
             self.put(name, data, crc)
             return True
 
@@ -113,11 +119,19 @@ class ShowsHalf(Broken):
         try:
             with open(self._path(name), "xb", buffering=0) as file:
                 file.write(data[:100])
-                time.sleep(0.02)
+                with self.turn:  # who lost, and is sent to look, has done so
+                    assert self.turn.wait_for(lambda: self.looked[name], timeout=240)
                 file.write(data[100:])
         except FileExistsError:
             return False
         return True
+
+    def read(self, name: str, start: int, end: int | None) -> bytes:
+        found = super().read(name, start, end)
+        with self.turn:
+            self.looked[name] += 1
+            self.turn.notify_all()
+        return found
 
 
 class RemembersMisses(Broken):
@@ -167,12 +181,33 @@ def test_what_one_creator_alone_finds(driver: Callable[[str], Driver], tmp_path:
 
 
 class RewritesInPlace(Broken):
+    """An object that is put over is away in between; those who look come just then."""
+
     replaces = True  # so it says
 
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.away, self.missed = threading.Event(), threading.Event()
+
     def put(self, name: str, data: bytes, crc: int) -> None:
+        if not name.endswith("/replaced") or not self.looked[name]:
+            self.looked[name] += 1
+            super().put(name, data, crc)
+            return
         super().delete([name])
-        time.sleep(0.001)
+        self.away.set()
+        assert self.missed.wait(240)
         super().put(name, data, crc)
+
+    def read(self, name: str, start: int, end: int | None) -> bytes:
+        if name.endswith("/replaced"):
+            assert self.away.wait(240)
+        try:
+            return super().read(name, start, end)
+        except FileNotFoundError:
+            if name.endswith("/replaced"):
+                self.missed.set()
+            raise
 
 
 def test_where_a_put_is_not_atomic_the_store_passes_and_that_is_told(tmp_path: Path) -> None:

@@ -408,7 +408,7 @@ def test_a_store_that_is_away_is_waited_for(
     store.get = away  # type: ignore[method-assign]
     with pytest.raises(StorageUnavailableError):
         view.spans([T0])
-    view.objects.remote.retry = StoreRetry(5000, first_ms=1)
+    view.objects.remote.retry = StoreRetry(240_000, first_ms=1)
     assert read_all(view) == expected(0, 10)
     left = 2
     assert log.view().spans([T0])[T0] == (0, 10)

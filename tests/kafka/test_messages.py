@@ -1,7 +1,6 @@
 """Requests and responses: against kio's own writer and reader, cut anywhere, bent anyhow."""
 
 import io
-import os
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -166,7 +165,7 @@ def test_no_lengths_are_believed(api: Api, version: int) -> None:
         bent = bytearray(frame)
         at = rng.randrange(4, len(frame))
         bent[at : at + 5] = rng.choice(
-            [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff", os.urandom(5)]
+            [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff", rng.randbytes(5)]
         )
         try:
             read_request(memoryview(bytes(bent)), VERSIONS, CLIENT)

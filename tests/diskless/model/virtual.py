@@ -10,7 +10,7 @@ from _thread import get_ident
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 from sparklog import clock
@@ -18,21 +18,26 @@ from sparklog.diskless import state_objects
 from sparklog.log import read_retry
 from sparklog.testing.schedules import Process, Schedule
 
+T = TypeVar("T")
+
 
 class _Time:
-    """`time`, as the process whose turn it is has it."""
+    """`time`, as the process whose turn it is has it; to other threads it is what it was."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
+        self._schedule, self._own = schedule, get_ident()
 
     def monotonic(self) -> float:
-        return self._schedule.now_ms() / 1000
+        return self._schedule.now_ms() / 1000 if get_ident() == self._own else time.monotonic()
 
     def time_ns(self) -> int:
-        return self._schedule.now_ms() * 1_000_000
+        return self._schedule.now_ms() * 1_000_000 if get_ident() == self._own else time.time_ns()
 
     def sleep(self, seconds: float) -> None:
-        _running(self._schedule).sleep(seconds * 1000)
+        if get_ident() == self._own:
+            _running(self._schedule).sleep(seconds * 1000)
+        else:
+            time.sleep(seconds)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
@@ -112,6 +117,12 @@ def taken_over(schedule: Schedule) -> Iterator[None]:
     """
     own, real_wait = get_ident(), threading.Event.wait
 
+    def in_turn(virtual: Callable[[], T], real: Callable[[], T]) -> Callable[[], T]:
+        return lambda: virtual() if get_ident() == own else real()
+
+    uuid4, urandom = uuid.uuid4, os.urandom
+    locks = threading.Lock, threading.RLock
+
     def wait(event: threading.Event, timeout: float | None = None) -> bool:
         if get_ident() != own or schedule.running is None:
             return real_wait(event, timeout)
@@ -119,14 +130,21 @@ def taken_over(schedule: Schedule) -> Iterator[None]:
             _running(schedule).sleep((60 if timeout is None else timeout) * 1000)
         return event.is_set()
 
-    rng = schedule.rng
+    rng, state = schedule.rng, random.getstate()
+
+    def new_uuid() -> uuid.UUID:
+        return uuid.UUID(int=rng.getrandbits(128), version=4)
+
+    def new_bytes(size: int) -> bytes:
+        return rng.randbytes(size) if get_ident() == own else urandom(size)
+
     random.seed(schedule.seed)
     with ExitStack() as patches:
         for target, name, value in (
             (clock, "time", _Time(schedule)),
             (threading.Event, "wait", wait),
-            (threading, "Lock", lambda: TurnLock(schedule)),
-            (threading, "RLock", lambda: TurnLock(schedule, reentrant=True)),
+            (threading, "Lock", in_turn(lambda: TurnLock(schedule), locks[0])),
+            (threading, "RLock", in_turn(lambda: TurnLock(schedule, reentrant=True), locks[1])),
             (
                 threading,
                 "get_ident",
@@ -135,11 +153,17 @@ def taken_over(schedule: Schedule) -> Iterator[None]:
             (read_retry, "RETRY_MS", 60_000),  # a request takes some seconds of this time
             (state_objects, "EVERY", 7),  # states are written often
             (state_objects, "SHARE", 1000),
-            (uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4)),
-            (os, "urandom", rng.randbytes),
+            (uuid, "uuid4", in_turn(new_uuid, uuid4)),
+            (os, "urandom", new_bytes),
         ):
             patches.enter_context(mock.patch.object(target, name, value))
-        for module in [each for name, each in sys.modules.items() if name.startswith("sparklog.")]:
-            if hasattr(module, "ThreadPoolExecutor"):
-                patches.enter_context(mock.patch.object(module, "ThreadPoolExecutor", _Inline))
+        patches.callback(random.setstate, state)
+        without_threads(patches)
         yield
+
+
+def without_threads(patches: ExitStack) -> None:
+    """Let the library's pools do their work in turn, in the thread that asks for it."""
+    for module in [each for name, each in sys.modules.items() if name.startswith("sparklog.")]:
+        if hasattr(module, "ThreadPoolExecutor"):
+            patches.enter_context(mock.patch.object(module, "ThreadPoolExecutor", _Inline))

@@ -36,7 +36,7 @@ def endpoint(sparklog_log: Log) -> Iterator[Endpoint]:
     fill(sparklog_log)
     options = {
         "group.initial.rebalance.delay.ms": 100, "group.consumer.heartbeat.interval.ms": 200,
-        "group.consumer.session.timeout.ms": 6000,
+        "group.consumer.session.timeout.ms": 60_000,
     }  # fmt: skip
     with Endpoint(sparklog_log, options=options) as found:
         yield found
@@ -54,7 +54,7 @@ def consumer(endpoint: Endpoint, **given: Any) -> Consumer:
     found = Consumer(
         {
             "bootstrap.servers": endpoint.bootstrap_servers, "group.id": "g",
-            "auto.offset.reset": "earliest", "session.timeout.ms": 6000,
+            "auto.offset.reset": "earliest", "session.timeout.ms": 120_000,
             "heartbeat.interval.ms": 300, "topic.metadata.refresh.interval.ms": 500,
             "partition.assignment.strategy": "range",
         }
@@ -168,7 +168,7 @@ KILLED = """
 import sys
 from confluent_kafka import Consumer
 c = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "g", "auto.offset.reset": "earliest",
-              "session.timeout.ms": 6000, "heartbeat.interval.ms": 300,
+              "session.timeout.ms": 10000, "heartbeat.interval.ms": 300,
               "partition.assignment.strategy": "range", "enable.auto.commit": False})
 c.subscribe(["t"])
 while True:
@@ -203,18 +203,18 @@ def test_a_static_member_that_is_restarted_causes_no_rebalance(
         {
             "bootstrap.servers": endpoint.bootstrap_servers, "group.id": "g",
             "auto.offset.reset": "earliest", "group.instance.id": "one",
-            "session.timeout.ms": 20_000, "heartbeat.interval.ms": 300,
+            "session.timeout.ms": 120_000, "heartbeat.interval.ms": 300,
             "partition.assignment.strategy": "range",
         }
     )  # fmt: skip
     first.subscribe(["t"], on_revoke=lambda *_: rebalances.append("revoked"))
-    second = consumer(endpoint, group_instance_id="two", session_timeout_ms=20_000)
+    second = consumer(endpoint, group_instance_id="two")
     reading = Reading(first, second)
     reading.until(lambda: reading.is_shared([2, 2]) and reading.read.keys() == WRITTEN)
     rebalances.clear()
     owned = sorted(p.partition for p in second.assignment())
     second.close()  # a static member doesn't leave
-    reading.consumers[1] = consumer(endpoint, group_instance_id="two", session_timeout_ms=20_000)
+    reading.consumers[1] = consumer(endpoint, group_instance_id="two")
     reading.until(lambda: reading.is_shared([2, 2]))
     assert sorted(p.partition for p in reading.consumers[1].assignment()) == owned
     assert rebalances == []
@@ -289,13 +289,13 @@ def test_aiokafka_in_a_group(endpoint: Endpoint, sparklog_log: Log) -> None:
     async def read() -> set[tuple[int, int]]:
         found = AIOKafkaConsumer(
             "t", bootstrap_servers=endpoint.bootstrap_servers, group_id="g",
-            auto_offset_reset="earliest",
+            auto_offset_reset="earliest", session_timeout_ms=120_000,
         )  # fmt: skip
         await found.start()
         try:
             seen: set[tuple[int, int]] = set()
             while len(seen) < len(WRITTEN):
-                message = await asyncio.wait_for(found.getone(), 20)
+                message = await asyncio.wait_for(found.getone(), 240)
                 seen.add((message.partition, message.offset))
             return seen
         finally:
@@ -309,7 +309,7 @@ def test_kafka_python_in_a_group(endpoint: Endpoint, sparklog_log: Log) -> None:
     kafka = pytest.importorskip("kafka", reason="kafka-python is an extra of the benchmarks")
     found = kafka.KafkaConsumer(
         "t", bootstrap_servers=endpoint.bootstrap_servers, group_id="g",
-        auto_offset_reset="earliest", consumer_timeout_ms=90_000,
+        auto_offset_reset="earliest", consumer_timeout_ms=240_000, session_timeout_ms=120_000,
     )  # fmt: skip
     seen: set[tuple[int, int]] = set()
     for message in found:
@@ -381,6 +381,18 @@ def test_who_speaks_the_other_protocol_is_told_so(endpoint: Endpoint) -> None:
     reading.close()
 
 
+def members(endpoint: Endpoint) -> list[int]:
+    """Of each member of g, how many partitions it has as its coordinator says; [] in between."""
+    admin = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
+    try:
+        found = admin.describe_consumer_groups(["g"], request_timeout=60)["g"].result(240)
+    except KafkaException:  # nobody coordinates it yet
+        return []
+    if found.state.name != "STABLE":
+        return []
+    return [len(each.assignment.topic_partitions) for each in found.members]
+
+
 @pytest.mark.parametrize(
     "make", [pytest.param(consumer, marks=pytest.mark.deep), new_consumer]
 )
@@ -402,7 +414,7 @@ def test_members_at_two_endpoints_are_one_group_and_outlive_the_coordinator(
         everything = dict.fromkeys(range(PARTITIONS), RECORDS)
         reading.until(lambda: committed(log) == everything)
         endpoint.close()  # the members are lost with it, and what is committed is not
-        reading.until(lambda: reading.is_shared([4]))
+        reading.until(lambda: members(other) == [PARTITIONS] and reading.is_shared([4]))
         fill(log)
         reading.until(lambda: len(reading.read) == 2 * len(WRITTEN))
         assert set(reading.read.values()) == {1}
