@@ -168,7 +168,7 @@ def test_kafka_ends_without_waiting(run) -> None:
 
         def test_it_took_no_time():
             consumer, since = ENDED
-            assert time.monotonic() - since < 30
+            assert time.monotonic() - since < 200
             consumer.close()
         """
     ).assert_outcomes(passed=2)
@@ -212,7 +212,7 @@ def test_kafka_under_asyncio(run) -> None:
                     "t", bootstrap_servers=sparklog_kafka, auto_offset_reset="earliest"
                 )
                 async with consumer:
-                    return (await asyncio.wait_for(consumer.getone(), 10)).value
+                    return (await asyncio.wait_for(consumer.getone(), 240)).value
 
             assert asyncio.run(both()) == b"one"
         """

@@ -19,6 +19,7 @@ import sparklog
 from sparklog.cli.app import run
 from sparklog.errors import LogLockedError
 from tests.service.logs import flip, kept, logs, make
+from tests.waiting import until
 
 Capture = pytest.CaptureFixture[str]
 
@@ -294,10 +295,15 @@ def test_serving_until_a_signal(
     number: signal.Signals, service: type[FakeService], capsys: Capture
 ) -> None:
     before = signal.getsignal(number)
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), number))
-    timer.start()
+
+    def end() -> None:  # as soon as the command is ready for it: before, it would end the tests
+        until(lambda: "start" in service.calls and signal.getsignal(number) is not before)
+        os.kill(os.getpid(), number)
+
+    ending = threading.Thread(target=end)
+    ending.start()
     assert run(["serve", "p"]) == 0
-    timer.join()
+    ending.join()
     assert service.calls == [("p", {}), "start", "close"]
     assert capsys.readouterr().err == "serving p\nstopped p\n"
     assert signal.getsignal(number) is before

@@ -142,8 +142,13 @@ def test_a_full_disk_and_a_reader_that_went(tmp_path: Path) -> None:
     full = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True)
     words = "Error: standard output: No space left on device\n"
     assert (full.returncode, full.stderr) == (1, words)
-    script = f"set -o pipefail; {command} | true"
-    gone = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    reading, writing = os.pipe()
+    os.close(reading)  # before it writes anything
+    script = f"{command}; exit $?"
+    gone = subprocess.run(
+        ["bash", "-c", script], stdout=writing, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writing)
     assert (gone.returncode, gone.stderr) == (141, "")
 
 

@@ -1,5 +1,6 @@
 """`sparklog consume`: what it prints, from where, how it ends."""
 
+import itertools
 import json
 import os
 import signal
@@ -160,20 +161,30 @@ def test_a_group_goes_on(log: str, capsysbinary: Capture) -> None:
 
 
 def test_it_follows(log: str, capsysbinary: Capture) -> None:
-    done: list[int] = []
-    command = ["consume", log, "--topic", "t", "-f", "--timeout-ms", "2000", "--max-messages", "3"]
+    """From wherever the log ends when it begins: what comes in each partition, each record once."""
+    done = threading.Event()
+    command = ["consume", log, "--topic", "t", "-f", "--timeout-ms", "240000"]
 
     def append() -> None:
         with sparklog.open(log, "rw") as opened:
-            for n in range(3):
-                opened.append("t", pa.table({"value": [b"new%d" % n]}), partition=n % 2)
+            for n in itertools.count():
+                if done.wait(0.05):
+                    return
+                opened.append("t", pa.table({"value": [b"new %d" % n]}), partition=n % 2)
 
-    writer = threading.Timer(0.3, append)
+    writer = threading.Thread(target=append)
     writer.start()
-    done.append(run(command))
-    writer.join()
-    assert done == [0]
-    assert sorted(capsysbinary.readouterr().out.split()) == [b"new0", b"new1", b"new2"]
+    try:
+        assert run([*command, "--max-messages", "5"]) == 0
+    finally:
+        done.set()
+        writer.join()
+    lines = capsysbinary.readouterr().out.splitlines()
+    numbers = [int(line.removeprefix(b"new ")) for line in lines]
+    assert len(numbers) == 5
+    for partition in (0, 1):
+        came = [n for n in numbers if n % 2 == partition]
+        assert came == [*range(min(came, default=0), max(came, default=0) + 1, 2)][: len(came)]
     timed_out = ["consume", log, "--topic", "e", "--follow", "--timeout-ms", "50"]
     assert run(timed_out) == 0
     assert capsysbinary.readouterr().err == b"0 records\n"

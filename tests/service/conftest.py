@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.fs import LocalFileSystem
+from sparklog.service import service
+from sparklog.service.health import examiner
 from tests.jars import Unavailable
 from tests.promtool import promtool
 
@@ -12,6 +15,24 @@ from tests.promtool import promtool
 def path(tmp_path: Path) -> str:
     """A log dir that is not made yet."""
     return str(tmp_path / "log")
+
+
+@pytest.fixture(autouse=True)
+def _a_machine_at_ease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its disk has room, whatever else fills it meanwhile, and no store's answer comes too late.
+
+    Verdicts are of what a test does to its log; tests of disks and of stores that hang say so.
+    """
+    free_bytes = LocalFileSystem.free_bytes
+
+    def ample(fs: LocalFileSystem, path: str) -> int:
+        free_bytes(fs, path)  # fails where the disk is away
+        return 1 << 40
+
+    monkeypatch.setattr(LocalFileSystem, "free_bytes", ample)
+    monkeypatch.setattr(examiner, "PATIENCE_MS", 240_000)
+    monkeypatch.setattr(examiner, "_STORE_MS", 240_000)
+    monkeypatch.setattr(service, "_LOOK_MS", 240_000)
 
 
 @pytest.fixture(scope="module")

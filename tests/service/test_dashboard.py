@@ -6,6 +6,7 @@ Where there is a Grafana (GRAFANA, or PATH), it draws the dashboard in a real br
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import signal
@@ -284,7 +285,10 @@ def test_variables_have_values_in_a_real_prometheus(scraped: Scraped) -> None:
         selector = given[1]
         for known, value in chosen.items():
             selector = selector.replace(f"${known}", value)
-        values = scraped.prometheus.get(f"label/{given[2]}/values", **{"match[]": selector})
+        question = functools.partial(
+            scraped.prometheus.get, f"label/{given[2]}/values", **{"match[]": selector}
+        )
+        values = until(question, f"values of {name}", pause_s=0.5)  # of the first scrapes
         assert chosen.get(name, values[0]) in values, name
         chosen[name] = chosen.get(name, values[0])
         if name == "instance":
@@ -299,11 +303,16 @@ def test_the_rules_are_well_in_a_real_prometheus(scraped: Scraped) -> None:
 
     until(lambda: not unwell("unknown"), state=lambda: unwell("unknown"), pause_s=0.5)
     assert unwell("err") == []
-    ends = scraped.prometheus.query("sparklog:topic_end_offset")
     instance = scraped.instances[scraped.in_dir]
-    assert {(one["metric"]["log"], one["metric"]["topic"]) for one in ends} == {
+    wanted = {
         (f"{instance} {scraped.in_dir}", topic) for topic in ("orders", "clicks", "customers")
     } | {(scraped.in_store, "orders")}
+
+    def known() -> set[tuple[str, str]]:
+        ends = scraped.prometheus.query("sparklog:topic_end_offset")
+        return {(one["metric"]["log"], one["metric"]["topic"]) for one in ends}
+
+    until(lambda: known() == wanted, "the ends of all topics", state=known, pause_s=0.5)
 
 
 # --- in Grafana ----------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def test_a_service_expires_segments_before_the_erasure_ends(
     with service(path, clock, store) as leader, ThreadPoolExecutor(1) as pool:
         leader.tick()
         store.told = tell
-        report, left = pool.submit(erase, leader).result(120)
+        report, left = pool.submit(erase, leader).result(240)
     assert report.complete, (report.pending, report.errors, report.partitions)
     assert seen[:3] == [many] * 3
     assert all(count < many for count in seen[3:])  # before the very next piece

@@ -11,11 +11,12 @@ import pytest
 
 from sparklog.network.addresses import Address
 from sparklog.service import http_server
-from sparklog.service.http_server import HEAD_MS, ThreadingServer
+from sparklog.service.http_server import ThreadingServer
 from sparklog.service.metrics.endpoint import Endpoint
 from sparklog.tools.live.server import LiveServer
 from sparklog.tools.live.site import LogSite
 from tests.tools.test_report_page import large
+from tests.waiting import until
 
 
 class _Breaks(socketserver.BaseRequestHandler):
@@ -34,8 +35,12 @@ def served(error: Exception) -> None:
     """Let a connection end by this error."""
     with _Server(("127.0.0.1", 0), _Breaks) as server:
         server.error = error
-        with socket.create_connection(server.server_address[:2], 10):
+        with socket.create_connection(server.server_address[:2], 240):
             server.handle_request()
+
+
+def said_by_us(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name.startswith("sparklog")]
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError(), BrokenPipeError(), TimeoutError()])
@@ -45,7 +50,7 @@ def test_a_client_that_goes_away_is_nothing(
     with caplog.at_level(logging.INFO):
         served(error)
     assert capfd.readouterr() == ("", "")
-    assert caplog.records == []
+    assert said_by_us(caplog) == []
 
 
 def test_what_fails_here_is_logged(
@@ -53,7 +58,7 @@ def test_what_fails_here_is_logged(
 ) -> None:
     served(RuntimeError("ours"))
     assert "Exception occurred" not in capfd.readouterr().err
-    (found,) = caplog.records
+    (found,) = said_by_us(caplog)
     assert (found.name, found.levelname) == ("sparklog.service", "ERROR")
     assert "127.0.0.1" in found.getMessage()
     assert "ours" in (found.exc_text or "")
@@ -72,13 +77,15 @@ def test_both_pages_are_served_so() -> None:
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
+    """It lets go of nobody for being slow, however busy this machine is."""
     found = Endpoint("127.0.0.1", 0, lambda: (), lambda: ([], {}))
+    found._server._head_ms = 3_600_000
     yield found
     found.close()
 
 
 def connected(endpoint: Endpoint) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", endpoint.port), 10)
+    return socket.create_connection(("127.0.0.1", endpoint.port), 240)
 
 
 def answered(endpoint: Endpoint) -> bytes:
@@ -92,7 +99,7 @@ def test_metrics_are_served_to_so_many_at_once(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connections that say nothing cost a thread each: there are 64, then they are let go."""
-    monkeypatch.setattr(http_server, "_PATIENCE_MS", 60_000 + HEAD_MS)
+    monkeypatch.setattr(http_server, "_PATIENCE_MS", 7_200_000)
     silent = [connected(endpoint) for _ in range(70)]
     try:
         for connection in silent[64:]:
@@ -103,8 +110,8 @@ def test_metrics_are_served_to_so_many_at_once(
                 connection.recv(1)
         assert answered(endpoint) == b""
         monkeypatch.setattr(http_server, "_PATIENCE_MS", 0)  # now the oldest makes room
-        assert b"200 OK" in answered(endpoint)
-        silent[0].settimeout(60)
+        until(lambda: b"200 OK" in answered(endpoint))  # once its thread has ended
+        silent[0].settimeout(240)
         assert silent[0].recv(1) == b""
     finally:
         for connection in silent:
@@ -115,7 +122,7 @@ def test_a_byte_now_and_then_is_no_request(endpoint: Endpoint) -> None:
     endpoint._server._head_ms = 300
     with connected(endpoint) as slow:
         slow.sendall(b"GET /he")
-        ends = time.monotonic() + 60
+        ends = time.monotonic() + 240
         with contextlib.suppress(ConnectionError):
             while time.monotonic() < ends:
                 slow.sendall(b"x")
@@ -124,5 +131,5 @@ def test_a_byte_now_and_then_is_no_request(endpoint: Endpoint) -> None:
                     if slow.recv(1) == b"":
                         break
         assert time.monotonic() < ends
-    endpoint._server._head_ms = 60_000
+    endpoint._server._head_ms = 3_600_000
     assert b"200 OK" in answered(endpoint)

@@ -58,7 +58,7 @@ def soak(path: str, seconds: float, seed: int) -> Counter[str]:
 
         until(is_made, pause_s=0.1)
         readers = [start("soak_reader", path) for _ in range(2)]
-        while time.monotonic() < ends:
+        while time.monotonic() < ends or tally["kills"] < 3:
             wait_for_commit(path, driver)
             time.sleep(rng.uniform(0, 4))
             assert driver.poll() is None, driver.communicate()[1]

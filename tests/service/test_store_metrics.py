@@ -20,6 +20,7 @@ from sparklog.service.metrics.store_observer import StoreObserver
 from sparklog.storage.round_report import Report
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.target import open_store
+from tests.service.test_service import stepped
 
 MINUTE = 60_000
 
@@ -101,7 +102,7 @@ def test_how_dirty_a_store_is_and_what_its_cleaner_left_alone(
         log.create_topic("t", config=config)
         log.append("t", pa.table({"key": ["a", "a"], "value": ["1", "2"]}))
     clock.advance(11 * MINUTE)
-    with Service(url, clock=clock) as service:
+    with stepped(Service(url, clock=clock)) as service:
         service.run_once()
         found = {(one.metric.name, one.labels): one.value for one in service.samples()}
         assert found["kafka_log_logcleanermanager_max_dirty_percent", ()] == 100
@@ -133,7 +134,7 @@ def test_what_awaits_deletion_in_a_store(url: str, clock: ManualClock) -> None:
         assert waiting() == {}
         log.delete_topic("u")
         assert waiting() == {("u", "topic", "local"): before["u"]}
-        with Service(url, clock=clock) as service:
+        with stepped(Service(url, clock=clock)) as service:
             clock.advance(11 * MINUTE)
             service.run_once()  # makes a segment of the pieces
             clock.advance(6 * MINUTE)
@@ -141,7 +142,7 @@ def test_what_awaits_deletion_in_a_store(url: str, clock: ManualClock) -> None:
                 service.run_once()  # which retention announces, and takes
         expected = {("t", "segment", "local"): before["t"], ("u", "topic", "local"): before["u"]}
         assert waiting() == expected
-        with Service(url, clock=clock) as service:
+        with stepped(Service(url, clock=clock)) as service:
             for _ in range(4):  # the sweeps of another service
                 clock.advance(11 * MINUTE)
                 service.run_once()

@@ -94,7 +94,7 @@ from sparklog.service import Service
 path, url, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 slow = {
     "log.initial.task.delay.ms": "0",
-    "remote.log.manager.copy.max.bytes.per.second": str(16 << 20),
+    "remote.log.manager.copy.max.bytes.per.second": str(4 << 20),
 }
 with Service(path, remote=url, storage_options=options, options=slow):
     time.sleep(300)

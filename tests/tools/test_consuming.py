@@ -26,7 +26,7 @@ def log(tmp_path: Path) -> Iterator[sparklog.Log]:
 
 def test_records_are_deleted_ahead(log: sparklog.Log, tmp_path: Path) -> None:
     reader = sparklog.open(tmp_path / "log")
-    found = consume(reader, "t", follow_on=True, timeout_ms=20_000)
+    found = consume(reader, "t", follow_on=True, timeout_ms=240_000)
     assert next(found).num_rows == 2
     append(log, "c", "d")
     log.delete_records("t", {0: 3})
@@ -36,7 +36,7 @@ def test_records_are_deleted_ahead(log: sparklog.Log, tmp_path: Path) -> None:
 
 def test_the_topic_is_deleted(log: sparklog.Log, tmp_path: Path) -> None:
     reader = sparklog.open(tmp_path / "log")
-    found = consume(reader, "t", follow_on=True, timeout_ms=20_000)
+    found = consume(reader, "t", follow_on=True, timeout_ms=240_000)
     assert next(found).num_rows == 2
     log.delete_topic("t")
     with pytest.raises(UnknownTopicError, match="t"):

@@ -11,6 +11,7 @@ import pytest
 
 import sparklog
 from sparklog.format.compression import Codec
+from sparklog.format.scan import scan
 from sparklog.log.log import Log
 from sparklog.storage.staging import Framing
 from sparklog.tools.browse.bounds import Kind, parse_bound
@@ -20,6 +21,7 @@ from sparklog.tools.browse.looking import Look, Query, look
 from tests.paths import ROOT
 
 T0 = 1_700_000_000_000
+UNHURRIED: dict[str, int] = {"time_ms": 3_600_000}  # a busy machine ends no look
 GOLDEN = ROOT / "tests" / "golden" / "kafka-4.1" / "logdir"
 
 
@@ -77,8 +79,9 @@ def everything(log: Log) -> dict[tuple[int, int], dict[str, Any]]:
 
 @pytest.mark.parametrize("newest_first", [True, False])
 @pytest.mark.parametrize("limits", [
-    Limits(records=31), Limits(records=500), Limits(records=100, read_bytes=1),
-    Limits(records=50, kept_bytes=1), Limits(records=50, time_ms=0),
+    Limits(records=31, **UNHURRIED), Limits(records=500, **UNHURRIED),
+    Limits(records=100, read_bytes=1, **UNHURRIED), Limits(records=50, kept_bytes=1, **UNHURRIED),
+    Limits(records=50, time_ms=0),
 ], ids=str)  # fmt: skip
 def test_every_record_comes_once_in_order(
     log: Log, everything: dict[Any, Any], newest_first: bool, limits: Limits
@@ -103,9 +106,8 @@ def test_every_record_comes_once_in_order(
 def test_pages_are_in_the_order_of_time(log: Log) -> None:
     """As far as the offsets' order allows: it was off by four seconds at most."""
     for newest_first in (True, False):
-        rows = rows_of(
-            pages(log, Query(topic="t", newest_first=newest_first, limits=Limits(records=200)))
-        )
+        limits = Limits(records=200, **UNHURRIED)
+        rows = rows_of(pages(log, Query(topic="t", newest_first=newest_first, limits=limits)))
         times = [row["timestamp"].timestamp() for row in rows]
         gone_back = itertools.pairwise(times)
         sign = -1 if newest_first else 1
@@ -130,7 +132,7 @@ def test_a_search_finds_all_and_says_how_far_it_looked(
         return filters.text.lower().encode() in value
 
     want = {at for at, row in everything.items() if meant(row)}
-    limits = Limits(records=10, read_bytes=1 << 20)
+    limits = Limits(records=10, read_bytes=1 << 20, **UNHURRIED)
     query = Query(topic="t", filters=filters, newest_first=newest_first, limits=limits)
     found = pages(log, query)
     rows = rows_of(found)
@@ -154,7 +156,7 @@ def test_bounds(log: Log, everything: dict[Any, Any]) -> None:
     def ask(start: str, end: str, **given: Any) -> set[tuple[int, int]]:
         query = Query(
             topic="t",
-            limits=Limits(records=500),
+            limits=Limits(records=500, **UNHURRIED),
             start=parse_bound(start, name="from", default=Kind.EARLIEST),
             end=parse_bound(end, name="to", default=Kind.LATEST),
             **given,
@@ -206,7 +208,8 @@ def test_a_brokers_directory_with_transactions_and_compaction(newest_first: bool
     """Aborted records and markers are shown as such; what is left are a consumer's records."""
     with sparklog.open(GOLDEN) as log:
         for topic in log.topics():
-            query = Query(topic=topic, newest_first=newest_first, limits=Limits(records=300))
+            limits = Limits(records=300, **UNHURRIED)
+            query = Query(topic=topic, newest_first=newest_first, limits=limits)
             found = pages(log, query)
             rows = rows_of(found)
             places = [(row["partition"], row["offset"]) for row in rows]
@@ -233,15 +236,18 @@ def _path_of(log: Log, topic: str) -> Path:
 def test_what_is_damaged_is_told_and_the_rest_is_shown(tmp_path: Path, newest_first: bool) -> None:
     with sparklog.open(tmp_path / "log", "rw", options={"flush": "none"}) as log:
         log.create_topic("t", config={"internal.segment.bytes": 4000, "compression.type": "zstd"})
+        rng = random.Random(3)
         for n in range(60):
-            log.append("t", pa.table({"value": [f"{n} {random.randbytes(200).hex()}"] * 3}))
+            log.append("t", pa.table({"value": [f"{n} {rng.randbytes(200).hex()}"] * 3}))
     files = sorted(_path_of(log, "t").glob("*.log"))
     file = files[len(files) // 2]
     raw = bytearray(file.read_bytes())
-    raw[len(raw) // 2] ^= 255
+    batches = scan(bytes(raw), path=str(file)).table
+    raw[int(batches["position"][len(batches) // 2]) + 70] ^= 255  # of the records
     file.write_bytes(raw)
     with sparklog.open(tmp_path / "log") as log:
-        query = Query(topic="t", newest_first=newest_first, limits=Limits(records=90))
+        limits = Limits(records=90, **UNHURRIED)
+        query = Query(topic="t", newest_first=newest_first, limits=limits)
         found = pages(log, query)
         offsets = [row["offset"] for row in rows_of(found)]
         lost = set(range(180)) - set(offsets)
@@ -262,7 +268,7 @@ def test_what_unpacks_to_too_much_is_left_out(tmp_path: Path, newest_first: bool
             codec = Codec.ZSTD if n == 1 else Codec.NONE
             table = pa.table({"value": [b"\0" * size], "key": [b"%d" % n]})
             log.append("t", table, framing=Framing(codec=codec))
-        limits = Limits(records=10, batch_bytes=8 << 20)
+        limits = Limits(records=10, batch_bytes=8 << 20, **UNHURRIED)
         found = pages(log, Query(topic="t", limits=limits, newest_first=newest_first))
         keys = [row["key"] for row in rows_of(found)]
         assert sorted(keys) == [b"0", b"2", b"4"]
@@ -274,7 +280,7 @@ def test_what_unpacks_to_too_much_is_left_out(tmp_path: Path, newest_first: bool
 def test_a_search_that_finds_much_is_in_the_order_of_time_as_well(log: Log) -> None:
     """The newest of all partitions come first, not those of the one that was read first."""
     for newest_first in (True, False):
-        query = Query(topic="t", newest_first=newest_first, limits=Limits(records=40))
+        query = Query(topic="t", newest_first=newest_first, limits=Limits(records=40, **UNHURRIED))
         want = rows_of([look(log, query)])
         found = rows_of([look(log, replace(query, filters=Filters(text="k", any_case=False)))])
         places = [(row["partition"], row["offset"]) for row in found]

@@ -22,6 +22,9 @@ from sparklog.errors import StorageUnavailableError
 from sparklog.network.addresses import Address
 from sparklog.opening import holds_own_log, open_log
 from sparklog.storage.moves import MoveRequest
+from sparklog.tools.browse import figures
+from sparklog.tools.live import log_browser, record_query
+from sparklog.tools.live import workers as live_workers
 from sparklog.tools.live.answers import Answer, Asked
 from sparklog.tools.live.log_browser import LogBrowser
 from sparklog.tools.live.report_memory import Remembered
@@ -38,12 +41,25 @@ HERE = Address("127.0.0.1", 0)
 T0 = 1_700_000_000_000
 
 
+@pytest.fixture(autouse=True)
+def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a busy machine takes, a look goes to its end; tests of what hangs say so."""
+    for module, name in (
+        (log_browser, "_LOOK_MS"), (record_query, "_TIME_MS"), (figures, "_LOOK_MS"),
+        (live_workers, "_QUEUE_MS"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, 240_000)
+
+
 def site_of(path: Path | str) -> LogSite:
     def opened(stopped: Callable[[], bool]) -> Any:
         check_log(str(path), offline=True)
         return open_log(path, stopped=stopped)
 
-    browser = LogBrowser(str(path), opened, keeps_configs=lambda: holds_own_log(path))
+    browser = LogBrowser(
+        str(path), opened, keeps_configs=lambda: holds_own_log(path),
+        workers=Workers(timeout_ms=240_000),
+    )  # fmt: skip
     return LogSite(lambda: make_report(path), browser=browser, refresh_ms=200)
 
 
@@ -348,7 +364,7 @@ def test_glances_make_one_at_a_time_and_rest_after_a_failure() -> None:
 
 def test_a_turn_without_a_thread_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that is out of threads for a moment must not close the pages for good."""
-    workers = Workers(1)
+    workers = Workers(1, timeout_ms=240_000)
 
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -373,7 +389,7 @@ def test_only_so_many_read_at_once() -> None:
         with changed:
             running[0] -= 1
 
-    workers = Workers(3)
+    workers = Workers(3, timeout_ms=240_000)
     threads = [threading.Thread(target=workers.run, args=(job, lambda: False)) for _ in range(12)]
     for thread in threads:
         thread.start()
@@ -389,7 +405,7 @@ def test_who_goes_away_ends_the_work() -> None:
         until(stopped)
         told.set()
 
-    workers = Workers(1)
+    workers = Workers(1, timeout_ms=240_000)
 
     class Searching:
         def answer(self, asked: Asked) -> Answer:
@@ -397,7 +413,7 @@ def test_who_goes_away_ends_the_work() -> None:
             raise AssertionError
 
     with LiveServer(Searching(), HERE) as server:
-        connection = socket.create_connection(("127.0.0.1", server.port), 20)
+        connection = socket.create_connection(("127.0.0.1", server.port), 240)
         connection.sendall(b"GET /topics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert not told.wait(0.3)
         connection.close()

@@ -127,6 +127,7 @@ def test_it_ends_while_a_report_is_being_made() -> None:
             gave_up.append("nobody came")
         return REPORT
 
+    before = set(threading.enumerate())
     live = LiveServer(LogSite(make), HERE)
     live.start()
     client = threading.Thread(target=ask, args=(live, "/"))
@@ -138,7 +139,7 @@ def test_it_ends_while_a_report_is_being_made() -> None:
     assert not gave_up
     go.set()
     client.join()
-    names = [thread.name for thread in threading.enumerate()]
+    names = [thread.name for thread in set(threading.enumerate()) - before]
     assert "sparklog-ui" not in names
 
 
