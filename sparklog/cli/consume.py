@@ -66,7 +66,11 @@ def _formatter(context: click.Context, option: click.Parameter, given: str) -> s
     "--timeline", type=click.Choice(TIMELINES), default="all", show_default=True,
     help="current: without rows of micro-batches that a reset of their query abandoned.",
 )  # fmt: skip
-@click.option("--group", help="Register as a reader: goes on where the group has read to.")
+@click.option(
+    "--group",
+    help="Register as a reader: goes on where the group has read to. A broker's directory and an "
+    "archive keep no groups.",
+)
 @click.option(
     "--formatter", "form", callback=_formatter, default="text", show_default=True,
     metavar="|".join(FORMATS),

@@ -10,7 +10,7 @@ from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import OffsetOutOfRangeError, UnknownTopicError
 from sparklog.log.truncation_detection import LogTruncationDetector
-from sparklog.storage.groups import Groups, Readers, is_expired
+from sparklog.storage.groups import Groups, Readers, check_kept, is_expired
 from sparklog.storage.log_state import LogState
 from sparklog.storage.view import View
 
@@ -51,6 +51,7 @@ def commit_checked(
             raise UnknownTopicError(
                 f"{topic}-{partition} is not in {view.home}; nothing was committed"
             )
+    check_kept(groups, view.home)
     for (topic, partition), (start, end) in view.spans(list(keys)).items():
         offset = keys[TopicPartition(topic, partition)]
         if not 0 <= offset <= end:

@@ -10,7 +10,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import LogLockedError, OffsetOutOfRangeError, StorageUnavailableError
 from sparklog.log.positions import EARLIEST, LATEST, Position, Spans
 from sparklog.log.truncation_detection import LogTruncationDetector, truncation_error
-from sparklog.storage.groups import Committed, Groups, check_group
+from sparklog.storage.groups import Committed, Groups, check_group, check_kept
 
 COMMIT_INTERVAL_MS: Final = 1000
 """Kafka's auto.commit.interval.ms has 5 s; a commit is cheaper here, and less is read again."""
@@ -28,8 +28,11 @@ class Progress:
         group: str,
         topic: str,
         truncation: LogTruncationDetector,
+        *,
+        home: str,
     ) -> None:
         check_group(group)
+        self._home = home
         self._groups, self._clock = groups, clock
         self._truncation = truncation
         self._group, self._topic = group, topic
@@ -73,7 +76,12 @@ class Progress:
             raise truncation_error(key, diverging, at.offset, span)
 
     def begin(self, first: dict[int, int]) -> None:
-        """Register {partition: offset}. Raises StorageUnavailableError where that can't be kept."""
+        """Register {partition: offset}.
+
+        Raises: StorageUnavailableError where that can't be kept; InvalidRequestError: nothing is
+        kept there, a broker's directory say.
+        """
+        check_kept(self._groups, self._home, "; read without a group: say from where to begin")
         self._taken = dict(first)
         self._commit()
 

@@ -290,7 +290,8 @@ class Log:
                 group has committed to, where it hasn't, or if `start` is a datetime or offsets,
                 at `start`. Records count as taken when the next ones are asked for; that is
                 committed once a second, while there is nothing new, and at the end. So none is
-                lost, and after a crash a second's records may come again.
+                lost, and after a crash a second's records may come again. A broker's directory and
+                an archive keep no groups: InvalidRequestError.
             timeline: "current" leaves out the rows of micro-batches that a reset abandoned, as far
                 as the ledger tells; what was given out before a reset stays given out.
         Raises: OffsetOutOfRangeError, UnknownTopicError at once; DataCorruptionError,
@@ -312,8 +313,9 @@ class Log:
     def progress(self, group: str, topic: str) -> GroupProgress:
         """Return what keeps a group's offsets while one of its members reads `topic`."""
         return GroupProgress(
-            self.home.groups, self._clock, group, topic, LogTruncationDetector(self.view)
-        )
+            self.home.groups, self._clock, group, topic,
+            LogTruncationDetector(self.view), home=self.view.home,
+        )  # fmt: skip
 
     def commit_offsets(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Register how far a group has read: {topic: {partition: next offset to read}}.
@@ -321,8 +323,9 @@ class Log:
         Works in mode "r" too, where the file system can be written. Topics with
         retention.respect.readers keep what the slowest group has not read, until that commits no
         more for offsets.retention.minutes. Other partitions of the group stay as they are.
-        Raises: UnknownTopicError, InvalidRequestError (the group's name), OffsetOutOfRangeError
-            past the high watermark; StorageUnavailableError, LogLockedError. Durable on return.
+        Raises: UnknownTopicError, InvalidRequestError (the group's name; a broker's directory or an
+            archive, which keep none), OffsetOutOfRangeError past the high watermark;
+            StorageUnavailableError, LogLockedError. Durable on return.
         """
         commit_checked(self.home.groups, self._clock, self.view, group, offsets)
 

@@ -27,6 +27,7 @@ from sparklog.storage.groups import (
     Groups,
     Reader,
     check_group,
+    check_kept,
     committed_by_client,
     without_partitions,
 )
@@ -121,12 +122,7 @@ class ReaderResets:
         return {} if reader is None else dict(reader.offsets)
 
     def _check_kept(self) -> None:
-        if not self._groups.are_waited_for:
-            raise InvalidRequestError(
-                f"{self._view.home} keeps no readers: in a broker's directory groups are the "
-                "broker's (kafka-consumer-groups), and an archive has none",
-                path=self._view.home,
-            )
+        check_kept(self._groups, self._view.home)
 
     def check_idle(self, group: str) -> None:
         """Raise GroupNotEmptyError if clients of an endpoint are members of a group."""

@@ -28,7 +28,7 @@ from sparklog.errors import SparklogError
 from sparklog.source.offsets import Offsets, Ranges
 from sparklog.source.options import SourceOptions
 from sparklog.source.views import kept_home
-from sparklog.storage.groups import NO_ORIGINS, Groups, Origins, Reader
+from sparklog.storage.groups import NO_ORIGINS, Groups, Origins, Reader, check_kept
 
 RENEW_MS: Final = 300_000
 _LOGGER = logging.getLogger("sparklog.source")
@@ -51,7 +51,7 @@ def register(
     """Commit `start` for the query whose task this is; a failure is a warning.
 
     What was committed before then stands, and holds back more, not less. A broker's directory is
-    left alone, unless option kafka.group.id asks for it: nothing there waits for readers.
+    left alone (see `warn_unless_kept`).
     """
     context = TaskContext.get()
     if context is None:
@@ -70,14 +70,19 @@ def register(
     )
     try:
         groups = kept_home(options).groups
-        if _is_waited_for(groups, options):
+        if groups.are_waited_for:
             groups.commit_query(query, start, now_ms=clock(), planner=planner, origins=origins)
     except SparklogError as error:
         _LOGGER.warning(_FAILED, error)
 
 
-def _is_waited_for(groups: Groups, options: SourceOptions) -> bool:
-    return options.group_id is not None or groups.are_waited_for
+def warn_unless_kept(groups: Groups, options: SourceOptions) -> None:
+    """Tell who gave the query a name where nothing is registered: in a broker's directory."""
+    if options.group_id is not None:
+        try:
+            check_kept(groups, options.path or "")
+        except SparklogError as error:
+            _LOGGER.warning("option kafka.group.id has no effect: %s", error)
 
 
 class Planner:
@@ -117,7 +122,7 @@ class Planner:
             batch=batch,
         )  # fmt: skip
         try:
-            if _is_waited_for(groups, self._options):
+            if groups.are_waited_for:
                 groups.commit_query(
                     query, start, now_ms=self._clock(), planner=self.id, origins=origins
                 )
@@ -136,7 +141,7 @@ class Planner:
         if not self._has_planned or (offsets == self._said and now_ms < self._due_ms):
             return
         try:
-            if not _is_waited_for(groups, self._options):
+            if not groups.are_waited_for:
                 return
             if self._group is None:
                 self._group = groups.group_of_planner(self.id)

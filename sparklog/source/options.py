@@ -196,7 +196,8 @@ class SourceOptions:
         None,
         kind=str,
         doc="Streaming only: name under which the query registers how far it is (`Log.readers`), "
-        "instead of its id. A name of its own for each query.",
+        "instead of its id. A name of its own for each query. A broker's directory keeps no "
+        "readers.",
     )
     group_id_prefix: str = option(
         "groupIdPrefix",

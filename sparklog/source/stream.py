@@ -29,7 +29,7 @@ from sparklog.common import TopicPartition
 from sparklog.source import jvm_plan
 from sparklog.source.admission import MinOffsetsDelay, by_bytes, by_records
 from sparklog.source.data_loss import DataLossPolicy, advance, readable
-from sparklog.source.group_registration import Planner, begins, register
+from sparklog.source.group_registration import Planner, begins, register, warn_unless_kept
 from sparklog.source.input_partitions import (
     FirstTask,
     coalesce,
@@ -76,6 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Made late: this reader is also made, and pickled, where nothing is read.
         if self._held is None:
             self._held = LogMetadata(self._options)
+            warn_unless_kept(self._held.groups, self._options)
         return self._held
 
     def __getstate__(self) -> Json:

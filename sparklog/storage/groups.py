@@ -179,6 +179,20 @@ def check_group(group: str) -> None:
         )
 
 
+def check_kept(groups: "Groups", home: str, instead: str = "") -> None:
+    """Raise InvalidRequestError where a log keeps no groups; `instead`: what helps.
+
+    So nothing of ours is written into a directory that is a broker's.
+    """
+    if not groups.are_waited_for:
+        raise InvalidRequestError(
+            f"{home} keeps no readers: in a broker's directory groups are the broker's "
+            "(kafka-consumer-groups), and an archive has none until it is restored to a log dir "
+            f"(sparklog tier restore){instead}",
+            path=home,
+        )
+
+
 def committed_by_query(
     known: Reader | None,
     query: Reader,
@@ -331,7 +345,10 @@ class Groups(Protocol):
 
     @property
     def are_waited_for(self) -> bool:
-        """Whether anything of this log heeds its readers: nothing does in a broker's directory."""
+        """Whether anything of this log heeds its readers: nothing does in a broker's directory.
+
+        Else nothing may be committed: see `check_kept`.
+        """
 
     def commit_query(
         self,

@@ -276,7 +276,7 @@ def test_an_archive(tmp_path: Path, capsysbinary: Capture) -> None:
         b"0" * 900_000, b"1" * 900_000,
     ]  # fmt: skip
     assert run(["consume", url, "--topic", "t", "--group", "g"]) == 2
-    assert b"is remote and can't be changed" in capsysbinary.readouterr().err
+    assert b"an archive has none until it is restored" in capsysbinary.readouterr().err
 
 
 def test_so_many_before_the_end(log: str, capsysbinary: Capture) -> None:

@@ -1,6 +1,7 @@
 """`sparklog readers`: as it was, and as kafka-consumer-groups has it."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -341,7 +342,13 @@ def test_a_brokers_directory_keeps_no_readers(tmp_path: Path, capsys: Capture) -
     (tmp_path / "log" / "sparklog.topics").unlink()
     shutil.rmtree(tmp_path / "log" / LEDGER_DIR)  # a broker's directory, then
     words = ["--reset-offsets", "--group", "g", "--topic", "t", "--to-latest", "--execute"]
-    assert (
-        "groups are the broker's (kafka-consumer-groups), and an archive has none"
-        in printed(capsys, str(tmp_path / "log"), *words, code=2)[1]
-    )
+    said = "groups are the broker's (kafka-consumer-groups), and an archive has none"
+    assert said in printed(capsys, str(tmp_path / "log"), *words, code=2)[1]
+    before = sorted(os.listdir(tmp_path / "log"))
+    for more in ([], ["-f", "--timeout-ms", "0"], ["--offset", "earliest"]):
+        words = ["consume", str(tmp_path / "log"), "--topic", "t", "--group", "g", *more]
+        assert run(words) == 2
+        err = capsys.readouterr().err
+        assert said in err
+        assert "; read without a group: say from where to begin" in err
+    assert sorted(os.listdir(tmp_path / "log")) == before

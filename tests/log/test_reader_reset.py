@@ -1,5 +1,6 @@
 """`Log.reset_reader`: where a group goes on, in either home; the same as Kafka's tool has it."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -241,11 +242,19 @@ def test_a_brokers_directory_keeps_no_readers(tmp_path: Path, clock: ManualClock
         log.create_topic("t")
     shutil.rmtree(tmp_path / "log" / LEDGER_DIR)
     (tmp_path / "log" / "sparklog.topics").unlink()
-    with (
-        sparklog.open(tmp_path / "log", clock=clock) as log,
-        pytest.raises(InvalidRequestError, match="keeps no readers: in a broker's directory"),
-    ):
-        log.reset_reader("g", "earliest", "t")
+    before = sorted(os.listdir(tmp_path / "log"))
+    with sparklog.open(tmp_path / "log", clock=clock) as log:
+        for attempt in (
+            lambda: log.reset_reader("g", "earliest", "t"),
+            lambda: log.delete_reader("g", {"t": [0]}),
+            lambda: log.commit_offsets("g", {"t": {0: 0}}),
+            lambda: log.read("t", group="g"),
+            lambda: log.read("t", group="g", follow=True),
+        ):
+            with pytest.raises(InvalidRequestError, match="readers: in a broker's directory"):
+                attempt()
+        assert not log.delete_reader("g")
+    assert sorted(os.listdir(tmp_path / "log")) == before
 
 
 @IN_LOG_DIR

@@ -222,9 +222,32 @@ def test_nothing_is_registered(path: str, task: Any, where: str, tmp_path: Path)
     given = {"path": home, "subscribe": "t"}
     register(parse(given, streaming=True), {("t", 0): 5})
     assert read_readers(LOCAL, home).groups == []
-    if where != "outside of a task":  # asked for by name it is
+    if where == "without an id":  # asked for by name it is
         register(parse(given | {"kafka.group.id": "g"}, streaming=True), {("t", 0): 5})
         assert committed_offsets(LOCAL, home, "g") == {("t", 0): 5}
+
+
+def test_a_named_query_of_a_brokers_directory(
+    task: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No file of ours belongs there: it reads, and is told once that nothing keeps its name."""
+    home = tmp_path / "broker"
+    shutil.copytree(GOLDEN / "plain.none-0", home / "t-0")
+    before = sorted(str(file) for file in home.rglob("*"))
+    task(Task(0))
+    asked = {"until": "log-end", "startingOffsets": "earliest", "kafka.group.id": "g"}
+    reader = stream(str(home), **asked)
+    with caplog.at_level(logging.WARNING, "sparklog.source"):
+        at = reader.initialOffset()
+        for _ in range(2):
+            end = reader.latestOffset(at, reader.getDefaultReadLimit())
+            for called in (at, of_batch(at, 0)):
+                planned = reader.partitions(called, end)
+                assert sum(rows.num_rows for piece in planned for rows in reader.read(piece))
+            reader.latestOffset(end, reader.getDefaultReadLimit())
+    assert sorted(str(file) for file in home.rglob("*")) == before
+    assert caplog.text.count("option kafka.group.id has no effect") == 1
+    assert "keeps no readers: in a broker's directory groups are the broker's" in caplog.text
 
 
 def test_a_query_reads_on_where_nothing_can_be_written(
