@@ -6,7 +6,8 @@ no harm: whoever locks the log next completes or undoes what it left (PROTOCOL, 
 
 The Python workers in which Spark commits for `format("sparklog")` are told nothing of their query's
 end, and end by a signal, so that no exit handler runs. There a log is only borrowed: it is closed
-when it was not used for LINGER_S, or when Spark sends the signal.
+when nothing was borrowed for LINGER_S, or when Spark sends the signal. What a process has opened
+for itself stays open.
 """
 
 import atexit
@@ -15,7 +16,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 from typing import Final
 
@@ -35,6 +36,7 @@ Settings = tuple[LogOptions, str | None, RemoteOptions]
 """How a log is opened: two that differ in it are two handles."""
 
 _open: dict[tuple[int, str, Settings], Log] = {}  # by process and path; two may be one log
+_lent: set[Log] = set()  # of these, what only borrowers have asked for
 _mutex = threading.RLock()  # a signal may come while its own thread holds it
 _borrowed = 0
 _timer: threading.Timer | None = None
@@ -53,6 +55,13 @@ def opened(options: SinkOptions, used: Collection[Home] = ()) -> Log:
 
     Raises: what opening raises; LogReplacedError where a handle in `used` was given up already.
     """
+    with _mutex:
+        log = _found_or_opened(options, used)
+        _lent.discard(log)
+        return log
+
+
+def _found_or_opened(options: SinkOptions, used: Collection[Home] = ()) -> Log:
     path = resolved(options.path or "")
     key = os.getpid(), path, settings_of(options)
     with _mutex:
@@ -97,6 +106,7 @@ def _open_log(path: str, options: SinkOptions) -> Log:
 
 
 def _forget(log: Log) -> None:
+    _lent.discard(log)
     for key in [key for key, known in _open.items() if known is log]:
         del _open[key]
 
@@ -104,9 +114,13 @@ def _forget(log: Log) -> None:
 def close(path: str | None = None) -> None:
     """Close the logs that this process has open for sinks (those of `path`, or all)."""
     wanted = None if path is None else resolved(path)
+    _close(lambda at, log: wanted is None or same_place(at, wanted))
+
+
+def _close(is_meant: Callable[[str, Log], bool]) -> None:
     with _mutex, contextlib.ExitStack() as closing:
         for key, log in list(_open.items()):
-            if wanted is None or same_place(key[1], wanted):
+            if is_meant(key[1], log):
                 _forget(log)
                 if key[0] == os.getpid():
                     closing.callback(log.close)  # each, though another one fails
@@ -122,7 +136,7 @@ def borrowed(options: SinkOptions) -> Iterator[Log]:
             _timer.cancel()
     _watch_signals()
     try:
-        yield opened(options)
+        yield _lend(options)
     finally:
         with _mutex:
             _borrowed -= 1
@@ -131,10 +145,20 @@ def borrowed(options: SinkOptions) -> Iterator[Log]:
             _timer.start()
 
 
-def _close_idle() -> None:
+def _lend(options: SinkOptions) -> Log:
     with _mutex:
+        known = set(_open.values())
+        log = _found_or_opened(options)
+        if log not in known:
+            _lent.add(log)
+        return log
+
+
+def _close_idle() -> None:
+    with _mutex, contextlib.suppress(SparklogError, FileNotFoundError):
         if not _borrowed:
-            _at_exit()
+            idle = set(_lent)
+            _close(lambda at, log: log in idle)
 
 
 def _watch_signals() -> None:

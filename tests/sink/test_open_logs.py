@@ -206,6 +206,25 @@ def test_what_is_lent_is_closed_when_it_is_idle(
     assert not is_marked_open(LOCAL, str(path))
 
 
+def test_what_this_process_has_for_itself_stays_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query of its own goes on with its handle, whatever was lent besides, or lent of it."""
+    monkeypatch.setattr(open_logs, "LINGER_S", 0.05)
+    own = open_logs.opened(to(path))
+    with open_logs.borrowed(to(path)), open_logs.borrowed(to(path.parent / "lent")):
+        pass
+    with open_logs.borrowed(to(path.parent / "kept")):
+        kept = open_logs.opened(to(path.parent / "kept"))
+    timer = open_logs._timer
+    assert timer is not None
+    timer.join()
+    assert not is_marked_open(LOCAL, str(path.parent / "lent"))
+    for log, at in ((own, path), (kept, path.parent / "kept")):
+        assert open_logs.opened(to(at)) is log
+        assert commits_of(log).is_valid()
+
+
 @pytest.mark.parametrize("number", ["SIGHUP", "SIGTERM"])
 def test_what_is_lent_is_closed_before_sparks_signal(path: Path, number: str) -> None:
     code = f"""
