@@ -44,6 +44,15 @@ class MemoryDriver(FsspecDriver):
     def uploads(self, before_ms: int) -> list[Upload]:
         return []
 
+    def _below(self, prefix: str) -> dict[str, dict[str, Any]]:
+        # Of a copy, which is one step; fsspec walks a dict that other threads change meanwhile.
+        files, root = self._fs.store.copy(), self._key("") + "/"
+        return {
+            path[len(root) :]: {"size": file.size, "created": file.created}
+            for path, file in files.items()
+            if path.startswith(root + prefix)
+        }
+
     def _key(self, name: str) -> str:
         return str(self._fs._strip_protocol(self._path(name)))
 
