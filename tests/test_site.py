@@ -63,6 +63,7 @@ def test_a_browser_shows_it_from_a_disk(site: Path) -> None:
     assert chromium
     with browser.started() as started:
         page = started.new_page(viewport={"width": 390, "height": 800})
+        page.set_default_timeout(240_000)
         asked, errors = [], []
         page.on("request", lambda request: asked.append(request.url))
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -75,7 +76,7 @@ def test_a_browser_shows_it_from_a_disk(site: Path) -> None:
         page.goto((site / "index.html").as_uri())
         page.click("label[for=__search]")
         page.locator("input.md-search__input").press_sequentially("respect readers", delay=20)
-        page.wait_for_selector(".md-search-result__item a", timeout=20_000)
+        page.wait_for_selector(".md-search-result__item a", timeout=240_000)
         assert "options" in page.content()
         elsewhere = [url for url in asked if not url.startswith(("file:", "data:", "blob:"))]
         assert (elsewhere, errors) == ([], [])
