@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-import shutil
+import os
 import signal
 import subprocess
 import sys
@@ -80,7 +80,7 @@ def test_a_log_that_is_made_again_is_served_at_the_same_address(
     with serving(path, "--kafka", "0", "--option", "log.initial.task.delay.ms=600000") as servers:
         client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         assert set(client.list_topics(timeout=240).topics) == {"before"}
-        shutil.rmtree(path)
+        os.rename(path, f"{path}-gone")  # at once: what is half gone is refused in other words
         said = ""
 
         def looked_in_vain() -> bool:
@@ -90,8 +90,9 @@ def test_a_log_that_is_made_again_is_served_at_the_same_address(
 
         until(looked_in_vain)
         time.sleep(3)  # some more looks at what isn't there say nothing
-        with sparklog.open(path, "rw") as log:
+        with sparklog.open(f"{path}-new", "rw") as log:
             log.create_topic("after")
+        os.rename(f"{path}-new", path)  # as is what is half made
 
         def is_served() -> bool:
             with contextlib.suppress(KafkaException):

@@ -204,6 +204,7 @@ def test_where_nothing_can_be_written(
 
 
 def _commit_many(home: str, partition: int, count: int) -> None:
+    group_offsets._LOCK_TIMEOUT_MS = 240_000  # type: ignore[misc]  # in a process of its own
     for offset in range(1, count + 1):
         commit_offsets(LOCAL, home, "g", {("t", partition): offset}, now_ms=1)
 

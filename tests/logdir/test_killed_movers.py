@@ -42,7 +42,7 @@ def test_killed_movers(dirs: list[str]) -> None:
     rng, path = random.Random(7), ",".join(dirs)
     with sparklog.open(path, "rw") as log:
         log.create_topic("t", 1, {"internal.segment.bytes": 20_000})
-        log.create_topic("u")
+        log.create_topic("u", config={"file.delete.delay.ms": 3_600_000})
         log.append("u", pa.table({"value": ["kept"]}))
     stop, done, acked = threading.Event(), threading.Event(), [0]
     got: list[int] = []
