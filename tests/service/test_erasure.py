@@ -318,12 +318,21 @@ def test_a_service_hands_over_and_leads_again(tmp_path: Path, clock: ManualClock
     path, store = tmp_path / "log", DictStore()
     tiered(path, clock, store)
     awaited: list[str] = []
+    other, both = "another erasure of this log", Event()
+
+    def waiting(who: str) -> None:
+        """The one that has the service hand over goes on when the other one waits for it."""
+        awaited.append(who)
+        if who == other:
+            both.set()
+        assert both.wait(240)
+
     with service(path, clock, store) as leader, ThreadPoolExecutor(2) as pool:
         leader.tick()
         asked = [
             pool.submit(
                 erase, path, "t", [key], clock=clock, opening=lambda url, options: store,
-                waiting=awaited.append,
+                waiting=waiting,
             )
             for key in (ALICE, b"carol")
         ]  # fmt: skip
@@ -333,8 +342,10 @@ def test_a_service_hands_over_and_leads_again(tmp_path: Path, clock: ManualClock
         until(lambda: leads(leader))
         mine = leader.erase("t", [ALICE])  # by itself: nobody is waited for
         assert (mine.complete, mine.records) == (True, 0), (mine.pending, mine.errors)
-    assert len(awaited) == 2
-    assert any("hands over at the end of its step" in who for who in awaited)
+    assert awaited.count(other) == 1
+    services = [who for who in awaited if "hands over at the end of its step" in who]
+    assert len(services) == len(awaited) - 1
+    assert 1 <= len(services) <= 2  # it may lead again before the second one comes
     left = everything(path, store)
     assert ALICE not in left
     assert b"carol" not in left

@@ -34,6 +34,7 @@ from sparklog.tools.live.workers import GoneError, Workers
 from sparklog.tools.report.build import make_report
 from tests.paths import ROOT
 from tests.tools.demo import make_demo
+from tests.tools.live import UNHURRIED
 from tests.tools.test_report_browser import FAULTS
 from tests.waiting import until
 
@@ -412,7 +413,7 @@ def test_who_goes_away_ends_the_work() -> None:
             workers.run(job, asked.gone)
             raise AssertionError
 
-    with LiveServer(Searching(), HERE) as server:
+    with LiveServer(Searching(), HERE, head_ms=UNHURRIED) as server:
         connection = socket.create_connection(("127.0.0.1", server.port), 240)
         connection.sendall(b"GET /topics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert not told.wait(0.3)
@@ -436,7 +437,7 @@ def test_a_fault_of_ours_is_told_without_its_words(caplog: pytest.LogCaptureFixt
 
 @pytest.fixture
 def server(path: Path) -> Iterator[LiveServer]:
-    with LiveServer(site_of(path), HERE) as found:
+    with LiveServer(site_of(path), HERE, head_ms=UNHURRIED) as found:
         yield found
 
 

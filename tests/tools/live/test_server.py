@@ -13,6 +13,7 @@ from sparklog.network.addresses import Address
 from sparklog.tools.live.server import LiveServer, parse_ui_address
 from sparklog.tools.live.site import LogSite
 from sparklog.tools.report.model import LogReport
+from tests.tools.live import UNHURRIED
 from tests.tools.page_text import checked
 from tests.tools.test_report_page import large
 
@@ -22,7 +23,7 @@ HERE = Address("127.0.0.1", 0)
 
 @pytest.fixture
 def live() -> Iterator[LiveServer]:
-    with LiveServer(LogSite(lambda: REPORT), HERE) as found:
+    with LiveServer(LogSite(lambda: REPORT), HERE, head_ms=UNHURRIED) as found:
         yield found
 
 
@@ -94,7 +95,7 @@ def test_one_report_at_a_time_however_many_ask() -> None:
         running -= 1
         return REPORT
 
-    with LiveServer(LogSite(make, refresh_ms=3_600_000), HERE) as live:
+    with LiveServer(LogSite(make, refresh_ms=3_600_000), HERE, head_ms=UNHURRIED) as live:
         threads = [threading.Thread(target=ask, args=(live, "/content")) for _ in range(8)]
         for thread in threads:
             thread.start()
@@ -111,7 +112,7 @@ def test_what_fails_is_said_and_passes() -> None:
             raise StorageUnavailableError("the disk is away")
         return REPORT
 
-    with LiveServer(LogSite(make), HERE) as live:
+    with LiveServer(LogSite(make), HERE, head_ms=UNHURRIED) as live:
         assert ask(live, "/content")[::2] == (503, "the disk is away\n")
         broken = False
         assert ask(live, "/content")[0] == 200
@@ -128,7 +129,7 @@ def test_it_ends_while_a_report_is_being_made() -> None:
         return REPORT
 
     before = set(threading.enumerate())
-    live = LiveServer(LogSite(make), HERE)
+    live = LiveServer(LogSite(make), HERE, head_ms=UNHURRIED)
     live.start()
     client = threading.Thread(target=ask, args=(live, "/"))
     client.start()
