@@ -34,7 +34,7 @@ def serving(*arguments: str) -> Iterator[str]:
             assert json.loads(process.stdout.readline())["event"] == "stopped"
 
 
-@pytest.mark.parametrize("more", [(), ("--read-only",)])
+@pytest.mark.parametrize("more", [(), pytest.param(("--read-only",), marks=pytest.mark.deep)])
 def test_clients_are_served_until_it_is_stopped(tmp_path: Path, more: tuple[str, ...]) -> None:
     path = str(tmp_path / "log")
     with sparklog.open(path, "rw") as log:

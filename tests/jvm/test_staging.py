@@ -438,7 +438,7 @@ def small_probe(probe: Probe) -> Iterator[Probe]:
         pytest.param(300_000, 10, 1000, marks=pytest.mark.deep),
         pytest.param(200_000, 3000, 2000, marks=pytest.mark.deep),
         (900, 900, 1_000_000),
-        (60_000, 10_000, 3000),
+        pytest.param(60_000, 10_000, 3000, marks=pytest.mark.deep),
     ],
 )
 def test_memory_and_files_are_bounded_whatever_the_rows_are(

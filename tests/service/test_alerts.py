@@ -234,6 +234,7 @@ def test_a_disk_that_fails(
         watched.scrapes.firing(tmp_path, 59, set())
 
 
+@pytest.mark.deep
 def test_a_disk_that_fails_for_another_process(
     path: str, clock: ManualClock, watch: Callable[..., Watched], tmp_path: Path
 ) -> None:

@@ -225,7 +225,7 @@ def test_what_this_process_has_for_itself_stays_open(
         assert commits_of(log).is_valid()
 
 
-@pytest.mark.parametrize("number", ["SIGHUP", "SIGTERM"])
+@pytest.mark.parametrize("number", [pytest.param("SIGHUP", marks=pytest.mark.deep), "SIGTERM"])
 def test_what_is_lent_is_closed_before_sparks_signal(path: Path, number: str) -> None:
     code = f"""
         import os, signal

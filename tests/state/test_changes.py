@@ -25,7 +25,7 @@ STORES = {
 CASES = [
     pytest.param("aggregation", "hdfs", MANAGER, marks=pytest.mark.deep),
     pytest.param("join", "hdfs", None, marks=pytest.mark.deep),
-    ("transform_with_state", "changelog", MANAGER),
+    pytest.param("transform_with_state", "changelog", MANAGER, marks=pytest.mark.deep),
 ]
 MORE = [
     ("session_windows", "changelog", MANAGER),
