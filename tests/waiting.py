@@ -1,8 +1,12 @@
 """Waiting for what a thread, a process or a client brings about: for the event, not for a time."""
 
+import http.client
 import inspect
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 SECONDS_MAX: Final = 90.0  # the end of hope: a busy machine takes its time, and that is no fault
@@ -26,6 +30,28 @@ def until(
             raise AssertionError(f"{awaited}: not within {seconds:g} s; at last {last!s}")
         time.sleep(pause_s)
     return found
+
+
+def answered(request: str | urllib.request.Request) -> bytes:
+    """Return what a server says at last.
+
+    One that can't answer in time (503), or lets go of who is slow, is asked again: both of them are
+    on this machine, which may be busy.
+    """
+
+    def said() -> list[bytes]:
+        try:
+            with urllib.request.urlopen(request, timeout=240) as answer:
+                return [answer.read()]
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                    raise
+        except http.client.RemoteDisconnected:
+            pass
+        return []
+
+    return until(said, f"an answer to {request}", pause_s=0.2)[0]
 
 
 def _line_of(code: Any) -> str:

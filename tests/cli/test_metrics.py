@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from sparklog.cli.app import run
 from sparklog.logdir.home import commits_of
 from tests.promtool import parsed
 from tests.service.logs import make
+from tests.waiting import answered
 
 Capture = pytest.CaptureFixture[str]
 
@@ -110,8 +110,7 @@ def test_serve_with_an_endpoint(log: Path) -> None:
     ) as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["metrics"]
-        with urllib.request.urlopen(url) as answer:
-            found = {s.name: s.value for s in parsed(answer.read().decode())}
+        found = {s.name: s.value for s in parsed(answered(url).decode())}
         assert found["sparklog_service_leading"] in (0, 1)
         process.send_signal(signal.SIGTERM)
         assert json.loads(process.stdout.read())["event"] == "stopped"

@@ -17,6 +17,7 @@ import sparklog
 from sparklog.cli.app import run
 from tests.service.logs import make
 from tests.tools.page_text import checked
+from tests.waiting import answered
 
 Capture = pytest.CaptureFixture[str]
 
@@ -106,18 +107,16 @@ def test_serve_shows_it_live_and_ends(log: Path, tmp_path: Path) -> None:
         [sys.executable, "-m", "sparklog.cli", "serve", str(path), "--ui", "0", "--json"],
         stdout=subprocess.PIPE, text=True, env=environment,
     )  # fmt: skip
-    killer = threading.Timer(120, serving.kill)
+    killer = threading.Timer(480, serving.kill)
     killer.start()
     try:
         assert serving.stdout is not None
         told = serving.stdout.readline()
         url = json.loads(told)["ui"]
         assert url.startswith("http://127.0.0.1:")
-        with urllib.request.urlopen(f"{url}report.json", timeout=240) as answer:
-            before = json.load(answer)
+        before = json.loads(answered(f"{url}report.json"))
         assert [t["name"] for t in before["topics"]] == ["t", "u"]
-        with urllib.request.urlopen(url, timeout=240) as answer:
-            checked(answer.read().decode(), is_live=True)
+        checked(answered(url).decode(), is_live=True)
         serving.send_signal(signal.SIGTERM)
         rest = serving.communicate(timeout=240)[0]
         assert serving.returncode == 0

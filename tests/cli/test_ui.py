@@ -14,6 +14,7 @@ import pytest
 
 import sparklog
 from sparklog.cli.app import run
+from tests.waiting import answered
 
 TOKEN = "a-token-that-is-long-enough"
 
@@ -40,8 +41,7 @@ def looked_at(arguments: list[str], token: str | None = None) -> dict[str, Any]:
             request = urllib.request.Request(f"{event['ui']}api/topics")
             if token is not None:
                 request.add_header("Authorization", f"Bearer {token}")
-            with urllib.request.urlopen(request, timeout=240) as answer:
-                found: dict[str, Any] = json.load(answer)
+            found: dict[str, Any] = json.loads(answered(request))
         finally:
             process.send_signal(signal.SIGTERM)
         assert json.loads(process.stdout.readline())["event"] == "stopped"
