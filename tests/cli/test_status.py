@@ -145,8 +145,8 @@ def test_watching_ends_by_a_signal(log: str) -> None:
         [*module, "status", log, "--watch", "0.2"], stdout=subprocess.PIPE, text=True
     ) as watching:
         assert watching.stdout is not None
-        led = next(line for line in watching.stdout if "service " in line)
-        assert f"led by process {serving.pid} on " in led
+        led = f"led by process {serving.pid} on "
+        assert next(line for line in watching.stdout if led in line)
         serving.kill()
         serving.wait()
         gone = next(line for line in watching.stdout if "no service runs" in line)
