@@ -9,8 +9,9 @@ import sys
 import textwrap
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
-# Once a process, and a run of pytester forgets what it loaded.
+# Once a process, also while a run of pytester is under way.
 import aiokafka  # noqa: F401
 import numpy  # noqa: F401
 import pytest
@@ -21,6 +22,25 @@ pytest_plugins = ["pytester"]
 PLUGIN = ("-p", "pytest_sparklog", "-p", "no:cacheprovider")
 
 
+class Imported:
+    """What such a run imports stays imported, which pytester would forget.
+
+    Else the next import makes a second copy of it, whose classes are not those that others hold.
+    """
+
+    def __init__(self) -> None:
+        self._modules: dict[str, ModuleType] = {}
+
+    def pytest_unconfigure(self) -> None:
+        self._modules = dict(sys.modules)
+
+    def keep(self, but: Path) -> None:
+        """Keep all but the modules of this directory."""
+        for name, module in self._modules.items():
+            if not str(getattr(module, "__file__", None)).startswith(str(but)):
+                sys.modules.setdefault(name, module)
+
+
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
     """Run the tests in a text, with this plugin and no other."""
@@ -29,7 +49,11 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
     def run(text: str, *args: str) -> pytest.RunResult:
         head = "import pyarrow as pa\nimport pytest\nimport sparklog\n"
         pytester.makepyfile(head + textwrap.dedent(text))
-        return pytester.runpytest_inprocess(*PLUGIN, "--strict-markers", "-W", "error", *args)
+        imported = Imported()
+        options = *PLUGIN, "--strict-markers", "-W", "error", *args
+        done = pytester.runpytest_inprocess(*options, plugins=[imported])
+        imported.keep(but=pytester.path)
+        return done
 
     return run
 
