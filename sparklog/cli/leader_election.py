@@ -9,7 +9,7 @@ from rich.table import Table
 
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.kafka_tools import KafkaTool
-from sparklog.cli.open_log import check_log_dirs
+from sparklog.cli.open_log import check_dry_run, check_log_dirs
 from sparklog.cli.output import console, print_json
 from sparklog.logdir.home import open_log
 from sparklog.pluralize import pluralize
@@ -58,6 +58,7 @@ def elect(
     if partitions and topic is None:
         raise click.UsageError("--partition wants --topic")
     check_log_dirs(path, "nothing of it can be offline", offline=True)
+    check_dry_run(path, dry_run=dry_run)
     with open_log(path, mode="rw") as log:
         found = log.give_up(topic, partitions or None, dry_run=dry_run)
     if as_json:

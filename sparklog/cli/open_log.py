@@ -4,6 +4,7 @@ What is missing, a file, empty or something else is told in one wording here, fo
 empty directory must never look like a log in which all is well.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from sparklog.format.names import check_topic
 from sparklog.fs import LOCAL, check_reachable
 from sparklog.log.log import Log
 from sparklog.logdir.detection import holds_log
+from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.meta_properties import META_PROPERTIES
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.topics_file import TOPICS_NAME
@@ -123,6 +125,22 @@ def check_log(
             f"{','.join(directories)} holds no log: neither a partition (NAME-NUMBER with .log "
             f"files) nor {TOPICS_NAME} nor {META_PROPERTIES} is there. "
             f"Give a log's directory; {cure}"
+        )
+
+
+def check_dry_run(path: str, *, dry_run: bool) -> None:
+    """Raise InvalidRequestError for a dry run on a broker's directory.
+
+    What is to be done is found out by who has the log open for writing, and that takes it over.
+    """
+    if not dry_run or url_of(path) is not None:
+        return
+    home = split_path(path)[0]
+    is_ours = has_ledger(LOCAL, home) or LOCAL.exists(os.path.join(home, TOPICS_NAME))
+    if not is_ours and holds_log(LOCAL, home):
+        raise InvalidRequestError(
+            f"{home} is a broker's directory, and even to look for what would be done takes it "
+            "over: do that first, by opening the log for writing, or rehearse on a copy of it"
         )
 
 

@@ -9,7 +9,7 @@ import click
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.kafka_server import KafkaServer, KafkaServing
-from sparklog.cli.open_log import check_directories, to_read
+from sparklog.cli.open_log import check_directories, check_dry_run, to_read
 from sparklog.cli.output import print_json, tell_event
 from sparklog.cli.pages import Pages, PagesOptions, pages_options
 from sparklog.cli.parsing import key_values
@@ -113,6 +113,7 @@ def serve(
     if read_only:
         return _serve_only(path, serving, shown, as_json=as_json)
     check_directories(path)
+    check_dry_run(path, dry_run=dry_run)
     service = Service(
         path,
         remote=remote,

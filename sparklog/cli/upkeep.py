@@ -9,7 +9,7 @@ from rich.table import Table
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from sparklog.cli.open_log import check_log
+from sparklog.cli.open_log import check_dry_run, check_log
 from sparklog.cli.output import console, print_json
 from sparklog.cli.parsing import parse_properties
 from sparklog.cli.storage import Reach, parse_storage_options, storage_option
@@ -46,6 +46,7 @@ def compact(
     As Kafka's cleaner: not the active segment, nothing younger than min.compaction.lag.ms. A
     service that runs on the log has the say; it is named then, and nothing is done.
     """
+    check_dry_run(path, dry_run=dry_run)
     service = _service(path, options, storage_options)
     try:
         report = service.compact(topics or None, dry_run=dry_run)
@@ -74,6 +75,7 @@ def retain(
     file.delete.delay.ms, by a service or the next writer. Of tiered topics local segments go that
     have a copy, and copies; nothing is copied.
     """
+    check_dry_run(path, dry_run=dry_run)
     service = _service(path, options, storage_options)
     try:
         report = service.retain(dry_run=dry_run)

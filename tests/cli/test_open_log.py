@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import sparklog
 from sparklog.cli import moving
 from sparklog.cli.app import run
 from tests.cli.test_cli import Capture, kept
+from tests.paths import GOLDEN
 
 READING = [
     ["commits", "PATH"],
@@ -215,3 +217,23 @@ def test_verify_takes_a_log_in_a_store(tmp_path: Path, capsys: Capture) -> None:
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["file"].endswith(entry.name)
     assert (finding["first"], finding["end"]) == (0, 1)
+
+
+@pytest.mark.parametrize("words", [
+    ["compact", "PATH"], ["retain", "PATH"], ["serve", "PATH", "--once"], ["serve", "PATH"],
+    ["erase", "PATH", "--topic", "t", "--key", "k"],
+    ["leader-election", "PATH", "--election-type", "unclean", "--all-topic-partitions"],
+], ids=" ".join)  # fmt: skip
+def test_a_dry_run_takes_no_brokers_directory_over(
+    tmp_path: Path, capsys: Capture, words: list[str]
+) -> None:
+    path = tmp_path / "broker"
+    shutil.copytree(GOLDEN / "kafka-4.1" / "logdir" / "plain.none-0", path / "t-0")
+    before = kept(path)
+    assert run([str(path) if word == "PATH" else word for word in [*words, "--dry-run"]]) == 2
+    assert f"{path} is a broker's directory" in capsys.readouterr().err
+    assert kept(path) == before
+    if words[0] == "retain":
+        with sparklog.open(path, "rw"):
+            pass
+        assert run(["retain", str(path), "--dry-run"]) == 0
