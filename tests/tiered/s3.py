@@ -131,7 +131,8 @@ class S3Server:
         with (home / "weed.log").open("ab") as output:
             self._process = subprocess.Popen(
                 [
-                    self._weed, "server", f"-dir={home / 'data'}", "-ip=127.0.0.1",
+                    self._weed, f"-logdir={home}", "server", f"-dir={home / 'data'}",
+                    "-ip=127.0.0.1",
                     "-ip.bind=127.0.0.1", f"-master.port={master}",
                     f"-master.port.grpc={master_grpc}", "-master.telemetry=false",
                     "-master.volumeSizeLimitMB=200", f"-volume.port={volume}",
