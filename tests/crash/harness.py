@@ -15,6 +15,7 @@ import logging
 import os
 import random
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 import sparklog
+from sparklog import clock
 from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
 from sparklog.errors import BatchConflictError, OffsetOutOfRangeError
@@ -64,9 +66,30 @@ def quick() -> Iterator[None]:
         gc.enable()
 
 
+class _Calls:
+    """`time` to the library's budgets and time-outs: a millisecond passes whenever it looks."""
+
+    def __init__(self) -> None:
+        self._own, self._now = threading.get_ident(), 0.0
+
+    def monotonic(self) -> float:
+        if threading.get_ident() != self._own:
+            return time.monotonic()
+        self._now += 0.001
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        if threading.get_ident() != self._own:
+            time.sleep(seconds)
+        self._now += seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
 @contextlib.contextmanager
 def drawn_by(seed: int) -> Iterator[None]:
-    """What the library draws at random is the seed's, and what it has threads do comes in turn.
+    """What the library draws at random is the seed's; its threads' work comes in turn, in no time.
 
     Else the same seed has another order of files, other sizes of texts, other calls to crash at.
     """
@@ -85,6 +108,7 @@ def drawn_by(seed: int) -> Iterator[None]:
         with contextlib.ExitStack() as patches:
             patches.enter_context(patch.object(uuid, "uuid4", new_uuid))
             patches.enter_context(patch.object(os, "urandom", new_bytes))
+            patches.enter_context(patch.object(clock, "time", _Calls()))
             without_threads(patches)
             yield
     finally:

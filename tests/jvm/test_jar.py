@@ -91,6 +91,13 @@ def test_two_compile_where_nothing_locks(
     def refused(*_: object) -> None:
         raise OSError(38, "no locks here")
 
+    compiler, both = jars.compile_into, threading.Barrier(2)
+
+    def together(*given: object) -> str:
+        both.wait(240)
+        return compiler(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(jars, "compile_into", together)
     monkeypatch.setattr("sparklog.jvm.jar.fcntl.flock", refused)
     users = [threading.Thread(target=jar) for _ in range(2)]
     for user in users:

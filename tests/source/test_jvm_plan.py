@@ -195,7 +195,8 @@ class TestLocalFiles:
 
         monkeypatch.setattr(segment_listing, "segment_bases", counted)
         monkeypatch.setattr(segment_listing, "SETTLED_MS", -60_000)
-        for _ in range(4):
+        for turn in range(4):
+            os.utime(os.path.join(path, "t-0"), (turn, turn))  # however coarse the disk's times are
             before = len(listed)
             for _ in range(3):
                 files = view.local_files(T0)

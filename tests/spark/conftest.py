@@ -47,7 +47,7 @@ def build_session(master: str = "local[2]", **conf: str) -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.python.filterPushdown.enabled", "true")
-        .config("spark.sql.streaming.stopTimeout", "30s")
+        .config("spark.sql.streaming.stopTimeout", "240s")
         .config("spark.jars", jar())  # the checkpoint manager; a test that wants it sets its class
     )
     for key, value in conf.items():

@@ -19,6 +19,12 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that was just stopped lets go of its lock, however busy its JVM is."""
+    monkeypatch.setattr("sparklog.checkpoint.log_backed.lock.RELEASE_MS", 60_000)
+
+
 @pytest.fixture
 def manager(managers: "managers") -> Manager:
     """A manager of a new checkpoint, whose directory it has made."""

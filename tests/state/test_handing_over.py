@@ -160,8 +160,8 @@ def _records(path: Path, topic: str) -> list[dict[str, bytes]]:
 def test_a_clean_hand_over(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock goes with the query, at once; who starts waits a little for it."""
-    monkeypatch.setattr("sparklog.checkpoint.log_backed.lock.RELEASE_MS", 100)
+    """The lock goes with the query; who starts waits a little for it."""
+    monkeypatch.setattr("sparklog.checkpoint.log_backed.lock.RELEASE_MS", 10_000)
     ours, path = session(spark, "hdfs", MANAGER), tmp_path / "c"
     for _ in range(5):
         go(ours, path, 1)

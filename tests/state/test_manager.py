@@ -121,7 +121,8 @@ def test_snapshots_are_synced(managers: Managers, tmp_path: Path, flush: str) ->
                 pytest.skip("no tracing here")
             manager.write(f"state/0/0/{number}.zip", b"zip")
             tracer.send_signal(signal.SIGINT)
-        return set(re.findall(r"<[^>]*/ckpt/([^>]*)>", said.read_text()))
+            tracer.communicate(timeout=240)
+        return set(re.findall(rf"<{re.escape(str(manager.root))}/([^>]*)>", said.read_text()))
 
     first, second = write(1), write(2)
     if flush == "none":

@@ -1,7 +1,10 @@
 """Queries that go back, by fork and reset, compute again what they had computed."""
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +27,13 @@ CASES = [
     pytest.param("join", "hdfs", MANAGER, marks=pytest.mark.deep),
     pytest.param("transform_with_state", "changelog", MANAGER, marks=pytest.mark.deep),
 ]
+
+
+@contextmanager
+def impatient() -> Iterator[None]:
+    """Where a query runs: it doesn't let go of its lock."""
+    with mock.patch("sparklog.checkpoint.log_backed.lock.RELEASE_MS", 100):
+        yield
 
 
 def later() -> int:
@@ -89,7 +99,7 @@ def test_a_running_query_is_forked_but_not_reset(spark: SparkSession, tmp_path: 
     try:
         while query.lastProgress is None:  # it takes the lock with its first batch
             assert query.exception() is None
-        with pytest.raises(LogLockedError, match="a query runs"):
+        with impatient(), pytest.raises(LogLockedError, match="a query runs"):
             reset(tmp_path / "ckpt", to=2)
         for number in range(3):
             fork(tmp_path / "ckpt", tmp_path / f"fork-{number}", to=2 + number % 2)
@@ -121,7 +131,7 @@ def test_a_query_that_waits_for_data_runs_as_well(spark: SparkSession, tmp_path:
     query = begin()
     try:
         query.processAllAvailable()  # nothing, but it is past its start
-        with pytest.raises(LogLockedError, match="a query runs"):
+        with impatient(), pytest.raises(LogLockedError, match="a query runs"):
             reset(path, to=1)
         (files / "9.csv").write_text("9\n")
         query.processAllAvailable()

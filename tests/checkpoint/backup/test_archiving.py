@@ -536,7 +536,7 @@ class TestDamage:
         newer = {**json.loads(head), "version": snapshots.VERSION + 1}
         for bad, error in {
             data[:-1]: DataCorruptionError,
-            data[:200] + b"!" + data[201:]: DataCorruptionError,
+            data[:200] + bytes([data[200] ^ 1]) + data[201:]: DataCorruptionError,
             b"": DataCorruptionError,
             json.dumps(newer).encode() + b"\n" + body: UnsupportedVersionError,
         }.items():
