@@ -71,7 +71,7 @@ class Broker:
 
         def answers() -> bool:
             with contextlib.suppress(confluent_kafka.KafkaException):
-                return bool(self.admin().list_topics(timeout=10))
+                return bool(self.admin().list_topics(timeout=60))
             return False
 
         until(answers, "a broker", state=lambda: self.engine.log()[-3000:], pause_s=0.2)
@@ -97,7 +97,7 @@ class Broker:
         keys = {"retention.ms": "-1"} | {k.replace("_", "."): str(v) for k, v in config.items()}
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=keys)
         admin = self.admin()  # its futures die with it
-        admin.create_topics([topic])[name].result(30)
+        admin.create_topics([topic])[name].result(240)
         until(
             lambda: all((self.log_dir / f"{name}-{p}").is_dir() for p in range(partitions)),
             f"directories of {name}",
@@ -139,8 +139,8 @@ class Broker:
             start = confluent_kafka.OFFSET_BEGINNING
             consumer.assign([confluent_kafka.TopicPartition(topic, partition, start)])
             while True:
-                message = consumer.poll(30)
-                assert message is not None, f"{topic}-{partition}: nothing for 30 s"
+                message = consumer.poll(240)
+                assert message is not None, f"{topic}-{partition}: nothing for 240 s"
                 if error := message.error():
                     assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
                     return seen
@@ -248,7 +248,7 @@ class JarEngine:
     def _end(self, how: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(how)
-        self._process.wait(60)
+        self._process.wait(240)
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)

@@ -122,8 +122,11 @@ def _frame(rng, served):
 
 
 def _attack(endpoint, seed, count):
-    """Send `count` frames, several a connection; a connection that is closed is made anew."""
-    rng = random.Random(seed)
+    """Send `count` frames, several a connection; a connection that is closed is made anew.
+
+    The frames are the seed's, whatever the endpoint takes its time for.
+    """
+    rng, ways = random.Random(seed), random.Random(f"the ways of {seed}")
     client = None
     for _ in range(count):
         if client is None:
@@ -132,10 +135,10 @@ def _attack(endpoint, seed, count):
         frame = _frame(rng, endpoint.served)
         try:
             client.sendall(frame)
-            if rng.random() < 0.8 and not client.recv(1 << 16):
+            if ways.random() < 0.8 and not client.recv(1 << 16):
                 raise ConnectionError
         except TimeoutError:  # it waits, as a Fetch may; with what comes next or without
-            if rng.random() < 0.5:
+            if ways.random() < 0.5:
                 client.close()
                 client = None
         except OSError:
@@ -146,7 +149,8 @@ def _attack(endpoint, seed, count):
 
 
 def _faults(caplog):
-    return [r for r in caplog.records if r.levelno >= logging.ERROR or r.exc_info]
+    ours = [r for r in caplog.records if r.name.startswith("sparklog")]
+    return [r for r in ours if r.levelno >= logging.ERROR or r.exc_info]
 
 
 def _run(endpoint, seeds, count):
@@ -172,7 +176,9 @@ class Healthy:
             thread.start()
 
     def _produce(self):
-        producer = confluent_kafka.Producer({"bootstrap.servers": self.servers, "linger.ms": 5})
+        producer = confluent_kafka.Producer({
+            "bootstrap.servers": self.servers, "linger.ms": 5, "enable.idempotence": True,
+        })  # fmt: skip
         failed = []
         while not self._stop.wait(0.01):
             producer.produce(
@@ -185,7 +191,7 @@ class Healthy:
     def _consume(self):
         consumer = confluent_kafka.Consumer({
             "bootstrap.servers": self.servers, "group.id": "healthy",
-            "auto.offset.reset": "earliest",
+            "auto.offset.reset": "earliest", "session.timeout.ms": 240_000,
         })  # fmt: skip
         consumer.subscribe(["healthy"])
 

@@ -58,7 +58,7 @@ def fill(broker: Broker, topic: str, numbers: range, **config: object) -> None:
 
 def transact(broker: Broker, topic: str, name: str) -> None:
     """Three transactions to partition 0, the second one aborted."""
-    producer = broker.producer(transactional_id=name)
+    producer = broker.producer(transactional_id=name, transaction_timeout_ms=600_000)
     producer.init_transactions(240)
     for n in range(3):
         producer.begin_transaction()
@@ -66,7 +66,7 @@ def transact(broker: Broker, topic: str, name: str) -> None:
             producer.produce(topic, value=b"%d %d" % (n, i), partition=0, timestamp=TIME + n)
         if n == 1:
             producer.flush(240)
-            producer.abort_transaction(30)
+            producer.abort_transaction(240)
         else:
             producer.commit_transaction(240)
 
@@ -186,7 +186,7 @@ def test_an_open_transaction_ends_the_copy(broker: Broker, tmp_path: Path) -> No
     fill_one = broker.producer()
     fill_one.produce("open", value=b"before", partition=0)
     fill_one.flush(240)
-    producer = broker.producer(transactional_id="open")
+    producer = broker.producer(transactional_id="open", transaction_timeout_ms=600_000)
     producer.init_transactions(240)
     producer.begin_transaction()
     producer.produce("open", value=b"undecided", partition=0)

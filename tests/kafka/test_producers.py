@@ -71,7 +71,7 @@ def librdkafka(endpoint: Endpoint, **config: Any) -> confluent_kafka.Producer:
 def test_librdkafka(endpoint: Endpoint, log: Log, codec: str, idempotent: bool) -> None:
     producer = librdkafka(
         endpoint, enable_idempotence=idempotent, compression_type=codec, batch_num_messages=100,
-        linger_ms=1,
+        linger_ms=1, request_timeout_ms=240_000,  # without idempotence, a retry is there twice
     )  # fmt: skip
     told: dict[tuple[int, int], int] = {}
 
@@ -130,7 +130,7 @@ def test_librdkafka_goes_on_after_its_answers_were_lost(
 def test_librdkafka_is_told_at_once_that_there_are_no_transactions(endpoint: Endpoint) -> None:
     producer = librdkafka(endpoint, transactional_id="mine")
     with pytest.raises(KafkaException) as caught:
-        producer.init_transactions(90)  # its own timeout is another error
+        producer.init_transactions(240)  # its own timeout is another error
     assert caught.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert caught.value.args[0].fatal()
 
@@ -139,7 +139,8 @@ def test_librdkafka_is_told_at_once_that_there_are_no_transactions(endpoint: End
 def test_aiokafka(endpoint: Endpoint, log: Log, idempotent: bool) -> None:
     async def work() -> list[int]:
         producer = AIOKafkaProducer(
-            bootstrap_servers=endpoint.bootstrap_servers, enable_idempotence=idempotent
+            bootstrap_servers=endpoint.bootstrap_servers, enable_idempotence=idempotent,
+            request_timeout_ms=240_000,  # without idempotence, a retry is there twice
         )
         await producer.start()
         try:

@@ -58,7 +58,8 @@ def test_kafka_python(endpoint, files, mechanism):
     producer.flush(240)
     producer.close()
     consumer = kafka.KafkaConsumer(
-        "t", group_id="g", auto_offset_reset="earliest", consumer_timeout_ms=90_000, **config
+        "t", group_id="g", auto_offset_reset="earliest", consumer_timeout_ms=240_000,
+        session_timeout_ms=120_000, **config
     )
     got = [next(consumer).value for _ in VALUES]
     consumer.close()
@@ -76,12 +77,12 @@ def test_aiokafka(endpoint, files, mechanism):
             "sasl_mechanism": mechanism, "sasl_plain_username": "al",
             "sasl_plain_password": "s3cret",
         }  # fmt: skip
-        async with aiokafka.AIOKafkaProducer(**config) as producer:
+        async with aiokafka.AIOKafkaProducer(request_timeout_ms=120_000, **config) as producer:
             for value in VALUES:
                 await producer.send_and_wait("t", value)
         consumer = aiokafka.AIOKafkaConsumer("t", auto_offset_reset="earliest", **config)
         async with consumer:
-            return [(await asyncio.wait_for(consumer.getone(), 20)).value for _ in VALUES]
+            return [(await asyncio.wait_for(consumer.getone(), 240)).value for _ in VALUES]
 
     assert asyncio.run(run()) == VALUES
 
@@ -123,13 +124,14 @@ def test_java(endpoint, files, mechanism, tmp_path):
     config = str(tmp_path / "client.properties")
     sent = b"\n".join(VALUES) + b"\n"
     subprocess.run(
-        [*command, "org.apache.kafka.tools.ConsoleProducer", *shared, "--producer.config", config],
+        [*command, "org.apache.kafka.tools.ConsoleProducer", *shared, "--producer.config", config,
+         "--request-timeout-ms", "100000"],  # its own is 1500
         input=sent, check=True, timeout=240, capture_output=True,
     )  # fmt: skip
     done = subprocess.run(
         [*command, "org.apache.kafka.tools.consumer.ConsoleConsumer", *shared,
          "--consumer.config", config, "--from-beginning", "--max-messages", str(len(VALUES)),
-         "--timeout-ms", "30000"],
+         "--timeout-ms", "120000"],
         check=True, timeout=240, capture_output=True,
     )  # fmt: skip
     assert done.stdout == sent

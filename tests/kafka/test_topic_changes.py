@@ -51,7 +51,7 @@ def test_a_fetch_that_waits_ends_with_its_topic(
         parked(wire, sparklog_log, offset=0)
         if by == "client":
             gone = [{"name": "t", "topic_id": None}]
-            other.ask(Api.DELETE_TOPICS, 6, topics=gone, timeout=10_000)
+            other.ask(Api.DELETE_TOPICS, 6, topics=gone, timeout=600_000)
         else:
             sparklog_log.delete_topic("t")
         partition = woken(wire)
@@ -69,7 +69,7 @@ def test_a_fetch_that_waits_is_told_that_its_offset_is_gone(
         assert woken(wire)["high_watermark"] == 6
         parked(wire, sparklog_log, offset=6)
         cut = [{"name": "t", "partitions": [{"partition_index": 0, "offset": 5}]}]
-        other.ask(Api.DELETE_RECORDS, 2, topics=cut, timeout=10_000)
+        other.ask(Api.DELETE_RECORDS, 2, topics=cut, timeout=600_000)
         sparklog_log.append("t", ROWS)
         partition = woken(wire)
         assert (partition["error_code"], partition["log_start_offset"]) == (0, 5)
@@ -123,6 +123,7 @@ def test_consumers_of_a_group_take_new_partitions_over(
         {
             "bootstrap.servers": endpoint.bootstrap_servers, "group.id": "g",
             "auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 200,
+            "session.timeout.ms": 240_000,
         }
     )  # fmt: skip
     try:
@@ -151,7 +152,7 @@ def test_clients_at_once_make_each_topic_once(sparklog_log: Log, sparklog_path: 
                 {"name": f"t{n}", "num_partitions": 1, "replication_factor": 1} for n in range(5)
             ]
             with Wire(endpoint) as wire:
-                answer = wire.ask(Api.CREATE_TOPICS, 7, topics=topics, timeout=30_000)
+                answer = wire.ask(Api.CREATE_TOPICS, 7, topics=topics, timeout=600_000)
                 codes.extend(topic["error_code"] for topic in answer["topics"])
 
         threads = [threading.Thread(target=make, args=(e,)) for e in [one, other] * 4]

@@ -19,7 +19,7 @@ class Wire:
     """
 
     def __init__(
-        self, endpoint: Endpoint, *, timeout_s: float = 60, receive_bytes: int | None = None
+        self, endpoint: Endpoint, *, timeout_s: float = 240, receive_bytes: int | None = None
     ) -> None:
         self._socket = socket.socket(socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET)
         if receive_bytes is not None:  # before it connects, for that announces the window

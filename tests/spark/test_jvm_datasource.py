@@ -25,6 +25,7 @@ from sparklog.sink.writers import BatchWriter
 from sparklog.source.batch import BatchReader
 from sparklog.source.options import parse
 from tests.spark.jvm_log import JvmLog
+from tests.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -401,7 +402,8 @@ def test_the_planners_process_dies(
     writer = writer.option("checkpointLocation", checkpoint)
     query = writer.trigger(processingTime="0 seconds").start()
     query.processAllAvailable()
-    (planner,) = planners()
+    # Those of queries that have ended go when they see it.
+    (planner,) = until(lambda: len(now := planners()) == 1 and now, state=planners)
     os.kill(planner, signal.SIGKILL)
     with pytest.raises(StreamingQueryException):
         query.awaitTermination(240)

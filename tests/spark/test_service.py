@@ -12,6 +12,7 @@ import pytest
 import sparklog
 from sparklog.service import Service
 from sparklog.sink import SegmentSink, spark_map
+from tests.waiting import until
 
 COMPACT = {"cleanup.policy": "compact", "internal.segment.bytes": "2000"}
 
@@ -56,10 +57,12 @@ def test_a_query_reads_and_another_writes_while_it_works(spark, path, checkpoint
             .option("startingOffsets", "earliest").load()
             .writeStream.foreachBatch(take).option("checkpointLocation", f"{checkpoint}-r").start()
         )  # fmt: skip
-        for _ in range(200):
-            if writer.lastProgress and writer.lastProgress["batchId"] >= 12:
-                break
-            writer.awaitTermination(0.1)
+
+        def has_written():
+            writer.awaitTermination(0.1)  # raises what it failed by
+            return writer.lastProgress and writer.lastProgress["batchId"] >= 12
+
+        until(has_written, "batch 12", state=lambda: writer.status)
         writer.stop()
         reader.processAllAvailable()
         reader.stop()

@@ -89,7 +89,7 @@ class ClientJvm:
         self._process.stdout.close()
 
 
-def process(main: str, *args: str, seconds_max: float = 120) -> Done:
+def process(main: str, *args: str, seconds_max: float = 240) -> Done:
     """Run one of Kafka's tools as a process of its own, for one that ends with its process."""
     command = [
         jars.java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
@@ -156,7 +156,7 @@ class Console(Client):
         options = [part for one in show for part in ("--property", one)]
         level = "read_committed" if task.committed else "read_uncommitted"
         options += ["--isolation-level", level, "--max-messages", str(task.count)]
-        options += ["--timeout-ms", "10000", "--topic", task.topic]
+        options += ["--timeout-ms", "120000", "--topic", task.topic]
         if task.do == "group":
             options += ["--group", task.group, "--from-beginning"]
         else:
@@ -190,6 +190,7 @@ class Console(Client):
         keys += [f"null.marker={self._NULL.decode()}"]
         options = [part for one in keys for part in ("--property", one)]
         options += ["--compression-codec", task.compression, "--timeout", "5"]
+        options += ["--request-timeout-ms", "100000"]  # its own is 1500: a retry is there twice
         more = f"enable.idempotence={str(task.idempotent).lower()}"
         options += ["--producer-property", more, "--producer-property", "acks=all"]
         lines = []

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import aiokafka
 import confluent_kafka
 import kafka
 
 from tests.kafka.clients.client import Client, ClientFailed, Record, Task
+
+SESSION_MS: Final = 120_000
+"""No stall of the machine is as long: a member that is put out, or a request that is sent again by
+a producer that isn't idempotent, shows records twice."""
 
 
 class _Clock:
@@ -46,6 +50,8 @@ class Confluent(Client):
     def _consumer(self, task: Task, **more: Any) -> confluent_kafka.Consumer:
         if task.protocol:
             more["group.protocol"] = task.protocol
+        if task.protocol != "consumer":  # there, the server decides
+            more["session.timeout.ms"] = SESSION_MS
         return confluent_kafka.Consumer(
             {
                 "bootstrap.servers": task.bootstrap, "group.id": task.group, "check.crcs": True,
@@ -94,6 +100,7 @@ class Confluent(Client):
                 "bootstrap.servers": task.bootstrap, "acks": "all", "linger.ms": 5,
                 "compression.type": task.compression, "enable.idempotence": task.idempotent,
                 "message.timeout.ms": task.timeout_ms, "log_level": 2,
+                "request.timeout.ms": SESSION_MS,
             }
         )  # fmt: skip
         done: list[Record] = []
@@ -164,6 +171,7 @@ class KafkaPython(Client):
             isolation_level="read_committed" if task.committed else "read_uncommitted",
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            session_timeout_ms=SESSION_MS,
         )
 
     def _read(self, consumer: kafka.KafkaConsumer, task: Task) -> list[Record]:
@@ -245,6 +253,7 @@ class AioKafka(Client):
             isolation_level="read_committed" if task.committed else "read_uncommitted",
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            session_timeout_ms=SESSION_MS,
         )
 
     async def _read(self, consumer: aiokafka.AIOKafkaConsumer, task: Task) -> list[Record]:
@@ -279,6 +288,7 @@ class AioKafka(Client):
             compression_type=None if task.compression == "none" else task.compression,
             enable_idempotence=task.idempotent,
             linger_ms=5,
+            request_timeout_ms=SESSION_MS,
         )
         async with producer:
             sent = [

@@ -224,6 +224,7 @@ class Kcat(Client):
     def run(self, task: Task) -> list[Record]:
         level = "read_committed" if task.committed else "read_uncommitted"
         base = [_needed("kcat"), "-b", task.bootstrap, "-X", f"isolation.level={level}"]
+        base += ["-X", "session.timeout.ms=120000", "-X", "socket.timeout.ms=120000"]
         read = ["-q", "-f", self._FORMAT]
         read += ["-X", "check.crcs=true", "-X", "auto.offset.reset=earliest"]
         where = ["-t", task.topic, "-p", str(task.partition)]
@@ -249,6 +250,7 @@ class Kcat(Client):
         )  # an empty one is null with -Z
         flags = ["-Z", "-K", "\x1f", "-D", "\x1e", "-z", task.compression]
         flags += ["-X", f"enable.idempotence={str(task.idempotent).lower()}", "-X", "acks=all"]
+        flags += ["-X", "request.timeout.ms=120000"]
         where = ["-t", task.topic, "-p", str(partition)]
         _run([*base, "-P", *where, *flags], task, lines)
 

@@ -58,7 +58,7 @@ def test_performance_tools(jvm: ClientJvm, server: Server, tmp_path: Path) -> No
     assert done.lines[-1].startswith(f"{RECORDS} records sent"), done.lines
     done = jvm.tool(
         "ConsumerPerformance", "--bootstrap-server", server.bootstrap, "--topic", topic,
-        "--messages", str(RECORDS), "--timeout", "10000", "--hide-header",
+        "--messages", str(RECORDS), "--timeout", "120000", "--hide-header",
     )  # fmt: skip
     assert done.status == 0, done.err
     (line,) = (line for line in done.lines if line.count(",") > 7)

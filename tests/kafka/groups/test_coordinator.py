@@ -126,12 +126,12 @@ def test_who_waits_at_one_that_lost_its_lease_is_sent_on(
     serve: Serve, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparklog.kafka.groups.coordinator.CHECK_MS", 50)
-    one, two = serve(options={"group.initial.rebalance.delay.ms": 60_000}), serve()
+    one, two = serve(options={"group.initial.rebalance.delay.ms": 600_000}), serve()
     with Wire(one) as wire:
         assert wire.ask(Api.LIST_GROUPS, 5)["error_code"] == NONE
         protocols = [{"name": "range", "metadata": b""}]
         wire.send(
-            Api.JOIN_GROUP, 3, group_id="g", session_timeout=10_000, rebalance_timeout=60_000,
+            Api.JOIN_GROUP, 3, group_id="g", session_timeout=600_000, rebalance_timeout=600_000,
             member_id="", protocol_type="consumer", protocols=protocols,
         )  # fmt: skip
         os.rename(f"{path}/{ENDPOINT_NAME}", f"{path}/gone")  # as where a disk was copied

@@ -26,7 +26,10 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def endpoint(path: str) -> Iterator[Endpoint]:
-    options = {"group.initial.rebalance.delay.ms": 0, "group.consumer.heartbeat.interval.ms": 100}
+    options = {
+        "group.initial.rebalance.delay.ms": 0, "group.consumer.heartbeat.interval.ms": 100,
+        "group.consumer.session.timeout.ms": 240_000,
+    }  # fmt: skip
     with sparklog.open(path, "rw") as log:
         log.create_topic("t", 1)
         log.append("t", pa.table({"value": [f"{n}" for n in range(RECORDS)]}), partition=0)
@@ -40,6 +43,7 @@ def consumer(endpoint: Endpoint, **given: str) -> Consumer:
             "bootstrap.servers": endpoint.bootstrap_servers, "group.id": "g",
             "auto.offset.reset": "earliest", "enable.auto.commit": False, "client.id": "c",
         }
+        | ({} if given.get("group_protocol") == "consumer" else {"session.timeout.ms": 240_000})
         | {name.replace("_", "."): value for name, value in given.items()}
     )  # fmt: skip
     found.subscribe(["t"])

@@ -42,7 +42,7 @@ def wire(endpoint: Endpoint) -> Iterator[Wire]:
 def join(wire: Wire, version: int = 9, **given: Any) -> Any:
     """Join with an id that the coordinator gives, if it asks for that."""
     body = {
-        "group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 10_000,
+        "group_id": "g", "session_timeout": 600_000, "rebalance_timeout": 600_000,
         "member_id": "", "protocol_type": "consumer",
         "protocols": [{"name": "range", "metadata": b"m"}],
     } | given  # fmt: skip
@@ -148,7 +148,7 @@ def test_who_hangs_up_while_it_waits_stops_nobody(endpoint: Endpoint, wire: Wire
     first = join(wire)
     sync(wire, first)
     body = {
-        "group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 10_000,
+        "group_id": "g", "session_timeout": 600_000, "rebalance_timeout": 600_000,
         "member_id": "", "protocol_type": "consumer",
         "protocols": [{"name": "range", "metadata": b"m"}],
     }  # fmt: skip
@@ -526,7 +526,7 @@ def beat(wire: Wire, version: int = 1, **given: Any) -> Any:
     """Join by the consumer protocol, unless told otherwise."""
     body = {
         "group_id": "c", "member_id": "m", "member_epoch": 0, "instance_id": None,
-        "rack_id": None, "rebalance_timeout": 10_000, "subscribed_topic_names": ["t"],
+        "rack_id": None, "rebalance_timeout": 600_000, "subscribed_topic_names": ["t"],
         "server_assignor": None, "topic_partitions": [],
     } | given  # fmt: skip
     return wire.ask(Api.CONSUMER_GROUP_HEARTBEAT, version, **body)
