@@ -17,6 +17,12 @@ from sparklog.tools.browse import figures
 from sparklog.tools.browse.figures import Figures
 
 
+@pytest.fixture(autouse=True)
+def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine leaves no size out."""
+    monkeypatch.setattr(figures, "_LOOK_MS", 240_000)
+
+
 @pytest.fixture(params=["directory", "store"])
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
     path = str(tmp_path / "log") if request.param == "directory" else f"file://{tmp_path}/home"
