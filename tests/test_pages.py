@@ -111,3 +111,12 @@ def test_any_id_is_like_any_other(one: uuid.UUID, other: uuid.UUID) -> None:
     ):  # fmt: skip
         assert alike(f"query {written(one)} at 3", f"query {written(other)} at 3")
         assert not alike(f"query {written(one)} at 3", f"query {written(other)} at 4")
+
+
+def test_a_quick_machine_is_no_difference() -> None:
+    """It prints no span below a second."""
+    assert alike("audit is 1 record behind (2 s)", "audit is 1 record behind")
+    assert alike("audit is 1 record behind (1 min)", "audit is 1 record behind (3 s)")
+    assert alike("last change 2 s ago", "last change just now")
+    assert not alike("audit is 1 record behind (2 s)", "audit is 2 records behind")
+    assert not alike("last change 2 s ago", "last change never")

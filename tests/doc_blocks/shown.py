@@ -17,6 +17,9 @@ _VARYING = (
     (r"\b00\d{13}\.\d+\.[\w+]+\.[0-9a-f]{12}\b", "POINT"),  # of an archive of checkpoints
     (rf"\b{_YEAR}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?)?(Z|[+-]\d\d:?\d\d| UTC)?", "TIME"),
     (r"\b1[6-9]\d{11}\b", "TIME"),  # in ms
+    # A quick machine prints no span below a second.
+    (r"(?<=\bbehind) \(\d+(\.\d+)? (s|min)\)", ""),
+    (r"\bjust now\b", "DURATION ago"),
     (r"\b\d+(\.\d+)? ?(ns|us|ms|s|min|h|d|days?|hours?|minutes?|seconds?)\b", "DURATION"),
     (r"\b\d+(\.\d+)? ?(([KMGT]i?)?B|bytes?)(/s)?\b", "SIZE"),
     (r"\b\d[\d,.]*/s\b", "RATE"),
