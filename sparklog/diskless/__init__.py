@@ -7,6 +7,7 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
   `store_trial`: whether a store is fit for that
 - `commit_log`: changes; `entry_building`, `entry_creation`: what becomes of one; `outcome`: later
 - `ledger`: entries by number, and the head, by which all of it is known; `process_lock`
+  `ledger_evidence`: objects that prove that a missing entry existed
 - `view`: what readers see; `plan`: what a task reads with; `segments`: extents as segments
 - `extent_objects`, `extent_logs`: extents' bytes; `numbered_batches`: with offsets and epochs;
   `extent_tables`: where the pieces of a large commit lie

@@ -400,7 +400,7 @@ class Garbage:
             names = [entry_name(self._log.log_id, number) for number in some]
             for number, name, raw in zip(some, names, self._log.store.get_many(names), strict=True):
                 if isinstance(raw, FileNotFoundError):
-                    raise missing_entry(self._log.commits.head.entries, number)
+                    raise missing_entry(self._log.commits.head.entries.path(number))
                 if isinstance(raw, Exception):
                     raise raw
                 entry = decode(raw, number=number, path=f"{self._log.store.url}/{name}")

@@ -27,6 +27,7 @@ FIRST: Final = 16
 """Entries that are asked for by who begins: some have come since the state was written."""
 BEHIND: Final = 1000
 """Who has folded so many entries in a row looks for a state that lies ahead."""
+RESTORE: Final = "Restore the object from a copy of the bucket or from an older object version"
 _PATIENCE: Final = StoreRetry()  # none: the store's own retries
 
 NewerState = Callable[[int], DisklessState | None]
@@ -95,16 +96,22 @@ class EntryReader:
         found = self.find_many(numbers)
         whole = [entry for entry in found if entry is not None]
         if len(whole) < len(found):
-            raise missing_entry(self, numbers[found.index(None)])
+            raise missing_entry(self.path(numbers[found.index(None)]))
         return whole
 
 
-def missing_entry(entries: EntryReader, number: int) -> DataCorruptionError:
-    """Return the error for an entry below the head that isn't there."""
+def missing_entry(path: str, proof: str = "later entries exist") -> DataCorruptionError:
+    """Return the error for an entry that is missing although it was created.
+
+    Args:
+        path: the URL of the missing entry.
+        proof: a clause that says how it is known that the entry was created.
+    """
+    number = int(path.rpartition("/")[2])
     return DataCorruptionError(
-        "an entry of the ledger is gone, though nothing ever deletes one: is there a lifecycle "
-        "rule on the bucket? Restore the object from a copy of the bucket",
-        path=entries.path(number),
+        f"this ledger entry was created ({proof}) and is missing now. sparklog never deletes "
+        f"ledger entries: check the bucket for lifecycle rules. {RESTORE}",
+        path=path,
         first=number,
         end=number + 1,
     )
@@ -166,7 +173,7 @@ class Head:
                     later = first + max(n for n, one in enumerate(found) if one is not None)
                     window = 1
                 elif first + len(good) < later:
-                    raise missing_entry(self.entries, first + len(good))
+                    raise missing_entry(self.entries.path(first + len(good)))
                 else:
                     return self.state
 
@@ -267,9 +274,7 @@ class StoreLedger:
             yield from reversed(list(_engine_records(numbers, self._known(numbers))))
             end, window = numbers[0], min(2 * window, WINDOW)
 
-    def commits_of(
-        self, end: int, writers: Collection[str]
-    ) -> Iterator[tuple[int, LedgerRecord]]:
+    def commits_of(self, end: int, writers: Collection[str]) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield (position, record) of the writers' commits below `end`, the newest first.
 
         Those that a reset took back are left out. Cost: a GET for each; nobody else's are read.

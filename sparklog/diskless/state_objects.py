@@ -25,7 +25,7 @@ from sparklog.common import TopicPartition
 from sparklog.diskless.entries import decode as decode_entry
 from sparklog.diskless.entries import key_from_json, key_to_json
 from sparklog.diskless.extents import Extent, Extents
-from sparklog.diskless.ledger import Head
+from sparklog.diskless.ledger import Head, missing_entry
 from sparklog.diskless.names import entry_name, parse_state, state_name, state_prefix
 from sparklog.diskless.state import FOLD_VERSION, DeletedParts, DisklessState
 from sparklog.errors import DataCorruptionError, SparklogError, UnsupportedVersionError
@@ -109,6 +109,23 @@ def decode_state(raw: bytes, *, path: str) -> DisklessState:
         raise DataCorruptionError(reason, path=path) from error
 
 
+def proves_entry(raw: bytes, *, log_id: str, number: int) -> bool:
+    """Whether an object is the state after entry `number`, so that the entry was created.
+
+    The first line decides, because the rest may be damaged or of a newer fold.
+    """
+    try:
+        line = raw[: raw.index(b"\n", 0, _LINE_MAX)]
+        if not line.startswith(_MAGIC) or json.loads(line[len(_MAGIC) :])["number"] != number:
+            return False
+    except (*_MALFORMED, RecursionError):
+        return False
+    try:
+        return decode_state(raw, path="").log_id == log_id
+    except SparklogError:
+        return True
+
+
 def _checked(body: bytes, *parts: Sequence[int]) -> list[bytes]:
     found, at = [], 0
     for size, crc in parts:
@@ -176,9 +193,7 @@ def _parts_from_json(
 def _extents_to_bytes(extents: Iterable[Extents]) -> bytes:
     flat = [extent for some in extents for extent in some]
     columns = zip(*flat, strict=True) if flat else ((),) * len(_SCHEMA)
-    arrays = [
-        pa.array(values, kind.type) for values, kind in zip(columns, _SCHEMA, strict=True)
-    ]
+    arrays = [pa.array(values, kind.type) for values, kind in zip(columns, _SCHEMA, strict=True)]
     batch = pa.record_batch(arrays, schema=_SCHEMA)
     out = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -205,8 +220,10 @@ class StateObjects:
     def newest(self, least: int = 0) -> DisklessState | None:
         """Return the state after the newest entry, `least` or above, that is good; or None.
 
-        One that can't be taken is passed over, with a warning.
-        Raises: StorageUnavailableError. Cost: a listing, and two GETs at the same time.
+        A state that cannot be used is skipped with a warning.
+        Raises: StorageUnavailableError; DataCorruptionError: the entry of a newer state is missing.
+            An entry is created before its state, so the state proves that the entry existed.
+        Cost: a listing, and two GETs at the same time.
         """
         log_id = self._log_id()
         found = [parse_state(log_id, one.name) for one in self._store.list(state_prefix(log_id))]
@@ -226,11 +243,13 @@ class StateObjects:
                 raise got
         if isinstance(raw, Exception):
             return None  # deleted since the listing
+        entry_path = f"{self._store.url}/{names[1]}"
+        if isinstance(entry, Exception) and proves_entry(raw, log_id=log_id, number=number):
+            raise missing_entry(entry_path, f"{path} is the state after it")
         try:
             state = decode_state(raw, path=path)
             if isinstance(entry, Exception):
-                raise DataCorruptionError("there is no such entry", path=path)
-            entry_path = f"{self._store.url}/{names[1]}"
+                raise DataCorruptionError(f"it is not the state after entry {number}", path=path)
             found = decode_entry(entry, number=number, path=entry_path)
             if (state.log_id, state.number, state.entry_id) != (log_id, number, found.id):
                 raise DataCorruptionError("it is of another history of the log", path=path)

@@ -21,6 +21,7 @@ from sparklog.errors import (
     OffsetOutOfRangeError,
     UnknownTopicError,
 )
+from sparklog.service.verification.store_verifier import verify_store
 from sparklog.storage.ledger_records import CommitRecord, LastMicroBatch, ResetRecord
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.tiered.keyring import Keyring
@@ -115,6 +116,7 @@ def test_any_commit_is_a_point(made: Made) -> None:
             assert done.offsets["t"][0] == (0, end)
             assert read_all(made.view()) == expected(0, end)
             assert len(read_all(made.view(), T1)) == done.offsets["t"][1][1]
+            assert verify_store(made.new_url).ok
     state = made.state()
     assert state.log.epoch == made.log.state.log.epoch + 1
     assert state.log.topics["t"].id != made.log.state.log.topics["t"].id
@@ -135,6 +137,8 @@ def test_a_point_within_a_segment(made: Made) -> None:
     assert extent.max_timestamp == START_MS + 19
     names = [one.name for one in made.target.list("t-0-")]
     assert len(names) == 2
+    if made.keyring is None:
+        assert verify_store(made.new_url).ok
     (manifest,) = [name for name in names if name.endswith(".manifest")]
     assert f".{20:020d}.{START_MS + 19}.manifest" in manifest
     assert made.view().of_partition(*T0, lambda found: found.metadata())[0].end in (20, None)

@@ -160,7 +160,7 @@ def test_a_large_state_waits_for_a_tenth_of_it(store: FaultStore) -> None:
     assert not states(store)
 
 
-@pytest.mark.parametrize("how", ["damaged", "cut", "other history", "no entry", "newer fold"])
+@pytest.mark.parametrize("how", ["damaged", "cut", "other history", "wrong number", "newer fold"])
 def test_an_older_state_is_taken_for_one_that_is_not_good(
     store: FaultStore, how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -178,15 +178,34 @@ def test_an_older_state_is_taken_for_one_that_is_not_good(
         monkeypatch.setattr(state_objects, "FOLD_VERSION", 99)
         bad = encode_state(decode_state(newer, path="p"))
         monkeypatch.undo()
-    elif how == "no entry":
+    elif how == "wrong number":
         newest = state_name("log", 999)
-        bad = encode_state(replace(decode_state(raw, path="p"), number=999))
     store.put(newest, bad)
     with caplog.at_level(logging.WARNING):
         two = Handle(store)
     assert newest in caplog.text
     assert plain(two.head.state) == plain(one.head.state)
-    assert two.states.known.number == (199 if how == "no entry" else 99)
+    assert two.states.known.number == (199 if how == "wrong number" else 99)
+
+
+@pytest.mark.parametrize("how", ["good", "damaged", "newer fold"])
+def test_a_state_proves_that_its_entry_existed(store: FaultStore, how: str) -> None:
+    """A log that lost its newest entry is not opened one commit shorter."""
+    one = Handle(store)
+    create_topic(one.commits, "t", 1, {}, False)
+    one.write(99)
+    name, entry = state_name("log", 99), entry_name("log", 99)
+    raw = store.get(name)
+    changed = {
+        "damaged": raw[:-9],
+        "newer fold": raw.replace(b'"fold": %d' % FOLD_VERSION, b'"fold": 99'),
+    }
+    store.put(name, changed.get(how, raw))
+    store.delete([entry])
+    with pytest.raises(DataCorruptionError, match=r"was created \(.*the state after it\)") as told:
+        Handle(store)
+    assert told.value.path == f"{store.url}/{entry}"
+    assert (told.value.first, told.value.end) == (99, 100)
 
 
 def test_without_any_state_the_ledger_is_enough(store: FaultStore) -> None:

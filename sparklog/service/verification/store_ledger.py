@@ -6,9 +6,16 @@ from functools import partial
 from typing import Any, Final
 
 from sparklog.diskless.entries import Entry, decode, key_to_json
-from sparklog.diskless.names import entry_name, parse_state, state_name, state_prefix
+from sparklog.diskless.ledger_evidence import entry_number_of
+from sparklog.diskless.names import (
+    entry_name,
+    ledger_prefix,
+    parse_state,
+    state_name,
+    state_prefix,
+)
 from sparklog.diskless.state import DisklessState
-from sparklog.diskless.state_objects import decode_state
+from sparklog.diskless.state_objects import decode_state, proves_entry
 from sparklog.errors import DataCorruptionError, SparklogError, UnsupportedVersionError
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.storage import ledger_records
@@ -40,37 +47,75 @@ class LedgerCheck:
         self.state = DisklessState(log_id)
         self._store, self._log_id, self._retry, self._out = store, log_id, retry, out
         self._states: dict[int, _Stored] = {}
-        self._next, self._is_whole = 0, True
+        self._next = 0
+        self.is_whole = True  # whether `state` is the fold up to the head
         self._kept, self._since = self.state.copy(), list[tuple[Entry, str]]()  # of this window
         self._before: str | None = log_id  # the id of the entry before `_next`; None: not known
+        self.names: list[str] | None = None  # all objects, as listed before the head was read
+        self._evidence: dict[int, str] = {}  # {entry: the URL of an object that proves it}
 
     def run(self) -> DisklessState:
-        """Check all that is there by now; called again it goes on from there."""
+        """Check all entries that exist by now; a further call continues from there."""
         if not self._next:
             self._read_states()
-        least = max([self._listed(), *self._states], default=-1)
+        proven = self._proven()
         while True:
             numbers = range(self._next, self._next + WINDOW)
             found = self._entries(numbers)
+            proven |= {n for n, raw in zip(numbers, found, strict=True) if raw is not None}
             self._kept, self._since = self.state.copy(), []
             for number, raw in zip(numbers, found, strict=True):
-                if raw is None and number > least:
+                if raw is None and number > max(proven, default=-1):
                     return self.state  # the head, by now
                 if raw is None:
                     # created between the requests of this window?
                     raw = self._entries([number])[0]
+                if raw is None:
+                    self._skip(number, min(n for n in proven if n >= number))
+                    break
                 self._take(number, raw)
                 self._next = number + 1
 
+    def _skip(self, first: int, proven: int) -> None:
+        """Report the entries from `first` to the next one that exists, and go on there.
+
+        Args: proven: the next number for which an object shows that its entry was created.
+        """
+        is_there = self._entries([proven])[0] is not None
+        end = proven if is_there else proven + 1
+        path = f"{self._store.url}/{entry_name(self._log_id, first)}"
+        is_one = end == first + 1
+        which = f"entry {first} is" if is_one else f"entries {first} to {end - 1} are"
+        what = f"ledger {which} missing, but existed once"
+        by = self._evidence.get(proven)
+        by = f" ({by} proves it)" if by is not None and not is_there else ""
+        self._out.add(Severity.DAMAGE, path, f"{what}{by}; {_COPY}", first=first, end=end)
+        self.is_whole, self._before, self._next = False, None, end
+        for number in [n for n in self._states if n < end]:
+            del self._states[number]
+
     # --- entries --------------------------------------------------------------------------------
 
-    def _listed(self) -> int:
-        """The newest entry that a listing knows; whatever is below it was there before."""
-        prefix = entry_name(self._log_id, 0)[:-20]
-        behind = entry_name(self._log_id, max(self._next - 1, 0))
-        names = [one.name for one in self._retry.call(lambda: self._store.list(prefix, behind))]
-        numbers = [int(n[-20:]) for n in names if n[len(prefix) :].isdigit()]
-        return max(numbers, default=-1)
+    def _proven(self) -> set[int]:
+        """Return the numbers for which an object shows that their entry was created.
+
+        The first call lists all objects of the log, a later one the entries that are new.
+        """
+        prefix = ledger_prefix(self._log_id)
+        if self.names is None:
+            self.names = [one.name for one in self._retry.call(self._store.list)]
+            names = self.names
+            for name in names:
+                number = entry_number_of(self._log_id, name)
+                if number is not None and parse_state(self._log_id, name) is None:
+                    self._evidence.setdefault(number, f"{self._store.url}/{name}")
+        else:
+            behind = entry_name(self._log_id, max(self._next - 1, 0))
+            listed = self._retry.call(lambda: self._store.list(prefix, behind))
+            names = [one.name for one in listed]
+        found = {entry_number_of(self._log_id, n) for n in names if n.startswith(prefix)}
+        numbers = {n for n in found if n is not None} | self._evidence.keys() | self._states.keys()
+        return {n for n in numbers if n >= self._next}
 
     def _entries(self, numbers: Sequence[int]) -> list[bytes | None]:
         names = [entry_name(self._log_id, number) for number in numbers]
@@ -85,20 +130,16 @@ class LedgerCheck:
 
         return self._retry.call(ask)
 
-    def _take(self, number: int, raw: bytes | None) -> None:
+    def _take(self, number: int, raw: bytes) -> None:
         path = f"{self._store.url}/{entry_name(self._log_id, number)}"
         entry = self._decoded(number, raw, path)
         if entry is not None:
             self._fold(number, entry, path)
         else:
-            self._is_whole = False
+            self.is_whole = False
         self._before = None if entry is None else entry.id
 
-    def _decoded(self, number: int, raw: bytes | None, path: str) -> Entry | None:
-        if raw is None:
-            what = f"an entry of the ledger is gone, though nothing ever deletes one; {_COPY}"
-            self._damage(path, what, number)
-            return None
+    def _decoded(self, number: int, raw: bytes, path: str) -> Entry | None:
         try:
             return decode(raw, number=number, path=path)
         except DataCorruptionError as error:
@@ -108,13 +149,13 @@ class LedgerCheck:
         return None
 
     def _fold(self, number: int, entry: Entry, path: str) -> None:
-        if self._is_whole:
+        if self.is_whole:
             try:
                 self.state.apply(entry, path=path)
                 self._since.append((entry, path))
             except DataCorruptionError as error:
                 self._damage(path, error.reason, number)
-                self.state, self._is_whole = self._refolded(), False
+                self.state, self.is_whole = self._refolded(), False
         elif self._before is not None and entry.prev != self._before:
             self._damage(path, f"it doesn't follow the entry before it; {_COPY}", number)
         stored = self._states.pop(number, None)
@@ -122,10 +163,10 @@ class LedgerCheck:
             return
         if stored.state.entry_id != entry.id or stored.state.log_id != self._log_id:
             self._lies(stored.path, "it is of another history of the log")
-        elif self._is_whole:
+        elif self.is_whole:
             self._compare(stored)
         else:  # where a reader begins
-            self.state, self._is_whole = stored.state, True
+            self.state, self.is_whole = stored.state, True
             self._kept, self._since = self.state.copy(), []
 
     def _refolded(self) -> DisklessState:
@@ -150,6 +191,8 @@ class LedgerCheck:
             path = f"{self._store.url}/{name}"
             try:
                 raw = self._retry.call(partial(self._store.get, name))
+                if proves_entry(raw, log_id=self._log_id, number=number):
+                    self._evidence[number] = path
                 state = decode_state(raw, path=path)
             except FileNotFoundError:
                 continue  # an older one, deleted since

@@ -12,6 +12,7 @@ from sparklog.clock import monotonic_ms, pause
 from sparklog.common import TopicPartition
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.home_object import known_home
+from sparklog.diskless.ledger_evidence import evidence_beyond
 from sparklog.diskless.names import HOME
 from sparklog.diskless.state import DisklessState, partitions_of
 from sparklog.errors import DataCorruptionError
@@ -38,6 +39,10 @@ from sparklog.tiered.target import open_store
 
 LOOKS_MAX: Final = 5
 _PAUSE_MS: Final = 100
+_LOST: Final = (
+    "later entries existed and are missing now: restore the objects of the ledger from a copy of "
+    "the bucket"
+)
 _SITUATION: Final = "a log in a store"
 
 
@@ -99,6 +104,10 @@ class _Verifier:
     def run(self, report: Verification) -> None:
         """Fill in the report."""
         state = self._ledger.run()
+        names = (self._ledger.names or ()) if self._ledger.is_whole else ()
+        for evidence in evidence_beyond(state, names):
+            what = f"{evidence.what}, but the ledger ends at entry {state.number}; {_LOST}"
+            self._general.add(Severity.DAMAGE, f"{self._store.url}/{evidence.name}", what)
         self._found = self._checked(state, list(partitions_of(state)))
         tallies = list(self._batches)  # of one look at all
         for _ in range(LOOKS_MAX - 1):

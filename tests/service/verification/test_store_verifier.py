@@ -11,7 +11,7 @@ import pytest
 from sparklog.diskless.cleaning import Cleaner
 from sparklog.diskless.damaged_partitions import DamagedPartitions
 from sparklog.diskless.home_object import create_home
-from sparklog.diskless.names import HOME, entry_name, state_name
+from sparklog.diskless.names import HOME, entry_name, new_staged_name, state_name
 from sparklog.diskless.state_objects import decode_state, encode_state, write_state
 from sparklog.errors import InvalidRequestError
 from sparklog.log.admin import delete_records, drop_topic
@@ -187,8 +187,51 @@ def test_a_missing_entry(home: Home) -> None:
     report = look(home)
     (finding,) = report.findings
     assert (finding.severity, finding.first, finding.end) == (Severity.DAMAGE, 2, 3)
-    assert "an entry of the ledger is gone" in finding.what
+    assert "ledger entry 2 is missing, but existed once" in finding.what
     assert report.segments == 5
+
+
+def test_a_missing_head_entry_with_its_state(home: Home) -> None:
+    write_state(home.store, home.state)
+    number = home.state.number
+    del home.bucket.objects[entry_name(LOG_ID, number)]
+    finding = only(home)
+    assert (finding.severity, finding.first, finding.end) == (Severity.DAMAGE, number, number + 1)
+    assert f"{state_name(LOG_ID, number)} proves it" in finding.what
+
+
+def test_a_long_gap_is_one_finding(home: Home) -> None:
+    head = home.state.number
+    raw, when = home.bucket.objects[entry_name(LOG_ID, head)]
+    far = head + 10**12
+    home.bucket.objects[entry_name(LOG_ID, far)] = raw, when
+    found = look(home).findings
+    assert (found[0].first, found[0].end) == (head + 1, far)
+    assert found[1].first == far
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("kind", ["staged", "term", "segment"])
+def test_objects_prove_that_later_entries_existed(home: Home, kind: str) -> None:
+    before = home.state.number
+    if kind == "staged":
+        home.commit("g")
+        home.store.put(new_staged_name(LOG_ID, home.state.number, "task"), b"x")
+    elif kind == "term":
+        home.another().lead()
+    else:
+        home.commit("g")
+        home.merge_all()
+    for number in range(before + 1, home.state.number + 1):
+        del home.bucket.objects[entry_name(LOG_ID, number)]
+    report = look(home)
+    words = {
+        "staged": f"ledger entry {before + 1} is missing, but existed once",
+        "term": "a service took term 2 of the log",
+        "segment": "records of t-0 below offset 7 were committed",
+    }
+    assert not report.ok
+    assert any(words[kind] in finding.what for finding in report.findings)
 
 
 def test_a_damaged_entry_with_no_state_behind_it(home: Home) -> None:

@@ -1,0 +1,107 @@
+"""Objects that prove that a ledger entry existed, for an entry that is missing now.
+
+An entry is created before anything that depends on it, so these objects exist only after it:
+
+    ledger-<log id>/<n>       entries 0..n, because entries are created in order
+    state-<log id>/<n>        entry n: the state is written after it
+    staged-<log id>/<n>/...   entry n: the head of the log when staging began
+    service/<t>, asked/<t>    the entry in which a service took term t
+    <topic>-<p>-<topic id>/   the entries that committed the offsets of a segment
+
+The position of a reader group proves nothing, because a group may commit any offset.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.names import (
+    ASKED,
+    SERVICE,
+    ledger_prefix,
+    parse_staged,
+    parse_state,
+)
+from sparklog.diskless.state import DisklessState
+from sparklog.tiered.layout.object_names import parse_directory, parse_log, parse_manifest
+
+TERMS_MAX: Final = 2**32
+"""Terms grow by one, so an object with a larger term is not from a service of this log."""
+_DIGITS: Final = 20
+
+
+class Evidence(NamedTuple):
+    """An object that proves a missing entry.
+
+    `number`: the number of the entry; None if the object proves only that later entries existed.
+    `what`: what it proves, as a clause for messages.
+    """
+
+    name: str
+    number: int | None
+    what: str
+
+
+def evidence_beyond(state: DisklessState, names: Iterable[str]) -> Iterator[Evidence]:
+    """Yield the objects that prove entries after `state`.
+
+    A state object proves its entry only if its content confirms its name (`proves_entry`).
+
+    Args:
+        state: the log as of its head.
+        names: the objects below the home, listed before the head was read.
+    """
+    partitions = {
+        (topic.id, partition): TopicPartition(name, partition)
+        for name, topic in state.log.topics.items()
+        for partition in topic.dirs
+    }
+    for name in names:
+        number = entry_number_of(state.log_id, name)
+        if number is not None:
+            if number > state.number:
+                yield Evidence(name, number, f"entry {number} was created")
+            continue
+        term = _term_of(name)
+        if term is not None:
+            if state.term < term < TERMS_MAX:
+                yield Evidence(name, None, f"a service took term {term} of the log")
+            continue
+        directory, _, rest = name.partition("/")
+        place = parse_directory(directory)
+        key = None if place is None else partitions.get((place.topic_id, place.partition))
+        if key is not None:
+            end = _least_end(rest)
+            if end > state.log.ends[key]:
+                what = f"records of {key} below offset {end} were committed"
+                yield Evidence(name, None, what)
+
+
+def entry_number_of(log_id: str, name: str) -> int | None:
+    """Return the number of the newest entry that an object's name proves; None: it proves none."""
+    prefix = ledger_prefix(log_id)
+    if name.startswith(prefix):
+        rest = name.removeprefix(prefix)
+        return int(rest) if len(rest) == _DIGITS and rest.isdecimal() else None
+    state = parse_state(log_id, name)
+    if state is not None:
+        return state
+    staged = parse_staged(log_id, name)
+    return staged or None  # an empty log stages with number 0, too
+
+
+def _term_of(name: str) -> int | None:
+    for prefix in (SERVICE, ASKED):
+        rest = name.removeprefix(prefix)
+        if name.startswith(prefix) and rest.isdecimal():
+            return int(rest)
+    return None
+
+
+def _least_end(name: str) -> int:
+    """Return the least end offset that a partition with this segment object has."""
+    manifest = parse_manifest(name)
+    if manifest is not None:
+        return manifest.end
+    log = parse_log(name)
+    return 0 if log is None else log[0] + 1
