@@ -239,7 +239,10 @@ def _of_log(
 def verify(path: str, deep: bool, threads: int, reach: Reach, as_json: bool) -> int:
     """Check that the copies of the log at PATH are in its bucket, whole; or an archive's, by URL.
 
-    By a listing: what is missing or cut off. With --deep every byte is read. Changes nothing.
+    By a listing: what is missing or cut off. With --deep every byte is read.
+
+    Damaged copies whose records local segments still hold are recorded in the log dir, so that the
+    service's next round copies them again. Nothing else is changed.
     """
     check_log(path)
     with count_bar("verifying", shown=deep and not as_json) as progress:

@@ -39,7 +39,7 @@ from sparklog.service.housekeeping import group_retention_floors, run_housekeepi
 from sparklog.service.metrics.service_meters import WorkMeters
 from sparklog.service.options import ServiceOptions
 from sparklog.service.quarantined_partitions import QuarantinedPartitions
-from sparklog.service.tiering.copy_confirmation import confirm_copies
+from sparklog.service.tiering.copy_confirmation import CopyConfirmation
 from sparklog.service.tiering.remote_log_manager import RemoteLogManager
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.storage.round_report import Cleanable, CleanReport, Deleted, Report
@@ -126,30 +126,16 @@ class Rounds:
             known = self.remote_log_manager.remote_log.with_planned_starts(
                 known, dry_run=report.dry_run
             )
+        confirmation = self._read_copies(known, wanted, report)
         with self._terms(known, wanted, report) as (cache, terms):
             due = self._due_partitions.due(known, terms, now_ms=now)
-            if self.remote_log_manager is not None and cache is not None:
-                store, remote_log = (
-                    self.remote_log_manager.store,
-                    self.remote_log_manager.remote_log,
-                )
-                checked = confirm_copies(
-                    remote_log,
-                    cache,
-                    store,
-                    self.remote_log_manager.log_id,
-                    known,
-                    due,
-                    terms,
-                    report,
-                )
+            if confirmation is not None and cache is not None:
+                checked = confirmation.confirm(cache, known, due, terms)
                 if checked != terms:
                     terms = checked
                     due = self._due_partitions.due(known, terms, now_ms=now)
             self._retain(due, self._announced(due, terms, ids, report, at_once), report)
-        for key, base in idle(
-            session.fs, known, self._due_partitions.held, now_ms=now
-        ).items():
+        for key, base in idle(session.fs, known, self._due_partitions.held, now_ms=now).items():
             with self._quarantined.catching(report, key):
                 if not report.dry_run:
                     self._roll(key, base, report)
@@ -158,6 +144,25 @@ class Rounds:
             session, now_ms=now,
             ledger_retention_ms=self._options.ledger_retention_ms, dry_run=report.dry_run,
         )  # fmt: skip
+
+    def _read_copies(
+        self,
+        known: Mapping[TopicPartition, PartitionRetention],
+        wanted: Mapping[TopicPartition, int],
+        report: Report,
+    ) -> CopyConfirmation | None:
+        """Read the copies that local retention is about to rely on, without a lock."""
+        manager = self.remote_log_manager
+        if manager is None:
+            return None
+        confirmation = manager.confirmation(report)
+        with contextlib.suppress(DataCorruptionError):  # `_terms` reports it
+            with manager.remote_log.locked_cache() as cache:
+                terms = manager.remote_log.terms(cache, known, wanted)
+                due = self._due_partitions.due(known, terms, now_ms=report.time_ms)
+                copies = confirmation.relied_upon(cache, known, due, terms)
+            confirmation.read(copies)
+        return confirmation
 
     @contextlib.contextmanager
     def _terms(

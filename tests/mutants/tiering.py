@@ -4,7 +4,30 @@ from tests.mutants.mutant import mutant
 
 TIERING = "service/tiering/test_remote_log_manager.py"
 
+DAMAGED = "service/tiering/test_damaged_copies.py"
+
 MUTANTS = (
+    mutant(
+        "copy-not-read-before-its-local-segment-goes",
+        "service/tiering/copy_confirmation.py",
+        "elif self._report.dry_run or copy.id in self._whole:",
+        "else:",
+        DAMAGED,
+    ),
+    mutant(
+        "damaged-copy-not-recorded",
+        "service/verification/tier_verifier.py",
+        "            note_damaged(self._fs, self._home, copy.id, what)\n",
+        "",
+        DAMAGED,
+    ),
+    mutant(
+        "manifest-of-another-segment-accepted",
+        "tiered/copying/content_check.py",
+        "return identity(manifest.segment) == identity(copy)",
+        "return True",
+        DAMAGED,
+    ),
     mutant(
         "copy-deleted-before-its-manifest",
         "tiered/copying/remote_storage_manager.py",

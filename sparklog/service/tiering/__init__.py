@@ -5,5 +5,5 @@
   copies of deleted topics, and objects that belong to no copy
 - `erasure_task`: records that a predicate chooses go from a partition's copies
 - `remote_log`: what those know together of a log's remote segments
-- `copy_confirmation`: are the copies there, before a local segment goes?
+- `copy_confirmation`: checks that a copy is whole before its local segment is deleted
 """

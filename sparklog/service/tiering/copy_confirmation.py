@@ -1,102 +1,211 @@
-"""Checks before a local segment is deleted that its copies are in the store now.
+"""Checks before a local segment is deleted that its copy in the store is whole.
 
 The log's metadata tells what was copied. Since then a bucket may have been emptied, restored from
-an older state, or taken the place of another one of its name. So before the round in which local
-segments go, the partition is listed, and only copies whose two objects are there, large enough, are
-relied on. Local segments stay where nobody can tell.
+an older state, damaged, or replaced by another one of its name. So before the round in which local
+segments are deleted, each copy that takes the place of one is read once and compared with the
+checksums of its manifest, and the partition is listed. Where a copy is missing or damaged, or the
+store doesn't answer, the local segments stay. Damaged copies are recorded (`damaged_copies`), and
+the next round replaces them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.errors import StorageUnavailableError
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.log.due_segments import DueSegments, RetentionConstraints
 from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.pluralize import pluralize
 from sparklog.service.tiering.remote_log import RemoteLog
+from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Report
+from sparklog.tiered.copying.content_check import faults_of
+from sparklog.tiered.copying.damaged_copies import damaged_copies, note_damaged
 from sparklog.tiered.copying.plan import copied_ranges
+from sparklog.tiered.encryption.envelope import stored_size
+from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import directory_of, log_object, manifest_object
 from sparklog.tiered.layout.topic_owners import is_owned
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_segment import RemoteSegment
 
+Due = Mapping[TopicPartition, DueSegments | None]
+Terms = Mapping[TopicPartition, RetentionConstraints]
+Places = Mapping[TopicPartition, PartitionRetention]
+_SHOWN: Final = 3
 
-def confirm_copies(
-    remote_log: RemoteLog,
-    cache: RemoteLogMetadataCache,
-    store: Store | None,
-    log_id: str,
-    known: Mapping[TopicPartition, PartitionRetention],
-    due: Mapping[TopicPartition, DueSegments | None],
-    terms: Mapping[TopicPartition, RetentionConstraints],
-    report: Report,
-) -> dict[TopicPartition, RetentionConstraints]:
-    """Return the terms, where local segments are due with nothing but copies that are there.
 
-    What isn't there, and a store that doesn't answer, goes into the report. In a store that doesn't
-    have the log's own object (`log_id`), nothing counts: what is there was copied to a wrong place.
-    Cost: a get, and a listing of each partition where something is due.
+class CopyConfirmation:
+    """The check of one round: `read` takes no lock, `confirm` runs while copies can't change.
+
+    Args: store: None if it couldn't be opened. log_id: the log's name there. threads: copies that
+        are read at once. stopping: ends the reading early.
     """
-    checked, answers = dict(terms), store is not None
-    looked = not log_id  # an earlier version's log has none
-    for key, found in due.items():
-        one = terms.get(key)
-        if one is None or one.tier is None or not (one.local and one.tier.copied):
-            continue
-        if found is not None and not found.expired:
-            continue
-        copies = remote_log.valid_copies(cache, key, known[key])
-        there: list[RemoteSegment] = []
-        if answers and copies:
+
+    def __init__(
+        self,
+        remote_log: RemoteLog,
+        store: Store | None,
+        log_id: str,
+        report: Report,
+        *,
+        keyring: Keyring | None = None,
+        threads: int = 1,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._remote_log, self._store, self._log_id = remote_log, store, log_id
+        self._report, self._keyring, self._threads = report, keyring, threads
+        self._stopping = stopping
+        self._answers = store is not None
+        self._looked = not log_id  # an earlier version's log has none
+        self._whole: set[str] = set()
+        self._bad: set[str] | None = None
+        self._faults: dict[TopicPartition, list[str]] = {}
+
+    def relied_upon(
+        self, cache: RemoteLogMetadataCache, known: Places, due: Due, terms: Terms
+    ) -> list[tuple[TopicPartition, RemoteSegment]]:
+        """Return the copies whose local segments are due; none in a dry round."""
+        if self._report.dry_run:
+            return []
+        return [
+            (key, copy)
+            for key, found in due.items()
+            if found is not None and found.local and _relies(terms.get(key))
+            for copy in self._copies(cache, key, known)
+            if any(copy.base < one.end and copy.end > one.base for one in found.expired)
+        ]
+
+    def read(self, copies: Sequence[tuple[TopicPartition, RemoteSegment]]) -> None:
+        """Read these copies, and remember which of them are whole.
+
+        Cost: one get for a manifest and one for each 8 MiB of a log. A copy is read once, for its
+        local segment is deleted in this round.
+        """
+        if copies and self._ask():
+            with ThreadPoolExecutor(self._threads, "sparklog-confirmer") as pool:
+                for _ in pool.map(self._read, copies):
+                    pass
+
+    def _read(self, wanted: tuple[TopicPartition, RemoteSegment]) -> None:
+        key, copy = wanted
+        if not self._answers or self._stopping():
+            return
+        assert self._store is not None
+
+        def ask(get: Callable[[], bytes]) -> bytes:
+            if self._stopping():
+                raise LeaseLostError("the service stops")
+            self._remote_log.lease.check()
+            return get()
+
+        try:
+            for name, what, _ in faults_of(self._store, copy, self._keyring, ask=ask):
+                self._note(key, copy, f"{self._store.url}/{name}: {what}")
+                return
+        except (StorageUnavailableError, InvalidRequestError) as error:
+            self._fail(error)
+            return
+        except LeaseLostError:
+            return
+        self._whole.add(copy.id)
+
+    def confirm(
+        self, cache: RemoteLogMetadataCache, known: Places, due: Due, terms: Terms
+    ) -> dict[TopicPartition, RetentionConstraints]:
+        """Return the terms, where local segments are due with nothing but copies that are whole.
+
+        What is missing goes into the report. In a store that doesn't have the log's own object,
+        nothing counts: what is there was copied to a wrong place. Cost: a get, and a listing of
+        each partition where something is due.
+        """
+        checked = dict(terms)
+        for key, found in due.items():
+            one = terms.get(key)
+            if one is None or one.tier is None or not _relies(one):
+                continue
+            if found is not None and not found.expired:
+                continue
+            copies = self._copies(cache, key, known)
+            there = self._there(key, copies) if copies and self._ask() else []
+            checked[key] = replace(one, tier=replace(one.tier, copied=copied_ranges(there)))
+        self._report_faults()
+        return checked
+
+    def _copies(
+        self, cache: RemoteLogMetadataCache, key: TopicPartition, known: Places
+    ) -> list[RemoteSegment]:
+        """The copies of a partition that aren't known to be damaged."""
+        session = self._remote_log.session
+        if self._bad is None:
+            self._bad = damaged_copies(session.fs, session.home)
+        copies = self._remote_log.valid_copies(cache, key, known[key])
+        return [copy for copy in copies if copy.id not in self._bad]
+
+    def _ask(self) -> bool:
+        """Whether the store answers, and is this log's."""
+        if self._answers and not self._looked:
+            assert self._store is not None
             try:
-                assert store is not None
-                if not looked and not is_owned(store, log_id):
+                if not is_owned(self._store, self._log_id):
                     raise StorageUnavailableError(
-                        f"{store.url} knows nothing of this log any more: is it another store, or "
-                        "a disk that isn't mounted?",
-                        path=store.url,
+                        f"{self._store.url} knows nothing of this log any more: is it another "
+                        "store, or a disk that isn't mounted?",
+                        path=self._store.url,
                     )
-                looked = True
-                there = _there(remote_log, store, key, copies)
             except StorageUnavailableError as error:
-                answers = False  # the others wait with it: each would take as long
-                report.errors.append(f"local segments stay: {error}")
-            else:
-                _report_missing(store, key, copies, there, report)
-        checked[key] = replace(one, tier=replace(one.tier, copied=copied_ranges(there)))
-    return checked
+                self._fail(error)
+            self._looked = True
+        return self._answers
+
+    def _fail(self, error: Exception) -> None:
+        if self._answers:  # the others wait with it: each would take as long
+            self._answers = False
+            self._report.errors.append(f"local segments stay: {error}")
+
+    def _there(self, key: TopicPartition, copies: Sequence[RemoteSegment]) -> list[RemoteSegment]:
+        assert self._store is not None
+        try:
+            listed = {o.name: o.size for o in self._store.list(directory_of(copies[0]).prefix)}
+        except StorageUnavailableError as error:
+            self._fail(error)
+            return []
+        there = []
+        for copy in copies:
+            sizes = (copy.size, stored_size(copy.size))
+            if self._remote_log.is_planned(copy):
+                there.append(copy)
+            elif manifest_object(copy) not in listed:
+                self._note(key, copy, f"{self._store.url}/{manifest_object(copy)} is missing")
+            elif listed.get(log_object(copy)) not in sizes:
+                found = listed.get(log_object(copy), 0)
+                what = f"{found} bytes, {copy.size} were copied"
+                self._note(key, copy, f"{self._store.url}/{log_object(copy)}: {what}")
+            elif self._report.dry_run or copy.id in self._whole:
+                there.append(copy)
+        return there
+
+    def _note(self, key: TopicPartition, copy: RemoteSegment, what: str) -> None:
+        """Record a damaged copy, for the report and for the next round."""
+        session = self._remote_log.session
+        assert self._bad is not None
+        self._bad.add(copy.id)
+        self._faults.setdefault(key, []).append(f"offsets [{copy.base}, {copy.end}): {what}")
+        if not self._report.dry_run:
+            note_damaged(session.fs, session.home, copy.id, what)
+
+    def _report_faults(self) -> None:
+        for key, faults in self._faults.items():
+            shown = "; ".join(sorted(faults)[:_SHOWN]) + ("; ..." if faults[_SHOWN:] else "")
+            self._report.errors.append(
+                f"{key}: {pluralize(len(faults), 'copy', 'copies')} missing or damaged in the "
+                f"store, so local segments that rely on them stay, and the next round copies them "
+                f"again (is it the right store?): {shown}"
+            )
 
 
-def _there(
-    remote_log: RemoteLog, store: Store, key: TopicPartition, copies: Sequence[RemoteSegment]
-) -> list[RemoteSegment]:
-    listed = {o.name: o.size for o in store.list(directory_of(copies[0]).prefix)}
-    return [
-        copy
-        for copy in copies
-        if remote_log.is_planned(copy)
-        or (
-            manifest_object(copy) in listed
-            and listed.get(log_object(copy), -1) >= copy.size  # encrypted ones are larger
-        )
-    ]
-
-
-def _report_missing(
-    store: Store,
-    key: TopicPartition,
-    copies: Sequence[RemoteSegment],
-    there: Sequence[RemoteSegment],
-    report: Report,
-) -> None:
-    missing = len(copies) - len(there)
-    if missing:
-        report.errors.append(
-            f"{key}: {pluralize(missing, 'copy', 'copies')} of {len(copies)} not in "
-            f"{store.url}, or cut off there, so local segments that rely on them stay: is it the "
-            "right store? `sparklog tier verify` tells which; the next sweep copies anew what is "
-            "still here"
-        )
+def _relies(terms: RetentionConstraints | None) -> bool:
+    return terms is not None and terms.local and terms.tier is not None and bool(terms.tier.copied)

@@ -4,6 +4,8 @@ With the store down nothing is copied or deleted, there or (of tiered topics) he
 rounds come with growing pauses.
 """
 
+import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -23,19 +25,22 @@ from sparklog.log.log import Log
 from sparklog.logdir.home import commits_of
 from sparklog.service.housekeeping import group_retention_floors
 from sparklog.service.options import ServiceOptions
+from sparklog.service.tiering.copy_confirmation import CopyConfirmation
 from sparklog.service.tiering.copy_task import CopyTask
 from sparklog.service.tiering.erasure_task import ErasureTask, SeenCopies
 from sparklog.service.tiering.expiration_task import ExpirationTask
-from sparklog.service.tiering.remote_log import DryRunState, RemoteLog
+from sparklog.service.tiering.remote_log import DryRunState, RemoteLog, TieredPartition
 from sparklog.storage.erasure_report import PartitionErasure
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.storage.round_report import Report, Uploaded
+from sparklog.tiered.copying.damaged_copies import damaged_copies, forget_damaged
 from sparklog.tiered.copying.older_versions import versions_left
 from sparklog.tiered.copying.orphans import is_lost
+from sparklog.tiered.copying.plan import CandidateSegment
 from sparklog.tiered.copying.remote_storage_manager import RemoteStorageManager
 from sparklog.tiered.encryption.policy import key_id_in, refusal, with_key_id
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout.manifest import manifest_object
+from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.layout.object_names import Directory
 from sparklog.tiered.layout.topic_owners import TopicOwners, is_owned
 from sparklog.tiered.object_store.store import Store
@@ -108,6 +113,13 @@ class RemoteLogManager:
         settings = self._kept()
         return "" if settings is None else settings.log_id
 
+    def confirmation(self, report: Report) -> CopyConfirmation:
+        """Return the check of copies before local segments are deleted, for one round."""
+        return CopyConfirmation(
+            self.remote_log, self._store, self.log_id, report, keyring=self._keyring,
+            threads=self._options.remote_copy_threads, stopping=self._stopping,
+        )  # fmt: skip
+
     @property
     def is_failing(self) -> bool:
         """Whether the last round failed."""
@@ -158,6 +170,7 @@ class RemoteLogManager:
         if copying:
             self._reconcile(expiration_task, report)
             self._copy(copy_task, report)
+            self._replace_damaged(copy_task, report)
         else:
             copy_task.plan(self.remote_log.partitions(), report)  # says what waits
         session = self.remote_log.session
@@ -253,6 +266,61 @@ class RemoteLogManager:
         wanted = copy_task.plan(known, report)
         if wanted:
             copy_task.run(wanted, report)
+
+    def _replace_damaged(self, copy_task: CopyTask, report: Report) -> None:
+        """Copy again what has a damaged copy, where local segments hold all of its records."""
+        session = self.remote_log.session
+        damaged = damaged_copies(session.fs, session.home)
+        refused = not self._plain and refusal(self._kept(), self._keyring) is not None
+        if not damaged or refused:
+            return
+        for key, one in self.remote_log.partitions().items():
+            for copy in [c for c in one.valid_copies if c.id in damaged]:
+                segments = self._local_segments(key, one, copy)
+                first, end = max(copy.base, one.place.log_start), copy.end
+                if not segments:
+                    report.errors.append(
+                        f"{key}: the copy of offsets [{first}, {end}) is damaged, and no local "
+                        f"segments hold them all: restore {manifest_object(copy)} and "
+                        f"{log_object(copy)} from a copy of the bucket"
+                    )
+                    continue
+                report.notes.append(f"{key}: the damaged copy of [{first}, {end}) is made again")
+                if not report.dry_run:
+                    copy_task.copy_again(key, one, segments, report)
+        if not report.dry_run:
+            self._forget_damaged(damaged)
+
+    def _local_segments(
+        self, key: TopicPartition, one: TieredPartition, copy: RemoteSegment
+    ) -> list[CandidateSegment]:
+        """Return the closed local segments that hold a copy's records, and all that they replace.
+
+        None if they don't: a new copy that overlaps others takes the place of them all.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            held = self.remote_log.segments(key, one.place)
+            closed = [
+                CandidateSegment(s.base, following.base, s.size)
+                for s, following in itertools.pairwise(held)
+                if s.base < copy.end and following.base > max(copy.base, one.place.log_start)
+            ]
+            if not closed or closed[-1].end > one.place.end:
+                return []
+            first, end = closed[0].base, closed[-1].end
+            replaced = [c for c in one.valid_copies if c.base < end and c.end > first]
+            low = max(min(c.base for c in replaced), one.place.log_start)
+            if first <= low and end >= max(c.end for c in replaced):
+                return closed
+        return []
+
+    def _forget_damaged(self, damaged: set[str]) -> None:
+        """Remove the records of copies that no reader uses any more."""
+        session = self.remote_log.session
+        with self.remote_log.locked_cache() as cache:
+            readable = {s.id for key in cache.keys() for s in cache.readable(key)}  # noqa: SIM118
+        for segment_id in damaged - readable:
+            forget_damaged(session.fs, session.home, segment_id)
 
     def _reconcile(self, expiration_task: ExpirationTask, report: Report) -> None:
         """First of all: it finds copies that the metadata may have lost."""

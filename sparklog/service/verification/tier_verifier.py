@@ -1,21 +1,19 @@
 """`verify_tier`: checks that a log's remote copies are there and whole.
 
 By listings alone it finds what is missing or cut off; deep, every byte is read, and its checksums
-are compared. Nothing is changed.
+are compared. Nothing is changed, but damage that the service can repair is recorded for it.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from typing import Any, Final, TypeVar
-
-import crc32c
 
 from sparklog.clock import Clock, monotonic_ms, system_clock
 from sparklog.common import TopicIdPartition, TopicPartition
-from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.due_segments import Tier
 from sparklog.logdir.paths import split_path
@@ -31,19 +29,15 @@ from sparklog.service.verification.findings import (
 )
 from sparklog.tiered.archive.bucket import group, listed_segments, log_start
 from sparklog.tiered.archive.opening import Path, archive_url, no_archive
+from sparklog.tiered.copying.content_check import faults_of
+from sparklog.tiered.copying.damaged_copies import note_damaged
 from sparklog.tiered.copying.orphans import is_lost
 from sparklog.tiered.copying.plan import copied_ranges
-from sparklog.tiered.encryption.envelope import open_data_key, stored_size
+from sparklog.tiered.encryption.envelope import stored_size
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout.manifest import (
-    PARTS,
-    Manifest,
-    log_object,
-    manifest_object,
-    parse,
-    part,
-)
+from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.layout.object_names import Directory, parse_manifest
+from sparklog.tiered.layout.topic_owners import is_owned
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.reading.store_retry import StoreRetry
@@ -55,9 +49,13 @@ from sparklog.tiered.target import open_store
 
 T = TypeVar("T")
 
-_PIECE_BYTES: Final = 8 << 20
 _GONE: Final = "restore it from a copy of the bucket"
-_ANEW: Final = "its records are still here: the service's next sweep has them copied anew"
+_ANEW: Final = "local segments hold its records: the service's next round copies them again"
+_NOT_NOTED: Final = (
+    "local segments hold its records, but this is not recorded for the service: the store doesn't "
+    "know this log (is it another store?), or the log dir can't be written to. Run `sparklog tier "
+    "verify` again once that is corrected; the service's next round then copies them again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +86,16 @@ def verify_tier(
     offsets from the log start to the first local segment. `deep`: that every byte is as it was
     copied, by the manifests' checksums; with the key ring that the indexes of encrypted ones are.
 
+    Damaged copies whose records local segments hold are recorded in the log dir
+    (`sparklog.damaged-<segment id>`): no local segment relies on them, and the next round of the
+    service copies them again. Nothing else is changed.
+
     Returns: the report; `report.ok` tells whether nothing is missing or damaged.
     Raises: InvalidRequestError: no remote storage; StorageUnavailableError: nobody can tell.
     Cost: a listing of each partition; two requests for a copy that isn't listed; deep, all bytes.
     """
     options, began = options or RemoteOptions(), monotonic_ms()
-    url = archive_url(path, fs)
+    url, note = archive_url(path, fs), lambda copy, what: True
     if url is None:
         settings = read_settings(fs, split_path(path)[0])
         if settings is None:
@@ -101,10 +103,11 @@ def verify_tier(
                 f"{path} has no remote storage: there is nothing to verify", path=str(path)
             )
         store = store or open_store(settings.url, storage_options)
+        note = _Notes(fs, split_path(path)[0], store, settings.log_id)
     else:
         store = store or open_store(url, storage_options)
     keys = Keyring.load(options.remote_keyring) if options.remote_keyring else None
-    look = _Look(store, keys, StoreRetry(options.patience_ms(following=False)))
+    look = _Look(store, keys, StoreRetry(options.patience_ms(following=False)), note)
     wanted = look.of_bucket() if url is not None else look.of_log(fs, clock, split_path(path))
     if url is not None and not look.partitions:
         raise no_archive(url)
@@ -124,11 +127,38 @@ def verify_tier(
     )
 
 
+class _Notes:
+    """Records damaged copies, unless the store doesn't know this log: then it is another store."""
+
+    def __init__(self, fs: FileSystem, home: str, store: Store, log_id: str) -> None:
+        self._fs, self._home, self._store, self._log_id = fs, home, store, log_id
+
+    def __call__(self, copy: RemoteSegment, what: str) -> bool:
+        try:
+            if not self._is_right_store:
+                return False
+            note_damaged(self._fs, self._home, copy.id, what)
+        except StorageUnavailableError:
+            return False
+        return True
+
+    @cached_property
+    def _is_right_store(self) -> bool:
+        return not self._log_id or is_owned(self._store, self._log_id)
+
+
 class _Look:
     """One look at a store; `found` is what is wrong."""
 
-    def __init__(self, store: Store, keys: Keyring | None, retry: StoreRetry) -> None:
-        self._store, self._keys, self._retry = store, keys, retry
+    def __init__(
+        self,
+        store: Store,
+        keys: Keyring | None,
+        retry: StoreRetry,
+        note: Callable[[RemoteSegment, str], bool] = lambda copy, what: True,
+    ) -> None:
+        """`note`: records a damaged copy that local segments hold; returns whether it could."""
+        self._store, self._keys, self._retry, self._note = store, keys, retry, note
         self.found: list[Finding] = []
         self.partitions = self.segments = self.bytes = 0
 
@@ -208,7 +238,7 @@ class _Look:
         self, out: Findings, one: _Wanted, name: str, what: str, position: int | None = None
     ) -> None:
         severity = Severity.DIFFERENCE if one.held else Severity.DAMAGE
-        cure = _ANEW if one.held else _GONE
+        cure = _GONE if not one.held else _ANEW if self._note(one.copy, what) else _NOT_NOTED
         out.add(
             severity, f"{self._store.url}/{name}", f"{what}; {cure}",
             position=position, first=one.first, end=one.copy.end,
@@ -253,46 +283,14 @@ class _Look:
     def read(self, one: _Wanted) -> None:
         """Read all bytes of a copy. Several threads may do so."""
         out = Findings(one.copy.topic, one.copy.partition)
-        for name, what, position in self._faults(one.copy):
-            self._add(out, one, name, what, position)
-        self.found += out.found
-
-    def _faults(self, copy: RemoteSegment) -> Iterator[tuple[str, str, int | None]]:
-        """(object, what is wrong with it, at which byte)"""
-        name = manifest_object(copy)
+        ask: Callable[[Callable[[], bytes]], bytes] = self._ask
         try:
-            manifest, body = parse(self._ask(lambda: self._store.get(name)), path=name)
-            found = manifest.segment
-            if (found.id, found.base, found.end) != (copy.id, copy.base, copy.end):
-                yield name, "it is another segment's manifest", None
-                return
-            if manifest.encryption is not None and self._keys is not None:
-                body = open_data_key(self._keys, copy.id, manifest.encryption).open_body(
-                    body, path=name
-                )
-            if manifest.encryption is None or self._keys is not None:
-                for small in PARTS:
-                    part(manifest, body, small)
-            name = log_object(copy)
-            yield from ((name, what, at) for what, at in self._log_faults(manifest))
-        except FileNotFoundError:
-            yield name, "it is missing", None
-        except DataCorruptionError as error:
-            yield name, error.reason, error.position
-        except InvalidRequestError as error:  # the key ring lacks its key
-            yield name, str(error), None
-
-    def _log_faults(self, manifest: Manifest) -> Iterable[tuple[str, int | None]]:
-        name, size, crc = manifest.log_name, manifest.stored_size, 0
-        for at in range(0, size, _PIECE_BYTES):
-            end = min(at + _PIECE_BYTES, size)
-            data = self._ask(partial(self._store.get, name, at, end))
-            if len(data) < end - at:
-                return [(f"{at + len(data)} bytes, its manifest says {size}", at + len(data))]
-            crc = crc32c.crc32c(data, crc)
-        if crc != manifest.stored_crc32c:
-            return [(f"its CRC-32C is {crc}, its manifest says {manifest.stored_crc32c}", None)]
-        return []
+            for name, what, position in faults_of(self._store, one.copy, self._keys, ask=ask):
+                self._add(out, one, name, what, position)
+        except InvalidRequestError as error:  # the key ring lacks its key: that is no damage
+            file = f"{self._store.url}/{manifest_object(one.copy)}"
+            out.add(Severity.DAMAGE, file, str(error), first=one.first, end=one.copy.end)
+        self.found += out.found
 
     def _ask(self, ask: Callable[[], T]) -> T:
         return self._retry.call(ask)

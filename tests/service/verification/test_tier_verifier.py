@@ -78,7 +78,7 @@ def test_an_object_that_is_gone(
     assert (found.first, found.end) == (copies[2].base, copies[2].end)
     assert found.severity is (Severity.DIFFERENCE if local else Severity.DAMAGE)
     assert "missing" in found.what
-    assert ("copied anew" in found.what) == local
+    assert ("next round copies them again" in found.what) == local
     (found, *_) = looked("fault://bucket", store).findings
     assert (found.severity, found.first) == (Severity.DAMAGE, copies[2].base)
 

@@ -1,0 +1,83 @@
+"""Checks a copy's objects byte by byte against the checksums of its manifest."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import crc32c
+
+from sparklog.errors import DataCorruptionError
+from sparklog.tiered.encryption.envelope import open_data_key
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout.manifest import (
+    PARTS,
+    Manifest,
+    log_object,
+    manifest_object,
+    parse,
+    part,
+)
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.remote_segment import RemoteSegment
+
+Fault = tuple[str, str, int | None]
+"""(object, what is wrong with it, at which byte)"""
+
+_PIECE_BYTES: Final = 8 << 20
+
+
+def faults_of(
+    store: Store,
+    copy: RemoteSegment,
+    keys: Keyring | None = None,
+    *,
+    ask: Callable[[Callable[[], bytes]], bytes] = lambda get: get(),
+) -> Iterator[Fault]:
+    """Yield what is wrong with a copy: its manifest, its indexes, its log.
+
+    Args:
+        keys: opens the indexes of encrypted copies; without it only their logs are compared.
+        ask: sends each request, and may repeat it.
+    Raises: StorageUnavailableError; InvalidRequestError: the key ring lacks the copy's key.
+    Cost: one get for the manifest, and one for each 8 MiB of the log.
+    """
+    name = manifest_object(copy)
+    try:
+        manifest, body = parse(ask(lambda: store.get(name)), path=name)
+        if not _describes(manifest, copy):
+            yield name, "it is another segment's manifest", None
+            return
+        if manifest.encryption is not None and keys is not None:
+            data_key = open_data_key(keys, copy.id, manifest.encryption)
+            body = data_key.open_body(body, path=name)
+        if manifest.encryption is None or keys is not None:
+            for small in PARTS:
+                part(manifest, body, small)
+        name = log_object(copy)
+        yield from ((name, what, at) for what, at in _log_faults(store, manifest, ask))
+    except FileNotFoundError:
+        yield name, "it is missing", None
+    except DataCorruptionError as error:
+        yield name, error.reason, error.position
+
+
+def _describes(manifest: Manifest, copy: RemoteSegment) -> bool:
+    def identity(segment: RemoteSegment) -> tuple[Any, ...]:
+        return segment.key, segment.id, segment.base, segment.end, segment.size
+
+    return identity(manifest.segment) == identity(copy)
+
+
+def _log_faults(
+    store: Store, manifest: Manifest, ask: Callable[[Callable[[], bytes]], bytes]
+) -> Iterator[tuple[str, int | None]]:
+    name, size, crc = manifest.log_name, manifest.stored_size, 0
+    for at in range(0, size, _PIECE_BYTES):
+        end = min(at + _PIECE_BYTES, size)
+        data = ask(partial(store.get, name, at, end))
+        if len(data) < end - at:
+            yield f"{at + len(data)} bytes, its manifest says {size}", at + len(data)
+            return
+        crc = crc32c.crc32c(data, crc)
+    if crc != manifest.stored_crc32c:
+        yield f"its CRC-32C is {crc}, its manifest says {manifest.stored_crc32c}", None
