@@ -8,11 +8,11 @@ DAMAGED = "service/tiering/test_damaged_copies.py"
 
 MUTANTS = (
     mutant(
-        "copy-not-read-before-its-local-segment-goes",
-        "service/tiering/copy_confirmation.py",
-        "elif self._report.dry_run or copy.id in self._whole:",
-        "else:",
-        DAMAGED,
+        "damaged-log-of-a-copy-relied-on",
+        "tiered/copying/content_check.py",
+        "if crc != manifest.stored_crc32c:",
+        "if not crc:",
+        DAMAGED + "::test_local_retention_never_takes_the_last_good_copy",
     ),
     mutant(
         "damaged-copy-not-recorded",
@@ -114,14 +114,11 @@ MUTANTS = (
         "tiered/reading/test_tiered_segments.py",
     ),
     mutant(
-        "copy-cut-off-relied-on",
+        "copy-of-another-size-relied-on",
         "service/tiering/copy_confirmation.py",
-        "listed.get(log_object(copy), -1) >= copy.size",
-        "log_object(copy) in listed",
-        (
-            "service/tiering/test_copy_confirmation.py::"
-            "test_what_is_not_there_is_not_relied_on[one_log_cut]"
-        ),
+        "elif listed.get(log_object(copy)) not in sizes:",
+        "elif log_object(copy) not in listed:",
+        "service/tiering/test_copy_confirmation.py::test_a_dry_round_heeds_sizes",
     ),
     mutant(
         "source-changed-while-copied",

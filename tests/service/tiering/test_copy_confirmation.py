@@ -152,6 +152,17 @@ def test_a_dry_round_says_the_same(path: str, clock: ManualClock, store: FaultSt
         assert not plan.deleted
 
 
+def test_a_dry_round_heeds_sizes(path: str, clock: ManualClock, store: FaultStore) -> None:
+    """It reads no copies; what a listing shows it takes into account."""
+    with filled(path, clock, 20) as log:
+        once(path, clock, store)
+        shrink(log)
+        whole = once(path, clock, store, dry_run=True).deleted
+        oldest = min(copies(log, clock), key=lambda s: s.base)
+        one_log_cut(store.bucket, [manifest_object(oldest), log_object(oldest)])
+        assert whole and not once(path, clock, store, dry_run=True).deleted
+
+
 def test_only_what_is_due_is_listed(path: str, clock: ManualClock, store: FaultStore) -> None:
     running = service(path, clock, store)
     with filled(path, clock, 12, partitions=2) as log, stepped(running):

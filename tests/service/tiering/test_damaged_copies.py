@@ -1,4 +1,4 @@
-"""A copy that is damaged in the bucket is made again from the local segment, which stays until then."""
+"""A damaged copy is made again from the local segment, which stays until then."""
 
 from __future__ import annotations
 

@@ -690,8 +690,8 @@ def test_requests(path: str, clock: ManualClock, store: FaultStore) -> None:
         assert counts["deletes"] == 2 * (len(report.removed) > 0)
         # Whether this is still the store, before something goes; and each copy is read once before
         # its local segment is deleted: its manifest, and its log of less than 8 MiB.
-        deleted = sum(len(one.segments) for one in report.deleted if one.local)
-        assert counts["gets"] == 2 + 2 * deleted
+        rules = [segment.rule for one in report.deleted for segment in one.segments]
+        assert counts["gets"] == 2 + 2 * rules.count("local.retention.bytes")
         clock.advance(60_000)
         running.run_once()
         before = store.counts.as_dict()
