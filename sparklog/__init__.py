@@ -111,6 +111,7 @@ def open(
         mode: "r" takes no lock and changes nothing; "rw" writes.
         storage_options: fsspec's, for a store: {"endpoint_url": ..., "key": ...}; the store's own
             places (environment, profiles) are asked where they are left out. Never written down.
+            A log dir without remote storage takes none.
         options: log-wide options under Kafka's names ("flush", "log.retention.hours", ...), and
             those of reading remote segments ("remote.cache.directory", "remote.keyring", ...).
         until: for a directory that a running broker writes: "high-watermark" reads as far as the
@@ -121,8 +122,9 @@ def open(
     Raises: InvalidRequestError, LogLockedError, DataCorruptionError, UnsupportedVersionError;
         StorageUnavailableError for an archive that can't be reached.
     """
-    from sparklog.opening import open_log
+    from sparklog.opening import open_log, refuse_unused_storage_options
 
+    refuse_unused_storage_options(path, storage_options, mode, fs)
     return open_log(
         path, mode=mode, storage_options=storage_options, options=options, until=until,
         stopped=stopped, fs=fs, **components,

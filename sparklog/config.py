@@ -98,7 +98,9 @@ class TopicConfig:
     compression_type: str = option(
         "compression.type", "producer",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        doc="Codec of the topic; producer keeps what the writer chose.",
+        aliases=(("none", "uncompressed"),),
+        doc="Codec of the topic; producer keeps what the writer chose. none, as producers spell "
+        "it, is stored as uncompressed.",
     )
     compression_gzip_level: int = option(
         "compression.gzip.level", -1, low=1, high=9, extra=-1, doc="Level for gzip."

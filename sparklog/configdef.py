@@ -51,6 +51,7 @@ class Key:
 
     `required`: it must be given; whoever takes the options sees to that, not the default.
     `any_case`: its values are, which then are lower case. `mode`: of queries that may give it.
+    `aliases`: (other spelling, value) of choices; what is stored is the value.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Key:
     also: tuple[tuple[str, int], ...] = ()
     required: bool = False
     any_case: bool = False
+    aliases: tuple[tuple[str, str], ...] = ()
     mode: Mode = Mode.BOTH
 
     @property
@@ -99,6 +101,7 @@ class Key:
             value = tuple(part.strip() for part in text.split(",")) if text else ()
         elif self.kind is str:
             value = text.lower() if self.any_case else text
+            value = dict(self.aliases).get(value, value)
         if value is None or not self._holds(value):
             own = name or self.name
             wanted = f"{self.wanted}{_in_unit(self, own)}"
@@ -318,7 +321,7 @@ def parse_json_object(text: str, *, name: str) -> dict[str, Any]:
     """Read an option whose text is a JSON object. Raises InvalidRequestError."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise InvalidRequestError(f'{name}: want a JSON object, such as {{"anon": true}}')

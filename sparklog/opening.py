@@ -18,9 +18,10 @@ from functools import partial
 from typing import Any, Final
 
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
-from sparklog.format.names import LOG, parse_partition_dir
+from sparklog.format.names import LOG, parse_partition_dir, partition_dir
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.log import Log
+from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir import home as logdir
 from sparklog.logdir.detection import STORE_MARKS, holds_log
 from sparklog.logdir.ledger import has_ledger
@@ -36,7 +37,7 @@ from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.reading.store_retry import StoreRetry
 from sparklog.tiered.reading.tiered_segments import RemoteTier
 from sparklog.tiered.remote_log_metadata.copies import LogCopies
-from sparklog.tiered.settings import read_settings
+from sparklog.tiered.settings import REMOTE_NAME, read_settings
 from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
@@ -45,6 +46,7 @@ MARK: Final = "sparklog.home"
 IMPORT_MARK: Final = "sparklog.import"
 """The object that says, until there is the other one, that a log is being made of another."""
 
+_COMPONENTS: Final = frozenset({"background", "clock", "news", "patience", "store", "tidy"})
 _ONE_NAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "local": "file"}
 _ONE_SLASH: Final = ("memory", "local")  # as fsspec has them
 
@@ -70,6 +72,12 @@ def open_log(
     """
     if mode not in ("r", "rw"):
         raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
+    for name, value in components.items():
+        if name not in _COMPONENTS:
+            raise InvalidRequestError(
+                f"sparklog.open has no argument {name}: pass options of the log as "
+                f"options={{{name!r}: {value!r}}}, and those of its store as storage_options"
+            )
     given, rest = RemoteOptions.parse(options or {})
     remote = remote or given
     url = url_of(path, mode=mode, fs=fs)
@@ -89,6 +97,24 @@ def open_log(
         open_archive, url, options=remote, storage_options=storage_options, stopped=stopped
     )
     return logdir.open_log(url, fs=NO_FILES, view=archive, options=rest, **components)
+
+
+def refuse_unused_storage_options(
+    path: Path, storage_options: Mapping[str, Any] | None, mode: str, fs: FileSystem = LOCAL
+) -> None:
+    """Raise InvalidRequestError for options of a store where the path is a log dir without a tier.
+
+    A log dir with remote storage needs them for its tier. Cost: two stats, where there are options.
+    """
+    if storage_options and url_of(path, mode=mode, fs=fs) is None:
+        home = split_path(path)[0]
+        tier = (REMOTE_NAME, partition_dir(REMOTE_METADATA, 0))
+        if not any(fs.exists(os.path.join(home, name)) for name in tier):
+            raise InvalidRequestError(
+                f"storage_options are given, but {os.fspath(path)} is a directory without remote "
+                "storage: leave them out, or give the URL of the store",
+                path=home,
+            )
 
 
 def _refuse_others(directories: Iterable[str], fs: FileSystem) -> None:

@@ -161,7 +161,7 @@ def _values(key):
     if key.kind is tuple:
         return st.lists(st.sampled_from(["compact", "delete", "keep"]), max_size=2).map(",".join)
     if key.kind is str:
-        return st.sampled_from([*key.choices, key.choices[0].upper(), "none", ""])
+        return st.sampled_from([*key.choices, key.choices[0].upper(), "nothing", ""])
     if key.kind is float:
         return st.sampled_from(["0", "1", "0.25", ".5", "1.0001", "-0.1", "x", "1e-3"])
     edges = {v + d for v in (0, 1, key.low, INT_MAX, LONG_MAX) for d in (-2, -1, 0, 1)}
@@ -195,3 +195,11 @@ def test_kafka_agrees_on_what_is_valid(oracle, values):
         want = tuple(theirs[name]) if isinstance(theirs[name], list) else theirs[name]
         assert getattr(ours, key.field) == want, name
     assert TopicConfig.parse(ours.to_dict()) == ours
+
+
+def test_none_is_stored_as_uncompressed():
+    parsed = TopicConfig.parse({"compression.type": "none"})
+    assert parsed.compression_type == "uncompressed"
+    assert parsed.to_dict() == {"compression.type": "uncompressed"}
+    with pytest.raises(InvalidRequestError, match=r"compression\.type=nothing"):
+        TopicConfig.parse({"compression.type": "nothing"})

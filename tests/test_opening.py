@@ -131,3 +131,34 @@ def test_two_spellings_of_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_mode_that_there_is_not(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="want 'r' or 'rw'"):
         sparklog.open(tmp_path, "w")
+
+
+def test_an_argument_that_open_does_not_have_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "log", f"file://{tmp_path}/home"):
+        with pytest.raises(InvalidRequestError, match="no argument flush: pass options of the log"):
+            sparklog.open(path, "rw", flush="none")
+        assert not (tmp_path / os.path.basename(path)).exists()
+        with sparklog.open(path, "rw", options={"flush": "none"}):  # what the message advises
+            pass
+
+
+def test_options_of_a_store_are_refused_where_nothing_is_remote(
+    tmp_path: Path, log_dir: Path
+) -> None:
+    for path in (log_dir, f"{log_dir},{tmp_path / 'second'}"):
+        with pytest.raises(InvalidRequestError, match="is a directory without remote storage"):
+            sparklog.open(path, storage_options={"key": "k"})
+    with sparklog.open(log_dir, storage_options={}) as log:
+        assert log.offsets("t") == {0: (0, 3)}
+    url = f"file://{tmp_path}/home"
+    with sparklog.open(url, "rw", storage_options={"auto_mkdir": True}) as log:
+        assert log.topics() == {}
+
+
+def test_options_of_a_store_are_taken_where_a_tier_is(archive: Path, log_dir: Path) -> None:
+    assert archive.is_dir()
+    with sparklog.open(log_dir, storage_options={"auto_mkdir": True}) as log:
+        assert log.offsets("t") == {0: (0, 3)}
+    (log_dir / "sparklog.remote").unlink()
+    with sparklog.open(log_dir, storage_options={"auto_mkdir": True}) as log:
+        assert log.offsets("t") == {0: (0, 3)}

@@ -7,7 +7,6 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-import sparklog
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK, EXIT_STOPPED
 from sparklog.cli.fork import print_made
@@ -21,7 +20,7 @@ from sparklog.format.compression import Codec
 from sparklog.log.fetch import ISOLATION
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
-from sparklog.opening import url_of
+from sparklog.opening import open_log, url_of
 from sparklog.pluralize import pluralize
 from sparklog.progress import Progress
 from sparklog.storage.staging import Framing
@@ -117,7 +116,7 @@ def import_(
     check_creation(path, topic, topic_config)
     check_source(kafka_topic or topic, bootstrap_server, config)
     bar = count_bar("importing", shown=not as_json)
-    to_log = sparklog.open(path, "rw", storage_options=reach.storage, options=reach.options)
+    to_log = open_log(path, mode="rw", storage_options=reach.storage, options=reach.options)
     with stop_signal() as stop, to_log as log, bar as progress:
         done = import_topic(
             log, topic, bootstrap_server, kafka_topic=kafka_topic, config=config,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-import sparklog
 from sparklog.cli.storage import Reach
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
@@ -23,7 +22,7 @@ from sparklog.logdir.meta_properties import META_PROPERTIES
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.topics_file import TOPICS_NAME
 from sparklog.opening import check_log_dirs as refuse_store
-from sparklog.opening import holds_home, url_of
+from sparklog.opening import holds_home, open_log, url_of
 from sparklog.tiered.archive.opening import no_archive
 from sparklog.tiered.reading.options import RemoteOptions
 
@@ -171,7 +170,7 @@ def to_read(
     """
     check_log(path, reach, **given)
     reach = reach or Reach()
-    with sparklog.open(
+    with open_log(
         path, storage_options=reach.storage, options=reach.options, stopped=stopped
     ) as log:
         if not log.home.ledger.is_kept and not log.topics():
@@ -189,8 +188,8 @@ def to_change(path: str, *topics: str, reach: Reach | None = None) -> Iterator[L
     check_log(path, reach, archives=False)
     given: dict[str, Any] = {"storage_options": reach.storage, "options": reach.options}
     if topics:
-        with sparklog.open(path, **given) as log:
+        with open_log(path, **given) as log:
             for topic in topics:
                 log.topic(topic)
-    with sparklog.open(path, "rw", **given) as log:
+    with open_log(path, mode="rw", **given) as log:
         yield log

@@ -11,7 +11,6 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-import sparklog
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import check_creation, is_log, to_read
@@ -21,6 +20,7 @@ from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.compression import Codec
+from sparklog.opening import open_log
 from sparklog.pluralize import pluralize
 from sparklog.storage.staging import Framing
 from sparklog.tools.console.input_files import Stopped
@@ -109,7 +109,7 @@ def produce(
         except Stopped:
             return _end(Produced(topic=topic, stopped=True), as_json=as_json)
         log = stack.enter_context(
-            sparklog.open(path, "rw", storage_options=reach.storage, options=reach.options)
+            open_log(path, mode="rw", storage_options=reach.storage, options=reach.options)
         )
         if create is not None:
             log.create_topic(topic, create, if_not_exists=True)

@@ -5,6 +5,7 @@ wait for it.
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,9 +14,11 @@ from sparklog.configdef import parse_json_object
 from sparklog.errors import InvalidRequestError
 
 storage_option = click.option(
-    "--storage-options", metavar="JSON", default="{}", envvar="SPARKLOG_STORAGE_OPTIONS",
-    help="fsspec's options: endpoint_url, key, secret, ... By default the store's own places "
-    "(environment, profiles) are asked.",
+    "--storage-options", metavar="JSON|@FILE", default="{}", envvar="SPARKLOG_STORAGE_OPTIONS",
+    help="Options of fsspec for the store (endpoint_url, key, secret, ...) as a JSON object. "
+    "Every user of the host can read the arguments of a process: give secrets as @FILE, a file "
+    "that holds the object, or in SPARKLOG_STORAGE_OPTIONS. By default the store uses its own "
+    "environment variables and profiles.",
 )  # fmt: skip
 keyring_option = click.option(
     "--keyring", metavar="FILE", envvar="SPARKLOG_KEYRING",
@@ -56,9 +59,18 @@ def reach_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def parse_storage_options(text: str) -> dict[str, Any]:
-    """Return the option's value. Raises click.BadParameter."""
+    """Return the options that a JSON object, or @FILE with one, holds. Raises click.BadParameter.
+
+    Messages never repeat the text, which may hold secrets.
+    """
+    path = text.strip().removeprefix("@") if text.strip().startswith("@") else None
     try:
+        if path is not None:
+            text = Path(path).read_text(encoding="utf-8")
         return parse_json_object(text, name="--storage-options")
-    except InvalidRequestError:
-        hint = "'--storage-options'"
-        raise click.BadParameter("want a JSON object", param_hint=hint) from None
+    except OSError as error:
+        why = f"{path} cannot be read ({error.strerror})"
+    except (InvalidRequestError, UnicodeDecodeError):
+        where = "the text" if path is None else path
+        why = f'{where} is not a JSON object, such as {{"endpoint_url": "http://host:9000"}}'
+    raise click.BadParameter(why, param_hint="'--storage-options'")

@@ -10,7 +10,6 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-import sparklog
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.kafka_tools import KafkaToolGroup, replication_factor
 from sparklog.cli.open_log import check_creation, to_change, to_read
@@ -19,6 +18,7 @@ from sparklog.cli.storage import Reach, reach_options
 from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.log.log import Log
+from sparklog.opening import open_log
 from sparklog.quantities import size_text
 from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.tools.configs import changed_configs, parse_configs
@@ -219,7 +219,7 @@ def create(
     """Make a topic; also the log at PATH, where there is nothing yet."""
     config = parse_configs(configs)
     check_creation(path, topic, config)
-    with sparklog.open(path, "rw", storage_options=reach.storage, options=reach.options) as log:
+    with open_log(path, mode="rw", storage_options=reach.storage, options=reach.options) as log:
         there = topic in log.topics()
         log.create_topic(topic, partitions, config, if_not_exists=if_not_exists)
         if as_json:

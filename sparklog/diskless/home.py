@@ -26,7 +26,7 @@ from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.log.log import Log
 from sparklog.progress import Progress
 from sparklog.storage.groups import Groups
-from sparklog.storage.home import GivenUp
+from sparklog.storage.home import GivenUp, not_offline
 from sparklog.storage.lease import EndpointLease, UpkeepLease
 from sparklog.storage.moves import MovedPartition, Moves, UnmovableHome, no_log_dirs
 from sparklog.storage.staging import INLINE_BYTES, Framing, Stager, TaskStaging
@@ -168,12 +168,9 @@ class DisklessHome:
 
         Raises: InvalidRequestError for partitions that are named, as none of them is.
         """
-        if partitions is not None and list(partitions):
-            raise InvalidRequestError(
-                f"topic={topic}, partitions={list(partitions)}: none of them is offline; a log in "
-                "a store has no directories that can be missing",
-                path=self.path,
-            )
+        _ = self.commits  # raises for a log that is open for reading
+        if topic is not None and partitions is not None:
+            raise not_offline(topic, partitions)
         return []
 
     def move_partition(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
+from sparklog.log.arguments import refused
 from sparklog.log.commit import check_known
 from sparklog.log.committed_batches import find_commit
 from sparklog.log.timeline import abandoned_by
@@ -43,7 +44,7 @@ def create_topic(
 ) -> None:
     """Make a topic with all its partitions; nothing, or all of it. See `Log.create_topic`."""
     if partitions < 1:
-        raise InvalidRequestError(f"partitions={partitions}: want at least 1")
+        raise refused("partitions", partitions, "at least 1")
     parsed = TopicConfig.parse(config, base=commits.topic_defaults)
 
     def decide(state: LogState) -> Change | None:

@@ -10,11 +10,11 @@ from sparklog.clock import monotonic_ms, pause
 from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
-    InvalidRequestError,
     OffsetOutOfRangeError,
     UnknownTopicError,
 )
 from sparklog.format.columns import one_binary, one_int32
+from sparklog.log.arguments import refused
 from sparklog.log.group_progress import Progress
 from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.partition_reader import reader_of
@@ -28,7 +28,7 @@ from sparklog.log.read_retry import (
 from sparklog.log.timeline import Timeline
 from sparklog.storage.offset_ranges import OffsetRange, outside, rest_of
 from sparklog.storage.segments import StaleReadError
-from sparklog.storage.view import View
+from sparklog.storage.view import View, unknown_partition
 
 HEADERS_TYPE: Final = pa.list_(
     pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -61,16 +61,37 @@ def schema_of(columns: Sequence[str] | None) -> pa.Schema:
     """Return SCHEMA cut to `columns`, in their order. Raises InvalidRequestError."""
     if columns is None:
         return SCHEMA
-    unknown = [name for name in columns if name not in SCHEMA.names]
-    if unknown:
-        raise InvalidRequestError(f"columns {unknown}: want some of {SCHEMA.names}")
+    expected = f"a list of some of {', '.join(SCHEMA.names)}"
+    if isinstance(columns, str) or not isinstance(columns, Sequence):
+        raise refused("columns", columns, expected)
+    if len(set(columns)) < len(columns) or not set(columns) <= set(SCHEMA.names):
+        raise refused("columns", list(columns), f"{expected}, each once")
     return pa.schema([SCHEMA.field(name) for name in columns])
 
 
 def check_isolation(isolation: str) -> None:
     """Raise InvalidRequestError unless `isolation` is one of ISOLATION."""
     if isolation not in ISOLATION:
-        raise InvalidRequestError(f"isolation={isolation}: want one of {', '.join(ISOLATION)}")
+        raise refused("isolation", isolation, f"one of {', '.join(ISOLATION)}")
+
+
+def known_partitions(view: View, topic: str, partitions: Iterable[int] | None) -> list[int]:
+    """Return the partitions to read; None stands for all of the topic's.
+
+    A view may know the topic from before a partition was added, so it looks once more before it
+    refuses one. Raises UnknownTopicError for a topic or a partition that the log does not have.
+    """
+    if partitions is None:
+        return view.partitions(topic)
+    wanted = list(partitions)
+    for look_again in (True, False):
+        missing = sorted(set(wanted) - set(view.partitions(topic)))
+        if not missing:
+            break
+        if not look_again:
+            raise unknown_partition(view, topic, missing[0])
+        view.refresh()
+    return wanted
 
 
 def read(
@@ -89,7 +110,7 @@ def read(
     """See `Log.read`. `progress`: of a group's member, which goes on where the group was."""
     schema = schema_of(columns)
     check_isolation(isolation)
-    numbers = list(partitions) if partitions is not None else view.partitions(topic)
+    numbers = known_partitions(view, topic, partitions)
     spans = view.spans([TopicPartition(topic, p) for p in numbers])
     if progress is not None:
         start = progress.resume(numbers, start, spans)

@@ -8,13 +8,18 @@ import pyarrow as pa
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
-from sparklog.errors import CommitUnknownError, DataCorruptionError, SparklogError
+from sparklog.errors import (
+    CommitUnknownError,
+    DataCorruptionError,
+    InvalidRequestError,
+    SparklogError,
+)
 from sparklog.html import foreign
-from sparklog.log import admin
+from sparklog.log import admin, arguments
 from sparklog.log.appending import Data, append, known_topic
 from sparklog.log.commit import CommitResult, Ends, Identity, commit, committed, outcome
 from sparklog.log.commits_table import commits_table
-from sparklog.log.fetch import check_isolation, read
+from sparklog.log.fetch import check_isolation, known_partitions, read
 from sparklog.log.group_lag import commit_checked, readers_table
 from sparklog.log.group_progress import Progress as GroupProgress
 from sparklog.log.partition_reader import reader_of
@@ -25,7 +30,7 @@ from sparklog.log.truncation_detection import LogTruncationDetector
 from sparklog.notebook import table
 from sparklog.pluralize import pluralize
 from sparklog.progress import Progress
-from sparklog.storage.commits import Chunk
+from sparklog.storage.commits import Chunk, CommitLog
 from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.group_members import GroupAtWork, groups_from_json
 from sparklog.storage.home import GivenUp, Home
@@ -34,6 +39,10 @@ from sparklog.storage.lease import UpkeepLease
 from sparklog.storage.moves import MovedPartition, MoveStatus
 from sparklog.storage.staging import Framing, Stager
 from sparklog.storage.view import TopicInfo, Topics, View
+
+
+def _config(config: object) -> Mapping[str, Any]:
+    return arguments.mapping("config", config, "{option: value}, such as {'retention.ms': -1}")
 
 
 class Log:
@@ -50,6 +59,7 @@ class Log:
         self.home = home
         self.path = home.path
         self._options, self._clock = options, clock
+        self._is_closed = False
 
     # --- topics ------------------------------------------------------------------------------
 
@@ -59,6 +69,7 @@ class Log:
 
     def topic(self, name: str) -> TopicInfo:
         """Return one topic. Raises UnknownTopicError."""
+        arguments.topic_name(name)
         topics = self.topics()
         if name not in topics:
             self.view.partitions(name)  # raises for a topic that isn't there
@@ -84,7 +95,11 @@ class Log:
 
         Raises: InvalidRequestError for a name that is reserved, taken or collides, or a bad config.
         """
-        admin.create_topic(self.home.commits, name, partitions, config or {}, if_not_exists, starts)
+        arguments.topic_name(name)
+        partitions = arguments.integer("partitions", partitions)
+        given = {} if config is None else _config(config)
+        first = None if starts is None else arguments.partition_offsets("starts", starts)
+        admin.create_topic(self._commits, name, partitions, given, if_not_exists, first)
         return self._committed_topic(name)
 
     def alter_topic(
@@ -94,7 +109,11 @@ class Log:
         config: Mapping[str, object | None] | None = None,
     ) -> TopicInfo:
         """Change configs (None resets one) or add partitions (their number can't fall)."""
-        admin.alter_topic(self.home.commits, name, partitions, config or {})
+        arguments.topic_name(name)
+        if partitions is not None:
+            partitions = arguments.integer("partitions", partitions, "an integer, or None")
+        given = {} if config is None else _config(config)
+        admin.alter_topic(self._commits, name, partitions, given)
         return self._committed_topic(name)
 
     def delete_topic(
@@ -109,7 +128,9 @@ class Log:
         `now`: at once and for good; also of one that was deleted before.
         Returns: for how long (ms) it can be given back. Raises UnknownTopicError.
         """
-        delay_ms = admin.delete_topic(self.home.commits, name, topic_id, now=now)
+        arguments.topic_name(name)
+        arguments.optional_text("topic_id", topic_id, "a topic id, a string")
+        delay_ms = admin.delete_topic(self._commits, name, topic_id, now=now)
         self.view.forget()
         return delay_ms
 
@@ -123,12 +144,15 @@ class Log:
         Raises: UnknownTopicError: there is none any more; InvalidRequestError: its name was given
             out, or some of its files are away.
         """
-        given = admin.undelete_topic(self.home.commits, name, topic_id, new_name)
+        arguments.topic_name(name)
+        arguments.optional_text("topic_id", topic_id, "a topic id, a string")
+        arguments.optional_text("new_name", new_name, "the name of a topic, a string")
+        given = admin.undelete_topic(self._commits, name, topic_id, new_name)
         return self._committed_topic(given)
 
     def deleted_topics(self) -> list[DeletedTopic]:
         """Return the deleted topics that can be given back, the one that goes first first."""
-        return sorted(self.home.ledger.deleted(), key=lambda one: (one.until_ms, one.name))
+        return sorted(self._open_home.ledger.deleted(), key=lambda one: (one.until_ms, one.name))
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Raise log start offsets: records before {partition: offset} are gone for readers.
@@ -136,7 +160,9 @@ class Log:
         -1 means the high watermark. Files go with retention. Returns the log starts that hold now.
         Raises OffsetOutOfRangeError for an offset past the high watermark. Source: KIP-107.
         """
-        return admin.delete_records(self.home.commits, topic, offsets)
+        arguments.topic_name(topic)
+        starts = arguments.partition_offsets("offsets", offsets)
+        return admin.delete_records(self._commits, topic, starts)
 
     def move_partition(
         self,
@@ -158,7 +184,10 @@ class Log:
             The partition then is where it was.
         Cost: it is read and written once.
         """
-        moved = self.home.move_partition(
+        arguments.topic_name(topic)
+        partition = arguments.partition_number(partition)
+        arguments.text("to", to, "the path of a log dir, a string")
+        moved = self._open_home.move_partition(
             topic, partition, to, bytes_per_second=bytes_per_second, progress=progress
         )
         self.view.forget()
@@ -169,7 +198,7 @@ class Log:
 
         By whomever they were asked for, and how far they are. Cost: nothing where there are none.
         """
-        return self.home.moves.status()
+        return self._open_home.moves.status()
 
     def cancel_moves(self, topic: str | None = None, partition: int | None = None) -> int:
         """Cancel moves of a topic or a partition of it, None: all; returns how many there were.
@@ -179,9 +208,9 @@ class Log:
         """
         keys = None
         if topic is not None:
-            numbers = self.topic(topic).dirs if partition is None else [partition]
-            keys = [TopicPartition(topic, number) for number in numbers]
-        return len(self.home.moves.cancel(keys))
+            numbers = None if partition is None else [arguments.partition_number(partition)]
+            keys = [TopicPartition(topic, p) for p in known_partitions(self.view, topic, numbers)]
+        return len(self._open_home.moves.cancel(keys))
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -208,10 +237,16 @@ class Log:
             written; FencedError, OutOfOrderSequenceError; StorageUnavailableError.
         Cost: fsync of each touched partition, of the ledger and of the watermark file.
         """
-        admin.refuse_internal(topic)
-        info = known_topic(self.home, topic, self.topic)
+        admin.refuse_internal(arguments.topic_name(topic))
+        if partition is not None:
+            partition = arguments.partition_number(partition)
+        if producer is not None:
+            producer = arguments.producer_id(producer)
+        if framing is not None and not isinstance(framing, Framing):
+            raise arguments.refused("framing", framing, "a sparklog.storage.staging.Framing")
+        info = known_topic(self._open_home, topic, self.topic)
         return append(
-            self.home.commits, self.home.stager, info, data,
+            self._commits, self._open_home.stager, info, data,
             partition=partition, producer=producer, framing=framing or Framing(),
         )  # fmt: skip
 
@@ -225,14 +260,16 @@ class Log:
         at: Mapping[tuple[str, int], int] | None = None,
     ) -> CommitResult:
         """Commit staged chunks at once; see `sparklog.log.commit.commit`. The sink's entry."""
-        return commit(self.home.commits, chunks, identity=identity, app=app, source=source, at=at)
+        if not isinstance(chunks, Sequence) or not all(isinstance(c, Chunk) for c in chunks):
+            raise arguments.refused("chunks", chunks, "a list of the chunks that a stager returned")
+        return commit(self._commits, chunks, identity=identity, app=app, source=source, at=at)
 
     def committed(self, identity: Identity) -> CommitResult | None:
         """Return what this micro-batch wrote, or None. Raises BatchConflictError.
 
         Looks for news: a query asks for its first micro-batch.
         """
-        commits = self.home.commits
+        commits = self._commits
         with commits.exclusive():
             commits.catch_up()
             if commits.sync:
@@ -248,11 +285,13 @@ class Log:
         Raises: InvalidRequestError: no commit was ever tried there. CommitUnknownError,
             StorageUnavailableError: ask again later.
         """
-        return outcome(self.home.commits, unknown)
+        if not isinstance(unknown, CommitUnknownError):
+            unknown = arguments.commit_attempt("unknown", unknown)
+        return outcome(self._commits, unknown)
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
         """Return what makes chunks of rows, for `commit`; `label` None keeps them in memory."""
-        return self.home.stager(framing, label=label)
+        return self._open_home.stager(framing, label=label)
 
     def reset(self, writer: str, batch: int) -> list[str]:
         """Let a writer commit again what came after `batch`; -1: from its first batch on.
@@ -261,7 +300,9 @@ class Log:
         committed stays where it is; the batches that come again are appended anew, and are dropped
         as replays only from then on. Idempotent. Returns the writers that had gone further.
         """
-        return admin.reset_writers(self.home.commits, writer, batch)
+        arguments.text("writer", writer, "a writer or the id of a query, a string")
+        batch = arguments.integer("batch", batch)
+        return admin.reset_writers(self._commits, writer, batch)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -298,9 +339,12 @@ class Log:
             TopicReplacedError from the reader's next batch, with the exact range.
         Memory: a few MiB at a time, whatever the topic's size.
         """
+        arguments.topic_name(topic)
+        start, end = arguments.position("start", start), arguments.position("end", end)
+        numbers = arguments.partition_numbers(partitions)
         progress = None if group is None else self.progress(group, topic)
         return read(
-            self.view, topic, partitions, start, end,
+            self.view, topic, numbers, start, end,
             isolation=isolation, columns=columns, progress=progress, follow_on=follow,
             timeline=self.timeline(timeline),
         )  # fmt: skip
@@ -308,12 +352,12 @@ class Log:
     def timeline(self, timeline: str) -> Timeline | None:
         """Return what tells which rows resets abandoned; None for "all", where nobody asks."""
         check_timeline(timeline)
-        return Timeline(self.home.ledger) if timeline == "current" else None
+        return Timeline(self._open_home.ledger) if timeline == "current" else None
 
     def progress(self, group: str, topic: str) -> GroupProgress:
         """Return what keeps a group's offsets while one of its members reads `topic`."""
         return GroupProgress(
-            self.home.groups, self._clock, group, topic,
+            self._open_home.groups, self._clock, group, topic,
             LogTruncationDetector(self.view), home=self.view.home,
         )  # fmt: skip
 
@@ -327,7 +371,8 @@ class Log:
             archive, which keep none), OffsetOutOfRangeError past the high watermark;
             StorageUnavailableError, LogLockedError. Durable on return.
         """
-        commit_checked(self.home.groups, self._clock, self.view, group, offsets)
+        given = arguments.topic_offsets("offsets", offsets)
+        commit_checked(self._open_home.groups, self._clock, self.view, group, given)
 
     def readers(self, topic: str | None = None) -> pa.Table:
         """Return the registered readers: streaming queries, and groups of plain readers.
@@ -338,7 +383,8 @@ class Log:
         lag (offsets up to the high watermark), time (of the commit), expired (no longer waited
         for). Null where the partition is gone.
         """
-        found = self.home.groups.readers()
+        arguments.optional_text("topic", topic, "the name of a topic, a string")
+        found = self._open_home.groups.readers()
         kept_ms = self._options.offsets_retention_ms
         return readers_table(
             self.view, found, now_ms=self._clock(), retention_ms=kept_ms, topic=topic
@@ -354,9 +400,8 @@ class Log:
         the group read right now that raises GroupNotEmptyError. (--delete-offsets)
         """
         if partitions is None:
-            return self.home.groups.delete(group)
-        keys = [TopicPartition(topic, p) for topic, by in partitions.items() for p in by]
-        return self._resets().forget(group, keys)
+            return self._open_home.groups.delete(group)
+        return self._resets().forget(group, arguments.topic_partitions("partitions", partitions))
 
     def reset_reader(
         self,
@@ -382,18 +427,21 @@ class Log:
             streaming query's, which goes on from its checkpoint; or the log keeps no readers.
             UnknownTopicError.
         """
-        return self._resets().plan(group, to, topics, shift_by=shift_by, offsets=offsets)
+        if shift_by is not None:
+            shift_by = arguments.integer("shift_by", shift_by)
+        given = None if offsets is None else arguments.topic_offsets("offsets", offsets)
+        return self._resets().plan(group, to, topics, shift_by=shift_by, offsets=given)
 
     def groups_at_work(self) -> dict[str, GroupAtWork]:
         """Return {group: its members} of Kafka clients that an endpoint of the log coordinates.
 
         As it told within the last second; nothing where no endpoint is at work.
         """
-        told = self.home.endpoint_lease({}).told() or {}
+        told = self._open_home.endpoint_lease({}).told() or {}
         return groups_from_json(told.get("groups"))
 
     def _resets(self) -> ReaderResets:
-        return ReaderResets(self.home.groups, self._clock, self.view, self.groups_at_work)
+        return ReaderResets(self._open_home.groups, self._clock, self.view, self.groups_at_work)
 
     @property
     def offsets_retention_ms(self) -> int:
@@ -402,7 +450,8 @@ class Log:
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return {partition: (log start offset, high watermark)}."""
-        keys = [TopicPartition(topic, p) for p in self.view.partitions(topic)]
+        arguments.topic_name(topic)
+        keys = [TopicPartition(topic, p) for p in known_partitions(self.view, topic, None)]
         return {key.partition: span for key, span in self.view.spans(keys).items()}
 
     def offline(self) -> dict[tuple[str, int], DataCorruptionError]:
@@ -422,7 +471,13 @@ class Log:
         They go on behind it: no offset is given twice, and the ledger says what was given up.
         Raises: InvalidRequestError for a partition that isn't offline.
         """
-        return self.home.give_up(topic, partitions, dry_run=dry_run)
+        arguments.optional_text("topic", topic, "the name of a topic, a string")
+        numbers = arguments.partition_numbers(partitions)
+        if topic is None and numbers is not None:
+            raise InvalidRequestError(f"partitions={numbers}: give the topic that they belong to")
+        if topic is not None:
+            known_partitions(self.view, topic, numbers)
+        return self._open_home.give_up(topic, numbers, dry_run=dry_run)
 
     def end_offset_for_epoch(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
         """Return (leader epoch, end offset): where the history of `epoch` ends in a partition.
@@ -433,7 +488,10 @@ class Log:
         reached. Source: OffsetsForLeaderEpoch (KIP-101), LeaderEpochFileCache.endOffsetFor.
         Raises UnknownTopicError; DataCorruptionError if leader-epoch-checkpoint is damaged.
         """
-        key = TopicPartition(topic, partition)
+        arguments.topic_name(topic)
+        epoch = arguments.integer("epoch", epoch)
+        numbers = [arguments.partition_number(partition)]
+        key = TopicPartition(topic, *known_partitions(self.view, topic, numbers))
         end = self.view.spans([key])[key][1]
         known = reader_of(self.view, topic, partition).segments.leader_epochs()
         entries = [entry for entry in known if entry[1] <= end]
@@ -449,10 +507,17 @@ class Log:
         -5 the last one with a remote copy, as in Kafka's ListOffsets.
         """
         check_isolation(isolation)
-        by_partition: Mapping[int, Any] = (
-            when if isinstance(when, Mapping) else dict.fromkeys(self.view.partitions(topic), when)
-        )
-        times = {p: to_ms(time) for p, time in by_partition.items()}
+        arguments.topic_name(topic)
+        by_partition: Mapping[Any, Any]
+        if isinstance(when, Mapping):
+            by_partition = when
+        else:
+            by_partition = dict.fromkeys(known_partitions(self.view, topic, None), when)
+        times = {
+            arguments.partition_number(p, "when"): to_ms(arguments.point_in_time("when", time))
+            for p, time in by_partition.items()
+        }
+        known_partitions(self.view, topic, list(times))
         spans = self.view.spans([TopicPartition(topic, p) for p in times])
         return offsets_for_times(self.view, topic, times, spans, isolation=isolation)
 
@@ -463,27 +528,42 @@ class Log:
         one row for each partition that a commit touched. `writer` keeps only that writer's. A row
         of kind reset takes back the commits of its writer, above it, with a higher batch.
         """
-        return commits_table(self.home.ledger, writer)
+        arguments.optional_text("writer", writer, "a writer, a string")
+        return commits_table(self._open_home.ledger, writer)
 
     @property
     def view(self) -> View:
-        """The lock-free view that the reading methods use."""
-        return self.home.view
+        """The lock-free view that the reading methods use. Raises InvalidRequestError if closed."""
+        return self._open_home.view
+
+    @property
+    def _open_home(self) -> Home:
+        """The home of a log that was not closed. Raises InvalidRequestError."""
+        if self._is_closed:
+            raise InvalidRequestError(
+                f"{self.path} was closed by Log.close: open it again with sparklog.open"
+            )
+        return self.home
+
+    @property
+    def _commits(self) -> CommitLog:
+        return self._open_home.commits
 
     # --- the end -----------------------------------------------------------------------------
 
     def _committed_topic(self, name: str) -> TopicInfo:
         """A topic as the ledger has it: the topics file may lag if the disk failed meanwhile."""
-        topic = self.home.commits.state.topics[name]
+        topic = self._commits.state.topics[name]
         self.view.forget()
         return self.home.describe(name, topic)
 
     def service_lease(self) -> UpkeepLease:
         """Return the lease that a service takes before it works on the log; not taken yet."""
-        return self.home.service_lease()
+        return self._open_home.service_lease()
 
     def close(self) -> None:
         """Close; the last writer leaves what a broker's clean stop would. Idempotent."""
+        self._is_closed = True
         self.home.close()
 
     def __repr__(self) -> str:

@@ -103,7 +103,10 @@ def resolve(
         return {p: spans[TopicPartition(topic, p)][side] for p in partitions}
     unknown = set(position) - set(partitions)
     if unknown:
-        raise InvalidRequestError(f"{name} names partitions {sorted(unknown)}, not read here")
+        raise InvalidRequestError(
+            f"{name}={dict(position)}: partitions {sorted(unknown)} are not among those to read, "
+            f"{sorted(partitions)}"
+        )
     default = EARLIEST if name == "start" else LATEST
     return {p: _checked(topic, p, position.get(p, default), spans) for p in partitions}
 

@@ -17,6 +17,7 @@ from typing import Final, Literal
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import GroupNotEmptyError, InvalidRequestError, UnknownTopicError
+from sparklog.log.arguments import integer, partition_numbers, refused, text, zoned
 from sparklog.log.positions import Spans, offsets_for_times, to_ms
 from sparklog.log.truncation_detection import LogTruncationDetector
 from sparklog.pluralize import pluralize
@@ -77,10 +78,7 @@ class ReaderResets:
         """Return where the group would go on; see `Log.reset_reader`."""
         if (to is not None) + (shift_by is not None) + (offsets is not None) != 1:
             raise InvalidRequestError("want one of `to`, `shift_by` and `offsets`")
-        if isinstance(to, str) and to not in PLACES:
-            raise InvalidRequestError(
-                f"to={to!r}: want {', '.join(PLACES)}, an offset, a datetime or a timedelta"
-            )
+        _check_target(to)
         check_group(group)
         known = self._resettable(group)
         if offsets is not None:
@@ -144,16 +142,12 @@ class ReaderResets:
             return sorted(
                 k for k in known if k.topic in infos and k.partition in infos[k.topic].dirs
             )
-        if isinstance(topics, str):
-            topics = [topics]
-        named = topics if isinstance(topics, Mapping) else dict.fromkeys(topics)
         keys = []
-        for topic, partitions in named.items():
-            if partitions is None:
-                if topic not in infos:
-                    raise self._unknown(topic)
-                partitions = infos[topic].dirs
-            keys += [TopicPartition(topic, p) for p in partitions]
+        for topic, partitions in _named_topics(topics).items():
+            if partitions is None and topic not in infos:
+                raise self._unknown(topic)
+            numbers = infos[topic].dirs if partitions is None else partitions
+            keys += [TopicPartition(topic, p) for p in numbers]
         self._check_known(keys)
         return sorted(dict.fromkeys(keys))
 
@@ -328,6 +322,32 @@ class ResetPlan:
             StorageUnavailableError.
         """
         self._resets.execute(self)
+
+
+def _check_target(to: object) -> None:
+    """Raise InvalidRequestError unless `to` is one of the forms of `Target`, or None."""
+    expected = f"{', '.join(PLACES)}, an offset, a datetime or a timedelta"
+    if isinstance(to, str):
+        if to not in PLACES:
+            raise refused("to", to, expected)
+    elif isinstance(to, datetime):
+        zoned("to", to)
+    elif to is not None and not isinstance(to, timedelta):
+        integer("to", to, expected)
+
+
+def _named_topics(topics: object) -> dict[str, list[int] | None]:
+    """Return {topic: partitions, None for all} of the forms of `ResetTopics`."""
+    expected = "the name of a topic, a list of names, or {topic: partitions, None for all}"
+    if isinstance(topics, str):
+        return {topics: None}
+    if not isinstance(topics, Iterable):
+        raise refused("topics", topics, expected)
+    named = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics)
+    try:
+        return {text("topic", name, expected): partition_numbers(by) for name, by in named.items()}
+    except InvalidRequestError:
+        raise refused("topics", topics, expected) from None
 
 
 def query_error(reader: Reader) -> InvalidRequestError:

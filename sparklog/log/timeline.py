@@ -11,6 +11,7 @@ from typing import Final
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.log.arguments import refused
 from sparklog.log.committed_batches import taken_back
 from sparklog.storage.commits import FollowedLedger, Ledger
 from sparklog.storage.ledger_records import (
@@ -31,7 +32,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 def check_timeline(timeline: str) -> None:
     """Raise InvalidRequestError unless `timeline` is one of TIMELINES."""
     if timeline not in TIMELINES:
-        raise InvalidRequestError(f"timeline={timeline}: want one of {', '.join(TIMELINES)}")
+        raise refused("timeline", timeline, f"one of {', '.join(TIMELINES)}")
 
 
 def abandoned_by(ledger: Ledger, end: int, writers: Iterable[str], batch: int) -> SpansByKey:

@@ -12,8 +12,6 @@ from dataclasses import replace
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.errors import InvalidRequestError
-from sparklog.format.names import partition_dir
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.log_dirs import retire_dirs
 from sparklog.logdir.offline_partitions import stored_topic_id
@@ -21,7 +19,7 @@ from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
 from sparklog.logdir.recovery.redo import stray_name
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.commits import Change
-from sparklog.storage.home import GivenUp
+from sparklog.storage.home import GivenUp, not_offline
 from sparklog.storage.ledger_records import GivenUpRange, StartRecord, TopicRecord
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -56,11 +54,9 @@ def _chosen(
     wanted = [key for key in offline if key.topic == topic]
     if partitions is not None:
         wanted = [TopicPartition(topic, partition) for partition in sorted(set(partitions))]
-    whole = [partition_dir(*key) for key in wanted if key not in offline]
+    whole = [key.partition for key in wanted if key not in offline]
     if whole:
-        raise InvalidRequestError(
-            f"{', '.join(whole)} isn't offline: only what is missing or damaged is given up"
-        )
+        raise not_offline(topic, whole)
     return wanted
 
 

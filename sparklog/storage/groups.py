@@ -172,10 +172,11 @@ def expired_of(reader: Reader, now_ms: int, retention_ms: int) -> list[Expired]:
 
 def check_group(group: str) -> None:
     """Raise InvalidRequestError unless `group` can name a group."""
-    if not (0 < len(group) <= GROUP_CHARS_MAX and group.isprintable() and group == group.strip()):
+    is_text = isinstance(group, str) and group.isprintable() and group == group.strip()
+    if not (is_text and 0 < len(group) <= GROUP_CHARS_MAX):
         raise InvalidRequestError(
-            f"group {group!r}: want 1 to {GROUP_CHARS_MAX} printable characters, without spaces "
-            "at the ends"
+            f"group={repr(group)[:80]}: expected a string of 1 to {GROUP_CHARS_MAX} printable "
+            "characters, without spaces at the ends"
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from sparklog.errors import InvalidRequestError
 from sparklog.progress import Progress
 from sparklog.storage.commits import CommitLog, FollowedLedger
 from sparklog.storage.groups import Groups
@@ -31,6 +32,14 @@ class GivenUp:
     end: int
     kept: bool
     why: str
+
+
+def not_offline(topic: str, partitions: Iterable[int]) -> InvalidRequestError:
+    """Return the error for giving up partitions of which nothing is missing."""
+    names = ", ".join(f"{topic}-{partition}" for partition in partitions)
+    return InvalidRequestError(
+        f"{names} is not offline: only missing or damaged partitions can be given up"
+    )
 
 
 class Home(Protocol):

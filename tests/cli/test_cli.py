@@ -258,7 +258,7 @@ def test_remote_storage(service: type[FakeService], capsys: Capture) -> None:
     assert run(["serve", "p", *options, "--once"]) == 0
     assert service.calls[1] == ("s3://b/p", {"endpoint_url": "http://h:1"})
     assert run(["serve", "p", "--storage-options", "endpoint_url"]) == 2
-    assert "want a JSON object" in capsys.readouterr().err
+    assert "is not a JSON object" in capsys.readouterr().err
 
 
 def test_a_real_round_with_remote_storage(tmp_path: Path, capsys: Capture) -> None:

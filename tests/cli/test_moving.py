@@ -71,7 +71,7 @@ def test_by_time(log: str, tmp_path: Path, capsys: Capture) -> None:
         (["--to", "a", "--from-offset", "x=5"], "want OFFSET or PARTITION=OFFSET"),
         (["--to", "a", "--from-offset", "0=1", "--from-time", "2020-01-01"], "exclude each other"),
         (["--to", "a", "--kafka-topic", "k"], "go with --to-kafka"),
-        (["--to", "a", "--from-offset", "9=1"], "not read here"),
+        (["--to", "a", "--from-offset", "9=1"], "not among those to read"),
         (["--to-parquet", "x.parquet"], "x.parquet is one file by its name"),
         (["--to", "a", "--from-offset", "0=3", "--to-offset", "0=1"],
          "t-0 would begin at 3 and end at 1"),

@@ -75,7 +75,7 @@ def test_damage_is_told(log: Path, tmp_path: Path, capsys: Capture) -> None:
     [
         (["nowhere"], 2, "does not exist"),
         (["LOG", "-o", "no/such/dir/x.html"], 1, "can't be written"),
-        (["LOG", "--storage-options", "[]"], 2, "want a JSON object"),
+        (["LOG", "--storage-options", "[]"], 2, "is not a JSON object"),
         ([], 2, "Missing argument"),
     ],
 )

@@ -107,3 +107,33 @@ def test_a_wrong_port_is_told_by_a_command(
     assert "can't read s3://bucket/logs" in done.output
     assert "Could not connect" in done.output
     assert "restore the file" not in done.output
+
+
+def test_storage_options_are_read_from_a_file(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = tmp_path / "options.json"
+    given.write_text('{"auto_mkdir": false}')
+    command = ["topics", "list", f"file://{made / ARCHIVE}", "--storage-options"]
+    assert Done(capfd, *command, f"@{given}").exit_code == 0
+    given.write_text('["hunter2"]')
+    done = Done(capfd, *command, f"@{given}")
+    assert (done.exit_code, "hunter2" in done.output) == (2, False)
+    assert "options.json is not a JSON object" in " ".join(done.output.split())
+    done = Done(capfd, *command, '{"secret": "hunter2"')
+    assert (done.exit_code, "hunter2" in done.output) == (2, False)
+    done = Done(capfd, *command, f"@{tmp_path / 'none'}")
+    assert done.exit_code == 2
+    assert "none cannot be read (No such file or directory)" in " ".join(done.output.split())
+
+
+def test_storage_options_are_read_from_the_environment(
+    made: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["topics", "list", f"file://{made / ARCHIVE}"]
+    monkeypatch.setenv("SPARKLOG_STORAGE_OPTIONS", "[]")
+    assert Done(capfd, *command).exit_code == 2
+    monkeypatch.setenv("SPARKLOG_STORAGE_OPTIONS", '{"auto_mkdir": false}')
+    assert Done(capfd, *command).exit_code == 0
+    # The variable may be set for a whole session: a log dir without a tier ignores it.
+    assert Done(capfd, "topics", "list", str(made / LOG)).exit_code == 0

@@ -263,7 +263,7 @@ def test_it_equals_what_is_still_committed(log: Log, seed: int) -> None:
 
 
 def test_wrong_use(log: Log, log_path: str) -> None:
-    with pytest.raises(InvalidRequestError, match="timeline=now: want one of all, current"):
+    with pytest.raises(InvalidRequestError, match="timeline='now': expected one of all, current"):
         log.read("t", timeline="now")
     assert json.dumps(log.timeline("all")) == "null"
 

@@ -56,7 +56,7 @@ def test_the_first_segments(tmp_path: Path) -> None:
     with sparklog.open(path_of(dirs), "rw") as log:
         (told,) = log.give_up("t", [1])
         assert (told.first, told.end, told.kept) == (0, bases[1], True)
-        with pytest.raises(sparklog.InvalidRequestError, match="isn't offline"):
+        with pytest.raises(sparklog.InvalidRequestError, match="is not offline"):
             log.give_up("t", [0])
         log.append("t", ONE, partition=1)
     assert counts(dirs) == {0: before[0], 1: before[1] - bases[1] + 1}

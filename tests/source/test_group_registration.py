@@ -267,5 +267,5 @@ def test_a_query_reads_on_where_nothing_can_be_written(
 
 @pytest.mark.parametrize("name", ["", "a\tb", "g" * 250])
 def test_bad_names_are_refused_at_the_start(name: str) -> None:
-    with pytest.raises(sparklog.InvalidRequestError, match="want 1 to 249 printable"):
+    with pytest.raises(sparklog.InvalidRequestError, match="expected a string of 1 to 249"):
         parse({"path": "p", "subscribe": "t", "kafka.group.id": name}, streaming=True)

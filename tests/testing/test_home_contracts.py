@@ -13,12 +13,13 @@ from sparklog.diskless.names import readers_prefix
 from sparklog.fs import LOCAL
 from sparklog.logdir.group_offsets import GroupFiles, _path, expire_readers
 from sparklog.storage.groups import Expired, Groups
+from sparklog.testing.arguments_contract import ArgumentsContract
 from sparklog.testing.groups_contract import Expire, GroupsContract
 from sparklog.testing.home_contract import HomeContract
 from sparklog.tiered.target import open_store
 
 
-class Homes(HomeContract):
+class Homes(HomeContract, ArgumentsContract):
     @pytest.fixture
     def open_log(self, path: str) -> Iterator[Callable[[str], sparklog.Log]]:
         logs: list[sparklog.Log] = []
