@@ -1,6 +1,7 @@
 """A log, whatever its home: reading, writing, groups. Nothing here opens a file or knows a home.
 
-- `log`: `Log`, the public face; `admin`, `appending`, `commit`: what changes a log
+- `log`: `Log`, the public face; `arguments`: checks of what its callers pass
+- `admin`, `appending`, `commit`: what changes a log
 - `chunk_stager`: rows become the chunks of a commit
 - `client_batches`, `producing`: what Kafka's clients sent, checked; many of them in one commit
 - `topic_names`: which are sparklog's own, which may be new
