@@ -2,7 +2,8 @@
 
 Checkpoints are UTF-8 lines: "0" (the version), the number of entries, one entry a line, and a
 final newline; an empty file holds no entries. partition.metadata is `version: 0`, newline,
-`topic_id: <22 characters>`, without a final newline.
+`topic_id: <22 characters>`, without a final newline. sparklog adds a third line, `partition:
+<number>`, which brokers do not read.
 Source: CheckpointFile.java, OffsetCheckpointFile, LeaderEpochCheckpointFile,
 PartitionMetadataFile.java (Kafka 1eb7644).
 """
@@ -10,7 +11,7 @@ PartitionMetadataFile.java (Kafka 1eb7644).
 import base64
 import binascii
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
@@ -64,10 +65,22 @@ def format_epochs(epochs: Sequence[tuple[int, int]]) -> bytes:
     return _checkpoint(f"{epoch} {start}" for epoch, start in epochs)
 
 
-def parse_partition_metadata(data: bytes, path: str) -> str:
-    """The topic id (22 characters of URL-safe base64).
+class PartitionMetadata(NamedTuple):
+    """Contents of a partition.metadata file.
 
-    Raises: DataCorruptionError: another version, no id, or the zero id.
+    `partition` is None in files that a broker or an older sparklog has written.
+    """
+
+    topic_id: str
+    partition: int | None
+
+
+def parse_partition_metadata(data: bytes, path: str) -> PartitionMetadata:
+    """Return the topic id (22 characters of URL-safe base64) and the partition's number.
+
+    Raises:
+        DataCorruptionError: The version is not 0, the id is missing or zero, or the partition is
+            not a number.
     """
     fields = dict(line.split(": ", 1) for line in _lines(data, path) if ": " in line)
     if fields.get("version", "").strip() != "0":
@@ -79,12 +92,17 @@ def parse_partition_metadata(data: bytes, path: str) -> str:
         raise _damaged(path, f"topic_id {topic_id!r} is not a UUID in base64") from None
     if not any(raw):
         raise _damaged(path, "the topic id is zero")
-    return topic_id
+    number = fields.get("partition")
+    return PartitionMetadata(topic_id, None if number is None else _int(number, path))
 
 
-def format_partition_metadata(topic_id: str) -> bytes:
-    """The bytes of partition.metadata: no final newline."""
-    return f"version: 0\ntopic_id: {topic_id}".encode()
+def format_partition_metadata(topic_id: str, partition: int | None) -> bytes:
+    """Return the bytes of a partition.metadata file, without a final newline.
+
+    Source: PartitionMetadataFile.java, which reads the first two lines and no more.
+    """
+    third = "" if partition is None else f"\npartition: {partition}"
+    return f"version: 0\ntopic_id: {topic_id}{third}".encode()
 
 
 def topic_id_text(raw: bytes) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 
 from sparklog.common import TopicPartition
 from sparklog.config import OWN_KEYS, TIERED_KEYS, TopicConfig
-from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, PartitionOfflineError
 from sparklog.format.checkpoint_files import format_partition_metadata
 from sparklog.format.names import PARTITION_METADATA, RESERVED, partition_dir
 from sparklog.fs import write_durably
@@ -20,8 +20,9 @@ from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.cluster_metadata import KnownTopic, metadata_dirs, read_cluster_metadata
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.ledger import ledger_path
+from sparklog.logdir.log_dirs import offline_error
 from sparklog.logdir.meta_properties import is_kept_from_brokers
-from sparklog.logdir.offline_partitions import stored_topic_id
+from sparklog.logdir.offline_partitions import stored_metadata, stored_topic_id, why_foreign
 from sparklog.logdir.offset_checkpoints import (
     CLEANED,
     HIGH_WATERMARK,
@@ -91,10 +92,26 @@ def leave_missing(session: LogDirCommits, found: dict[TopicPartition, int], *, o
         error = None
         if ours and key in found:  # it may have been moved to another log dir
             error = session.missing(key, number=found[key])
-        elif key not in found and (ours or not is_there):
+        elif key in found:
+            error = _swapped(session, key, found[key])
+        elif ours or not is_there:
             error = session.missing(key)
         if error is not None:
             session.go_offline(key, error)
+
+
+def _swapped(
+    session: LogDirCommits, key: TopicPartition, number: int
+) -> PartitionOfflineError | None:
+    """Return the error for a partition in whose place another partition's directory lies."""
+    path = os.path.join(session.directories[number], partition_dir(*key))
+    try:
+        why = why_foreign(stored_metadata(session.fs, path), key, None)
+    except DataCorruptionError:
+        return None  # `_topic_ids` raises it
+    if why is None:
+        return None
+    return offline_error(path, why, session.state.starts.get(key, 0), session.state.ends[key])
 
 
 def adopt(
@@ -286,12 +303,12 @@ def _topic_ids(session: LogDirCommits, found: Mapping[TopicPartition, int]) -> d
         if topic_id is not None:
             ids.setdefault(key.topic, topic_id)
         elif key not in session.offline:
-            without.append((key.topic, path))
+            without.append((key, path))
     for topic in {topic for topic, _ in found} - ids.keys():
         known = session.state.topics.get(topic)
         ids[topic] = new_topic_id() if known is None else known.id
-    for topic, path in without:
-        raw = format_partition_metadata(ids[topic])
+    for key, path in without:
+        raw = format_partition_metadata(ids[key.topic], key.partition)
         write_durably(fs, os.path.join(path, PARTITION_METADATA), raw)
     return ids
 

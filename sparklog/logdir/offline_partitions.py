@@ -16,7 +16,7 @@ from sparklog.errors import (
     DataCorruptionError,
     PartitionOfflineError,
 )
-from sparklog.format.checkpoint_files import parse_partition_metadata
+from sparklog.format.checkpoint_files import PartitionMetadata, parse_partition_metadata
 from sparklog.format.names import PARTITION_METADATA, partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.logdir.broker_lockout import is_marked_open, was_closed_by_us
@@ -27,16 +27,49 @@ from sparklog.storage.log_state import LogState
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def stored_topic_id(fs: FileSystem, path: str) -> str | None:
-    """Return the topic id that a partition's directory carries; None if it carries none.
+def stored_metadata(fs: FileSystem, path: str) -> PartitionMetadata | None:
+    """Return what partition.metadata in a partition's directory says; None if there is no file.
 
-    Raises DataCorruptionError if its file can't be read.
+    Raises:
+        DataCorruptionError: The file cannot be read.
     """
     name = os.path.join(path, PARTITION_METADATA)
     try:
         return parse_partition_metadata(read_bytes(fs, name), path=name)
     except FileNotFoundError:
         return None
+
+
+def stored_topic_id(fs: FileSystem, path: str) -> str | None:
+    """Return the topic id that a partition's directory carries; None if it carries none.
+
+    Raises DataCorruptionError if its file can't be read.
+    """
+    found = stored_metadata(fs, path)
+    return None if found is None else found.topic_id
+
+
+def why_foreign(
+    found: PartitionMetadata | None, key: TopicPartition, topic_id: str | None
+) -> str | None:
+    """Return why a directory with this metadata is not the partition's; None if it may be.
+
+    Args:
+        found: The directory's metadata, if it has any.
+        key: The partition in whose place the directory lies.
+        topic_id: The id of the partition's topic, if it is known.
+    """
+    if found is None:
+        return None
+    if topic_id not in (None, found.topic_id):
+        return f"its directory is of another topic (id {found.topic_id}, not {topic_id})"
+    if found.partition in (None, key.partition):
+        return None
+    other = partition_dir(key.topic, found.partition)
+    return (
+        f"this is the directory of {other}, as its {PARTITION_METADATA} says (if the two were "
+        "swapped, stop what uses the log and rename them back)"
+    )
 
 
 def missing(
@@ -65,9 +98,8 @@ def missing(
         return offline_error(path, why, start, end)
     needed = max(start, state.local_start(*key))
     try:
-        held = stored_topic_id(fs, path)
-        if held not in (None, topic.id):
-            why = f"its directory is of another topic (id {held}, not {topic.id})"
+        why = why_foreign(stored_metadata(fs, path), key, topic.id)
+        if why is not None:
             return offline_error(path, why, start, end)
         bases = segment_bases(fs, path) if segments else [needed]
     except FileNotFoundError:

@@ -14,7 +14,7 @@ from typing import Final
 from sparklog.common import TopicPartition
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.log_dirs import retire_dirs
-from sparklog.logdir.offline_partitions import stored_topic_id
+from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
 from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
 from sparklog.logdir.recovery.redo import stray_name
 from sparklog.logdir.segment_files import segment_bases
@@ -72,7 +72,8 @@ def _loss(session: LogDirCommits, key: TopicPartition) -> GivenUp:
         path = session.partition_path(*key)
         there = session.fs.is_dir(path)
         bases = segment_bases(session.fs, path) if there else []
-        same = there and stored_topic_id(session.fs, path) in (None, state.topics[key.topic].id)
+        topic_id = state.topics[key.topic].id
+        same = there and why_foreign(stored_metadata(session.fs, path), key, topic_id) is None
         # Only the first ones are gone: what follows is whole, as far as anybody knows.
         kept = bool(bases) and same and state.local_start(*key) < bases[0] < end
         last = bases[0] if kept else end

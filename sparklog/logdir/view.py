@@ -22,7 +22,7 @@ from sparklog.errors import (
     PartitionOfflineError,
     UnknownTopicError,
 )
-from sparklog.format.checkpoint_files import parse_partition_metadata
+from sparklog.format.checkpoint_files import PartitionMetadata, parse_partition_metadata
 from sparklog.format.names import PARTITION_METADATA, parse_partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition_reader import PartitionReader
@@ -34,6 +34,7 @@ from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
 from sparklog.logdir.lock import peek
 from sparklog.logdir.log_dir_identity import LogDirIdentity
 from sparklog.logdir.log_dirs import find_dirs, not_found, offline_error
+from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.segment_files import is_partition
@@ -192,9 +193,23 @@ class LogDirView:
         return {**damaged, **self.missing()}
 
     def missing(self) -> dict[TopicPartition, PartitionOfflineError]:
-        """Return what readers get of the partitions whose directories are missing, as of now."""
+        """Return what readers get of partitions whose directory is missing or another partition's.
+
+        As of now. Cost: a listing of the log dirs, and a small file for each partition.
+        """
         self.refresh()
-        return {key: self._offline_error(key) for key in self._missing}
+        found = {key: self._offline_error(key) for key in self._missing}
+        for key, path in [*self._paths.items()]:
+            known = (self._written or {}).get(key.topic)
+            topic_id = None if known is None else known.id
+            try:
+                if why_foreign(stored_metadata(self._fs, path), key, topic_id) is not None:
+                    self._check_owner(key)
+            except PartitionOfflineError as error:
+                found[key] = error
+            except DataCorruptionError:
+                continue  # of the file: whoever reads the partition is told
+        return found
 
     def _offline_error(self, key: TopicPartition, why: str = "") -> PartitionOfflineError:
         marks = published(self._fs, self.home) or Published({}, {}, 0)
@@ -254,7 +269,7 @@ class LogDirView:
                 if not dirs:
                     continue
             config = TopicConfig() if state is None else state.parsed()
-            topic_id = self.topic_id(name, min(dirs)) if state is None else state.id
+            topic_id = self._stored_id(name, min(dirs)) if state is None else state.id
             gone = [p for p in dirs if (name, p) in missing] if missing else []
             why = {p: self._offline_error(TopicPartition(name, p)) for p in gone}
             topics[name] = TopicInfo(name, topic_id or "", max(dirs) + 1, config, dirs, why)
@@ -327,15 +342,21 @@ class LogDirView:
         return self.of_partition(*key, PartitionReader)
 
     def _check_owner(self, key: TopicPartition) -> None:
-        """Raise PartitionOfflineError where another topic's directory has a partition's place."""
-        for again in (False, True):
-            if again:
-                self.refresh()
-            known = (self._written or {}).get(key.topic)
-            if known is None or self.topic_id(*key) in (None, known.id):
-                return
-        if self._is_ours():
-            raise self._offline_error(key, "its directory is of another topic, by its id")
+        """Raise PartitionOfflineError where another directory has a partition's place."""
+        if self._why_foreign(key) is None:
+            return
+        self.refresh()  # it may have been moved, or made anew, since the listing
+        why = self._why_foreign(key)
+        if why is not None:
+            raise self._offline_error(key, why)
+
+    def _why_foreign(self, key: TopicPartition) -> str | None:
+        """Return why the directory in a partition's place is not its own; None if it may be."""
+        found, known = self._metadata(*key), (self._written or {}).get(key.topic)
+        why = why_foreign(found, key, None if known is None else known.id)
+        if why is not None and not self._is_ours():  # a broker may have made the topic anew
+            why = why_foreign(found, key, None)
+        return why
 
     def _has_gaps(self, topic: str) -> bool:
         """Tell whether offsets may be missing: a cleaner (ours or a broker's) was at work."""
@@ -345,15 +366,33 @@ class LogDirView:
         return known is None or known.adopted or known.parsed().compact
 
     def topic_id(self, topic: str, partition: int) -> str | None:
-        """Return the topic id that a partition's directory carries now; None if it's gone."""
+        """Return the topic id that a partition's directory carries now; None if it's gone.
+
+        Raises:
+            PartitionOfflineError: The directory is another partition's.
+        """
+        found, key = self._metadata(topic, partition), TopicPartition(topic, partition)
+        if found is None:
+            known = (self._written or {}).get(topic)
+            return known.id if known and key in self._missing else None
+        why = why_foreign(found, key, None)
+        if why is not None:
+            raise self._offline_error(key, why)
+        return found.topic_id
+
+    def _stored_id(self, topic: str, partition: int) -> str | None:
+        found = self._metadata(topic, partition)
+        return None if found is None else found.topic_id
+
+    def _metadata(self, topic: str, partition: int) -> PartitionMetadata | None:
+        """Return what a partition's directory says of itself now; None if it is gone."""
         key = TopicPartition(topic, partition)
         for again in (False, True):
             if again or key not in self._paths:
                 self.refresh()  # made, or moved to another log dir, since the listing
             path = self._paths.get(key)
             if path is None:
-                known = (self._written or {}).get(topic)
-                return known.id if known and key in self._missing else None
+                return None
             name = os.path.join(path, PARTITION_METADATA)
             try:
                 raw = read_bytes(self._fs, name)

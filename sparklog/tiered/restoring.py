@@ -208,7 +208,7 @@ def _fill(
         directory = joined(work, partition_dir(*part.key))
         if not fs.is_dir(directory):
             fs.mkdir(directory)
-        metadata = format_partition_metadata(part.topic_id)
+        metadata = format_partition_metadata(part.topic_id, part.key.partition)
         write_durably(fs, joined(directory, PARTITION_METADATA), metadata, sync_dir=False)
         jobs += [(part, segment) for segment in part.segments]
     with ThreadPoolExecutor(max(1, threads), "sparklog-restore") as pool:

@@ -38,15 +38,20 @@ def test_damaged_epochs(raw):
 
 def test_partition_metadata_has_no_final_newline():
     raw = b"version: 0\ntopic_id: n3dXUQ6_SFy3cVFrBqo8Tw"
-    assert checkpoint_files.parse_partition_metadata(raw, "f") == "n3dXUQ6_SFy3cVFrBqo8Tw"
-    assert checkpoint_files.format_partition_metadata("n3dXUQ6_SFy3cVFrBqo8Tw") == raw
+    topic_id = "n3dXUQ6_SFy3cVFrBqo8Tw"
+    assert checkpoint_files.parse_partition_metadata(raw, "f") == (topic_id, None)
+    assert checkpoint_files.format_partition_metadata(topic_id, None) == raw
+    mine = checkpoint_files.format_partition_metadata(topic_id, 3)
+    assert mine == raw + b"\npartition: 3"
+    assert checkpoint_files.parse_partition_metadata(mine, "f") == (topic_id, 3)
 
 
 @pytest.mark.parametrize(
     "raw",
     [b"", b"version: 1\ntopic_id: n3dXUQ6_SFy3cVFrBqo8Tw", b"version: 0\n",
      b"version: 0\ntopic_id: short", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA",
-     b"version: 0\ntopic_id: n3dXUQ6/SFy3cVFrBqo8T!"],
+     b"version: 0\ntopic_id: n3dXUQ6/SFy3cVFrBqo8T!",
+     b"version: 0\ntopic_id: n3dXUQ6_SFy3cVFrBqo8Tw\npartition: x"],
 )  # fmt: skip
 def test_bad_partition_metadata(raw):
     """Trap 29: LogManagerTest.testIsStrayKraftMissingTopicId."""

@@ -115,8 +115,9 @@ def test_small_files_survive():
         assert checkpoint_files.format_epochs(checkpoint_files.parse_epochs(raw, str(path))) == raw
     for path in LOGDIR.glob("*/partition.metadata"):
         raw = path.read_bytes()
-        topic_id = checkpoint_files.parse_partition_metadata(raw, str(path))
-        assert checkpoint_files.format_partition_metadata(topic_id) == raw
+        topic_id, partition = checkpoint_files.parse_partition_metadata(raw, str(path))
+        assert partition is None
+        assert checkpoint_files.format_partition_metadata(topic_id, None) == raw
         assert checkpoint_files.topic_id_text(checkpoint_files.topic_id_bytes(topic_id)) == topic_id
     for path in LOGDIR.glob("*-checkpoint"):
         raw = path.read_bytes()

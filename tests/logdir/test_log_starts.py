@@ -86,7 +86,7 @@ def test_a_higher_start_with_our_own_mark_is_damage(
 
 
 def test_a_topic_that_a_broker_made_again_has_its_own_start(home: str) -> None:
-    metadata = format_partition_metadata(new_topic_id())
+    metadata = format_partition_metadata(new_topic_id(), None)
     for p in (0, 1):
         Path(home, f"t-{p}", "partition.metadata").write_bytes(metadata)
     broker_ran(home, "clean", {})

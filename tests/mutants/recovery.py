@@ -112,6 +112,16 @@ MUTANTS = (
         "logdir/test_offline_partitions.py::test_the_active_segment_alone[closed]",
     ),
     mutant(
+        "swapped-directories",
+        "logdir/offline_partitions.py",
+        "    if found.partition in (None, key.partition):",
+        "    if found.partition is None or topic_id:",
+        (
+            "logdir/test_swapped_partitions.py::"
+            "test_swapped_directories_are_offline_for_readers_writers_and_the_service[closed]"
+        ),
+    ),
+    mutant(
         "adoption-under-the-same-epoch",
         "logdir/adoption.py",
         "epoch = max([state.epoch, *epochs]) + 1",

@@ -246,7 +246,7 @@ def remake_as_broker(home: str, golden: str) -> None:
     shutil.rmtree(os.path.join(home, "t-0"))
     shutil.copytree(GOLDEN / golden, os.path.join(home, "t-0"))
     with open(os.path.join(home, "t-0", "partition.metadata"), "wb") as file:
-        file.write(format_partition_metadata(new_topic_id()))
+        file.write(format_partition_metadata(new_topic_id(), None))
 
 
 def test_a_brokers_topic_begins_at_zero_again(broker: str, caplog: Any) -> None:

@@ -116,7 +116,7 @@ def copy_partition(
     key = parse_partition_dir(path.name)
     assert key is not None
     metadata = read_bytes(LOCAL, f"{where}/partition.metadata")
-    topic_id = parse_partition_metadata(metadata, where)
+    topic_id = parse_partition_metadata(metadata, where).topic_id
     bases = segment_bases(LOCAL, where)
     edges = bases if end is None else [*bases, end]
     times = TimeLookup(Lookup(LogDirSegments(LOCAL, where, gaps=True)))

@@ -229,7 +229,9 @@ def complete(
 
     Raises: InvalidRequestError: records below the end were compacted away since.
     """
-    _write(fs, joined(target, PARTITION_METADATA), format_partition_metadata(topic_id))
+    _write(
+        fs, joined(target, PARTITION_METADATA), format_partition_metadata(topic_id, part.partition)
+    )
     epochs = clipped(part.epochs, start=part.start, end=part.end)
     write_epochs(fs, target, epochs, sync_dir=False)
     config = part.state.parsed()

@@ -97,7 +97,7 @@ class PartitionLog:
         assert not topic or path.endswith(f"{topic}-{partition}")
         fs.mkdir(path)
         metadata = fs.open(joined(path, PARTITION_METADATA), create=True)
-        metadata.pwrite(format_partition_metadata(topic_id), 0)
+        metadata.pwrite(format_partition_metadata(topic_id, partition), 0)
         log = cls(
             fs,
             path,

@@ -90,7 +90,7 @@ class LogDirSegments:
         """Return the topic id that the directory carries now; None if it has none."""
         path = os.path.join(self.directory, PARTITION_METADATA)
         try:
-            return parse_partition_metadata(read_bytes(self.fs, path), path=path)
+            return parse_partition_metadata(read_bytes(self.fs, path), path=path).topic_id
         except FileNotFoundError:
             return None
 

@@ -69,7 +69,8 @@ class DerivedFiles:
                 self._done.append(f"rebuilt {fix.path}")
             case FixKind.METADATA if topic_id is not None:
                 self._quarantine.move(fix.path, self._log_dir)
-                self._replace(fix.path, format_partition_metadata(topic_id))
+                metadata = format_partition_metadata(topic_id, self._part.partition)
+                self._replace(fix.path, metadata)
             case FixKind.ASIDE:
                 self._quarantine.move(fix.path, self._log_dir)
             case FixKind.TAIL:

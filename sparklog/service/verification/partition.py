@@ -1,6 +1,6 @@
 """Checks one partition, in one pass over its segments."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint_files import parse_partition_metadata
@@ -8,6 +8,7 @@ from sparklog.format.index import RELATIVE_MAX
 from sparklog.format.names import PARTITION_METADATA, log_name, snapshot_name
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.batch_figures import BatchTally
+from sparklog.logdir.offline_partitions import why_foreign
 from sparklog.logdir.partition.producer_snapshots import snapshot_offsets
 from sparklog.logdir.segment_files import bases_of, joined
 from sparklog.service.verification.batches import BatchCheck
@@ -48,6 +49,7 @@ class PartitionCheck:
         self._epochs = EpochCheck(part)
         self._batches = BatchCheck()
         self.result.batches = self._batches.tally
+        self._is_foreign = False  # files here are another partition's
 
     def run(self) -> Checked:
         """Check everything. FileNotFoundError: the files moved meanwhile; look again."""
@@ -61,6 +63,8 @@ class PartitionCheck:
             self._check_segments(bases, names)
         result.end = max(result.end, result.start)
         check_partition_files(self._fs, part, names, result.end, self._out)
+        if self._is_foreign:  # a repair would make these files look as if they belonged here
+            self._out.found = [replace(finding, fix=None) for finding in self._out.found]
         return result
 
     def _check_metadata(self) -> None:
@@ -74,12 +78,16 @@ class PartitionCheck:
         except DataCorruptionError as error:
             self._out.add(Severity.DIFFERENCE, path, error.reason, fix=fix)
             return
-        if self._topic_id not in (None, found):
+        why = why_foreign(found, self._part.key, None)
+        if why is not None:
+            self._is_foreign = True
+            self._out.add(Severity.DAMAGE, path, why, first=self._part.start, end=self._part.end)
+        elif self._topic_id not in (None, found.topic_id):
             self._out.add(
                 Severity.DIFFERENCE,
                 path,
-                f"topic id {found} is not the ledger's {self._topic_id}: the directory is of "
-                "another topic, or this file is; put the right one here",
+                f"topic id {found.topic_id} is not the ledger's {self._topic_id}: the directory is "
+                "of another topic, or this file is; put the right one here",
             )
 
     def _live(self, bases: list[int]) -> list[int]:

@@ -176,7 +176,7 @@ class _Move:
         start, end = state.log.starts.get(key, 0), state.log.ends[key]
         path = joined(self._directory, partition_dir(*key))
         fs.mkdir(path)
-        metadata = format_partition_metadata(topic.id)
+        metadata = format_partition_metadata(topic.id, key.partition)
         write_durably(fs, joined(path, PARTITION_METADATA), metadata, sync_dir=False)
         reached = self._records(key, path, start, end)
         config = topic.parsed()
