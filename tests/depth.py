@@ -76,3 +76,5 @@ SOAK_SECONDS: Final = 30
 JVM_LOGS: Final = by_depth(small=6, ci=60, all=1000)
 # Cases that hypothesis tries where a test names no number of its own.
 EXAMPLES: Final = by_depth(small=50, ci=100, all=500)
+# Of the rows of each table of damages (tests/damage) every such one is judged: 0.15 s each.
+DAMAGES_EVERY: Final = by_depth(small=7, ci=1, all=1)

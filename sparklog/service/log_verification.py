@@ -53,7 +53,7 @@ from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.settings import read_settings
 
 LOOKS_MAX: Final = 5  # at a log that is being written, before what was seen is believed
-_PAUSE_MS: Final = 100
+PAUSE_MS: Final = 100
 
 
 @shows_progress("verifying")
@@ -217,7 +217,7 @@ class _Verifier:
         suspects: set[TopicPartition] | None = None
         for look in range(LOOKS_MAX):
             if look:
-                pause(_PAUSE_MS)
+                pause(PAUSE_MS)
             before = {f.place for c in self.checked.values() for f in c.out.found}
             general, keys = self._settled()
             self._check_all(keys, suspects)
@@ -254,7 +254,7 @@ class _Verifier:
         """Read what is said of the log as a whole, again while it changes under the eyes."""
         for look in range(LOOKS_MAX):
             if look:
-                pause(_PAUSE_MS)
+                pause(PAUSE_MS)
             general = Findings()
             keys = self._read(general)
             if not (self.log_dir_state.situation.is_live and _is_suspect(general)):

@@ -38,7 +38,7 @@ from sparklog.tiered.reading.store_retry import StoreRetry
 from sparklog.tiered.target import open_store
 
 LOOKS_MAX: Final = 5
-_PAUSE_MS: Final = 100
+PAUSE_MS: Final = 100
 _LOST: Final = (
     "later entries existed and are missing now: restore the objects of the ledger from a copy of "
     "the bucket"
@@ -114,7 +114,7 @@ class _Verifier:
             suspects = [k for k, found in self._found.items() if _is_bad(found)]
             if not suspects:
                 break
-            pause(_PAUSE_MS)
+            pause(PAUSE_MS)
             number = state.number
             state = self._ledger.run()
             self._look_again(state, suspects)
