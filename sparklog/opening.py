@@ -23,7 +23,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.log import Log
 from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir import home as logdir
-from sparklog.logdir.detection import STORE_MARKS, holds_log
+from sparklog.logdir.detection import holds_log, is_store_home
 from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.paths import same_place as is_same_directory
 from sparklog.logdir.paths import split_path, store_url
@@ -150,7 +150,7 @@ def url_of(path: Path, *, mode: str = "r", fs: FileSystem = LOCAL) -> str | None
     if len(directories) > 1:
         return None
     archive = archive_url(home, fs)
-    if archive is not None and mode != "r" and STORE_MARKS.isdisjoint(fs.listdir(home)):
+    if archive is not None and mode != "r" and not is_store_home(fs, home):
         raise InvalidRequestError(
             f"{os.fspath(path)} is an archive, which is read-only: use mode='r', or restore it to "
             "a log dir (sparklog tier restore)",
@@ -169,10 +169,12 @@ def holds_home(
     *,
     stopped: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Tell whether a store's URL is a log's home. Cost: one small request; two if it isn't.
+    """Return whether a store's URL is a log's home.
 
     Raises: InvalidRequestError: no such URL, or the log there isn't whole yet;
-    StorageUnavailableError.
+        DataCorruptionError: `sparklog.home` is missing, but the objects of a log are there;
+        StorageUnavailableError.
+    Cost: one small request; two more and two listings if it is no home.
     """
     store = open_store(url, storage_options)
     patience_ms = (remote or RemoteOptions()).patience_ms(following=False)
@@ -193,6 +195,9 @@ def holds_home(
             "that, or begin it again if it was cut off",
             path=url,
         )
+    from sparklog.diskless.home_object import check_not_missing
+
+    retry.call(lambda: check_not_missing(store))
     return False
 
 
@@ -201,8 +206,8 @@ def holds_own_log(
 ) -> bool:
     """Tell whether a log with a commit ledger is there: no broker's, no archive.
 
-    Cost: a stat; of a store one small request, two if it isn't.
-    Raises: InvalidRequestError: no such path; StorageUnavailableError.
+    Cost: a stat; of a store that of `holds_home`.
+    Raises: as `holds_home`.
     """
     url = url_of(path, fs=fs)
     return has_ledger(fs, split_path(path)[0]) if url is None else holds_home(url, storage_options)

@@ -1,5 +1,7 @@
 """`sparklog verify`: is everything in a log as it should be?"""
 
+import contextlib
+
 import click
 
 from sparklog.cli.command import Command
@@ -9,6 +11,7 @@ from sparklog.cli.health import print_health
 from sparklog.cli.open_log import check_log
 from sparklog.cli.output import count_bar, print_json
 from sparklog.cli.storage import Reach, reach_options
+from sparklog.errors import DataCorruptionError
 from sparklog.service import Verification
 from sparklog.service import verify as verify_log
 
@@ -46,9 +49,10 @@ def verify(
 
     Works on a log that is open, closed, left by a crash, or a broker's, and changes nothing
     without --repair. A repair makes indexes, snapshots, leader epochs, watermarks and checkpoints
-    anew and moves what does not belong there to files sparklog-quarantine-* of the log dir. Of a
-    log in a store, the service's rounds mend what can be mended. All batches are counted by topic
-    and codec; what they were before compression is known by decompressing a few of each segment.
+    anew and moves what does not belong there to files sparklog-quarantine-* of the log dir. In a
+    store it writes sparklog.home again and copies what it replaces or removes to quarantine/. All
+    batches are counted by topic and codec; what they were before compression is known by
+    decompressing a few of each segment.
     """
     if quick:
         if repair or dry_run:
@@ -57,7 +61,8 @@ def verify(
             path, quick=True, storage_options=reach.storage, options=reach.options
         )
         return _told(report, batches=batches, as_json=as_json)
-    check_log(path, reach, archives=False)
+    with contextlib.suppress(DataCorruptionError):  # the report has a finding for it
+        check_log(path, reach, archives=False)
     with count_bar("verifying", shown=not as_json) as progress:
         report = verify_log(
             path, repair and not dry_run, storage_options=reach.storage, options=reach.options,

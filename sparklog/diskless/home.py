@@ -11,7 +11,7 @@ from sparklog.diskless.endpoint_lease import NumberedLease
 from sparklog.diskless.entry_creation import Patience
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.groups import DisklessGroups
-from sparklog.diskless.home_object import known_home, make_home, read_home
+from sparklog.diskless.home_object import check_new, known_home, make_home, read_home
 from sparklog.diskless.lease import TermLease
 from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
 from sparklog.diskless.names import new_staged_name
@@ -232,7 +232,12 @@ def open_log(
     def open_head() -> tuple[Head, StateObjects]:
         entries = EntryReader(there, log_id, seen=objects.keep_entry)
         states = StateObjects(there, lambda: entries.log_id)
-        return Head(entries, newer=lambda least: retry.call(lambda: states.newest(least))), states
+        head = Head(
+            entries,
+            newer=lambda least: retry.call(lambda: states.newest(least)),
+            check_new=lambda: check_new(there, entries.log_id),
+        )
+        return head, states
 
     head, states = open_head()
     writer = StateWriter(states, in_thread=background)
@@ -240,9 +245,14 @@ def open_log(
     if mode == "rw":
         made = read_home(there) or make_home(there, clock, try_store if store is None else None)
         found.append(made.log_id)
+
+        def is_in_place() -> bool:
+            now = read_home(there)
+            return now is not None and now.log_id == made.log_id
+
         commits = DisklessCommits(
             url, head, parsed, clock, patience or Patience(), keyring=objects.remote.keys,
-            created=writer.created, is_in_place=lambda: read_home(there) == made,
+            created=writer.created, is_in_place=is_in_place,
         )  # fmt: skip
         commits.catch_up()
         pressure = BackPressure(

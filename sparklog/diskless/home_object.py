@@ -5,22 +5,26 @@ the same time the other one's counts for both. Only an empty place becomes a hom
 there else (a tier's copies, somebody's files) would be mixed with the log for ever.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from sparklog.clock import Clock, iso
-from sparklog.diskless.names import HOME, IMPORT, TRIAL
+from sparklog.diskless.ledger import missing_entry
+from sparklog.diskless.ledger_evidence import entry_number_of
+from sparklog.diskless.names import HOME, IMPORT, TRIAL, entry_name
+from sparklog.diskless.quarantine import Quarantine
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.log.topic_names import new_topic_id
+from sparklog.logdir.detection import LEDGER_OBJECT
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.tiered.layout.object_names import parse_directory
 from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
 from sparklog.tiered.object_store.store import Store
 
-_CURE: Final = (
-    "restore the object from a copy of the bucket. The log id is also in the names of the objects "
-    "ledger-<log id>/..."
+_FIX: Final = (
+    "`sparklog verify {url} --repair` writes it again, because the names of the objects "
+    "ledger-<log id>/... also contain the log id"
 )
 
 
@@ -41,18 +45,23 @@ def read_home(store: Store) -> HomeObject | None:
         raw = store.get(HOME)
     except FileNotFoundError:
         return None
-    path = f"{store.url}/{HOME}"
-    found = unseal("home", raw, path=path, cure=_CURE)
-    log_id = found.get("log_id")
+    path, cure = f"{store.url}/{HOME}", _FIX.format(url=store.url)
+    found = unseal("home", raw, path=path, cure=cure)
+    log_id = found.get("log_id") if isinstance(found, dict) else None
     if not isinstance(log_id, str) or not log_id:
-        raise DataCorruptionError(f"no home ('log_id'); {_CURE}", path=path)
+        raise DataCorruptionError(f"it contains no log id; {cure}", path=path)
     return HomeObject(log_id, int(found.get("made", 0)))
 
 
 def known_home(store: Store) -> HomeObject:
-    """Return what makes this place a home. Raises InvalidRequestError: it isn't one."""
+    """Return what makes this place a home.
+
+    Raises: InvalidRequestError: it is no home; DataCorruptionError: the object is missing or
+        damaged.
+    """
     found = read_home(store)
     if found is None:
+        check_not_missing(store)
         raise InvalidRequestError(
             f"{store.url} holds no log: there is no object {HOME}. Correct the URL, or make a log "
             "there: sparklog.open(url, mode='rw')",
@@ -61,15 +70,118 @@ def known_home(store: Store) -> HomeObject:
     return found
 
 
-def check_empty(store: Store) -> None:
-    """Refuse a place where something lies already. Cost: two listings, if nothing does.
+def log_ids(store: Store) -> dict[str, str]:
+    """Return {log id: an object of it} for all logs with objects in this place.
 
-    Raises: InvalidRequestError, which names what is there and what to do.
+    Cost: two listings.
+    """
+    found: dict[str, str] = {}
+    for name in _log_objects(store):
+        match = LEDGER_OBJECT.fullmatch(name)
+        if match is not None:
+            found.setdefault(match[1], name)
+    return found
+
+
+def _log_objects(store: Store) -> Iterator[str]:
+    """Yield the objects ledger-*, state-* and staged-*."""
+    return (one.name for prefix in ("ledger-", "sta") for one in store.list(prefix))
+
+
+def check_not_missing(store: Store) -> None:
+    """Raise DataCorruptionError for a place that is a log's home without the home object.
+
+    Call it where the home object was not found. A log that is being imported has none yet.
+    Cost: two listings; two GETs more if they find objects of a log.
+    """
+    proofs = log_ids(store)
+    if not proofs or any(isinstance(raw, bytes) for raw in store.get_many([IMPORT, HOME])):
+        return
+    raise DataCorruptionError(
+        f"the object {HOME} is missing, but {next(iter(proofs.values()))} shows that a log is "
+        f"stored here; {_FIX.format(url=store.url)}",
+        path=f"{store.url}/{HOME}",
+    )
+
+
+def check_new(store: Store, log_id: str) -> None:
+    """Raise DataCorruptionError if a log without entries is not a new log.
+
+    Objects of another log show that `sparklog.home` names the wrong log. Own objects show that the
+    ledger was lost: a topic has an owner object, and entries precede states and staged objects.
+    Cost: three listings.
+    """
+    own, others, lost = entry_name(log_id, 0), list[str](), list[str]()
+    for name in _log_objects(store):
+        match = LEDGER_OBJECT.fullmatch(name)
+        if match is not None and match[1] != log_id:
+            others.append(name)
+        elif entry_number_of(log_id, name) is not None:
+            lost.append(name)
+    lost += [one.name for one in store.list(OWNERS)]
+    if not (others or lost) or isinstance(store.get_many([own])[0], bytes):
+        return
+    if others:
+        raise DataCorruptionError(
+            f"it names log {log_id}, which has no ledger entries, but {others[0]} belongs to "
+            f"another log; {_FIX.format(url=store.url)}",
+            path=f"{store.url}/{HOME}",
+        )
+    raise missing_entry(f"{store.url}/{own}", f"{lost[0]} was created after it")
+
+
+def repairable_log_id(store: Store) -> str:
+    """Return the id of the only log with a ledger in this place.
+
+    Raises: InvalidRequestError: there is none, or several, or a log is being imported.
+    Cost: two listings and a GET per log.
+    """
+    path = f"{store.url}/{HOME}"
+    ids = sorted(log_ids(store))
+    raws = store.get_many([IMPORT, *(entry_name(each, 0) for each in ids)])
+    if isinstance(raws[0], bytes):
+        raise InvalidRequestError(
+            f"{store.url}: a log is being imported here; repeat the import to complete it",
+            path=path,
+        )
+    found = [each for each, raw in zip(ids, raws[1:], strict=True) if isinstance(raw, bytes)]
+    if len(found) == 1:
+        return found[0]
+    what = f"the ledgers of {len(found)} logs ({', '.join(found)})" if found else "no ledger"
+    raise InvalidRequestError(
+        f"{path} can't be written again, because {store.url} contains {what}. Restore the object "
+        "from a copy of the bucket or from an older object version",
+        path=path,
+    )
+
+
+def repair_home(store: Store, clock: Clock, quarantine: Quarantine) -> str:
+    """Write the home object again; return what was done, as a sentence.
+
+    The time at which the log was made is lost; the object has the time of the repair instead.
+    Raises: as `repairable_log_id`.
+    """
+    log_id = repairable_log_id(store)
+    kept = quarantine.keep(HOME)
+    if kept is None:
+        place_home(store, log_id, clock)
+        return f"{store.url}/{HOME} written again for log {log_id}"
+    store.put(HOME, _home_bytes(log_id, clock))
+    return f"{store.url}/{HOME} written again for log {log_id}; the old object is {kept}"
+
+
+def check_empty(store: Store) -> None:
+    """Refuse a place where something lies already. Cost: four listings, if nothing does.
+
+    Raises: InvalidRequestError, which names what is there and what to do; DataCorruptionError: it
+        is the home of a log, but the home object is missing.
     """
     held = [one.name for one in store.list(OWNERS)] or [one.name for one in store.list()]
     others = [name for name in held if not name.startswith(TRIAL) and name != HOME]
     if not others or HOME in held:  # made by somebody else just now
         return
+    if IMPORT not in others:
+        check_not_missing(store)
     if IMPORT in others:
         what = "a log is being brought here (its import hasn't ended, or was interrupted)"
         cure = "wait for it, or begin it again"
@@ -121,6 +233,9 @@ def create_home(store: Store, log_id: str, clock: Clock) -> bool:
 
     Raises: as `Store.create`: read it back.
     """
+    return store.create(HOME, _home_bytes(log_id, clock))
+
+
+def _home_bytes(log_id: str, clock: Clock) -> bytes:
     made_ms = clock()
-    content = {"log_id": log_id, "made": made_ms, "made_at": iso(made_ms)}
-    return store.create(HOME, seal("home", content))
+    return seal("home", {"log_id": log_id, "made": made_ms, "made_at": iso(made_ms)})

@@ -129,11 +129,15 @@ class Head:
         entries: EntryReader,
         *,
         newer: NewerState = lambda number: None,
+        check_new: Callable[[], None] = lambda: None,
     ) -> None:
-        """`newer`: where one who is far behind, or begins, finds a state that lies ahead."""
+        """`newer`: where one who is far behind, or begins, finds a state that lies ahead.
+
+        `check_new`: called once if the log has no entries; raises if it lost them.
+        """
         self.entries = entries
         self._state: DisklessState | None = None
-        self._newer = newer
+        self._newer, self._check_new = newer, check_new
         self._following, self._changing = ProcessLock(), ProcessLock()
         self._followed = False
         self.folded_bytes = 0
@@ -158,8 +162,9 @@ class Head:
         Cost: one GET if there is nothing new. Of many entries up to 256 are asked for at a time.
         """
         with self._following:
-            window, folded, looked = (1 if self._followed else FIRST), 0, False
-            self._followed, later = True, -1
+            is_first = not self._followed
+            window, folded, looked = (FIRST if is_first else 1), 0, False
+            later = -1
             while True:
                 if folded >= BEHIND and not looked:
                     looked = True
@@ -175,6 +180,9 @@ class Head:
                 elif first + len(good) < later:
                     raise missing_entry(self.entries.path(first + len(good)))
                 else:
+                    if is_first and self.state.number < 0:
+                        retry.call(self._check_new)
+                    self._followed = True
                     return self.state
 
     def _window(self, window: int, retry: StoreRetry) -> tuple[int, list[Entry | None]]:

@@ -7,6 +7,7 @@ An entry is created before anything that depends on it, so these objects exist o
     staged-<log id>/<n>/...   entry n: the head of the log when staging began
     service/<t>, asked/<t>    the entry in which a service took term t
     <topic>-<p>-<topic id>/   the entries that committed the offsets of a segment
+    owners/<topic id>         of a log without entries: the entry that created the topic
 
 The position of a reader group proves nothing, because a group may commit any offset.
 """
@@ -24,6 +25,7 @@ from sparklog.diskless.names import (
 )
 from sparklog.diskless.state import DisklessState
 from sparklog.tiered.layout.object_names import parse_directory, parse_log, parse_manifest
+from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
 
 TERMS_MAX: Final = 2**32
 """Terms grow by one, so an object with a larger term is not from a service of this log."""
@@ -57,6 +59,8 @@ def evidence_beyond(state: DisklessState, names: Iterable[str]) -> Iterator[Evid
         for partition in topic.dirs
     }
     for name in names:
+        if state.number < 0 and name.startswith(OWNERS):
+            yield Evidence(name, 0, "a topic was created")
         number = entry_number_of(state.log_id, name)
         if number is not None:
             if number > state.number:

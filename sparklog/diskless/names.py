@@ -10,6 +10,7 @@
     asked/<term>                                that somebody asks the holder of the term for it
     erasures/<topic id>-<request>               an erasure that isn't complete
     endpoint/<n>                                which endpoint coordinates groups, the highest n
+    quarantine/<time>/<name>                    copies of objects that a repair replaced or removed
 
 The log id is in the names, so that objects of another log, copied here, are never taken for ours.
 """
@@ -33,6 +34,7 @@ ASKED: Final = "asked/"
 ERASURES: Final = "erasures/"
 READERS: Final = "readers/"
 ENDPOINT: Final = "endpoint/"
+QUARANTINE: Final = "quarantine/"
 _TERM_BYTES: Final = 6  # eight characters of the text form
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _LABEL_MAX: Final = 80

@@ -1,6 +1,7 @@
 """Whether a directory is a log dir, sparklog's or a broker's, by the names that lie in it."""
 
 import os
+import re
 from typing import Final
 
 from sparklog.format.names import parse_partition_dir
@@ -15,6 +16,11 @@ from sparklog.logdir.topics_file import TOPICS_NAME
 STORE_MARKS: Final = frozenset({"sparklog.home", "sparklog.import"})
 """Objects of a log whose home is a store (a directory too may be one), or is to become one."""
 
+LEDGER_OBJECT: Final = re.compile(
+    r"(?:ledger|state|staged)-([A-Za-z0-9_-]{22})/[0-9]{20}(?:/.*)?", re.ASCII | re.DOTALL
+)
+"""The name of an object that only a log in a store has; the group is the log id."""
+
 _CHECKPOINT_MARK: Final = "metadata-0"  # of a checkpoint's log (sparklog/state/PROTOCOL.md)
 _MARKS: Final = (TOPICS_NAME, WATERMARKS_NAME, LOCK_NAME, META_PROPERTIES)
 
@@ -28,6 +34,19 @@ def holds_log(fs: FileSystem, directory: str) -> bool:
         is_partition(fs, os.path.join(directory, name))
         for name in names
         if parse_partition_dir(name) is not None
+    )
+
+
+def is_store_home(fs: FileSystem, directory: str) -> bool:
+    """Return whether a directory is the store of a log, even if `sparklog.home` is missing."""
+    names = fs.listdir(directory)
+    if not STORE_MARKS.isdisjoint(names):
+        return True
+    return any(
+        LEDGER_OBJECT.fullmatch(f"{name}/{child}") is not None
+        for name in names
+        if LEDGER_OBJECT.fullmatch(f"{name}/{0:020d}") is not None
+        for child in fs.listdir(os.path.join(directory, name))
     )
 
 

@@ -32,7 +32,7 @@ from sparklog.logdir.broker_lockout import (
 from sparklog.logdir.chunk_files import sweep_chunks
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.deleted_files import make_room, unlink_due
-from sparklog.logdir.detection import STORE_MARKS, is_checkpoint_log
+from sparklog.logdir.detection import is_checkpoint_log, is_store_home
 from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.high_watermarks import published
 from sparklog.logdir.ledger import (
@@ -242,7 +242,7 @@ def _check_first(fs: FileSystem, directories: Sequence[str]) -> None:
     And a directory that is a store, in which a log has its home, or a checkpoint's log.
     """
     for directory in directories:
-        if any(fs.exists(os.path.join(directory, name)) for name in STORE_MARKS):
+        if fs.is_dir(directory) and is_store_home(fs, directory):
             raise InvalidRequestError(
                 f"{directory} is the home of a log in a store: open it by file://{directory} alone"
             )

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sparklog.clock import Clock, monotonic_ms, pause, system_clock
 from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
 from sparklog.format.names import partition_dir
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.topic_names import INTERNAL, REMOTE_METADATA
@@ -51,6 +51,7 @@ from sparklog.service.verification.segment_sizes import small_segments
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.settings import read_settings
+from sparklog.tiered.target import open_store
 
 LOOKS_MAX: Final = 5  # at a log that is being written, before what was seen is believed
 PAUSE_MS: Final = 100
@@ -82,8 +83,9 @@ def verify(
     ones are reported with their exact range and stay where they are. Needs the log's write lock; a
     log that was left by a crash is recovered first, by opening it.
 
-    Of a log in a store: entries, states, extents, batches, manifests and their indexes. There is
-    no repair: what can be made anew is named, and a service's round makes it.
+    For a log in a store, `verify` checks entries, states, extents, batches, manifests and their
+    indexes. A repair writes a missing or wrong `sparklog.home` again and removes objects that
+    readers or a service's round make again; originals are copied to `quarantine/` first.
 
     Args:
         quick: only what can be told without reading data, in about a second: the log's health,
@@ -93,8 +95,7 @@ def verify(
         options: log-wide options, as `sparklog.open` takes them (lock.timeout.ms, remote.keyring).
         threads: that many partitions (extents, in a store) are read at once, some 5 MiB each.
     Returns: the report; `report.ok` tells whether no damage and no difference is left.
-    Raises: InvalidRequestError: no directory, no log, or `repair` of a store's;
-        StorageUnavailableError.
+    Raises: InvalidRequestError: no directory, no log; StorageUnavailableError.
     Cost: one pass over all segments, at about the disk's speed; in a store a GET for each entry.
     """
     if quick:
@@ -106,7 +107,7 @@ def verify(
     remote, rest = RemoteOptions.parse(options or {})
     url = url_of(path, fs=fs)
     if url is not None:
-        return _of_store(url, repair, storage_options, remote, threads, progress)
+        return _of_store(url, repair, storage_options, remote, threads, progress, clock)
     settings = LogOptions.parse(rest)
     verifier = _Verifier(fs, split_path(path), settings, threads, progress)
     began = monotonic_ms()
@@ -129,24 +130,36 @@ def _of_store(
     remote: RemoteOptions,
     threads: int,
     progress: Progress | None,
+    clock: Clock,
 ) -> Verification:
-    if repair:
-        raise InvalidRequestError(
-            f"{url}: a log in a store isn't repaired: what can be made anew its service's rounds "
-            "make (sparklog serve), anything else comes from a copy of the bucket",
-            path=url,
-        )
-    if not holds_home(url, storage_options, remote):
+    try:
+        is_home = holds_home(url, storage_options, remote)
+    except DataCorruptionError:  # reported as a finding
+        is_home = True
+    if not is_home:
         raise InvalidRequestError(
             f"{url} holds no log, or an archive, of which `sparklog tier verify` checks the "
             "segments",
             path=url,
         )
+    from sparklog.service.repair.store_repair import StoreRepair
     from sparklog.service.verification.store_verifier import verify_store
 
-    return verify_store(
-        url, storage_options=storage_options, options=remote, threads=threads, progress=progress
-    )
+    def look() -> Verification:
+        return verify_store(
+            url, storage_options=storage_options, options=remote, threads=threads,
+            progress=progress,
+        )  # fmt: skip
+
+    report = look()
+    if repair and any(finding.fix is not None for finding in report.findings):
+        store_repair = StoreRepair(open_store(url, storage_options), clock, report.findings)
+        refused = store_repair.run()
+        after = look()
+        after.findings = _merged(report.findings, after.findings)
+        after.done, after.refused = store_repair.done, refused
+        report = after
+    return report
 
 
 def _unseen(fs: FileSystem, directories: list[str], clock: Clock) -> str | None:

@@ -209,8 +209,8 @@ def test_verify_takes_a_log_in_a_store(tmp_path: Path, capsys: Capture) -> None:
         log.append("t", pa.table({"value": [b"a"]}))
     assert run(["verify", url]) == 0
     assert "1 partition, 1 segment" in capsys.readouterr().out
-    assert run(["verify", url, "--repair"]) == 2
-    assert "isn't repaired" in capsys.readouterr().err
+    assert run(["verify", url, "--repair"]) == 0
+    capsys.readouterr()
     entry = max((tmp_path / "logs").glob("ledger-*/*"))
     entry.write_bytes(entry.read_bytes()[:-1] + b"!")
     assert run(["verify", url, "--json"]) == 1

@@ -42,6 +42,7 @@ class FixKind(enum.Enum):
     OPEN = "open the log for writing: recovery settles it"
     STATE = "delete the object: readers fold the ledger, and a new one is written"
     MANIFEST = "delete the object, if it is there: a service's round makes it from the log"
+    HOME = "write the object again from the log id in the names of the ledger's objects"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from typing import Any, Final
 from sparklog.clock import monotonic_ms, pause
 from sparklog.common import TopicPartition
 from sparklog.diskless.extents import Extent
-from sparklog.diskless.home_object import known_home
+from sparklog.diskless.home_object import check_new, known_home, repairable_log_id
 from sparklog.diskless.ledger_evidence import evidence_beyond
-from sparklog.diskless.names import HOME
+from sparklog.diskless.names import HOME, entry_name
 from sparklog.diskless.state import DisklessState, partitions_of
-from sparklog.errors import DataCorruptionError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.log.batch_figures import BatchTally
 from sparklog.pluralize import pluralize
 from sparklog.progress import Progress
@@ -24,6 +24,7 @@ from sparklog.service.verification.findings import (
     BAD,
     Finding,
     Findings,
+    FixKind,
     Severity,
     Verification,
     ordered,
@@ -71,17 +72,32 @@ def verify_store(
     store = store or open_store(url, storage_options)
     keys = Keyring.load(options.remote_keyring) if options.remote_keyring else None
     retry = StoreRetry(options.patience_ms(following=False))
-    report = Verification(directories=[store.url], situation=_SITUATION)
-    try:
-        log_id = retry.call(lambda: known_home(store)).log_id
-    except DataCorruptionError as error:
-        out = Findings()
-        out.add(Severity.DAMAGE, f"{store.url}/{HOME}", error.reason)
+    report, out = Verification(directories=[store.url], situation=_SITUATION), Findings()
+    log_id = retry.call(lambda: _log_id(store, out))
+    if log_id is None:
         report.findings = out.found
     else:
-        _Verifier(store, log_id, keys, retry, threads, progress).run(report)
+        _Verifier(store, log_id, keys, retry, threads, progress, out).run(report)
     report.took_ms = monotonic_ms() - began
     return report
+
+
+def _log_id(store: Store, out: Findings) -> str | None:
+    """Return the id of the log, None if it is not known; a wrong home object becomes a finding."""
+    log_id = None
+    try:
+        log_id = known_home(store).log_id
+        if isinstance(store.get_many([entry_name(log_id, 0)])[0], FileNotFoundError):
+            check_new(store, log_id)
+    except DataCorruptionError as error:
+        if not error.path.endswith(f"/{HOME}"):
+            return log_id  # the check of the ledger reports the missing entry
+        try:
+            log_id, fix = repairable_log_id(store), FixKind.HOME
+        except InvalidRequestError:
+            log_id, fix = None, None
+        out.add(Severity.DAMAGE, error.path, error.reason, fix=fix)
+    return log_id
 
 
 class _Verifier:
@@ -93,10 +109,11 @@ class _Verifier:
         retry: StoreRetry,
         threads: int,
         progress: Progress | None,
+        out: Findings,
     ) -> None:
         self._store, self._keys, self._retry = store, keys, retry
         self._threads, self._progress = threads, progress
-        self._general = Findings()
+        self._general = out
         self._ledger = LedgerCheck(store, log_id, retry, self._general)
         self._found: dict[TopicPartition, list[Finding]] = {}
         self._batches: list[tuple[str, BatchTally]] = []

@@ -7,7 +7,7 @@ from typing import Any
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.logdir.detection import STORE_MARKS
+from sparklog.logdir.detection import is_store_home
 from sparklog.logdir.paths import split_path, store_url
 from sparklog.tiered.archive.view import ArchiveView
 from sparklog.tiered.layout.object_names import parse_directory
@@ -44,7 +44,7 @@ def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
     if len(directories) > 1 or not fs.is_dir(home):
         return None
     names = fs.listdir(home)
-    if not STORE_MARKS.isdisjoint(names):
+    if is_store_home(fs, home):
         return f"file://{home}"
     is_archive = any(parse_directory(name) is not None for name in names) and not any(
         parse_partition_dir(name) is not None or name.startswith("sparklog.") for name in names

@@ -1,0 +1,38 @@
+"""Copies of the objects that a repair replaces or removes: `quarantine/<time>/<name>`.
+
+Nothing reads or deletes them. They hold whatever the original held, so delete them when the repair
+is confirmed, and before records must be erased.
+"""
+
+import re
+from collections.abc import Iterable
+
+from sparklog.clock import Clock, iso
+from sparklog.diskless.names import QUARANTINE
+from sparklog.tiered.object_store.store import Store
+
+
+class Quarantine:
+    """The quarantine of one repair. Not thread-safe."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self.prefix = f"{QUARANTINE}{re.sub(r'[^0-9TZ]', '', iso(clock()))}/"
+        self._kept: set[str] = set()
+
+    def keep(self, name: str) -> str | None:
+        """Copy an object; return the name of the copy, None if there is no such object."""
+        if name not in self._kept:
+            try:
+                self._store.copy(self._store, name, self.prefix + name)
+            except FileNotFoundError:
+                return None
+            self._kept.add(name)
+        return self.prefix + name
+
+    def remove(self, names: Iterable[str]) -> list[str]:
+        """Copy objects and delete them; return those that existed."""
+        found = [name for name in names if self.keep(name) is not None]
+        if found:
+            self._store.delete(found)
+        return found
