@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -13,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from sparklog.cli.examples import example
 from sparklog.cli.exit_codes import EXIT_UNREAD
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, SparklogError
 
 _WHOLE: Final = 500  # no sentence is so long
 _ALIKE: Final = 0.7  # of difflib's ratio: a letter or two; not that both begin with "kafka-"
@@ -24,11 +25,30 @@ class Command(click.Command):
     """A command whose refused calls look as click's own: its usage, "Error: ...", exit code 2."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it. Raises: click.UsageError for an InvalidRequestError."""
+        """Run the command.
+
+        Raises:
+            click.UsageError: for an InvalidRequestError; the exit code is 2.
+            click.ClickException: for every other SparklogError; the exit code is 1.
+        """
         try:
             return super().invoke(ctx)
         except InvalidRequestError as error:
-            raise click.UsageError(one_line(error), ctx) from error
+            raise click.UsageError(self.spelled(one_line(error)), ctx) from error
+        except SparklogError as error:
+            raise click.ClickException(self.spelled(one_line(error))) from error
+
+    def spelled(self, message: str) -> str:
+        """Return an error message with the command's options in place of Python arguments.
+
+        The engine's messages name the arguments of Python functions, such as leave_remote; its
+        user typed, and is to type, --leave-remote.
+        """
+        for param in self.params:
+            name, option = param.name or "", max(param.opts, key=len)
+            if "_" in name and option.startswith("--"):
+                message = re.sub(rf"(?<![\w./-]){name}(?![\w/-])", option, message)
+        return message
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a call of the command, in one line however long, for copying."""

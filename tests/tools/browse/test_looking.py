@@ -239,7 +239,7 @@ def test_what_is_damaged_is_told_and_the_rest_is_shown(tmp_path: Path, newest_fi
         rng = random.Random(3)
         for n in range(60):
             log.append("t", pa.table({"value": [f"{n} {rng.randbytes(200).hex()}"] * 3}))
-    files = sorted(_path_of(log, "t").glob("*.log"))
+        files = sorted(_path_of(log, "t").glob("*.log"))
     file = files[len(files) // 2]
     raw = bytearray(file.read_bytes())
     batches = scan(bytes(raw), path=str(file)).table
