@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.errors import InvalidRequestError
 from sparklog.format.names import LOG, parse_partition_dir, partition_dir
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.log import Log
@@ -37,7 +37,7 @@ from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.reading.store_retry import StoreRetry
 from sparklog.tiered.reading.tiered_segments import RemoteTier
 from sparklog.tiered.remote_log_metadata.copies import LogCopies
-from sparklog.tiered.settings import REMOTE_NAME, read_settings
+from sparklog.tiered.settings import REMOTE_NAME, read_settings, settings_missing
 from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
@@ -285,10 +285,7 @@ def _tiered_view(
     def connect() -> Store:
         settings = read_settings(fs, home)
         if settings is None:
-            raise StorageUnavailableError(
-                f"{home} has segments in remote storage, but its file sparklog.remote, which names "
-                "the URL, is missing: start its service once with it (`sparklog serve --remote`)"
-            )
+            raise settings_missing(home)
         return open_store(settings.url, storage_options)
 
     tier = RemoteTier(open_objects(connect, remote, stopped), LogCopies(fs, directories))

@@ -263,15 +263,18 @@ def verify(path: str, deep: bool, threads: int, reach: Reach, as_json: bool) -> 
 
 @tier.command()
 @click.argument("path")
+@click.option("--remote", "url", help="URL of the copies, if the log has lost sparklog.remote.")
 @storage_option
 @_json
-def rebuild(path: str, storage_options: str, as_json: bool) -> int:
-    """Make what the log at PATH knows of its copies anew, from its bucket.
+def rebuild(path: str, url: str | None, storage_options: str, as_json: bool) -> int:
+    """Rebuild what the log at PATH knows of its copies from its bucket.
 
-    For a log whose __remote_log_metadata was lost or damaged. Stop its service before.
+    For a log whose __remote_log_metadata or sparklog.remote was lost or damaged. Stop its service
+    before. The topics in the bucket become those of this log.
     """
     check_log_dirs(path, _UNTIERED)
-    found = rebuild_metadata(path, storage_options=parse_storage_options(storage_options))
+    given = parse_storage_options(storage_options)
+    found = rebuild_metadata(path, url=url, storage_options=given)
     if as_json:
         print_json({"copies": len(found.manifests), "damaged": found.damaged})
     else:

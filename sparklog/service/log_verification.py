@@ -47,6 +47,7 @@ from sparklog.service.verification.offset_checkpoints import (
     read_checkpoints,
 )
 from sparklog.service.verification.partition import Checked, PartitionCheck
+from sparklog.service.verification.remote_storage import check_remote_settings, with_rebuild
 from sparklog.service.verification.segment_sizes import small_segments
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
@@ -241,7 +242,9 @@ class _Verifier:
             if not (self.log_dir_state.situation.is_live and suspects):
                 break
         log_dir_state = self.log_dir_state
-        if not log_dir_state.situation.is_ours:
+        if log_dir_state.situation.is_ours:
+            check_remote_settings(self._fs, log_dir_state, general)
+        else:
             ends = {key: checked.end for key, checked in self.checked.items()}
             check_checkpoints(log_dir_state, self._checkpoints, ends, general)
         deleted = log_dir_state.deleted_paths()
@@ -388,7 +391,7 @@ class _Verifier:
         return Verification(
             directories=self._directories,
             situation=str(self.log_dir_state.situation),
-            findings=ordered(found),
+            findings=ordered(with_rebuild(found, self.log_dir_state.home)),
             partitions=len(counted),
             segments=sum(c.segments for c in counted),
             bytes=sum(c.bytes for c in counted),

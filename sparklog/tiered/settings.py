@@ -1,7 +1,9 @@
 """`sparklog.remote`: the URL of a log's remote storage, and its log id. Never credentials.
 
-Those come with `storage_options` from whoever opens the log, or from the store's own places
-(environment, profiles, instance roles).
+The file is written twice, as `sparklog.remote` and then as `sparklog.remote-copy`: no other file of
+the log holds the URL, and without it no remote segment can be read. Credentials come with
+`storage_options` from whoever opens the log, or from the store's own places (environment, profiles,
+instance roles).
 """
 
 import os
@@ -9,15 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.storage.checksummed_json import seal, unseal
 
 REMOTE_NAME: Final = "sparklog.remote"
-_CURE: Final = (
-    "give the URL anew, once: `sparklog serve PATH --remote URL --take-over`, or the service's "
-    "remote=URL, take_over=True"
-)
+SPARE_NAME: Final = "sparklog.remote-copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +49,88 @@ class RemoteSettings:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class SettingsFault:
+    """A file of the settings that is damaged. `is_repairable`: the other file is whole."""
+
+    path: str
+    what: str
+    is_repairable: bool
+
+
 def read_settings(fs: FileSystem, home: str) -> RemoteSettings | None:
-    """Return what the log says, None if it has no remote storage. Raises DataCorruptionError."""
-    path = os.path.join(home, REMOTE_NAME)
+    """Return what the log says, None if it has no remote storage.
+
+    Where the file is missing or damaged its copy counts. Raises: DataCorruptionError: neither can
+    be read.
+    """
+    try:
+        found = _read(fs, home, REMOTE_NAME)
+    except DataCorruptionError:
+        spare = _spare(fs, home)
+        if spare is None:
+            raise
+        return spare
+    return _spare(fs, home) if found is None else found
+
+
+def settings_fault(fs: FileSystem, home: str) -> SettingsFault | None:
+    """Return what is wrong with the files of the settings, None if nothing is.
+
+    A log of an earlier version has no copy. Where both files are missing only the rest of the log
+    can tell whether there should be any.
+    """
+    faults: dict[str, str | None] = {}
+    for name in (REMOTE_NAME, SPARE_NAME):
+        try:
+            faults[name] = None if _read(fs, home, name) is not None else "it is missing"
+        except DataCorruptionError as error:
+            faults[name] = error.reason
+    first, spare = faults[REMOTE_NAME], faults[SPARE_NAME]
+    missing = not fs.exists(os.path.join(home, SPARE_NAME))
+    if first is None:
+        if spare is None or missing:
+            return None
+        return SettingsFault(os.path.join(home, SPARE_NAME), spare, is_repairable=True)
+    if missing and not fs.exists(os.path.join(home, REMOTE_NAME)):
+        return None
+    return SettingsFault(os.path.join(home, REMOTE_NAME), first, is_repairable=spare is None)
+
+
+def restore_settings(fs: FileSystem, home: str) -> None:
+    """Write both files again from the one that is whole."""
+    settings = read_settings(fs, home)
+    if settings is not None:
+        write_settings(fs, home, settings)
+
+
+def settings_missing(home: str) -> DataCorruptionError:
+    """Return the error of a log that has copies and doesn't say where."""
+    return DataCorruptionError(
+        f"the log has segments in remote storage, but this file, which names the URL, is missing; "
+        f"{_cure(home)}",
+        path=os.path.join(home, REMOTE_NAME),
+    )
+
+
+def _cure(home: str) -> str:
+    return f"stop the service and name the URL again: `sparklog tier rebuild {home} --remote URL`"
+
+
+def _spare(fs: FileSystem, home: str) -> RemoteSettings | None:
+    try:
+        return _read(fs, home, SPARE_NAME)
+    except DataCorruptionError:
+        return None
+
+
+def _read(fs: FileSystem, home: str, name: str) -> RemoteSettings | None:
+    path = os.path.join(home, name)
     try:
         raw = read_bytes(fs, path)
     except FileNotFoundError:
         return None
-    found = unseal("remote", raw, path=path, cure=_CURE)
+    found = unseal("remote", raw, path=path, cure=_cure(home))
     tokens = tuple(str(token) for token in found.get("tokens", ()))
     key_id = found.get("key_id")
     return RemoteSettings(
@@ -67,11 +140,11 @@ def read_settings(fs: FileSystem, home: str) -> RemoteSettings | None:
 
 
 def write_settings(fs: FileSystem, home: str, settings: RemoteSettings) -> None:
-    """Keep them, durably."""
-    path = os.path.join(home, REMOTE_NAME)
+    """Keep them, durably, in both files."""
     content: dict[str, Any] = {
         "url": settings.url, "log_id": settings.log_id, "tokens": list(settings.tokens),
     }  # fmt: skip
     if settings.key_id is not None:
         content["key_id"] = settings.key_id
-    write_durably(fs, path, seal("remote", content, indent=2))
+    for name in (REMOTE_NAME, SPARE_NAME):
+        write_durably(fs, os.path.join(home, name), seal("remote", content, indent=2))

@@ -27,7 +27,7 @@ from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_log_metadata.rebuild import find
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
-from sparklog.tiered.settings import read_settings
+from sparklog.tiered.settings import read_settings, settings_missing
 from sparklog.tiered.target import open_store
 
 _SMALL_REQUESTS: Final = 2  # log and manifest, each by one put
@@ -100,6 +100,8 @@ def status(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -
                 readable = cache.readable(key)
                 found.append(_partition(fs, view, clock, info, partition, known, readable))
     if settings is None:
+        if any(row.remote_segments for row in found):
+            raise settings_missing(directories[0])
         return TierStatus(None, found)
     return TierStatus(settings.url, found, settings.key_id)
 

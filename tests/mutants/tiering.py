@@ -8,6 +8,20 @@ DAMAGED = "service/tiering/test_damaged_copies.py"
 
 MUTANTS = (
     mutant(
+        "lost-url-not-reported",
+        "service/verification/remote_storage.py",
+        "        out.add(Severity.DAMAGE, error.path, error.reason)\n",
+        "        pass\n",
+        "service/verification/test_remote_storage.py::test_the_url_is_lost",
+    ),
+    mutant(
+        "second-file-of-the-url-not-read",
+        "tiered/settings.py",
+        "return _spare(fs, home) if found is None else found",
+        "return found",
+        "service/verification/test_remote_storage.py::test_one_of_two_files",
+    ),
+    mutant(
         "damaged-log-of-a-copy-relied-on",
         "tiered/copying/content_check.py",
         "if crc != manifest.stored_crc32c:",

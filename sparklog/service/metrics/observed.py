@@ -165,6 +165,7 @@ class LogMetrics:
     `commits`: since the observer's first look, or of all that the ledger holds; None for a log
     without a ledger. `batches`: {topic: figures of its newest batches, a row a codec}, of topics
     that were sampled by now. `offline`: {(topic, partition): why}. `errors`: what wasn't read.
+    `tier_fault`: why remote segments can't be read, if the log itself says so.
     """
 
     path: str
@@ -183,6 +184,7 @@ class LogMetrics:
     batches: dict[str, tuple[BatchFigures, ...]] = field(default_factory=dict)
     offline: dict[TopicPartition, str] = field(default_factory=dict)
     remote_url: str | None = None
+    tier_fault: str | None = None
     merges: list[MergeMetrics] = field(default_factory=list)
     term: int | None = None
     holder: dict[str, object] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from sparklog.format.names import log_name
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.due_segments import DueSegments, LocalSegment, RetentionConstraints
 from sparklog.log.group_lag import retention_floors
+from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.broker_lockout import is_marked_open, was_closed_by_us
 from sparklog.logdir.group_offsets import read_readers
 from sparklog.logdir.high_watermarks import published
@@ -55,7 +56,7 @@ from sparklog.service.metrics.observed import (
 from sparklog.service.metrics.tiers import TierObserver
 from sparklog.storage.groups import Readers, is_expired
 from sparklog.storage.log_state import LogState
-from sparklog.tiered.settings import read_settings
+from sparklog.tiered.settings import read_settings, settings_missing
 
 _LOGGER = logging.getLogger("sparklog.service")
 
@@ -162,9 +163,12 @@ class Observer:
             found.offline = {
                 TopicPartition(*key): str(error) for key, error in page.offline.items()
             }
-        with self._noting(found):
+        try:
             settings = read_settings(fs, home)
             found.remote_url = None if settings is None else settings.url
+        except SparklogError as error:
+            found.note(error)
+            found.tier_fault = str(error)
         readers = read_readers(fs, home)
         state = self._state(page)
         if state is None:
@@ -278,12 +282,17 @@ class Observer:
         places: Mapping[TopicPartition, PartitionRetention],
     ) -> TierObserver | None:
         tiered = any(p.config.remote_storage_enable for p in places.values())
+        if found.remote_url is None and found.tier_fault is None and REMOTE_METADATA in ids:
+            found.tier_fault = str(settings_missing(self.directories[0]))
         if not tiered and found.remote_url is None:
             return None
         if self._tiers is None:
             self._tiers = TierObserver(self._fs, self._clock, self.directories)
-        with self._noting(found):
+        try:
             self._tiers.catch_up()
+        except (SparklogError, OSError) as error:
+            found.note(error)
+            found.tier_fault = found.tier_fault or str(error)
         return self._tiers
 
     # --- rows ----------------------------------------------------------------------------------

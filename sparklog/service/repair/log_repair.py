@@ -42,8 +42,11 @@ from sparklog.service.verification.log_dir_state import (
     Offsets,
     Situation,
 )
+from sparklog.tiered.settings import restore_settings
 
-_GENERAL: Final = (FixKind.CHECKPOINT, FixKind.WATERMARKS, FixKind.TOPICS, FixKind.OPEN)
+_GENERAL: Final = (
+    FixKind.CHECKPOINT, FixKind.WATERMARKS, FixKind.TOPICS, FixKind.REMOTE, FixKind.OPEN,
+)  # fmt: skip
 # What is foreign goes first; a snapshot is rebuilt from older ones, an index from snapshots.
 _ORDER: Final = (
     FixKind.ASIDE, FixKind.TAIL, FixKind.SEGMENT_ASIDE, FixKind.METADATA, FixKind.SNAPSHOT,
@@ -114,7 +117,10 @@ class LogRepair:
         return QuarantinedFiles(self.fs, self.clock(), self.done)
 
     def _set_aside(self) -> None:
-        """Move what lies in the log dirs themselves."""
+        """Move what lies in the log dirs themselves; restore the settings of remote storage."""
+        if damaged := self._of_the_log(FixKind.REMOTE):
+            restore_settings(self.fs, self.log_dir_state.home)
+            self.done += [f"rebuilt {path}" for path in damaged]
         for finding in self.findings:
             if finding.topic is None and finding.fix and finding.fix.kind is FixKind.ASIDE:
                 self._quarantine.move(finding.file, os.path.dirname(finding.file))

@@ -2,7 +2,8 @@
 
 - `log_dir_state`: the log dir as a whole: locks, markers, small files; `ledger`: commits
 - `partition`, `segment`, `indexes`, `producers`, `leader_epochs`: a partition's own files
-- `offset_checkpoints`, `leftover_files`: files beside them; `tier_verifier`: remote copies
+- `offset_checkpoints`, `leftover_files`: files beside them; `tier_verifier`: remote copies;
+  `remote_storage`: what the log dir knows of them
 - `expectations`, `segment_sizes`: what the ledger says that must be there
 - `findings`: what was found, and how it can be mended; `batches`: how large they are
 

@@ -39,6 +39,7 @@ class FixKind(enum.Enum):
     ASIDE = "move it to quarantine"
     SEGMENT_ASIDE = "move the segment to quarantine: all of it lies below the log start"
     TAIL = "move the bytes past the end to quarantine"
+    REMOTE = "write both files again from the one that is whole"
     OPEN = "open the log for writing: recovery settles it"
     STATE = "delete the object: readers fold the ledger, and a new one is written"
     MANIFEST = "delete the object, if it is there: a service's round makes it from the log"

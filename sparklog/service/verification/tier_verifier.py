@@ -42,9 +42,9 @@ from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.reading.store_retry import StoreRetry
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
-from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
+from sparklog.tiered.remote_log_metadata.topic import METADATA, RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
-from sparklog.tiered.settings import read_settings
+from sparklog.tiered.settings import read_settings, settings_missing
 from sparklog.tiered.target import open_store
 
 T = TypeVar("T")
@@ -91,7 +91,9 @@ def verify_tier(
     service copies them again. Nothing else is changed.
 
     Returns: the report; `report.ok` tells whether nothing is missing or damaged.
-    Raises: InvalidRequestError: no remote storage; StorageUnavailableError: nobody can tell.
+    Raises: InvalidRequestError: no remote storage; DataCorruptionError: the log has copies, but
+        what it knows of them, or where they are, can't be read; StorageUnavailableError: nobody
+        can tell.
     Cost: a listing of each partition; two requests for a copy that isn't listed; deep, all bytes.
     """
     options, began = options or RemoteOptions(), monotonic_ms()
@@ -99,6 +101,8 @@ def verify_tier(
     if url is None:
         settings = read_settings(fs, split_path(path)[0])
         if settings is None:
+            if LogDirView(fs, split_path(path)).topic_id(*METADATA) is not None:
+                raise settings_missing(split_path(path)[0])
             raise InvalidRequestError(
                 f"{path} has no remote storage: there is nothing to verify", path=str(path)
             )

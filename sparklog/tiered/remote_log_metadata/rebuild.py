@@ -7,12 +7,17 @@ a log.
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicPartition
-from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    SparklogError,
+    StorageUnavailableError,
+)
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.admin import drop_topic
 from sparklog.log.topic_names import REMOTE_METADATA
@@ -24,7 +29,7 @@ from sparklog.tiered.layout.object_names import Directory, parse_manifest
 from sparklog.tiered.layout.topic_owners import TopicOwners
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_log_metadata.topic import ensure_topic, publish
-from sparklog.tiered.settings import read_settings
+from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
 from sparklog.tiered.target import open_store
 
 if TYPE_CHECKING:
@@ -131,9 +136,23 @@ def fill(session: "LogDirCommits", clock: Clock, store: Store) -> Found:
     return found
 
 
+def _settings(session: "LogDirCommits", url: str | None) -> RemoteSettings | None:
+    """What the log says of its remote storage, with `url` in its place if that is given."""
+    try:
+        settings = read_settings(session.fs, session.home)
+    except DataCorruptionError:
+        if url is None:
+            raise
+        settings = None
+    if url is None:
+        return settings
+    return RemoteSettings(url) if settings is None else replace(settings, url=url)
+
+
 def rebuild(
     path: str | os.PathLike[str],
     *,
+    url: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     options: Mapping[str, object] | None = None,
     fs: FileSystem = LOCAL,
@@ -146,17 +165,20 @@ def rebuild(
     log's. Copies whose deletion had begun are taken as whole if their
     manifests are still there; retention deletes them again. Local files are not touched.
 
+    Args: url: where the copies are, for a log whose `sparklog.remote` was lost or damaged; it is
+        kept with the log from then on.
     Raises: InvalidRequestError: the log has no remote storage; StorageUnavailableError: nothing
     was changed if it is raised by the first look at the bucket, also where that has nothing of
     the log, which needs it.
     """
     with open_log(path, mode="rw", options=options, fs=fs, clock=clock) as log:
         session = commits_of(log)
-        settings = read_settings(fs, session.home)
+        settings = _settings(session, url)
         if store is None:
             if settings is None:
                 raise InvalidRequestError(
-                    f"{os.fspath(path)} has no remote storage: nothing is to be rebuilt",
+                    f"{os.fspath(path)} has no remote storage: nothing is to be rebuilt. Name its "
+                    "URL if it has: `sparklog tier rebuild PATH --remote URL`",
                     path=os.fspath(path),
                 )
             store = open_store(settings.url, storage_options)
@@ -167,6 +189,7 @@ def rebuild(
             tiered = {t.id: name for name, t in topics if t.parsed().remote_storage_enable}
         _check_some(session, store)
         if settings is not None:
+            write_settings(fs, session.home, settings)
             TopicOwners(fs, session.home, store, clock, take_over=True).foreign(tiered)
         if known:
             drop_topic(session, REMOTE_METADATA)

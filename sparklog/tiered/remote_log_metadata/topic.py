@@ -58,9 +58,7 @@ CONFIG: Final = {
     "segment.bytes": str(4 << 20),
     "delete.retention.ms": str(TOMBSTONES_KEPT_MS),
 }
-CURE: Final = (
-    "rebuild it from the bucket: sparklog.tiered.remote_log_metadata.rebuild.rebuild(path)"
-)
+CURE: Final = "stop the service and rebuild it from the bucket: `sparklog tier rebuild PATH`"
 
 _STATE: Final = "/state"
 _ROWS_MAX: Final = 5_000  # of a commit; each row is some 200 bytes

@@ -570,7 +570,7 @@ def test_rebuild(path: str, clock: ManualClock, store: FaultStore) -> None:
     raw[70] ^= 1
     file.write_bytes(raw)
     report = once(path, clock, store)
-    assert any("rebuild(path)" in e for e in report.errors)
+    assert any("tier rebuild PATH" in e for e in report.errors)
     found = rebuild(path, store=store, clock=clock)
     assert len(found.manifests) == len(before)
     with sparklog.open(path, "rw", clock=clock) as log:
@@ -596,8 +596,9 @@ def test_another_url_needs_the_copies(path: str, clock: ManualClock, store: Faul
 def test_damaged_settings(path: str, clock: ManualClock, store: FaultStore) -> None:
     with filled(path, clock, 12) as log:
         once(path, clock, store)
-        Path(path, "sparklog.remote").write_text("{}")
-        with pytest.raises(DataCorruptionError, match="give the URL anew"):
+        for name in ("sparklog.remote", "sparklog.remote-copy"):
+            Path(path, name).write_text("{}")
+        with pytest.raises(DataCorruptionError, match="name the URL again"):
             once(path, clock, store, remote=None)
         assert any("take over" in e for e in once(path, clock, store).errors)  # nobody knows it
         assert not once(path, clock, store, take_over=True).errors

@@ -30,7 +30,8 @@ def judge(sight: Sight) -> Iterator[Check]:
         yield disk(sight)
     if sight.kind == "log":
         yield service(sight)
-        if sight.found.remote_url is not None and not sight.in_store:
+        tiered = sight.found.remote_url is not None or sight.found.tier_fault is not None
+        if tiered and not sight.in_store:
             yield tier(sight)
         if sight.compacted or sight.dirty:
             yield cleaner(sight)

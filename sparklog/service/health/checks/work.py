@@ -69,6 +69,10 @@ def _due(sight: Sight) -> Iterator[str]:
 
 def tier(sight: Sight) -> Check:
     """Does it answer, and do copies keep up?"""
+    if sight.found.tier_fault is not None:
+        what = f"remote segments can't be read: {sight.found.tier_fault}"
+        url = () if sight.found.remote_url is not None else ("--remote", "URL")
+        return Check("tier", Level.RED, what, sparklog("tier rebuild", sight, *url))
     late = max(sight.found.tiers, key=lambda one: one.copy_lag_ms, default=None)
     waiting = sum(one.copy_lag_bytes for one in sight.found.tiers)
     held = sum(one.remote_bytes for one in sight.found.tiers)
