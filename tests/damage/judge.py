@@ -51,7 +51,7 @@ class Judge:
     def row(self, files: Files, kind: Kind | None = None, damage: str = "") -> Row:
         """Run everything on copies of a damaged log."""
         row = Row()
-        self._look(files, row)
+        self._look(files, row, kind)
         self._open_for_writing(files, row)
         self._write(files, row)
         self._repair(files, row)
@@ -65,7 +65,14 @@ class Judge:
 
     # --- actions ------------------------------------------------------------------------------
 
-    def _look(self, files: Files, row: Row) -> None:
+    def _shows(self, files: Files, kind: Kind | None) -> bool:
+        """Whether `status`, which reads no records, can notice a damage."""
+        if kind is None or not kind.holds_records:
+            return True
+        sizes = {name: len(data) for name, data in files.items()}
+        return sizes != {name: len(data) for name, data in self._home.files.items()}
+
+    def _look(self, files: Files, row: Row, kind: Kind | None) -> None:
         """What changes nothing: open for reading, read, verify, status."""
         with self._home.lay_out(files) as place:
             row.words["r"] = self._tried(row, "r", lambda: self._actions.open_r(place.path))
@@ -76,7 +83,8 @@ class Judge:
             ):  # fmt: skip
                 verdict = self._verdict(row, action, run, place)
                 row.words[action] = verdict.word
-                if verdict.word == good and row.words["read"] != RIGHT:
+                sees = action != "status" or self._shows(files, kind)
+                if verdict.word == good and row.words["read"] != RIGHT and sees:
                     row.broken.add(f"{action}: {good}, and a read is {row.words['read']}")
                 if action == "status" and verdict.is_unwritable:
                     row.texts["unwritable"] = verdict.text
@@ -118,7 +126,8 @@ class Judge:
                 again = self._verdict(Row(), "verify", self._actions.verify, place)
             if verdict.word != again.word:
                 row.broken.add(f"repair: says {verdict.word}, and verify {again.word} then")
-            if verdict.word == "ok" and word != RIGHT and "lost" not in verdict.text:
+            is_told = row.words["verify"] == "ok" or "lost" in verdict.text
+            if verdict.word == "ok" and word != RIGHT and not is_told:
                 row.broken.add(f"repair: ok, and a read is {word}")
             row.words["repair"] = verdict.word if verdict.word != "ok" else (
                 "nothing" if row.words["verify"] == "ok" else "healed" if word == RIGHT else "cut"

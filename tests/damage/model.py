@@ -23,6 +23,7 @@ class Kind:
         neighbour: another file of the same kind, for "swapped".
         older: an earlier content, for "older".
         following: a name of the same kind that is free, for "copied".
+        holds_records: `status` reads no such file; it notices names and sizes only.
         undetectable: {damage: reason} for damages that no reader can notice by this format.
     """
 
@@ -31,6 +32,7 @@ class Kind:
     neighbour: str | None = None
     older: bytes | None = None
     following: str | None = None
+    holds_records: bool = False
     undetectable: Mapping[str, str] = field(default_factory=dict)
 
 

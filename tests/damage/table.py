@@ -31,7 +31,7 @@ Table = dict[tuple[str, str], Expected]
 
 def expected_of(row: Row) -> Expected:
     """Return a row as the table has it."""
-    return Expected(row.words, row.broken)
+    return Expected(dict(row.words), set(row.broken))
 
 
 def read_table(home: str) -> Table:

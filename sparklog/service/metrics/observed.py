@@ -142,7 +142,8 @@ class LogDetail:
 
     `paces`: of the registered readers, by group. `held`: local segments; `places`: what retention
     goes by. `sign`: the last sign of life of the service of a log in a store; `compacted`: its
-    compacted partitions; `erasures`: those of its topics that aren't complete.
+    compacted partitions; `erasures`: those of its topics that aren't complete; `unreadable`:
+    {partition: the reason} for a log in a store some of whose objects are missing or too short.
     """
 
     trail: CommitTrail = field(default_factory=CommitTrail)
@@ -152,6 +153,7 @@ class LogDetail:
     sign: Mapping[str, Any] = field(default_factory=dict)
     compacted: Mapping[TopicPartition, CompactedMetrics] = field(default_factory=dict)
     erasures: Sequence[BegunErasure] = ()
+    unreadable: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)

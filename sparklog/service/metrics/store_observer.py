@@ -14,9 +14,10 @@ from sparklog.diskless.erasure_notes import begun_erasures
 from sparklog.diskless.home import DisklessHome, open_log
 from sparklog.diskless.home_object import known_home
 from sparklog.diskless.lease import ServiceNotes, sign_of_life
+from sparklog.diskless.missing_objects import Unreadable, unreadable_extents
 from sparklog.diskless.retention import due_extents
 from sparklog.diskless.state import DisklessState, partitions_of
-from sparklog.errors import SparklogError
+from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.log.due_segments import RetentionConstraints
 from sparklog.log.group_lag import retention_floors
 from sparklog.log.partition_reader import reader_of
@@ -49,6 +50,7 @@ HISTORY: Final = 1024
 _TOPICS: Final = 4  # of which batches are sampled at a look: each partition costs some GETs
 _REST_MS: Final = 600_000
 _LIST_MS: Final = 60_000  # so often erasures that aren't complete are asked for
+_OBJECTS_MS: Final = 600_000  # so often the objects that the state names are looked for
 _HOLDER: Final = ("pid", "host", "since_ms")
 
 
@@ -91,6 +93,8 @@ class StoreObserver:
         self._error = ""
         self._begun: list[BegunErasure] = []
         self._listed_at = float("-inf")
+        self._unreadable: list[Unreadable] = []
+        self._looked_at = float("-inf")
         self._topics_max = _TOPICS if batches else 0
         self._batches = BatchObserver(clock, topics_max=self._topics_max, rest_ms=_REST_MS)
 
@@ -155,7 +159,10 @@ class StoreObserver:
     def _observe(self, found: LogMetrics) -> None:
         home = self._opened()
         state = home.head.follow(home.objects.retry)
-        self._count(home, state)
+        try:
+            self._count(home, state)
+        except DataCorruptionError as error:  # of the ledger's past, which no reader needs
+            found.note(error)
         found.commits, found.term = self._counts.commits, state.term
         found.holder = {name: state.holder[name] for name in _HOLDER if name in state.holder}
         found.last_commit_ms = state.log.time_ms or None
@@ -164,6 +171,7 @@ class StoreObserver:
             for name, last in sorted(state.log.writers.items())
         ]
         times = partial(self._time_of, home)
+        unreadable = self._unreadable_partitions(home, state)
         found.merges = list(self._merges(home, state, found.time_ms))
         readers = home.groups.readers()
         found.readers = list(self._readers(state, readers, found.time_ms))
@@ -174,7 +182,7 @@ class StoreObserver:
         compacted = self._compacted(home, state, sign, found.time_ms)
         found.detail = LogDetail(
             trail=self._trail, paces=paces, sign=sign, compacted=compacted,
-            erasures=self._begun_erasures(home, state),
+            erasures=self._begun_erasures(home, state), unreadable=unreadable,
         )  # fmt: skip
         floors = retention_floors(
             state.log, readers, now_ms=found.time_ms, retention_ms=self._kept_ms
@@ -196,6 +204,27 @@ class StoreObserver:
             self._listed_at = monotonic_ms()
         ids = {topic.id for topic in state.log.topics.values()}
         return [one for one in self._begun if one.topic_id in ids]
+
+    def _unreadable_partitions(
+        self, home: DisklessHome, state: DisklessState
+    ) -> dict[TopicPartition, str]:
+        """Return the partitions with objects that are missing or too short, each with the reason.
+
+        An extent that was replaced meanwhile is left out. Cost: `unreadable_extents` every ten
+        minutes.
+        """
+        store = home.objects.store
+        if monotonic_ms() - self._looked_at >= _OBJECTS_MS:
+            self._unreadable = home.objects.retry.call(lambda: unreadable_extents(store, state))
+            self._looked_at = monotonic_ms()
+        if not self._unreadable:
+            return {}
+        state = home.head.follow(home.objects.retry)
+        return {
+            each.key: f"{store.url}/{each.object}: {each.why}"
+            for each in reversed(self._unreadable)
+            if each.extent in state.extents.get(each.key, ())
+        }
 
     def _count(self, home: DisklessHome, state: DisklessState) -> None:
         """Count the commits since the last look; a restart counts nothing twice."""
@@ -281,7 +310,10 @@ class StoreObserver:
         """{entry: its time in ms}. Cost: a get for each that isn't known yet, many at a time."""
         found = {number: self._times.get(number) for number in numbers}
         asked = sorted(number for number, time_ms in found.items() if time_ms is None)
-        entries = home.objects.retry.call(lambda: home.head.entries.known(asked)) if asked else []
+        try:
+            entries = home.objects.retry.call(lambda: home.head.entries.known(asked))
+        except DataCorruptionError:  # `_count` notes it; no work is due by a time that is lost
+            return dict.fromkeys(found, home.head.state.log.time_ms)
         for number, entry in zip(asked, entries, strict=True):
             self._times.put(number, entry.record.time_ms)
             found[number] = entry.record.time_ms

@@ -30,7 +30,7 @@ def writable(sight: Sight) -> Check:
     if sight.kind == "broker":
         return Check("writable", Level.GREEN, "a broker's log dirs, for reading only here")
     if sight.in_store:
-        return Check("writable", Level.GREEN, "its store answers")
+        return Check("writable", Level.GREEN, "its store answers; no write was tried")
     if sight.read_only is not None:
         return Check("writable", Level.GREEN, _read_only(sight.read_only))
     return Check("writable", Level.GREEN, "it can be written")
@@ -65,6 +65,12 @@ def partitions(sight: Sight) -> Check:
     if not sight.is_known:
         return Check("partitions", Level.RED, "nobody can tell which there are",
                      sparklog("verify", sight))  # fmt: skip
+    unreadable = found.detail.unreadable
+    if unreadable:
+        names = [str(key) for key in sorted(unreadable)]
+        what = f"records of {named(names, 'partition')} can't be read: "
+        what += unreadable[min(unreadable)]
+        return Check("partitions", Level.RED, what, sparklog("verify", sight))
     if found.errors and not sight.unwritable:
         what = f"not all of it could be read: {found.errors[0]}"
         return Check("partitions", Level.AMBER, what, sparklog("verify", sight))
