@@ -9,6 +9,7 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
 - `ledger`: entries by number, and the head, by which all of it is known; `process_lock`
   `ledger_evidence`: objects that prove that a missing entry existed
 - `view`: what readers see; `plan`: what a task reads with; `segments`: extents as segments
+- `checksums`: the CRC-32C of each extent, which binds its bytes to the entry
 - `extent_objects`, `extent_logs`: extents' bytes; `numbered_batches`: with offsets and epochs;
   `extent_tables`: where the pieces of a large commit lie
 - `staging`: rows become objects, in tasks; `staged_chunks`: what several tasks reported;

@@ -9,6 +9,7 @@ Kafka's format can dump it. The record's value is JSON:
     extents         where the records that it commits lie, [[topic, partition, ...], ...]
     seen            the newest entry that was known when the call began
     before          the entry of its writer's commit before; of a reset {writer: entry}
+    crcs            the CRC-32C of each of `extents`, in order; null where it is unknown
     keys            wrapped data keys of the objects that it names
     producers       of an idempotent append to one partition: its batches' producer, epoch and
                     sequences; to several: `producers_of`, [[topic, partition, batches], ...]
@@ -189,6 +190,9 @@ def encode(number: int, entry: Entry, data: bytes | bytearray | memoryview = b""
     fields: dict[str, Any] = {"v": FORMAT_VERSION, "id": entry.id, "prev": entry.prev}
     if entry.extents:
         fields["extents"] = [_extent_to_json(key, extent) for key, extent in entry.extents]
+        if any(extent.crc >= 0 for _, extent in entry.extents):
+            crcs = (extent.crc for _, extent in entry.extents)
+            fields["crcs"] = [crc if crc >= 0 else None for crc in crcs]
     if entry.seen >= 0:
         fields["seen"] = entry.seen
     if entry.before >= 0 or entry.befores:
@@ -230,7 +234,7 @@ def decode(raw: bytes, *, number: int, path: str) -> Entry:
             id=_text(fields["id"]),
             prev=_text(fields["prev"]),
             record=record,
-            extents=tuple(_extent_from_json(each) for each in fields.get("extents", ())),
+            extents=_extents_from_json(fields),
             seen=fields.get("seen", -1),
             before=before if isinstance(before, int) else -1,
             befores=before if isinstance(before, dict) else {},
@@ -303,6 +307,21 @@ def _extent_to_json(key: TopicPartition, extent: Extent) -> list[Any]:
         key.topic, key.partition, extent.base, extent.end, extent.object, extent.start,
         extent.size, extent.max_timestamp, extent.epoch, *tail,
     ]  # fmt: skip
+
+
+def _extents_from_json(
+    fields: Mapping[str, Any],
+) -> tuple[tuple[TopicPartition, Extent], ...]:
+    extents = [_extent_from_json(each) for each in fields.get("extents", ())]
+    crcs = fields.get("crcs")
+    if crcs is None:
+        return tuple(extents)
+    if not all(crc is None or (type(crc) is int and 0 <= crc < 1 << 32) for crc in crcs):
+        raise ValueError("a checksum of an extent is no CRC-32C")
+    return tuple(
+        (key, extent if crc is None else extent._replace(crc=crc))
+        for (key, extent), crc in zip(extents, crcs, strict=True)
+    )
 
 
 def _extent_from_json(values: list[Any]) -> tuple[TopicPartition, Extent]:

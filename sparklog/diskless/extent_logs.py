@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from sparklog.diskless.checksums import SummedLog
 from sparklog.diskless.extent_objects import (
     ExtentObjects,
     Keys,
@@ -65,7 +66,8 @@ class ExtentLogs:
             raw = RemoteSegmentLog(
                 self.path_of(extent), self._range_of(at), lambda size: self._ahead(at + 1, 1, size)
             )
-            log = self._numbered(extent, raw, check=check)
+            summed = SummedLog(raw, extent, self._objects.url(extent.object))
+            log = self._numbered(extent, summed, check=check)
         return _Noticed(log, lambda: self._begun(at))
 
     def path_of(self, extent: Extent) -> str:
@@ -109,7 +111,7 @@ class ExtentLogs:
     def _pieces(self, extent: Extent) -> SegmentLog:
         """The pieces that a table has for an extent, one after the other."""
         path = self._objects.url(extent.object)
-        end = extent.start + block_size(extent.pieces)  # the names come before all rows
+        end = extent.start + block_size(extent)  # the names come before all rows
         table = self._range(extent.object, 0, end, {})
 
         def get(start: int, stop: int) -> bytes:

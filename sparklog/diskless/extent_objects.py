@@ -13,9 +13,9 @@ from typing import Final
 
 from sparklog.diskless.entries import ObjectKey
 from sparklog.diskless.extents import Extent
-from sparklog.diskless.names import HOME
+from sparklog.diskless.names import HOME, parse_entry
 from sparklog.diskless.process_lock import ProcessLock
-from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.lru_cache import LruCache
 from sparklog.metrics import meters
 from sparklog.storage.segments import StaleReadError, UndeterminedLossError
@@ -32,6 +32,26 @@ ENTRIES_BYTES: Final = 16 << 20
 """Of ledger entries with inline data that are kept for who reads them next."""
 
 _TIMES: Final = 10_000  # objects whose time is kept: many partitions' extents lie in one
+
+
+def get_range(store: Store, name: str, start: int, end: int) -> bytes:
+    """Return the bytes [start, end) of an object, fewer if it ends before.
+
+    Data in a ledger entry come with the entry's first bytes, which have its number.
+    Raises: FileNotFoundError; DataCorruptionError: the object is another entry.
+    """
+    number = parse_entry(name)
+    if number is None:
+        return store.get(name, start, end)
+    raw = store.get(name, 0, end)
+    found = int.from_bytes(raw[:8], "big")  # an entry is a record batch at offset `number`
+    if raw and found != number:
+        raise DataCorruptionError(
+            f"the object holds entry {found} of the ledger; restore it from a copy of the bucket",
+            path=f"{store.url}/{name}",
+            position=0,
+        )
+    return raw[start:]
 
 
 class ObjectEndsError(StaleReadError):
@@ -169,7 +189,8 @@ class ObjectRange:
     def fetch(self, start: int, end: int) -> bytes:
         """Return stored bytes, counted from the range's first; one request, or none.
 
-        Raises: FileNotFoundError, UndeterminedLossError: see `judge`; ObjectEndsError.
+        Raises: FileNotFoundError, UndeterminedLossError: see `judge`; ObjectEndsError;
+            DataCorruptionError: the object is another ledger entry.
         """
         first = self._stored[0]
         kept = self.objects.kept_entry(self.object)
@@ -178,7 +199,7 @@ class ObjectRange:
         store = self.objects.store
         with fetching(meters(store.url), self.topic) as got:
             try:
-                data = store.get(self.object, first + start, first + end)
+                data = get_range(store, self.object, first + start, first + end)
             except FileNotFoundError as error:
                 raise self.objects.judge(self.object, self.log_id, error) from error
             got.size = len(data)

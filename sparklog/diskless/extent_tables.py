@@ -11,7 +11,11 @@ with the head, and its rows with a second request.
     16    4  CRC-32C of the names
     20    4  CRC-32C of the 20 bytes before
     24       names: JSON, zlib: {"names": [object, ...], "keys": {object: its data key}}
-             a block for each partition: its PIECE_DTYPE rows in order, then their CRC-32C (4)
+             a block for each partition: its rows in order (36 bytes each), their CRC-32C (4), the
+             CRC-32C of each piece's bytes (4 each), and the CRC-32C of rows and checksums (4)
+
+The entry records the last of these as the checksum of the partition's extent. A block ends with the
+CRC-32C of its rows if its extent has no checksum: an older version wrote the table, or a piece.
 
 Little-endian. A table is never changed; its data keys are wrapped by the master key of its day.
 """
@@ -21,7 +25,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import crc32c
 import numpy as np
@@ -37,6 +41,8 @@ Pieces = NDArray[np.void]
 Get = Callable[[int, int], bytes]
 """Returns bytes [start, end) of a table, fewer where it ends."""
 
+_ROW_DTYPE: Final = np.dtype([(n, PIECE_DTYPE[n]) for n in PIECE_DTYPE.names or () if n != "crc"])
+_SUM_DTYPE: Final = np.dtype("<u4")
 HEAD_BYTES: Final = 64 << 10
 """What a reader asks for first: the head and some 1,500 names."""
 _HEAD: Final = struct.Struct("<4sIQI")
@@ -55,24 +61,44 @@ class TableHead:
     keys: Mapping[str, ObjectKey]
 
 
-def block_size(pieces: int) -> int:
-    """Bytes of a partition's block."""
-    return pieces * PIECE_DTYPE.itemsize + _CRC.size
+class Block(NamedTuple):
+    """Where a partition's block begins in a table, and its checksum."""
+
+    start: int
+    crc: int
 
 
-def encode(head: TableHead, blocks: Iterable[Pieces]) -> tuple[bytes, list[int]]:
-    """Return a table's bytes, and where each block begins in them: its extent's `start`."""
+def block_size(extent: Extent) -> int:
+    """Return the size in bytes of the block of an extent in a table."""
+    size = extent.pieces * _ROW_DTYPE.itemsize + _CRC.size
+    return size if extent.crc < 0 else size + extent.pieces * _SUM_DTYPE.itemsize + _CRC.size
+
+
+def encode(head: TableHead, blocks: Iterable[Pieces]) -> tuple[bytes, list[Block]]:
+    """Return a table's bytes, and where its blocks are."""
     keys = {name: key_to_json(key) for name, key in head.keys.items()}
     names = zlib.compress(json.dumps({"names": list(head.names), "keys": keys}).encode())
     fields = _HEAD.pack(_MAGIC, FORMAT_VERSION, len(names), crc32c.crc32c(names))
-    parts, starts = [fields, _CRC.pack(crc32c.crc32c(fields)), names], []
+    parts, places = [fields, _CRC.pack(crc32c.crc32c(fields)), names], []
     at = _NAMES_AT + len(names)
     for block in blocks:
-        rows = np.ascontiguousarray(block, PIECE_DTYPE).tobytes()
-        parts += [rows, _CRC.pack(crc32c.crc32c(rows))]
-        starts.append(at)
-        at += len(rows) + _CRC.size
-    return b"".join(parts), starts
+        rows, crc = _rows_of(block), -1
+        written = [rows, _CRC.pack(crc32c.crc32c(rows))]
+        if (block["crc"] >= 0).all():
+            sums = block["crc"].astype(_SUM_DTYPE).tobytes()
+            crc = crc32c.crc32c(sums, crc32c.crc32c(rows))
+            written += [sums, _CRC.pack(crc)]
+        places.append(Block(at, crc))
+        parts += written
+        at += sum(map(len, written))
+    return b"".join(parts), places
+
+
+def _rows_of(block: Pieces) -> bytes:
+    rows = np.empty(len(block), _ROW_DTYPE)
+    for name in _ROW_DTYPE.names or ():
+        rows[name] = block[name]
+    return rows.tobytes()
 
 
 def head_size(raw: bytes, *, path: str) -> int:
@@ -121,17 +147,10 @@ def read_head(get: Get, *, path: str) -> TableHead:
 def pieces_of(extent: Extent, head: TableHead, block: bytes, *, path: str) -> Extents:
     """Return the pieces that an extent in a table stands for, as extents of their own.
 
-    Args: block: bytes [extent.start, extent.start + block_size(extent.pieces)) of the table.
+    Args: block: bytes [extent.start, extent.start + block_size(extent)) of the table.
     Raises: DataCorruptionError: they aren't its rows.
     """
-    rows_size = extent.pieces * PIECE_DTYPE.itemsize
-    if len(block) != block_size(extent.pieces):
-        raise _damaged(
-            f"{len(block)} of {block_size(extent.pieces)} bytes came", path, extent.start
-        )
-    if _CRC.unpack_from(block, rows_size)[0] != crc32c.crc32c(block[:rows_size]):
-        raise _damaged("its rows were changed", path, extent.start)
-    rows = np.frombuffer(block, PIECE_DTYPE, extent.pieces)
+    rows = rows_of(extent, block, path=path)
     ends = extent.base + np.cumsum(rows["count"], dtype=np.int64)
     if int(rows["object"].max(initial=0)) >= len(head.names) or int(ends[-1]) != extent.end:
         raise _damaged(f"its rows aren't those of offsets [{extent.base}, {extent.end})", path,
@@ -140,12 +159,34 @@ def pieces_of(extent: Extent, head: TableHead, block: bytes, *, path: str) -> Ex
     return tuple(
         extent._replace(
             base=base, end=end, object=head.names[number], start=start, size=size, pieces=0,
-            max_timestamp=latest if extent.stamp_ms < 0 else extent.stamp_ms,
+            max_timestamp=latest if extent.stamp_ms < 0 else extent.stamp_ms, crc=crc,
         )
-        for base, end, (number, start, size, _, latest) in zip(
+        for base, end, (number, start, size, _, latest, crc) in zip(
             bases, ends.tolist(), rows.tolist(), strict=True
         )
     )  # fmt: skip
+
+
+def rows_of(extent: Extent, block: bytes, *, path: str) -> Pieces:
+    """Return an extent's rows of its block. Raises: DataCorruptionError: these aren't its rows."""
+    rows_size = extent.pieces * _ROW_DTYPE.itemsize
+    sums_at = rows_size + _CRC.size
+    if len(block) != block_size(extent):
+        raise _damaged(f"{len(block)} of {block_size(extent)} bytes came", path, extent.start)
+    crc = crc32c.crc32c(block[:rows_size])
+    if _CRC.unpack_from(block, rows_size)[0] != crc:
+        raise _damaged("its rows were changed", path, extent.start)
+    found = np.frombuffer(block, _ROW_DTYPE, extent.pieces)
+    rows = np.empty(extent.pieces, PIECE_DTYPE)
+    for name in _ROW_DTYPE.names or ():
+        rows[name] = found[name]
+    rows["crc"] = -1
+    if extent.crc >= 0:
+        crc = crc32c.crc32c(block[sums_at : -_CRC.size], crc)
+        if not crc == extent.crc == _CRC.unpack(block[-_CRC.size :])[0]:
+            raise _damaged("it isn't the block that the ledger recorded", path, extent.start)
+        rows["crc"] = np.frombuffer(block, _SUM_DTYPE, extent.pieces, sums_at)
+    return rows
 
 
 def _damaged(reason: str, path: str, position: int) -> DataCorruptionError:

@@ -15,9 +15,10 @@ PIECE_DTYPE: Final = np.dtype(
         ("size", "<u8"),
         ("count", "<u8"),
         ("max_timestamp", "<i8"),
+        ("crc", "<i8"),  # see `Extent.crc`
     ]
 )
-"""A row of an extent table: see `Extent.pieces`."""
+"""A piece of a commit, in memory: see `Extent.pieces`."""
 
 
 class Extent(NamedTuple):
@@ -31,6 +32,8 @@ class Extent(NamedTuple):
     `pieces`: 0, or the rows of an extent table. `object` then is the table, the rows for this
     partition begin at byte `start` of it, and say where the chunks lie, in order; `size` is theirs,
     all together.
+    `crc`: the CRC-32C of the extent's bytes before encryption, as they were staged (`checksums`);
+    with `pieces` that of its block in the table. -1: an older version committed it without one.
     """
 
     base: int
@@ -44,6 +47,7 @@ class Extent(NamedTuple):
     segment: str = ""
     stamp_ms: int = -1
     pieces: int = 0
+    crc: int = -1
 
     @property
     def place(self) -> tuple[int, int, str, int]:

@@ -16,8 +16,9 @@ import numpy as np
 from sparklog.common import TopicPartition
 from sparklog.diskless import extent_tables
 from sparklog.diskless.entries import ObjectKey
+from sparklog.diskless.extent_objects import get_range
 from sparklog.diskless.extent_tables import TableHead
-from sparklog.diskless.extents import PIECE_DTYPE, Extent, Extents
+from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.founding import NewObject
 from sparklog.diskless.ledger import EntryReader
 from sparklog.diskless.names import entry_name, new_staged_name, staged_prefix
@@ -161,7 +162,7 @@ class ForkedObjects:
     def _put_ranges(self, new: str, ranges: list[_Range]) -> None:
         parts = []
         for name, first, end in ranges:
-            data = self._store.get(name, first, end)
+            data = get_range(self._store, name, first, end)
             if len(data) != end - first:
                 raise DataCorruptionError(
                     "its data were cut off, or are lost: a merge took them meanwhile, so fork "
@@ -181,17 +182,16 @@ class ForkedObjects:
             return self._store.get(extent.object, start, end)
 
         head = extent_tables.read_head(get, path=path)
-        size = extent_tables.block_size(extent.pieces)
-        block = get(extent.start, extent.start + size)
+        block = get(extent.start, extent.start + extent_tables.block_size(extent))
         extent_tables.pieces_of(extent, head, block, path=path)  # checks it
-        rows = np.frombuffer(block, PIECE_DTYPE, extent.pieces).copy()
+        rows = extent_tables.rows_of(extent, block, path=path)
         used, numbers = np.unique(rows["object"], return_inverse=True)
         rows["object"] = numbers
         old = [head.names[number] for number in used.tolist()]
         names = [self._object(name)[0] for name in old]
         keys = {new: head.keys[name] for new, name in zip(names, old, strict=True)
                 if name in head.keys}  # fmt: skip
-        raw, (start,) = extent_tables.encode(TableHead(names, keys), [rows])
+        raw, ((start, crc),) = extent_tables.encode(TableHead(names, keys), [rows])
         new = new_staged_name(self._log_id, 0, "table")
         self._packs.append(NewObject(new, len(raw), partial(self._target.put, new, raw)))
-        return extent._replace(object=new, start=start)
+        return extent._replace(object=new, start=start, crc=crc)

@@ -6,6 +6,7 @@ which takes reading it up to the cut. Topics get new ids, as of any fork, and th
 higher, so that readers who followed the old history notice. Nothing of the original changes.
 """
 
+import collections
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -291,7 +292,7 @@ class _Cutter:
             epochs=tuple(clipped(list(epochs), start=extent.base)) or _NO_EPOCHS,
             state=SegmentState.COPY_STARTED, time_ms=0,
         )  # fmt: skip
-        name = log_object(segment)
+        name, crc = log_object(segment), -1
         if not self._dry_run and size:
             put = SegmentPut(
                 segment=segment,
@@ -305,12 +306,22 @@ class _Cutter:
             )  # fmt: skip
             sealed = extent.object in self._source.now.keys
             made = put_log(self._target, put, keyring=self._keyring if sealed else None)
+            crc = made.crc32c
             if made.wrapped is not None:
                 self.keys[name] = ObjectKey(segment.id, made.wrapped, size)
             write = partial(self._put_manifest, made)
             self.manifests.append(NewObject(manifest_object(segment), -1, write))
         return Extent(
-            extent.base, end, name, 0, size, latest, segment.epochs[-1][0], -1, segment.id
+            extent.base,
+            end,
+            name,
+            0,
+            size,
+            latest,
+            segment.epochs[-1][0],
+            -1,
+            segment.id,
+            crc=crc,
         )
 
     def _put_manifest(self, made: LogObject) -> None:
@@ -322,7 +333,8 @@ class _Cutter:
     ) -> tuple[int, int]:
         """Return (bytes, largest timestamp) of the batches below offset `end`."""
         size, reached, latest = 0, extent.base, -1
-        for window in walk(log, check_crc=False):
+        windows = walk(log, check_crc=False)
+        for window in windows:
             if window.batches.error is not None:
                 raise window.batches.error
             table = window.batches.table
@@ -336,6 +348,8 @@ class _Cutter:
                 if first < end:
                     last = int(table["last_offset"][len(below)])
                     raise batch_is_cut(log.path, first, last, end)
+                if extent.crc >= 0:
+                    collections.deque(windows, maxlen=0)  # all of it has a checksum, no part of it
                 break
         if reached < end and key not in self._source.now.gaps:
             raise DataCorruptionError(

@@ -13,11 +13,13 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Self
 
+from sparklog.diskless.checksums import ExtentSum
 from sparklog.diskless.entries import ObjectKey
+from sparklog.diskless.extent_objects import get_range
 from sparklog.diskless.extent_tables import TableHead, block_size, pieces_of, read_head
 from sparklog.diskless.extents import Extent, Extents
 from sparklog.errors import DataCorruptionError, InvalidRequestError
@@ -65,6 +67,7 @@ class ObjectBytes:
         """Return the bytes [start, end) of an object.
 
         Raises: SourceChangedError: it is gone, or ends before: cut, as nobody names it any more.
+            DataCorruptionError: it is another ledger entry.
         """
         low, high = self._spans.get(name, (start, end))
         if not low <= start <= end <= high:
@@ -81,7 +84,7 @@ class ObjectBytes:
     def _fetched(self, name: str, start: int, end: int) -> bytes:
         path = f"{self._store.url}/{name}"
         try:
-            data = self._store.get(name, start, end)
+            data = get_range(self._store, name, start, end)
         except FileNotFoundError as error:
             raise SourceChangedError(f"{path} is gone", path=path) from error
         if len(data) < end - start:
@@ -125,7 +128,7 @@ class SourceReader:
         try:
             if name not in self._heads:
                 self._heads[name] = read_head(partial(self._store.get, name), path=path)
-            block = self._store.get(name, extent.start, extent.start + block_size(extent.pieces))
+            block = self._store.get(name, extent.start, extent.start + block_size(extent))
         except FileNotFoundError as error:
             raise SourceChangedError(f"{path} is gone", path=path) from error
         head = self._heads[name]
@@ -166,18 +169,22 @@ class SourceReader:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The bytes [start, stop) of an extent, whole batches: the records with offsets [base, end)."""
+    """The bytes [start, stop) of an extent, whole batches: the records with offsets [base, end).
+
+    `total`: the checksum of the extent, which all of its slices share.
+    """
 
     extent: Extent
     start: int
     stop: int
     base: int
     end: int
+    total: ExtentSum = field(repr=False, compare=False)
 
     @classmethod
     def of(cls, extent: Extent) -> Self:
         """Return all of an extent."""
-        return cls(extent, 0, extent.size, extent.base, extent.end)
+        return cls(extent, 0, extent.size, extent.base, extent.end, ExtentSum(extent))
 
     @property
     def size(self) -> int:
@@ -238,6 +245,7 @@ class SourceLog:
         """Whole batches from byte `start` of an extent on, as readers see them."""
         part = self._slices[index]
         extent = part.extent
+        part.total.take(data, start, path=self._where(extent))
         if extent.segment:
             return data
         out = bytearray(data)
@@ -290,6 +298,7 @@ def cut(extent: Extent, size_max: int, reader: SourceReader, path: str) -> Itera
 
     Raises: as `SourceLog.pread`; DataCorruptionError: it isn't whole.
     """
+    total = ExtentSum(extent)  # the slices are read again, and compared again
     log = SourceLog(path, [Slice.of(extent)], reader)
     start, base, at = 0, extent.base, 0
     for window in walk(log, check_crc=False):
@@ -299,7 +308,7 @@ def cut(extent: Extent, size_max: int, reader: SourceReader, path: str) -> Itera
         ends = (table["position"] + table["size"]).tolist()
         for stop, first in zip(ends, table["base_offset"].tolist(), strict=True):
             if stop - start > size_max and at > start:
-                yield Slice(extent, start, at, base, first)
+                yield Slice(extent, start, at, base, first, total)
                 start, base = at, first
             at = stop
     if at != extent.size:
@@ -310,7 +319,7 @@ def cut(extent: Extent, size_max: int, reader: SourceReader, path: str) -> Itera
             first=extent.base,
             end=extent.end,
         )
-    yield Slice(extent, start, at, base, extent.end)
+    yield Slice(extent, start, at, base, extent.end, total)
 
 
 @dataclass(frozen=True, slots=True)

@@ -352,4 +352,5 @@ def _extent(made: LogObject) -> Extent:
         epoch=segment.epochs[-1][0],
         born=-1,
         segment=segment.id,
+        crc=made.crc32c,
     )

@@ -51,6 +51,12 @@ def entry_name(log_id: str, number: int) -> str:
     return f"{ledger_prefix(log_id)}{number:020d}"
 
 
+def parse_entry(name: str) -> int | None:
+    """The number of a ledger entry's object, of any log; None if it is no such."""
+    prefix, _, number = name.partition("/")
+    return int(number) if prefix.startswith("ledger-") and _is_number(number) else None
+
+
 def state_prefix(log_id: str) -> str:
     """What the names of all states begin with."""
     return f"state-{log_id}/"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
+import crc32c
 import numpy as np
 from numpy.typing import NDArray
 
@@ -163,7 +164,8 @@ class Placement:
                     continue
                 whole, count = self._sources.joined(some)
                 latest = max(int(row["max_timestamp"]) for row in some)
-                merged.append(np.array((IN_DATA, at, len(whole), count, latest), PIECE_DTYPE)[()])
+                row = IN_DATA, at, len(whole), count, latest, crc32c.crc32c(whole)
+                merged.append(np.array(row, PIECE_DTYPE)[()])
                 data.append(whole)
                 at += len(whole)
             found[key] = np.array(merged, PIECE_DTYPE) if merged else rows
@@ -196,17 +198,17 @@ class Placement:
     ) -> PlacedExtents:
         many = {key: rows for key, rows in partitions.items() if len(rows) > 1}
         sealed = {each: key for each, key in keys.items() if key is not None and each}
-        raw, starts = extent_tables.encode(TableHead(names, sealed), many.values())
+        raw, blocks = extent_tables.encode(TableHead(names, sealed), many.values())
         self._store.put_stream(name, [raw], len(raw))
-        at = dict(zip(many, starts, strict=True))
+        at = dict(zip(many, blocks, strict=True))
         found: list[tuple[TopicPartition, Extent]] = []
         for key, rows in partitions.items():
             if key not in at:
                 found += _extents({key: rows}, names)
                 continue
             whole = Extent(
-                0, int(rows["count"].sum()), name, at[key], int(rows["size"].sum()),
-                int(rows["max_timestamp"].max()), 0, -1, pieces=len(rows),
+                0, int(rows["count"].sum()), name, at[key].start, int(rows["size"].sum()),
+                int(rows["max_timestamp"].max()), 0, -1, pieces=len(rows), crc=at[key].crc,
             )  # fmt: skip
             found.append((key, whole))
         return tuple(found)
@@ -216,8 +218,8 @@ def _extents(
     partitions: Mapping[TopicPartition, Pieces], names: Sequence[str]
 ) -> Iterator[tuple[TopicPartition, Extent]]:
     for key, rows in partitions.items():
-        for number, start, size, count, latest in rows.tolist():
-            yield key, Extent(0, count, names[number], start, size, latest, 0, -1)
+        for number, start, size, count, latest, crc in rows.tolist():
+            yield key, Extent(0, count, names[number], start, size, latest, 0, -1, crc=crc)
 
 
 class _Sources:
@@ -241,7 +243,7 @@ class _Sources:
     def _of(self, chunk: Chunk) -> Pieces:
         if chunk.data is not None:
             row = self._held(chunk.data), len(chunk.data), chunk.records, chunk.max_timestamp
-            return np.array([(IN_DATA, *row)], PIECE_DTYPE)
+            return np.array([(IN_DATA, *row, -1)], PIECE_DTYPE)
         staged = pieces_in(chunk)
         known = self._known.get(id(staged.names))
         if known is None:

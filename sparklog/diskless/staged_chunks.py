@@ -39,7 +39,7 @@ def pieces_in(chunk: Chunk) -> StagedPieces:
     if isinstance(chunk.pieces, StagedPieces):
         return chunk.pieces
     assert chunk.path is not None
-    row = 1, chunk.position, chunk.size_bytes, chunk.records, chunk.max_timestamp
+    row = 1, chunk.position, chunk.size_bytes, chunk.records, chunk.max_timestamp, chunk.crc
     keys = {}
     if chunk.wrapped_key is not None:
         keys[chunk.path] = from_text(chunk.wrapped_key, None)
@@ -82,7 +82,7 @@ def gathered(tables: Sequence[ChunkTable], transport: bytes | None) -> list[Chun
         some["object"] = np.where(held, IN_DATA, rows["place"] + np.uint32(first))
         some["start"] = rows["position"] + np.where(held, np.uint64(len(data)), np.uint64(0))
         some["size"], some["count"] = rows["size"], rows["records"]
-        some["max_timestamp"] = rows["max_timestamp"]
+        some["max_timestamp"], some["crc"] = rows["max_timestamp"], rows["crc"]
         data += table.data
         parts.append(some)
         partitions.append(numbers[rows["topic"]] << np.uint64(32) | rows["partition"])

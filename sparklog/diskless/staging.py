@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from sparklog.clock import Clock, system_clock
 from sparklog.config import TopicConfig
+from sparklog.diskless.checksums import checksum
 from sparklog.diskless.names import HOME, new_staged_name
 from sparklog.diskless.sealing import new_object_key, to_text, transport_ring
 from sparklog.diskless.staged_chunks import gathered, objects_of
@@ -146,7 +147,7 @@ class StagedObjects:
         """Lay a chunk behind those closed before; the last one of a full object sends it."""
         if not self._name:
             self._name = self._new_name()
-        closed = chunk.closed(path=self._name, position=self._size)
+        closed = chunk.closed(path=self._name, position=self._size, crc=checksum(chunk.parts))
         self._parts += chunk.parts
         self._size += chunk.size_bytes
         self._growing -= chunk.size_bytes

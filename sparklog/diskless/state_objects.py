@@ -46,6 +46,7 @@ _SCHEMA: Final = pa.schema(
         ("object", pa.string()), ("start", pa.int64()), ("size", pa.int64()),
         ("max_timestamp", pa.int64()), ("epoch", pa.int32()), ("born", pa.int64()),
         ("segment", pa.string()), ("stamp_ms", pa.int64()), ("pieces", pa.int64()),
+        ("crc", pa.int64()),
     ]
 )  # fmt: skip
 _MALFORMED: Final = (
@@ -204,7 +205,10 @@ def _extents_to_bytes(extents: Iterable[Extents]) -> bytes:
 
 def _extents_from_bytes(raw: bytes) -> list[Extent]:
     table = pa.ipc.open_stream(pa.BufferReader(raw)).read_all()
-    return list(map(Extent, *(table.column(name).to_pylist() for name in _SCHEMA.names)))
+    names = _SCHEMA.names
+    if "crc" not in table.column_names:  # of an older version, which drops what entries record
+        names = names[:-1]
+    return list(map(Extent, *(table.column(name).to_pylist() for name in names)))
 
 
 # -- objects

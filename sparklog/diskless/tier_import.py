@@ -208,7 +208,16 @@ def extent_of(manifest: Manifest) -> Extent:
     one = manifest.segment
     epoch = one.epochs[-1][0] if one.epochs else 0
     return Extent(
-        one.base, one.end, manifest.log_name, 0, one.size, one.max_timestamp, epoch, -1, one.id
+        one.base,
+        one.end,
+        manifest.log_name,
+        0,
+        one.size,
+        one.max_timestamp,
+        epoch,
+        -1,
+        one.id,
+        crc=manifest.crc32c,
     )
 
 

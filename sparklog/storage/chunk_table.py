@@ -31,6 +31,7 @@ ROW_DTYPE: Final = np.dtype(
         ("min_timestamp", "<i8"),
         ("max_timestamp", "<i8"),
         ("idempotent", "?"),
+        ("crc", "<i8"),  # -1: not computed
     ]
 )
 IN_MEMORY: Final = 2**32 - 1
@@ -79,7 +80,7 @@ class ChunkTable:
             rows.append(
                 (
                     topic, chunk.partition, place, position, chunk.size_bytes, chunk.records,
-                    chunk.min_timestamp, chunk.max_timestamp, chunk.idempotent,
+                    chunk.min_timestamp, chunk.max_timestamp, chunk.idempotent, chunk.crc,
                 )
             )  # fmt: skip
         return cls(list(topics), list(places), np.array(rows, ROW_DTYPE), b"".join(data))
@@ -88,7 +89,7 @@ class ChunkTable:
         """Yield them; those in memory are views of `data`."""
         data = memoryview(self.data)
         for row in self.rows.tolist():
-            topic, partition, number, position, size, records, low, high, idempotent = row
+            topic, partition, number, position, size, records, low, high, idempotent, crc = row
             name, topic_id = self.topics[topic]
             place = None if number == IN_MEMORY else self.places[number]
             yield Chunk(
@@ -105,6 +106,7 @@ class ChunkTable:
                 min_timestamp=low,
                 max_timestamp=high,
                 idempotent=idempotent,
+                crc=crc,
             )
 
     def placed(self, place: Place) -> "ChunkTable":
@@ -151,6 +153,9 @@ class ChunkTable:
         rows = np.empty(fields["rows"], ROW_DTYPE)
         for name in ROW_DTYPE.names or ():
             kind = ROW_DTYPE[name]
+            if name == "crc" and at == len(columns):  # an older version reports none
+                rows[name] = -1
+                break
             rows[name] = np.frombuffer(columns, kind, len(rows), at)
             at += kind.itemsize * len(rows)
         topics = [(name, topic_id) for name, topic_id in fields["topics"]]

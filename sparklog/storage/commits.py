@@ -52,7 +52,8 @@ class Chunk:
     task synced it. Of a store: an object, the byte at which the chunk begins in it, and its data
     key as JSON where it is encrypted. `topic_id`: of the topic that it is meant for, "" if that
     wasn't there yet. `pieces`: where it lies, if it was put together of what several tasks staged.
-    `records`: offsets that it takes.
+    `records`: offsets that it takes. `crc`: the CRC-32C of its bytes, where a stager of a store
+    computed it; else -1.
     """
 
     topic: str
@@ -69,6 +70,7 @@ class Chunk:
     position: int = 0  # bytes
     wrapped_key: str | None = None
     topic_id: str = ""
+    crc: int = -1
     pieces: Any = field(default=None, repr=False, compare=False)
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import crc32c
 import numpy as np
 import pyarrow as pa
 
@@ -193,7 +194,7 @@ class BucketLog:
             latest = part.stamp_ms if part.stamp_ms >= 0 else latest
             extents.append(
                 Extent(first, first + part.count, "", 0, len(raws[-1]), latest, epoch, -1,
-                       "", part.stamp_ms, 0)
+                       "", part.stamp_ms, 0, crc32c.crc32c(raws[-1]))
             )  # fmt: skip
         record = AppendRecord(
             time_ms=START_MS, epoch=epoch,
@@ -236,9 +237,10 @@ class BucketLog:
         for key in keys:
             mine = [n for n, part in enumerate(parts) if part.key == key]
             rows = [
-                (n, 3, len(raws[n]), extents[n].end - extents[n].base, extents[n].max_timestamp)
+                (n, 3, len(raws[n]), extents[n].end - extents[n].base, extents[n].max_timestamp,
+                 extents[n].crc)
                 for n in mine
-            ]
+            ]  # fmt: skip
             blocks.append(np.array(rows, PIECE_DTYPE))
             first, last = extents[mine[0]], extents[mine[-1]]
             whole = first._replace(
@@ -248,12 +250,12 @@ class BucketLog:
                 pieces=len(rows),
             )
             found.append((key, whole))
-        raw, starts = extent_tables.encode(extent_tables.TableHead(names, {}), blocks)
+        raw, places = extent_tables.encode(extent_tables.TableHead(names, {}), blocks)
         table = new_staged_name(LOG_ID, self.state.number, "table")
         self.store.put(table, raw)
         return [
-            (key, extent._replace(object=table, start=at))
-            for (key, extent), at in zip(found, starts, strict=True)
+            (key, extent._replace(object=table, start=place.start, crc=place.crc))
+            for (key, extent), place in zip(found, places, strict=True)
         ]
 
     def merge(self, key: TopicPartition, first: int, last: int, *, manifest: bool = True) -> Extent:
@@ -278,7 +280,7 @@ class BucketLog:
         name = log_object(segment)
         extent = Extent(
             segment.base, segment.end, name, 0, segment.size, segment.max_timestamp,
-            old[-1].epoch, -1, segment.id, -1, 0,
+            old[-1].epoch, -1, segment.id, -1, 0, made.crc32c,
         )  # fmt: skip
         keys = {}
         if made.wrapped is not None:
@@ -305,13 +307,14 @@ def view_of(
     threads: int = 4,
     memory_bytes: int = 64 << 20,
     keyring: Keyring | None = None,
+    log_id: str = LOG_ID,
     **given: Any,
 ) -> DisklessView:
     remote = RemoteObjects(lambda: store, BlockCache(memory_bytes), keyring, threads=threads)
     objects = ExtentObjects(remote)
 
     def open_state() -> Head:
-        head = Head(EntryReader(store, LOG_ID))
+        head = Head(EntryReader(store, log_id))
         head.follow()
         return head
 

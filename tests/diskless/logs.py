@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import crc32c
 import numpy as np
 
 from sparklog.clock import ManualClock
@@ -100,7 +101,8 @@ class Home:
         self.store.put(name, b"".join(parts.values()))
         chunks, at = [], 0
         for p, data in parts.items():
-            chunks.append(_chunk(topic, p, data, path=name, position=at))
+            crc = crc32c.crc32c(data)
+            chunks.append(_chunk(topic, p, data, path=name, position=at, crc=crc))
             at += len(data)
         self._append(chunks)
         return name
@@ -190,22 +192,27 @@ def commit_by_table(home: Home, rows: dict[int, Sequence[str]], *, objects: int 
         block = np.zeros(len(values), PIECE_DTYPE)
         for at, value in enumerate(values):
             number, data = at % objects, batch(value)
-            block[at] = number, len(contents[number]), len(data), 1, BEGAN_MS
+            block[at] = number, len(contents[number]), len(data), 1, BEGAN_MS, crc32c.crc32c(data)
             contents[number] += data
         blocks.append(block)
         parts.append((TopicPartition("t", p), len(values), int(block["size"].sum())))
     for name, content in zip(names, contents, strict=True):
         home.store.put(name, bytes(content))
     table = new_staged_name(LOG_ID, state.number, "table")
-    raw, starts = extent_tables.encode(extent_tables.TableHead(names, {}), blocks)
+    raw, places = extent_tables.encode(extent_tables.TableHead(names, {}), blocks)
     home.store.put(table, raw)
     extents, ends = [], {}
-    for (key, count, size), start in zip(parts, starts, strict=True):
+    for (key, count, size), (start, crc) in zip(parts, places, strict=True):
         base = state.log.ends[key]
         ends[key] = OffsetRange(base, base + count)
         extents.append(
-            (key, Extent(base, base + count, table, start, size, BEGAN_MS, 0, -1, pieces=count))
-        )
+            (
+                key,
+                Extent(
+                    base, base + count, table, start, size, BEGAN_MS, 0, -1, pieces=count, crc=crc
+                ),
+            )
+        )  # fmt: skip
     record = AppendRecord(ends=ends, time_ms=max(home.clock(), state.log.time_ms))
     with home.commits.exclusive():
         known = home.commits.known

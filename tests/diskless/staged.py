@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import crc32c
 import pyarrow as pa
 
 from sparklog.common import TopicPartition
@@ -62,13 +63,14 @@ class Reading:
             head = extent_tables.read_head(
                 lambda start, end: self.store.get(extent.object, start, end), path=extent.object
             )
-            end = extent.start + extent_tables.block_size(extent.pieces)
+            end = extent.start + extent_tables.block_size(extent)
             block = self.store.get(extent.object, extent.start, end)
             self.keys |= head.keys
             pieces = extent_tables.pieces_of(extent, head, block, path=extent.object)
             return [row for piece in pieces for row in self._of(key, piece)]
         raw = bytearray(self._bytes(extent))
         assert len(raw) == extent.size
+        assert extent.crc in (-1, crc32c.crc32c(raw))
         assert rebase(raw, extent.base, extent.epoch) == extent.end
         result = scan(raw, path="p")
         assert result.error is None

@@ -168,6 +168,7 @@ def test_transactions_are_left_alone(home: Compacted) -> None:
     (extent,) = home.state.extents[T0]
     data, time_ms = home.bucket.objects[extent.object]
     home.bucket.objects[extent.object] = transactional(data), time_ms
+    home.state.extents[T0] = (extent._replace(crc=-1),)
     cleaned, report = home.clean()
     assert cleaned == []
     assert "holds transactions" in report.errors[0]

@@ -11,40 +11,73 @@ from sparklog.errors import DataCorruptionError, UnsupportedVersionError
 from sparklog.tiered.keyring import Keyring
 
 NAMES = ["", "staged-L/1/a", "staged-L/1/b"]
-FIRST = np.array([(1, 0, 70, 2, 11), (2, 5, 80, 3, 12)], PIECE_DTYPE)
-SECOND = np.array([(2, 85, 75, 1, -1)], PIECE_DTYPE)
+FIRST = np.array([(1, 0, 70, 2, 11, 7001), (2, 5, 80, 3, 12, 2**32 - 1)], PIECE_DTYPE)
+SECOND = np.array([(2, 85, 75, 1, -1, 0)], PIECE_DTYPE)
 
 
 def table(names=NAMES, keys=None):
     return extent_tables.encode(TableHead(names, keys or {}), [FIRST, SECOND])
 
 
-def extent(start, *, base=100, end=105, pieces=2, **given):
-    return Extent(base, end, "table", start, 150, 12, 4, 9, pieces=pieces, **given)
+def extent(block, *, base=100, end=105, pieces=2, **given):
+    start, crc = block
+    return Extent(base, end, "table", start, 150, 12, 4, 9, pieces=pieces, crc=crc, **given)
+
+
+def block_of(raw, extent):
+    return raw[extent.start : extent.start + block_size(extent)]
 
 
 def test_pieces_come_back():
     raw, (first, second) = table()
     head = extent_tables.read_head(lambda start, end: raw[start:end], path="p")
-    block = raw[first : first + block_size(2)]
-    one, other = pieces_of(extent(first), head, block, path="p")
-    assert one == Extent(100, 102, "staged-L/1/a", 0, 70, 11, 4, 9)
-    assert other == Extent(102, 105, "staged-L/1/b", 5, 80, 12, 4, 9)
-    (last,) = pieces_of(
-        extent(second, base=7, end=8, pieces=1),
-        head,
-        raw[second : second + block_size(1)],
-        path="p",
-    )
-    assert last == Extent(7, 8, "staged-L/1/b", 85, 75, -1, 4, 9)
-    assert second + block_size(1) == len(raw)
+    one, other = pieces_of(extent(first), head, block_of(raw, extent(first)), path="p")
+    assert one == Extent(100, 102, "staged-L/1/a", 0, 70, 11, 4, 9, crc=7001)
+    assert other == Extent(102, 105, "staged-L/1/b", 5, 80, 12, 4, 9, crc=2**32 - 1)
+    whole = extent(second, base=7, end=8, pieces=1)
+    (last,) = pieces_of(whole, head, block_of(raw, whole), path="p")
+    assert last == Extent(7, 8, "staged-L/1/b", 85, 75, -1, 4, 9, crc=0)
+    assert whole.start + block_size(whole) == len(raw)
+
+
+def test_a_block_that_the_entry_did_not_record():
+    raw, (first, _) = table()
+    other = FIRST.copy()
+    other["start"][0] += 1
+    changed, _ = extent_tables.encode(TableHead(NAMES, {}), [other, SECOND])
+    head = extent_tables.decode_head(raw, path="p")
+    with pytest.raises(DataCorruptionError, match="isn't the block that the ledger recorded"):
+        pieces_of(extent(first), head, block_of(changed, extent(first)), path="p")
+
+
+@pytest.mark.parametrize("unknown", [[0], [1], [0, 1]])
+def test_pieces_without_a_checksum_are_as_older_versions_wrote_them(unknown):
+    rows = FIRST.copy()
+    rows["crc"][unknown] = -1
+    raw, (first, second) = extent_tables.encode(TableHead(NAMES, {}), [rows, SECOND])
+    assert first.crc == -1
+    assert second.start == first.start + 2 * 36 + 4
+    head = extent_tables.decode_head(raw, path="p")
+    pieces = pieces_of(extent(first), head, block_of(raw, extent(first)), path="p")
+    assert [piece.crc for piece in pieces] == [-1, -1]
+
+
+def test_an_older_version_reads_the_rows():
+    """It knows no checksums: it reads the rows and their CRC, where the block begins."""
+    raw, (first, _) = table()
+    head = extent_tables.decode_head(raw, path="p")
+    known = extent(first)._replace(crc=-1)
+    pieces = pieces_of(known, head, block_of(raw, known), path="p")
+    assert [(piece.base, piece.start, piece.size, piece.crc) for piece in pieces] == [
+        (100, 0, 70, -1), (102, 5, 80, -1)
+    ]  # fmt: skip
 
 
 def test_stamp_is_each_pieces():
     raw, (first, _) = table()
     head = extent_tables.decode_head(raw, path="p")
-    block = raw[first : first + block_size(2)]
-    for piece in pieces_of(extent(first, stamp_ms=77), head, block, path="p"):
+    whole = extent(first, stamp_ms=77)
+    for piece in pieces_of(whole, head, block_of(raw, whole), path="p"):
         assert (piece.stamp_ms, piece.max_timestamp) == (77, 77)
 
 
@@ -84,9 +117,8 @@ def test_every_changed_byte_is_found():
         bad[at] ^= 0x10
         with pytest.raises((DataCorruptionError, UnsupportedVersionError)):
             head = extent_tables.decode_head(bytes(bad), path="p")
-            for where, end, count, base in ((first, 105, 2, 100), (second, 8, 1, 7)):
-                block = bytes(bad[where : where + block_size(count)])
-                pieces_of(extent(where, base=base, end=end, pieces=count), head, block, path="p")
+            for whole in (extent(first), extent(second, base=7, end=8, pieces=1)):
+                pieces_of(whole, head, block_of(bytes(bad), whole), path="p")
 
 
 def test_every_cut_is_found():
@@ -95,14 +127,14 @@ def test_every_cut_is_found():
         cut = raw[:size]
         with pytest.raises(DataCorruptionError):
             head = extent_tables.read_head(lambda start, end, cut=cut: cut[start:end], path="p")
-            block = cut[second : second + block_size(1)]
-            pieces_of(extent(second, base=7, end=8, pieces=1), head, block, path="p")
+            whole = extent(second, base=7, end=8, pieces=1)
+            pieces_of(whole, head, block_of(cut, whole), path="p")
 
 
 def test_rows_of_another_extent():
     raw, (first, _) = table()
     head = extent_tables.decode_head(raw, path="p")
-    block = raw[first : first + block_size(2)]
+    block = block_of(raw, extent(first))
     with pytest.raises(DataCorruptionError, match=r"\[100, 106\)"):
         pieces_of(extent(first, end=106), head, block, path="p")
     with pytest.raises(DataCorruptionError, match="aren't those"):

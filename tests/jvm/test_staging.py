@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import crc32c
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -192,6 +193,7 @@ def test_a_topic_for_all_rows_and_columns_that_are_not_there(probe: Probe, home:
         assert found == timeless(in_python(plan, rows, schema).chunks())
         assert [key.topic for key in found] == ["z"]
         assert chunks[0].topic_id == topics_of(home)["z"].id
+        assert [chunk.crc for chunk in chunks] == [crc32c.crc32c(c.data or b"") for c in chunks]
 
 
 def test_rows_adrift_are_spread_alike_by_task_and_batch_size(probe: Probe, home: Path) -> None:

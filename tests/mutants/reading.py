@@ -4,6 +4,20 @@ from tests.mutants.mutant import mutant
 
 MUTANTS = (
     mutant(
+        "bytes-of-another-commit-read",
+        "diskless/checksums.py",
+        "if end == extent.size and crc != extent.crc:",
+        "if False:",
+        "diskless/test_checksums.py::test_a_reader_refuses_what_was_not_committed",
+    ),
+    mutant(
+        "inline-data-of-another-entry-read",
+        "diskless/extent_objects.py",
+        "if raw and found != number:",
+        "if False:",
+        "diskless/test_checksums.py::test_a_reader_of_inline_data_asks_for_its_own_entry",
+    ),
+    mutant(
         "read-past-the-end",
         "log/partition_reader.py",
         "first=first, end=end, path=path",

@@ -28,6 +28,13 @@ MUTANTS = (
         f"{MERGING}::test_an_extent_that_says_other_offsets_than_its_batches",
     ),
     mutant(
+        "bytes-of-another-commit-merged",
+        "diskless/merge_source.py",
+        "        part.total.take(data, start, path=self._where(extent))\n",
+        "",
+        "diskless/test_checksums.py::test_a_merge_never_takes_what_was_not_committed",
+    ),
+    mutant(
         "rewritten-again-and-again",
         "diskless/merge_plan.py",
         "return Level.SEGMENTS if small and is_first else None",

@@ -156,6 +156,13 @@ class ExtentCheck:
             self._damage(out, extent, path, str(error))
             return
         fault = walked.fault()
+        if fault is None and extent.crc not in (-1, crc):
+            fault = (
+                f"its bytes have the CRC-32C {crc}, the ledger recorded {extent.crc}: they are not "
+                f"those that were committed; {_COPY}",
+                0,
+            )
+            walked.next = extent.base
         if fault is not None:
             what, at = fault
             self._damage(out, extent, path, what, extent.start + at, walked.next)

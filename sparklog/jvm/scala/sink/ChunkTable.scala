@@ -3,7 +3,7 @@ package sparklog.sink
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream}
 import java.nio.{ByteBuffer, ByteOrder}
 import java.util.{ArrayList, HashMap, LinkedHashMap}
-import java.util.zip.{Deflater, DeflaterOutputStream, InflaterInputStream}
+import java.util.zip.{CRC32C, Deflater, DeflaterOutputStream, InflaterInputStream}
 
 import com.fasterxml.jackson.databind.ObjectMapper
 
@@ -14,7 +14,7 @@ import sparklog.format.Arrays
  */
 private[sink] object ChunkTable {
   private val InMemory = -1 // 2^32 - 1, unsigned
-  private val RowBytes = 3 * 4 + 5 * 8 + 1
+  private val RowBytes = 3 * 4 + 5 * 8 + 1 + 8
   private val Level = 1
 
   /**
@@ -70,7 +70,8 @@ private[sink] object ChunkTable {
     putLongs(columns, chunks, _.records)
     putLongs(columns, chunks, _.minTimestamp)
     putLongs(columns, chunks, _.maxTimestamp)
-    // The last column, idempotent: nothing here has a producer.
+    columns.position(columns.position() + chunks.size) // idempotent: nothing here has a producer
+    putLongs(columns, chunks, checksum(_))
     val packed = deflated(columns.array)
     val fields = new LinkedHashMap[String, Any]
     fields.put("topics", names)
@@ -81,6 +82,14 @@ private[sink] object ChunkTable {
     val size = ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putInt(header.length).array
     Seq(size, header, packed)
   }
+
+  /** The CRC-32C of a chunk's bytes, which the store's ledger records; of a file none. */
+  private def checksum(chunk: Chunk): Long =
+    if (chunk.isInMemory) {
+      val crc = new CRC32C
+      chunk.parts.foreach(crc.update(_))
+      crc.getValue
+    } else -1L
 
   private def joined(parts: Seq[Array[Byte]], chunks: ArrayList[Chunk]): Array[Byte] = {
     var size = parts.map(_.length.toLong).sum
