@@ -4,10 +4,12 @@ Each case replaces what an extent lies in by valid batches of another append: th
 records, bytes and timestamps, so that only the checksum tells the difference.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import crc32c
+import pyarrow as pa
 import pytest
 
 from sparklog.common import TopicPartition
@@ -15,8 +17,8 @@ from sparklog.diskless.checksums import WHOLE_BYTES, ExtentSum, SummedLog
 from sparklog.diskless.entries import decode, encode
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.home_object import create_home
-from sparklog.diskless.names import entry_name
-from sparklog.diskless.state_objects import StateObjects, write_state
+from sparklog.diskless.names import entry_name, state_name
+from sparklog.diskless.state_objects import StateObjects, decode_state, encode_state, write_state
 from sparklog.diskless.view import DisklessView
 from sparklog.errors import DataCorruptionError
 from sparklog.service.verification.findings import Severity
@@ -196,6 +198,27 @@ def test_a_state_object_keeps_them() -> None:
     found = StateObjects(home.store.reopen(), lambda: LOG_ID).newest()
     assert found is not None
     assert found.extents == home.state.extents
+
+
+def test_a_state_of_an_older_version_has_none() -> None:
+    """It is read without checksums, and `verify` takes it for what it is."""
+    home = made()
+    home.commit("a")
+    raw = encode_state(home.state)
+    line, _, body = raw.partition(b"\n")
+    head = json.loads(line.removeprefix(b"sparklog-state "))
+    size = head["json"][0]
+    table = pa.ipc.open_stream(body[size:]).read_all().drop_columns(["crc"])
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    extents = bytes(out.getvalue())
+    head["extents"] = [len(extents), crc32c.crc32c(extents)]
+    old = b"sparklog-state " + json.dumps(head).encode() + b"\n" + body[:size] + extents
+    (extent,) = decode_state(old, path="p").extents[T0]
+    assert extent == home.state.extents[T0][0]._replace(crc=-1)
+    home.store.put(state_name(LOG_ID, home.state.number), old)
+    assert verify_store(home.store.url, store=home.store.reopen(), threads=1).ok
 
 
 def test_entries_of_older_versions_have_none() -> None:

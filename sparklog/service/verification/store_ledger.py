@@ -222,6 +222,9 @@ def _differences(
     """(what of a state differs, first offset, end offset): of a partition's extents with those."""
     for key in sorted(stored.extents.keys() | folded.extents.keys()):
         ours, theirs = folded.extents.get(key, ()), stored.extents.get(key, ())
+        if len(ours) == len(theirs):  # an older version writes states without checksums
+            pairs = zip(ours, theirs, strict=True)
+            theirs = tuple(e._replace(crc=our.crc) if e.crc < 0 else e for our, e in pairs)
         if ours != theirs:
             odd = set(ours) ^ set(theirs)
             first = min((extent.base for extent in odd), default=None)
