@@ -77,7 +77,7 @@ class Batches:
         """Why a fork or a reset can't go back to a batch; None if it can."""
         for name in ("commits", "offsets"):
             if not self.checkpoint.exists(f"{name}/{batch}"):
-                return f"{name}/{batch} is gone" if batch < self._last else "it isn't committed"
+                return f"{name}/{batch} is gone" if batch < self.last else "it isn't committed"
         if batch and self.before(batch) is None:
             return f"offsets/{batch - 1} is gone, which Spark wants to see, too"
         try:
@@ -191,7 +191,8 @@ class Batches:
         )
 
     @property
-    def _last(self) -> int:
+    def last(self) -> int:
+        """The newest batch that is planned or committed; -1 if there is none."""
         return max([*self.planned, *self.committed], default=-1)
 
 

@@ -55,6 +55,7 @@ class Checkpoint:
         self.logs = os.path.join(path, LOGS)
         self.partitions: dict[str, CheckpointPartition] = {}
         self.damage: dict[str, DataCorruptionError] = {}
+        self.has_marker = False
         self._records: dict[str, tuple[CheckpointPartition, str, NewestRecord]] = {}
         self._files: set[str] = set()
         self._paths: list[str] = []
@@ -120,8 +121,11 @@ class Checkpoint:
                 self.partitions.pop(name, None)
         # Commits before state: of what is committed meanwhile nothing may be missed.
         self._files = set(walk_files(self.fs, self.path))
-        if METADATA_FILE in self._files and has_marker(self.fs, self.path):
+        self.has_marker = METADATA_FILE in self._files and has_marker(self.fs, self.path)
+        if self.has_marker:
             self._files.discard(METADATA_FILE)
+            if not self.partitions and not self.damage:
+                self.damage[METADATA_PARTITION] = _lost_log(self.path, self.logs)
         self._records = {
             path_of(name, key): (partition, key, entry)
             for name, partition in self.partitions.items()
@@ -342,6 +346,15 @@ def _beside_the_log(checkpoint: Checkpoint, path: str) -> DataCorruptionError:
         "checkpoint is: these are two histories; the log's goes on when metadata, offsets and "
         "commits of the other one are moved away. What that session wrote to its sink stays there",
         path=checkpoint.real(path),
+    )
+
+
+def _lost_log(path: str, logs: str) -> DataCorruptionError:
+    return DataCorruptionError(
+        f"the checkpoint {path} is kept as a log, and its log dir {LOGS} is missing or empty. "
+        "Restore the checkpoint from a copy; to begin from nothing give the query a new "
+        "checkpoint directory",
+        path=logs,
     )
 
 

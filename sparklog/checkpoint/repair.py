@@ -57,10 +57,11 @@ def _repair(fs: FileSystem, directory: str, logs: str) -> list[Finding]:
     for segment in partition.segments:
         lost = list(segment.damaged)
         if segment.is_torn and not segment.is_short and not restarted_since(fs, logs):
-            first, epoch = segment.next_offset, partition.epoch
+            first, epoch, tag = segment.next_offset, partition.epoch, partition.tag
             with fs.open(partition.path(segment)) as file:
                 raw = file.pread(segment.size - segment.end, segment.end)
-            lost += examine(raw, position=segment.end, first=first, end=first + 1, epoch=epoch)
+            at = segment.end
+            lost += examine(raw, position=at, first=first, end=first + 1, epoch=epoch, tag=tag)
         if lost:
             found += [_finding(partition, segment, each) for each in lost]
             _rewrite(partition, segment, lost)

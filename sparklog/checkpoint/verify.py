@@ -32,7 +32,7 @@ from sparklog.checkpoint.spark_files.checksums import (
 )
 from sparklog.checkpoint.spark_files.state_changelog import read_changes
 from sparklog.checkpoint.spark_files.state_files import plain, read_zip
-from sparklog.checkpoint.spark_files.state_stores import StateStore, unshared
+from sparklog.checkpoint.spark_files.state_stores import StateStore, metadata_path, unshared
 from sparklog.clock import monotonic_ms
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.format.names import CLEANED
@@ -307,10 +307,11 @@ class _Verifier:
             self._try(f"offsets/{batch}", partial(batches.offsets, batch))
         for batch in batches.committed:
             self._try(f"commits/{batch}", partial(batches.commit, batch))
+        expected = known or (self._checkpoint.has_marker and self._checkpoint.partitions)
+        if expected and not self._checkpoint.exists("metadata"):  # a new id: sinks know no batch
+            self._lost("metadata")
         if not known:
             return
-        if not self._checkpoint.exists("metadata"):  # with another id sinks know no batch
-            self._lost("metadata")
         skipped = [b for b in range(known[0], known[-1]) if batches.was_skipped(b)]
         if skipped:
             self._out.add(
@@ -324,14 +325,23 @@ class _Verifier:
             # Spark removes the oldest ones of both, plans and commits, at its leisure.
             if batch not in batches.planned and batch > min(batches.planned, default=-1):
                 self._lost(f"offsets/{batch}")
-            between = min(batches.committed, default=batch) < batch < known[-1]
-            if batch not in batches.committed and between:
+            # Before the second batch is planned, the first one is committed.
+            first = min(batches.committed, default=known[0] - 1)
+            if batch not in batches.committed and first < batch < known[-1]:
                 self._lost(f"commits/{batch}")
         self._check_states()
 
     def _check_states(self) -> None:
         """State is there for every commit from the first that has it on, and for the last."""
         batches = self._batches
+        for operator in sorted({store.operator for store in batches.stores}):
+            if metadata_path(self._checkpoint, operator, batches.last) is None:
+                self._out.add(
+                    Severity.WARNING,
+                    self._checkpoint.real(f"state/{operator}/_metadata"),
+                    f"operator {operator} has state and no metadata. This is normal only if "
+                    "Spark 3.5 or older began the checkpoint",
+                )
         seen = False
         for batch in batches.committed:
             obstacle = batches.obstacle(batch)
@@ -354,6 +364,11 @@ class _Verifier:
         path, batches = self._checkpoint.path, self._batches
         if self._checkpoint.damage:
             return f"the query can't be started: {next(iter(self._checkpoint.damage.values()))}"
+        if self._checkpoint.has_marker and not self._checkpoint.exists("metadata"):
+            return (
+                f"the query can't be started: {path} is kept as a log and has lost the query's "
+                "id. Restore it from a copy"
+            )
         if not batches.planned:
             return "no batch was planned: the query begins with its first one"
         newest = batches.planned[-1]

@@ -201,7 +201,9 @@ def encode_empty(header: BatchHeader) -> bytes:
     return bytes(batch)
 
 
-def encode_one(key: bytes | None, value: bytes | None, *, timestamp: int) -> bytearray:
+def encode_one(
+    key: bytes | None, value: bytes | None, *, timestamp: int, base_sequence: int = -1
+) -> bytearray:
     """One record in a batch of its own, with offset 0 and leader epoch 0: what `encode` would give.
 
     Without Arrow, for writers of a record now and then. `timestamp` in ms.
@@ -209,7 +211,9 @@ def encode_one(key: bytes | None, value: bytes | None, *, timestamp: int) -> byt
     record = b"\0\0\0" + _field(key) + _field(value) + b"\0"  # no attributes, deltas, headers
     record = _varint(len(record)) + record
     length = HEADER_SIZE - LOG_OVERHEAD + len(record)
-    header = HEADER.pack(0, length, 0, MAGIC, 0, 0, 0, timestamp, timestamp, -1, -1, -1, 1)
+    header = HEADER.pack(
+        0, length, 0, MAGIC, 0, 0, 0, timestamp, timestamp, -1, -1, base_sequence, 1
+    )
     batch = bytearray(header + record)
     seal(batch)
     return batch

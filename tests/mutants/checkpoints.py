@@ -102,4 +102,35 @@ MUTANTS = (
             "test_the_newest_stay_and_can_be_restored"
         ),
     ),
+    mutant(
+        "swapped-checkpoint-partitions-accepted",
+        "checkpoint/log_backed/partition.py",
+        "        if not len(foreign):\n",
+        "        if len(foreign) >= 0:\n",
+        "checkpoint/log_backed/test_damage_table.py::test_the_advice_puts_it_right",
+    ),
+    mutant(
+        "copied-checkpoint-segment-accepted",
+        "checkpoint/log_backed/partition.py",
+        "first < segment.base or segment.base < end",
+        "segment.base < 0",
+        (
+            "checkpoint/log_backed/test_damage_table.py::"
+            "test_verify_reports_it[duplicated_segment-offsets-0]"
+        ),
+    ),
+    mutant(
+        "missing-checkpoint-log-dir-ok",
+        "checkpoint/files.py",
+        "if not self.partitions and not self.damage:",
+        "if self.damage:",
+        "checkpoint/log_backed/test_damage_table.py::test_the_log_dir_is_missing",
+    ),
+    mutant(
+        "missing-commits-ok",
+        "checkpoint/verify.py",
+        "default=known[0] - 1",
+        "default=known[-1]",
+        "checkpoint/log_backed/test_damage_table.py::test_verify_reports_it[missing-commits-0]",
+    ),
 )

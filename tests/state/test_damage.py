@@ -100,3 +100,31 @@ def test_a_query_goes_on_over_a_dead_record(
     assert sorted(found, key=int) == ["3", "4", "5", "6", "11"]
     partition = CheckpointPartition(LOCAL, str(copy / "sparklog" / "offsets-0"))
     assert not any(segment.damaged for segment in partition.segments)
+
+
+@pytest.mark.parametrize("what", ["directories", "segments", "order"])
+def test_swapped_partitions_are_refused(managers: Managers, what: str) -> None:
+    """Both managers, one that knew the files before, and a new one; Python says the same."""
+    manager = managers("ckpt", segment_bytes=1)
+    for part in "01":
+        for version in (1, 2):
+            manager.write(f"state/0/{part}/{version}.delta", part.encode() * 20)
+    first, second = (manager.partition(f"state.0.default-{part}") for part in "01")
+    if what == "directories":
+        pairs = [(first, second)]
+    elif what == "segments":
+        pairs = [(first / name, second / name) for name in ("00000000000000000001.log",)]
+    else:
+        pairs = [(first / f"{0:020}.log", first / f"{1:020}.log")]
+    for one, other in pairs:
+        aside = one.with_name("aside-0")
+        one.rename(aside)
+        other.rename(one)
+        aside.rename(other)
+    for each in (manager, managers("ckpt")):
+        with pytest.raises(Py4JJavaError, match="swapped or copied"):
+            each.read("state/0/0/2.delta")
+        with pytest.raises(Py4JJavaError, match="swapped or copied"):
+            each.write("state/0/0/3.delta", b"more")
+    with pytest.raises(DataCorruptionError, match="swapped or copied"):
+        CheckpointPartition(LOCAL, str(first))

@@ -51,18 +51,21 @@ class DamagedRecord:
         return self.corrected is not None and self.value_bytes < 0
 
 
-def examine(raw: bytes, *, position: int, first: int, end: int, epoch: int) -> list[DamagedRecord]:
+def examine(
+    raw: bytes, *, position: int, first: int, end: int, epoch: int, tag: int = -1
+) -> list[DamagedRecord]:
     """Find out what the damaged bytes [position, position + len(raw)) of a segment were.
 
     Args: first, end: the offsets between the whole batches around them; epoch: the leader epoch of
-        the batch before.
+        the batch before; tag: the partition's (layout.partition_tag). Batches of older versions
+        have none.
     Returns: the damaged batches; one without a key where they can't be separated.
     Cost: a CRC of it all, and some hundred where it has no other fault.
     """
-    whole = _examine(raw, position, first, end, epoch)
+    whole = _examine(raw, position, first, end, epoch, tag)
     if whole.key is not None:
         return [whole]
-    parts = [_examine(raw[a:z], position + a, first, end, epoch) for a, z in _framed(raw)]
+    parts = [_examine(raw[a:z], position + a, first, end, epoch, tag) for a, z in _framed(raw)]
     if len(parts) > 1 and all(part.key is not None for part in parts) and len(parts) <= end - first:
         return parts
     return [whole]
@@ -78,7 +81,9 @@ def _framed(raw: bytes) -> Iterator[tuple[int, int]]:
         at = stop
 
 
-def _examine(raw: bytes, position: int, first: int, end: int, epoch: int) -> DamagedRecord:
+def _examine(
+    raw: bytes, position: int, first: int, end: int, epoch: int, tag: int
+) -> DamagedRecord:
     nothing = DamagedRecord(position=position, size=len(raw), first=first, end=end)
     if len(raw) < _SMALLEST or first >= end:
         return nothing
@@ -90,7 +95,7 @@ def _examine(raw: bytes, position: int, first: int, end: int, epoch: int) -> Dam
     batch[16] = MAGIC
     has_crc = _correct(batch)
     try:
-        key, value_bytes = _fields(batch)
+        key, value_bytes = _fields(batch, tag)
     except (ValueError, IndexError):
         return nothing
     if value_bytes < 0 and not has_crc:
@@ -158,7 +163,7 @@ def _step(byte: int) -> int:
 _STEP: Final = [_step(byte) for byte in range(256)]
 
 
-def _fields(batch: bytearray) -> tuple[str, int]:
+def _fields(batch: bytearray, tag: int) -> tuple[str, int]:
     """(key, bytes of the value) of a batch that is laid out as a checkpoint's are.
 
     Raises: ValueError, IndexError: it isn't.
@@ -166,7 +171,7 @@ def _fields(batch: bytearray) -> tuple[str, int]:
     (*_, codec, last, first_ms, last_ms, producer, epoch, sequence, count) = HEADER.unpack_from(
         batch
     )
-    plain = (codec, last, producer, epoch, sequence, count) == (0, 0, -1, -1, -1, 1)
+    plain = (codec, last, producer, epoch, count) == (0, 0, -1, -1, 1) and sequence in (-1, tag)
     size, at = _varint(batch, HEADER_SIZE)
     if not plain or first_ms != last_ms or at + size != len(batch) or any(batch[at : at + 3]):
         raise ValueError("its header is wrong")

@@ -13,6 +13,8 @@ where they are. Source: sparklog/jvm/scala/checkpoint/Layout.scala, which does t
 import re
 from typing import Final, NamedTuple
 
+from crc32c import crc32c
+
 from sparklog.errors import InvalidRequestError
 
 LOGS: Final = "sparklog"
@@ -73,6 +75,15 @@ def path_of(partition: str, key: str) -> str:
         )
     directory = f"state/{match[1]}/{match[3]}"
     return f"{directory}/{key}" if match[2] == "default" else f"{directory}/{match[2]}/{key}"
+
+
+def partition_tag(partition: str) -> int:
+    """Return the base sequence of a partition's batches: 30 bits of the CRC-32C of its name.
+
+    A batch without a producer needs no sequence, so that readers ignore the field. Batches of
+    sparklog 79c0b564 and older have -1 there.
+    """
+    return crc32c(partition.encode()) & 0x3FFFFFFF
 
 
 def stays_file(path: str) -> bool:

@@ -14,8 +14,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from crc32c import crc32c
-
+from sparklog.checkpoint.log_backed.layout import partition_tag
 from sparklog.clock import attempts
 from sparklog.errors import LogLockedError
 from sparklog.fs import FileSystem, LockFile, read_bytes
@@ -73,7 +72,7 @@ class CheckpointLock:
     @contextlib.contextmanager
     def partition(self, name: str) -> Iterator[None]:
         """Write the partition whose directory has this name. Raises LogLockedError after 30 s."""
-        place = _FIRST_PARTITION + (crc32c(name.encode()) & 0x3FFFFFFF)
+        place = _FIRST_PARTITION + partition_tag(name)
         with self._held(place, name):
             yield
 

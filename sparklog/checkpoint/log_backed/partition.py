@@ -27,6 +27,7 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from sparklog.checkpoint.log_backed.damaged_records import DamagedRecord, examine
+from sparklog.checkpoint.log_backed.layout import partition_tag
 from sparklog.checkpoint.log_backed.torn_tail import TornTail
 from sparklog.errors import DataCorruptionError, LogLockedError
 from sparklog.format.batch import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC, Buffer
@@ -88,6 +89,7 @@ class CheckpointPartition:
     def __init__(self, fs: FileSystem, directory: str, *, lenient: bool = False) -> None:
         self.directory = directory
         self.fs = fs
+        self.tag = partition_tag(os.path.basename(directory))
         self._lenient = lenient
         self.segments: list[CheckpointSegment] = []
         self.entries: dict[str, NewestRecord] = {}
@@ -121,6 +123,7 @@ class CheckpointPartition:
                 self._refresh()
                 # All segments must be of one time: a deletion goes only after what it deleted.
                 if all(self.fs.identity(self.path(s)) == s.identity for s in self.segments):
+                    self._check_order()
                     self._check_damaged()
                     return
             self.segments, self.entries = [], {}
@@ -229,8 +232,9 @@ class CheckpointPartition:
             end = int.from_bytes(file.pread(8, position), "big", signed=True)
         epoch = int(segment.tables[-1][-1]["leader_epoch"]) if segment.tables else 0
         lost = examine(
-            raw, position=segment.end, first=segment.next_offset, end=end, epoch=max(0, epoch)
-        )
+            raw, position=segment.end, first=segment.next_offset, end=end, epoch=max(0, epoch),
+            tag=self.tag,
+        )  # fmt: skip
         if not self._lenient and any(each.key is None for each in lost):
             raise DataCorruptionError(
                 "here is no whole batch, though whole ones follow, and it can't be told of which "
@@ -294,6 +298,7 @@ class CheckpointPartition:
                 path=path,
                 position=int(table["position"][odd[0]]),
             )
+        self._check_tags(path, table)
         segment.tables.append(table)
         segment.keys.append(keys)
         rows = zip(
@@ -309,6 +314,43 @@ class CheckpointPartition:
             entries.pop(key, None)  # so that the order is that of the offsets
             entries[key] = NewestRecord(segment.base, at, size, offset, timestamp, length)
         segment.next_offset = int(table["last_offset"][-1]) + 1
+
+    def _check_tags(self, path: str, table: Table) -> None:
+        """Raises: DataCorruptionError: the batches were written to another partition."""
+        tags = table["base_sequence"]
+        foreign = np.flatnonzero((tags != self.tag) & (tags != -1))
+        if not len(foreign):
+            return
+        row = table[foreign[0]]
+        names = partition_dirs(self.fs, os.path.dirname(self.directory))
+        owner = next((n for n in names if partition_tag(n) == row["base_sequence"]), None)
+        raise DataCorruptionError(
+            f"the record was written to {owner or 'another partition'}, not to "
+            f"{os.path.basename(self.directory)}: partitions or their segment files were swapped "
+            "or copied. With the query stopped, move each file back to its partition, or restore "
+            "the checkpoint from a copy",
+            path=path,
+            position=int(row["position"]),
+            first=int(row["base_offset"]),
+            end=int(row["last_offset"]) + 1,
+        )
+
+    def _check_order(self) -> None:
+        """Raises: DataCorruptionError: a segment's offsets aren't those that its name says."""
+        end = 0
+        for segment in self.segments:
+            first = int(segment.tables[0][0]["base_offset"]) if segment.tables else segment.base
+            if first < segment.base or segment.base < end:
+                raise DataCorruptionError(
+                    f"the segment begins with offset {first}, its name says {segment.base}, and "
+                    f"the segment before ends at {end}: segment files were swapped or copied. With "
+                    "the query stopped, move each file back to its name, or restore the checkpoint "
+                    "from a copy",
+                    path=self.path(segment),
+                    position=0,
+                    first=first,
+                )
+            end = segment.next_offset
 
     def live(self) -> Iterator[tuple[str, NewestRecord]]:
         """Yield the files that exist."""

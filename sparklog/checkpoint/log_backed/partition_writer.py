@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from sparklog.checkpoint.log_backed.layout import partition_tag
 from sparklog.checkpoint.log_backed.partition import (
     SEGMENT_BYTES,
     CheckpointPartition,
@@ -64,7 +65,8 @@ def append(
     if partition.segments:
         _truncate_torn_tail(partition, partition.segments[-1])
     offset, epoch = partition.next_offset, partition.epoch
-    encoded = (_batch(record, offset + n, epoch) for n, record in enumerate(records))
+    tag = partition_tag(os.path.basename(partition.directory))
+    encoded = (_batch(record, offset + n, epoch, tag) for n, record in enumerate(records))
     while (first := next(encoded, None)) is not None:
         offset = _append_some(partition, itertools.chain([first], encoded), segment_bytes)
     partition.refresh()
@@ -144,9 +146,9 @@ class FileWriter:
         self._file.close()
 
 
-def _batch(record: Record, offset: int, epoch: int) -> bytearray:
+def _batch(record: Record, offset: int, epoch: int, tag: int) -> bytearray:
     value = record.value
-    batch = encode_one(record.key.encode(), value, timestamp=record.timestamp)
+    batch = encode_one(record.key.encode(), value, timestamp=record.timestamp, base_sequence=tag)
     rebase(batch, offset, epoch)
     return batch
 

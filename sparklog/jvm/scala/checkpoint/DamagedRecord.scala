@@ -22,13 +22,16 @@ object DamagedRecord {
 
   /**
    * What the damaged bytes `raw` were, which lie at `position`, between whole batches with offsets
-   * from `first` to before `end` in between. None if that can't be told.
+   * from `first` to before `end` in between, in the partition of `tag`. None if that can't be told.
    */
   def examine(
-      raw: Array[Byte], position: Long, first: Long, end: Long): Option[Seq[DamagedRecord]] =
+      raw: Array[Byte], position: Long, first: Long, end: Long, tag: Int)
+      : Option[Seq[DamagedRecord]] =
     if (first >= end) None
-    else one(raw, position).map(Seq(_)).orElse {
-      val parts = framed(raw).map { case (at, until) => one(raw.slice(at, until), position + at) }
+    else one(raw, position, tag).map(Seq(_)).orElse {
+      val parts = framed(raw).map { case (at, until) =>
+        one(raw.slice(at, until), position + at, tag)
+      }
       if (parts.size > 1 && parts.size <= end - first && parts.forall(_.isDefined)) {
         Some(parts.flatten)
       } else None
@@ -50,13 +53,13 @@ object DamagedRecord {
     found.result()
   }
 
-  private def one(raw: Array[Byte], position: Long): Option[DamagedRecord] =
+  private def one(raw: Array[Byte], position: Long, tag: Int): Option[DamagedRecord] =
     if (raw.length < Smallest) None
     else {
       val batch = ByteBuffer.wrap(raw.clone())
       batch.putInt(LengthAt, raw.length - LogOverhead).put(MagicAt, Magic.toByte)
       val isKnown = correct(batch)
-      fields(batch).collect {
+      fields(batch, tag).collect {
         case (key, valueLength) if valueLength >= 0 || isKnown =>
           DamagedRecord(position, key, valueLength < 0)
       }
@@ -116,12 +119,13 @@ object DamagedRecord {
   }
 
   /** Key and length of the value, if it is laid out as a checkpoint's batches are. */
-  private def fields(batch: ByteBuffer): Option[(String, Int)] =
+  private def fields(batch: ByteBuffer, tag: Int): Option[(String, Int)] =
     try {
       val plain = batch.getShort(AttributesAt) == 0 && batch.getInt(LastOffsetDeltaAt) == 0 &&
         batch.getLong(BaseTimestampAt) == batch.getLong(MaxTimestampAt) &&
         batch.getLong(ProducerIdAt) == -1 && batch.getShort(ProducerEpochAt) == -1 &&
-        batch.getInt(BaseSequenceAt) == -1 && batch.getInt(CountAt) == 1
+        Seq(RecordBatch.NoTag, tag).contains(batch.getInt(BaseSequenceAt)) &&
+        batch.getInt(CountAt) == 1
       batch.position(HeaderBytes)
       val bodyFits = RecordBatch.getVarint(batch) == batch.remaining
       val deltas = Seq.fill(3)(batch.get()).forall(_ == 0)

@@ -1,5 +1,8 @@
 package sparklog.checkpoint
 
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.zip.CRC32C
+
 /** Where a file of a checkpoint is kept: a partition of the checkpoint's log dir, and a key. */
 final case class RecordAddress(partition: String, key: String)
 
@@ -25,6 +28,16 @@ object Layout {
     case NamedStore(op, part, store, file) if store != "default" =>
       RecordAddress(s"state.$op.$store-$part", file)
     case _ => RecordAddress(Metadata, path)
+  }
+
+  /**
+   * The base sequence of a partition's batches, by which each of them names its partition: 30 bits
+   * of the CRC-32C of the partition's name. Batches of older versions have -1.
+   */
+  def tag(partition: String): Int = {
+    val crc = new CRC32C
+    crc.update(partition.getBytes(UTF_8))
+    (crc.getValue & 0x3fffffffL).toInt
   }
 
   /** The directory whose files a partition holds, relative to the checkpoint; "" is its root. */

@@ -9,7 +9,6 @@ import java.nio.file.attribute.BasicFileAttributes
 import java.util.AbstractMap.SimpleImmutableEntry
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.locks.ReentrantLock
-import java.util.zip.CRC32C
 
 /**
  * Byte ranges of `sparklog.lock`, held by this JVM against other processes, and within it by one
@@ -158,11 +157,7 @@ object Locks {
   val Running = 1L
 
   /** The write lock of a partition. */
-  def ofPartition(name: String): Long = {
-    val crc = new CRC32C
-    crc.update(name.getBytes(UTF_8))
-    16 + (crc.getValue & 0x3fffffffL)
-  }
+  def ofPartition(name: String): Long = 16L + Layout.tag(name)
 
   private def open(file: Path): FileChannel =
     if (Files.isWritable(file)) {

@@ -22,7 +22,9 @@ final case class Entry(segment: Segment, position: Long, bytes: Int, batch: Reco
  * Files of one directory of a checkpoint as a partition of its log dir, for all threads of a JVM.
  */
 final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
-  private val lock = Locks.ofPartition(directory.getFileName.toString)
+  private val name = directory.getFileName.toString
+  private val tag = Layout.tag(name)
+  private val lock = Locks.ofPartition(name)
   private val mutex = new ReentrantLock
   private val segments = mutable.ArrayBuffer.empty[Segment]
   private val live = mutable.LinkedHashMap.empty[String, Entry]
@@ -123,7 +125,8 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     if (segments.isEmpty || segments.last.end >= settings().segmentBytes) roll()
     val segment = segments.last
     val batch = RecordBatch.encode(
-      nextOffset, epoch.number, System.currentTimeMillis(), key.getBytes(UTF_8), value, length)
+      nextOffset, epoch.number, System.currentTimeMillis(), key.getBytes(UTF_8), value, length,
+      tag)
     try {
       if (segment.end == 0) secure() // whoever made the file may have died right then
       segment.append(batch)
@@ -238,7 +241,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   private def stepOver(damage: Damage): Boolean = {
     val segment = damage.segment
     val base = segments.lift(segments.indexOf(segment) + 1).map(_.base)
-    val found = damage.examine(nextOffset, base)
+    val found = damage.examine(nextOffset, base, tag)
     for ((records, until) <- found) {
       for (record <- records) {
         Partition.warn(
@@ -261,6 +264,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       catch {
         case NonFatal(e) => throw Damage(segment, position, short = false).error(e.getMessage)
       }
+    checkOwner(segment, position, batch)
     live.remove(batch.key).foreach(old => liveBytes -= old.bytes)
     lost.remove(batch.key)
     if (!batch.isDeletion) {
@@ -270,6 +274,21 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     lastBatch = (position, bytes)
     segment.lastIs(position, buffer, at)
     nextOffset = batch.offset + 1
+  }
+
+  /** An IOException if a file of another partition, or another segment, lies at this place. */
+  private def checkOwner(segment: Segment, position: Long, batch: RecordBatch): Unit = {
+    if (batch.tag != tag && batch.tag != RecordBatch.NoTag) throw new IOException(
+      s"${segment.path} at position $position: the record was written to another partition, not " +
+        s"to $name: partitions or their segment files were swapped or copied. With the query " +
+        "stopped, move each file back to its partition (`sparklog checkpoint verify CHECKPOINT` " +
+        "names them), or restore the checkpoint from a copy")
+    val first = math.max(segment.base, nextOffset)
+    if (position == 0 && batch.offset < first) throw new IOException(
+      s"${segment.path}: the segment begins with offset ${batch.offset}, its name says " +
+        s"${segment.base}, and the segment before ends at $nextOffset: segment files were " +
+        "swapped or copied. With the query stopped, move each file back to its name, or restore " +
+        "the checkpoint from a copy")
   }
 
   private def truncate(damage: Damage): Unit = {

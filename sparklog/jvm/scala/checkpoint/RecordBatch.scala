@@ -14,11 +14,15 @@ final case class RecordBatch(
     timestamp: Long,
     key: String,
     valueAt: Int, // position of the value in the batch
-    valueLength: Int) { // -1: the file was deleted
+    valueLength: Int, // -1: the file was deleted
+    tag: Int) { // of the partition that it was written to
   def isDeletion: Boolean = valueLength < 0
 }
 
 object RecordBatch {
+  /** The tag of batches that older versions wrote. */
+  val NoTag: Int = -1
+
   private val FromStart = Platform.BYTE_ARRAY_OFFSET.toLong
 
   /** Bytes of the whole batch whose header begins at `at`; None if that can't be a batch. */
@@ -38,9 +42,10 @@ object RecordBatch {
   /** A batch of one record; valueLength -1 for a deletion. It is from position 0 to the limit. */
   def encode(
       offset: Long, epoch: Int, timestamp: Long, key: Array[Byte], value: Array[Byte],
-      valueLength: Int): ByteBuffer = {
+      valueLength: Int, tag: Int): ByteBuffer = {
     val plain = Compressor(Codec.Uncompressed, None)
-    val builder = new BatchBuilder(plain, batchBytes = Int.MaxValue, maxMessageBytes = Int.MaxValue)
+    val builder = new BatchBuilder(
+      plain, batchBytes = Int.MaxValue, maxMessageBytes = Int.MaxValue, baseSequence = tag)
     builder.append(timestamp, key, FromStart, key.length, value, FromStart, valueLength, null, 0)
     builder.close(offset).putInt(LeaderEpochAt, epoch) // which the CRC doesn't cover
   }
@@ -60,7 +65,7 @@ object RecordBatch {
     val key = getKey(header)
     val valueLength = getVarint(header).toInt
     RecordBatch(header.getLong(at), header.getLong(at + MaxTimestampAt), new String(key, "UTF-8"),
-      header.position() - at, valueLength)
+      header.position() - at, valueLength, header.getInt(at + BaseSequenceAt))
   }
 
   /**

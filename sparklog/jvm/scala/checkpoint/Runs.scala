@@ -1,16 +1,22 @@
 package sparklog.checkpoint
 
 import java.io.IOException
+import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.Files
+
+import scala.util.control.NonFatal
 
 import org.apache.spark.TaskContext
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.StartedQuery
 
 /**
  * Which run of the query owns a checkpoint. A run is what Spark calls runId. Each run is written
  * down before its first batch; from then on drivers and tasks of the runs before it, which may have
  * been paused or cut off, write no more.
  */
-final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) {
+final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging {
   import Runs._
 
   @volatile private var held: Option[String] = None
@@ -29,6 +35,7 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) {
   def begin(caller: Caller): Unit = for (run <- caller.run if caller.query.isDefined) {
     if (!held.contains(run)) synchronized {
       takeLock(run, caller.thread)
+      checkSinkFollowed()
       MetadataMarker.settle(logDir)
       val known = written()
       if (!known.headOption.contains(run)) {
@@ -36,7 +43,35 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) {
         val bytes = text.getBytes(UTF_8)
         logDir.partition(Layout.Metadata).put(Key, bytes, bytes.length, overwrite = true)
       }
+      caller.query.foreach(noteQuery)
       held = Some(run)
+    }
+  }
+
+  /** A reset of the checkpoint is whole when the file sink's log was cut, too. */
+  private def checkSinkFollowed(): Unit = {
+    val note = logDir.checkpoint.resolve(ResetNote)
+    if (Files.exists(note) && Files.readString(note).contains(OutputField)) throw new IOException(
+      s"${logDir.checkpoint} was reset, and the _spark_metadata of its file sink has yet to " +
+        s"follow, as $note says. Finish the reset, with the query stopped, by running the same " +
+        "`sparklog checkpoint reset` once more")
+  }
+
+  /** Note the query's name and its sink, which Spark's own files don't say. */
+  private def noteQuery(id: String): Unit = {
+    val text =
+      try StartedQuery.describe(id)
+      catch {
+        case NonFatal(e) =>
+          logWarning(s"the sink of query $id isn't noted in ${logDir.checkpoint}", e)
+          None
+      }
+    for (text <- text) {
+      val bytes = text.getBytes(UTF_8)
+      val partition = logDir.partition(Layout.Metadata)
+      if (!partition.read(QueryKey).contains(ByteBuffer.wrap(bytes))) {
+        partition.put(QueryKey, bytes, bytes.length, overwrite = true)
+      }
     }
   }
 
@@ -77,6 +112,11 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) {
 
 object Runs {
   val Key = "sparklog.runs"
+  /** The query's name and sink: sparklog/checkpoint/query_sink.py reads it. */
+  private val QueryKey = "sparklog.query"
+  /** What sparklog/checkpoint/unfinished_reset.py writes. */
+  private val ResetNote = "sparklog.reset"
+  private val OutputField = "\"output\""
   private val Remembered = 32
   private val WaitMs = 5000L
   private val PauseMs = 10L

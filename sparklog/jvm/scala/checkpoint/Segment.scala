@@ -155,15 +155,15 @@ final case class Damage(segment: Segment, position: Long, short: Boolean) {
   /**
    * Whose the damaged batches were, and where the next whole one begins; None if that can't be
    * told, or nothing follows. `first`: their first offset; `base`: of the next segment, if there is
-   * one.
+   * one; `tag`: of the partition.
    */
-  def examine(first: Long, base: Option[Long]): Option[(Seq[DamagedRecord], Long)] = {
+  def examine(first: Long, base: Option[Long], tag: Int): Option[(Seq[DamagedRecord], Long)] = {
     val bytes = rest
     val until = next(bytes)
     val end = until.map(at => bytes.getLong(at)).orElse(base)
     end.flatMap { end =>
       val raw = bytes.array.slice(0, until.getOrElse(bytes.limit()))
-      DamagedRecord.examine(raw, position, first, end).map(_ -> (position + raw.length))
+      DamagedRecord.examine(raw, position, first, end, tag).map(_ -> (position + raw.length))
     }
   }
 

@@ -13,8 +13,11 @@ import org.apache.spark.unsafe.Platform
  * @param batchBytes of records to aim at in a batch, before compression (batch.size); a larger
  *   record gets a batch of its own
  * @param maxMessageBytes bound of a whole batch as written (max.message.bytes)
+ * @param baseSequence of each batch; without a producer Kafka ignores it
  */
-final class BatchBuilder(compressor: Compressor, batchBytes: Int, maxMessageBytes: Int) {
+final class BatchBuilder(
+    compressor: Compressor, batchBytes: Int, maxMessageBytes: Int,
+    baseSequence: Int = -1) {
   import BatchBuilder._
   import BatchHeader.HeaderBytes
 
@@ -146,7 +149,7 @@ final class BatchBuilder(compressor: Compressor, batchBytes: Int, maxMessageByte
     putLong(out, MaxTimestampAt, highest)
     putLong(out, ProducerIdAt, NoProducer)
     putShort(out, ProducerEpochAt, NoProducer)
-    putInt(out, BaseSequenceAt, NoProducer)
+    putInt(out, BaseSequenceAt, baseSequence)
     putInt(out, CountAt, count)
     putInt(out, CrcAt, Crc32c.of(out, AttributesAt, stop - AttributesAt))
   }
