@@ -78,7 +78,7 @@ def _extents(state: DisklessState) -> Iterator[tuple[TopicPartition, Extent]]:
 def _least_size(state: DisklessState, extent: Extent) -> int:
     """The bytes that an object must have, so that an extent can be read."""
     if extent.pieces:
-        return extent.start + block_size(extent.pieces)
+        return extent.start + block_size(extent)
     if extent.object in state.keys:  # encrypted: the records' size is not the object's
         return 1
     return extent.start + extent.size
