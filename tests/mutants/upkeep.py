@@ -7,6 +7,20 @@ MERGING = "diskless/test_merging.py"
 
 MUTANTS = (
     mutant(
+        "one-batch-rewrites-the-epochs",
+        "service/verification/leader_epochs.py",
+        "if not lonely or _fault(entries, others, self._part.start, end) is not None:",
+        "if lonely is not None:",
+        "service/verification/test_leader_epochs.py",
+    ),
+    mutant(
+        "the-first-epochs-win-not-the-most",
+        "service/verification/leader_epochs.py",
+        "2 * run.count + same for run",
+        "1 + same for run",
+        "service/verification/test_leader_epochs.py",
+    ),
+    mutant(
         "merge-of-other-extents",
         "diskless/merging.py",
         "topic.id != merge.topic_id or find(known, record.sources) < 0",

@@ -153,13 +153,19 @@ class DerivedFiles:
         if bases and bases[0] > part.start:  # of batches whose only copies are remote
             with contextlib.suppress(DataCorruptionError):
                 entries = clipped(read_epochs(self._fs, part.path), end=bases[0])
-        for run in check.rising(nobody):
+        for run in check.credible(self._known_epochs(), nobody, part.end):
             entries = assigned(entries, run.epoch, run.first)
         with contextlib.suppress(DataCorruptionError):  # a leader without a batch yet
             for epoch, start in read_epochs(self._fs, part.path):
                 if start == part.end and (not entries or epoch > entries[-1][0]):
                     entries = assigned(entries, epoch, start)
         return clipped(entries, start=part.start)
+
+    def _known_epochs(self) -> Epochs | None:
+        try:
+            return read_epochs(self._fs, self._part.path)
+        except DataCorruptionError:
+            return None
 
     # -- what nobody can read any more
 
