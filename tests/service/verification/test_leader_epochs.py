@@ -107,6 +107,11 @@ def test_most_batches_decide_which_epoch_is_the_odd_one(tmp_path: Path) -> None:
     assert checked(tmp_path, epochs, entries_of(right)) == ([4], [])
 
 
+def test_most_batches_decide_where_the_file_is_damaged(tmp_path: Path) -> None:
+    bad, repairs = checked(tmp_path, [5] * 4 + [7] * 4 + [6], "0\n1\n5 x\n")
+    assert (bad, len(repairs)) == ([8], 1)
+
+
 @pytest.mark.parametrize("at", [0, -1])
 def test_repair_leaves_a_valid_file(tmp_path: Path, at: int) -> None:
     """Kafka's own log, whose first or last batch got another epoch."""
