@@ -26,6 +26,7 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
 - `groups`: registered readers and their positions
 - `contention`: how writers get out of each other's way
 - `missing_objects`: objects that the state names and the store lacks
+- `segment_healing`: damaged segments are written again from what they were merged from
 - `quarantine`: copies of objects that a repair replaces or removes
 - `names`: names of the objects below the home
 - `new_homes`: a log made of another one; `founding`: how it comes to be, all or nothing;

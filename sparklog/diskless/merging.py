@@ -108,6 +108,36 @@ class Merger:
             raise
         return self.swap(merge, made, term=term)
 
+    def replace(
+        self,
+        merge: Merge,
+        originals: Extents,
+        state: DisklessState,
+        reader: SourceReader,
+        *,
+        crc: int | None = None,
+    ) -> Merged:
+        """Make segments of other extents with the same offsets, in the place of a merge's sources.
+
+        Args: crc: the CRC-32C of the only segment's log, if it is known.
+        Raises: as `merge`; DataCorruptionError also if the log has another CRC than `crc`.
+        """
+        term = self._term()
+        made: list[LogObject] = []
+        try:
+            parts = self._segments(replace(merge, sources=originals), reader)
+            made.extend(self._put(merge, slices, state, reader, term) for slices in parts)
+            if crc is not None and [one.crc32c for one in made] != [crc]:
+                raise DataCorruptionError(
+                    "it holds other bytes than those that were merged",
+                    path=f"{self._log.store.url}/{merge.sources[0].object}",
+                    first=merge.sources[0].base, end=merge.sources[-1].end,
+                )  # fmt: skip
+        except (SparklogError, OSError):
+            self.discard(made)
+            raise
+        return self.swap(merge, made, term=term)
+
     def swap(
         self, merge: Merge, made: Sequence[LogObject], *, term: int, gaps: bool = False
     ) -> Merged:

@@ -85,8 +85,9 @@ def verify(
     log that was left by a crash is recovered first, by opening it.
 
     For a log in a store, `verify` checks entries, states, extents, batches, manifests and their
-    indexes. A repair writes a missing or wrong `sparklog.home` again and removes objects that
-    readers or a service's round make again; originals are copied to `quarantine/` first.
+    indexes; it reads all bytes. A repair writes a missing or wrong `sparklog.home`, manifests and
+    states again, and damaged segments from the objects that they were merged from, while these
+    exist. Originals are copied to `quarantine/` first.
 
     Args:
         quick: only what can be told without reading data, in about a second: the log's health,
@@ -154,7 +155,9 @@ def _of_store(
 
     report = look()
     if repair and any(finding.fix is not None for finding in report.findings):
-        store_repair = StoreRepair(open_store(url, storage_options), clock, report.findings)
+        store_repair = StoreRepair(
+            open_store(url, storage_options), clock, report.findings, remote
+        )  # fmt: skip
         refused = store_repair.run()
         after = look()
         after.findings = _merged(report.findings, after.findings)

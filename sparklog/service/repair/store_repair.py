@@ -7,44 +7,47 @@ from sparklog.clock import Clock
 from sparklog.diskless.home_object import repair_home
 from sparklog.diskless.quarantine import Quarantine
 from sparklog.errors import SparklogError
+from sparklog.service.repair.store_segments import REPAIRS, SegmentRepair
 from sparklog.service.verification.findings import Finding, FixKind
 from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.options import RemoteOptions
 
 
 class StoreRepair:
     """One repair. `done`: what was changed, in its order. Not thread-safe."""
 
-    def __init__(self, store: Store, clock: Clock, findings: Sequence[Finding]) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, findings: Sequence[Finding], options: RemoteOptions
+    ) -> None:
+        """`options`: the key ring of encrypted records."""
         self._store, self._clock, self._findings = store, clock, findings
         self._quarantine = Quarantine(store, clock)
         self.done: list[str] = []
+        self._segments = SegmentRepair(store, clock, options, self._quarantine, self.done)
 
     def run(self) -> str | None:
         """Repair what can be repaired; return why a repair was refused, None if none was.
 
         Raises: StorageUnavailableError: a part may be done; call it again.
         """
-        for kind, repair in _REPAIRS.items():
-            files = {one.file: one for one in self._findings if one.fix and one.fix.kind is kind}
-            try:
-                for finding in files.values():
+        try:
+            for kind, repair in _REPAIRS.items():
+                for finding in self._wanting(kind):
                     repair(self, finding)
-            except SparklogError as error:
-                return str(error)
-        return None
+            refused = self._segments.run([f for kind in REPAIRS for f in self._wanting(kind)])
+        except SparklogError as error:
+            return str(error)
+        return "; ".join(refused) or None
+
+    def _wanting(self, kind: FixKind) -> list[Finding]:
+        """Return the findings with this fix, one for each object."""
+        files = {one.file: one for one in self._findings if one.fix and one.fix.kind is kind}
+        return list(files.values())
 
     def _home(self, finding: Finding) -> None:
         self.done.append(repair_home(self._store, self._clock, self._quarantine))
 
-    def _delete(self, finding: Finding) -> None:
-        """Delete an object that readers do without, or that a service's round makes again."""
-        name = finding.file.removeprefix(f"{self._store.url}/")
-        for each in self._quarantine.remove([name]):
-            self.done.append(f"{self._store.url}/{each} moved to {self._quarantine.prefix}{each}")
-
 
 _REPAIRS: Final[dict[FixKind, Callable[[StoreRepair, Finding], None]]] = {
     FixKind.HOME: StoreRepair._home,
-    FixKind.STATE: StoreRepair._delete,
-    FixKind.MANIFEST: StoreRepair._delete,
 }

@@ -41,8 +41,9 @@ class FixKind(enum.Enum):
     TAIL = "move the bytes past the end to quarantine"
     REMOTE = "write both files again from the one that is whole"
     OPEN = "open the log for writing: recovery settles it"
-    STATE = "delete the object: readers fold the ledger, and a new one is written"
-    MANIFEST = "delete the object, if it is there: a service's round makes it from the log"
+    STATE = "move it to quarantine/ and write the newest state again from the ledger"
+    MANIFEST = "write it again from the segment's log"
+    SEGMENT = "write the segment again from the objects that it was merged from, while they exist"
     HOME = "write the object again from the log id in the names of the ledger's objects"
 
 

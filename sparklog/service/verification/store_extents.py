@@ -11,6 +11,7 @@ import numpy as np
 from sparklog.common import TopicPartition
 from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.merge_source import SourceReader
+from sparklog.diskless.segment_healing import segment_of
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.index import OFFSET_ENTRY, TIME_ENTRY
@@ -30,7 +31,6 @@ from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import PARTS, Manifest, manifest_object, parse, part
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.store_retry import StoreRetry
-from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 _COPY: Final = "restore the object from a copy of the bucket"
 
@@ -192,7 +192,11 @@ class ExtentCheck:
         first: int | None = None,
     ) -> None:
         first = extent.base if first is None else first
-        out.add(Severity.DAMAGE, path, what, position=position, first=first, end=extent.end)
+        fix = FixKind.SEGMENT if extent.segment else None
+        out.add(
+            Severity.DAMAGE, path, what, position=position, first=first, end=extent.end, fix=fix,
+            offset=extent.base,
+        )  # fmt: skip
 
     # --- manifests ------------------------------------------------------------------------------
 
@@ -200,7 +204,7 @@ class ExtentCheck:
         self, key: TopicPartition, extent: Extent, out: Findings
     ) -> tuple[Manifest, dict[str, bytes]] | None:
         """The manifest and the small files in it; None if it isn't there or isn't good."""
-        name = manifest_object(self._segment(key, extent))
+        name = manifest_object(segment_of(self._state, key, extent))
         try:
             raw = self._retry.call(partial(self._store.get, name))
             manifest, body = parse(raw, path=f"{self._store.url}/{name}")
@@ -221,32 +225,28 @@ class ExtentCheck:
             return manifest, parts
         return None
 
-    def _segment(self, key: TopicPartition, extent: Extent) -> RemoteSegment:
-        return RemoteSegment(
-            topic=key.topic, topic_id=self._state.log.topics[key.topic].id,
-            partition=key.partition, id=extent.segment, base=extent.base, end=extent.end,
-            max_timestamp=extent.max_timestamp, size=extent.size,
-            epochs=self._state.epochs.get(key, ()), state=SegmentState.COPY_FINISHED, time_ms=0,
-        )  # fmt: skip
-
     def _compare(
         self, key: TopicPartition, extent: Extent, manifest: Manifest, crc: int, out: Findings
     ) -> None:
-        wanted, found = self._segment(key, extent), manifest.segment
+        wanted, found, is_own = segment_of(self._state, key, extent), manifest.segment, True
         for field in ("topic", "topic_id", "partition", "id", "base", "end", "max_timestamp",
                       "size"):  # fmt: skip
             ours, theirs = getattr(wanted, field), getattr(found, field)
             if ours != theirs:
                 what = f"its {field} is {theirs!r}, the ledger says {ours!r}"
                 self._manifest_fault(out, extent, manifest_object(wanted), what)
-        if manifest.crc32c != crc:
-            what = f"its log_crc32c is {manifest.crc32c}, the log's is {crc}"
-            self._manifest_fault(out, extent, manifest_object(wanted), what)
+                is_own = False
+        if is_own and manifest.crc32c != crc:
+            what = (
+                f"its CRC-32C is {crc}, its manifest says {manifest.crc32c}: these are not the "
+                f"bytes that were merged; {_COPY}"
+            )
+            self._damage(out, extent, f"{self._store.url}/{extent.object}", what)
 
     def _manifest_fault(self, out: Findings, extent: Extent, name: str, what: str) -> None:
         out.add(
             Severity.DIFFERENCE, f"{self._store.url}/{name}", what,
-            first=extent.base, end=extent.end, fix=FixKind.MANIFEST,
+            first=extent.base, end=extent.end, fix=FixKind.MANIFEST, offset=extent.base,
         )  # fmt: skip
 
 

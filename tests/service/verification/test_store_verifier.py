@@ -136,7 +136,7 @@ def test_a_flipped_byte(home: Home, number: int) -> None:
     assert (finding.topic, finding.partition) == ("t", 0)
     assert (finding.first, finding.end) == (extent.end - 1, extent.end)
     assert "crc" in finding.what
-    assert finding.repair is None
+    assert (finding.repair is not None) == (number == 0)
     assert finding.position is not None
     assert extent.start <= finding.position < extent.start + extent.size
 
@@ -307,7 +307,7 @@ def test_a_missing_manifest_is_the_service_s_to_make(home: Home) -> None:
         Severity.DIFFERENCE, f"{home.store.url}/{name}",
     )  # fmt: skip
     assert (finding.first, finding.end) == (0, 3)
-    assert "a service's round makes it" in (finding.repair or "")
+    assert "write it again" in (finding.repair or "")
     home.garbage.sweep(home.report())
     assert look(home).findings == []
 
@@ -323,7 +323,19 @@ def test_a_manifest_that_lies(home: Home) -> None:
     change(home, name, lie)
     whats = [finding.what for finding in look(home).findings]
     assert any("its size is" in what for what in whats)
-    assert any("its log_crc32c is 1" in what for what in whats)
+
+
+def test_bytes_that_are_not_those_of_the_manifest(home: Home) -> None:
+    name = manifest_name(home)
+
+    def lie(raw: bytes) -> bytes:
+        manifest, body = parse(raw, path=name)
+        return to_bytes(replace(manifest, crc32c=1), body)
+
+    change(home, name, lie)
+    finding = only(home)
+    assert (finding.severity, finding.first, finding.end) == (Severity.DAMAGE, 0, 3)
+    assert "its manifest says 1: these are not the bytes that were merged" in finding.what
 
 
 def test_a_time_index_that_leads_astray(home: Home) -> None:

@@ -1,0 +1,145 @@
+"""Writes a damaged segment again, from the extents that it was merged from.
+
+The objects of these extents are deleted some time after a merge. While they exist they are a good
+copy. The entry of the merge names them, and the ledger up to it tells their sizes. The new segment
+takes the place of the damaged one by an entry of its own, as every merge does.
+"""
+
+from typing import Final
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.entries import MergeRecord
+from sparklog.diskless.extents import Extent, Extents, find
+from sparklog.diskless.ledger import WINDOW
+from sparklog.diskless.merge_plan import Merge
+from sparklog.diskless.merge_source import SourceReader
+from sparklog.diskless.merging import Merged, Merger
+from sparklog.diskless.names import parse_state, state_name, state_prefix
+from sparklog.diskless.segment_ids import level_of
+from sparklog.diskless.service_log import ServiceLog
+from sparklog.diskless.state import DisklessState
+from sparklog.diskless.state_objects import decode_state
+from sparklog.errors import DataCorruptionError, SparklogError
+from sparklog.storage.segment_store import SourceChangedError
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout.manifest import manifest_object, parse
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
+
+_COPY: Final = "restore the object from a copy of the bucket"
+
+
+class SegmentHealer:
+    """Heals segments of one log, under the log's term. Not thread-safe."""
+
+    def __init__(self, log: ServiceLog, keyring: Keyring | None) -> None:
+        self._log, self._keyring = log, keyring
+        self._merger = Merger(log, term=lambda: log.state.term, keyring=keyring)
+
+    def heal(self, key: TopicPartition, extent: Extent) -> Merged:
+        """Replace a damaged segment, or all segments of the merge that made it.
+
+        Raises: DataCorruptionError: no good copy is left. VoidError: the extents were replaced
+            meanwhile; LeaseLostError: a service began a new term; StorageUnavailableError.
+        Cost: a GET for each ledger entry since the last state object before the merge; the segment
+            is read and written once.
+        """
+        state = self._log.follow()
+        record = self._merge_of(key, extent)
+        before = self._state_before(extent.born)
+        known = before.extents.get(key, ())
+        at = find(known, record.sources)
+        if at < 0:
+            raise self._lost(extent, "the ledger does not tell what it was merged from")
+        originals = known[at : at + len(record.sources)]
+        damaged, sources = self._same_span(state.extents.get(key, ()), extent, originals)
+        topic = state.log.topics[key.topic]
+        level = level_of(extent.segment, term=state.term)
+        merge = Merge(key, topic.id, topic.parsed(), damaged, level, "a damaged segment")
+        keys = {**state.keys, **before.keys}
+        try:
+            return self._merger.replace(
+                merge, sources, state, SourceReader(self._log.store, keys, self._keyring),
+                crc=self._checksum(key, extent, state) if damaged == (extent,) else None,
+            )  # fmt: skip
+        except SourceChangedError as error:
+            why = f"an object that it was merged from is gone ({error})"
+            raise self._lost(extent, why) from error
+        except DataCorruptionError as error:
+            why = f"what it was merged from is damaged as well ({error})"
+            raise self._lost(extent, why) from error
+
+    def make_manifest(self, key: TopicPartition, extent: Extent) -> RemoteSegment:
+        """Write the manifest of a segment again. Raises, cost: as `Merger.make_manifest`."""
+        return self._merger.make_manifest(key, extent, self._log.follow())
+
+    def _merge_of(self, key: TopicPartition, extent: Extent) -> MergeRecord:
+        entry = self._log.commits.head.entries.find(extent.born)
+        record = None if entry is None else entry.record
+        if not isinstance(record, MergeRecord) or record.topic_partition != key:
+            raise self._lost(extent, "it was not merged in this log")
+        if record.gaps:  # what the cleaner or an erasure removed must not come back
+            raise self._lost(extent, "it was compacted or erased from, so its sources differ")
+        return record
+
+    def _state_before(self, number: int) -> DisklessState:
+        """Fold the ledger up to, and without, an entry."""
+        state = self._stored_state(number) or DisklessState(self._log.log_id)
+        entries = self._log.commits.head.entries
+        while state.next_number < number:
+            first = state.next_number
+            for entry in entries.known(range(first, min(first + WINDOW, number))):
+                state.apply(entry, path=entries.path(state.next_number))
+        return state
+
+    def _stored_state(self, number: int) -> DisklessState | None:
+        store, log_id = self._log.store, self._log.log_id
+        listed = (parse_state(log_id, one.name) for one in store.list(state_prefix(log_id)))
+        for found in sorted((n for n in listed if n is not None and n < number), reverse=True):
+            name = state_name(log_id, found)
+            try:
+                state = decode_state(store.get(name), path=f"{store.url}/{name}")
+            except (SparklogError, FileNotFoundError):
+                continue
+            if (state.log_id, state.number) == (log_id, found):
+                return state
+        return None
+
+    def _same_span(
+        self, now: Extents, extent: Extent, originals: Extents
+    ) -> tuple[Extents, Extents]:
+        """Return the segments to replace, and the original extents with exactly their offsets."""
+        together = tuple(each for each in now if each.born == extent.born and each.segment)
+        for damaged in ((extent,), together):
+            first, end = damaged[0].base, damaged[-1].end
+            some = tuple(each for each in originals if first <= each.base and each.end <= end)
+            if some and (some[0].base, some[-1].end) == (first, end) and extent in damaged:
+                return damaged, some
+        raise self._lost(extent, "its sources have other offsets")
+
+    def _checksum(self, key: TopicPartition, extent: Extent, state: DisklessState) -> int | None:
+        """The CRC-32C of the segment's log by the ledger, or its manifest; None if it is lost."""
+        if extent.crc >= 0:
+            return extent.crc
+        name = manifest_object(segment_of(state, key, extent))
+        try:
+            raw = self._log.store.get(name)
+            manifest = parse(raw, path=f"{self._log.store.url}/{name}")[0]
+        except (DataCorruptionError, FileNotFoundError):
+            return None
+        return manifest.crc32c if manifest.segment.id == extent.segment else None
+
+    def _lost(self, extent: Extent, why: str) -> DataCorruptionError:
+        return DataCorruptionError(
+            f"the damaged segment can't be written again: {why}; {_COPY}",
+            path=f"{self._log.store.url}/{extent.object}", first=extent.base, end=extent.end,
+        )  # fmt: skip
+
+
+def segment_of(state: DisklessState, key: TopicPartition, extent: Extent) -> RemoteSegment:
+    """Return a closed segment as the state has it."""
+    return RemoteSegment(
+        topic=key.topic, topic_id=state.log.topics[key.topic].id,
+        partition=key.partition, id=extent.segment, base=extent.base, end=extent.end,
+        max_timestamp=extent.max_timestamp, size=extent.size,
+        epochs=state.epochs.get(key, ()), state=SegmentState.COPY_FINISHED, time_ms=0,
+    )  # fmt: skip

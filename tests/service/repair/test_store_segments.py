@@ -1,0 +1,203 @@
+"""`verify --repair` of a log in a store: segments from good copies, manifests, states."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from sparklog.diskless.cleaning import Cleaner
+from sparklog.diskless.damaged_partitions import DamagedPartitions
+from sparklog.diskless.home_object import create_home
+from sparklog.service import Verification, verify
+from sparklog.service.repair.store_repair import StoreRepair
+from sparklog.service.verification.store_verifier import verify_store
+from sparklog.tiered.reading.options import RemoteOptions
+from tests.damage.actions import read
+from tests.damage.bucket import BucketHome, MemoryPlace, home
+from tests.damage.model import Kind
+from tests.diskless.logs import LOG_ID, T0, Home
+
+OPTIONS = RemoteOptions(remote_patience_ms=0)
+
+
+@pytest.fixture(scope="module")
+def made() -> BucketHome:
+    return home()
+
+
+@pytest.fixture
+def place(made: BucketHome) -> Iterator[MemoryPlace]:
+    with made.lay_out(made.files) as place:
+        yield place
+
+
+def kind_of(made: BucketHome, name: str) -> Kind:
+    return next(kind for kind in made.kinds if kind.name == name)
+
+
+def change(place: MemoryPlace, **changed: bytes | None) -> None:
+    """Replace objects; None deletes one."""
+    files: dict[str, bytes | None] = {**place.files(), **changed}
+    place.remove()
+    place.put({name: data for name, data in files.items() if data is not None})
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+# --- segments -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["missing", "flipped"])
+def test_a_segment_is_written_again(made: BucketHome, place: MemoryPlace, how: str) -> None:
+    segment, truth = kind_of(made, "segment"), read(place.path)
+    data = made.files[segment.file]
+    change(place, **{segment.file: None if how == "missing" else flipped(data, len(data) - 3)})
+    before = place.files()
+    report = verify(place.path, repair=True)
+    assert report.ok, report
+    assert read(place.path) == truth
+    (line,) = report.done
+    assert "offsets [0, 3) of t-0 written again" in line
+    after = place.files()
+    assert {name: after[name] for name in before} == before  # nothing is removed or replaced
+    assert verify(place.path).findings == []
+
+
+def test_bytes_that_were_not_merged_are_damage(made: BucketHome, place: MemoryPlace) -> None:
+    """Valid batches of another partition: the ledger has another checksum."""
+    segment, truth = kind_of(made, "segment"), read(place.path)
+    neighbour = str(segment.neighbour)
+    change(place, **{neighbour: made.files[segment.file]})
+    report = verify(place.path)
+    assert any("not those that were committed" in one.what for one in report.findings)
+    assert verify(place.path, repair=True).ok
+    assert read(place.path) == truth
+
+
+@pytest.mark.parametrize("how", ["missing", "flipped", "other"])
+def test_without_a_good_copy_it_is_refused(
+    made: BucketHome, place: MemoryPlace, how: str
+) -> None:
+    segment = kind_of(made, "segment")
+    staged = next(name for name in sorted(made.files) if name.startswith("staged-"))
+    data = made.files[staged]
+    other = made.files[str(kind_of(made, "staged object").file)][: len(data)]
+    bad = {"missing": None, "flipped": flipped(data, 65), "other": other}[how]
+    change(place, **{segment.file: b"", staged: bad})
+    before = place.files()
+    report = verify(place.path, repair=True)
+    assert not report.ok
+    assert report.refused is not None
+    assert "can't be written again" in report.refused
+    assert "restore the object from a copy of the bucket" in report.refused
+    assert place.files() == before
+
+
+def test_a_segment_without_its_manifest_is_healed_too(
+    made: BucketHome, place: MemoryPlace
+) -> None:
+    truth = read(place.path)
+    files = {kind_of(made, name).file: b"" for name in ("segment", "manifest")}
+    change(place, **files)
+    assert verify(place.path, repair=True).ok
+    assert read(place.path) == truth
+
+
+def test_a_compacted_segment_is_not_made_of_what_compaction_removed() -> None:
+    home = Home()
+    create_home(home.store, LOG_ID, home.clock)
+    home.topic(cleanup_policy="compact", min_cleanable_dirty_ratio="0")
+    home.lead()
+    for n in range(4):
+        home.commit(str(n), key=f"k{n % 2}".encode())
+    home.merge_all()
+    home.commit("last", key=b"k0")
+    given = home.log, home.lease, home.merger, home.garbage, DamagedPartitions(), home.options
+    Cleaner(*given).clean(home.report(), every=True)
+    extent = home.state.extents[T0][0]
+    assert T0 in home.state.gaps
+    del home.bucket.objects[extent.object]
+    repair, report = repaired(home)
+    assert repair is not None
+    assert "compacted or erased" in repair
+    assert not report.ok
+
+
+def test_a_segment_that_is_being_replaced_is_left_alone() -> None:
+    home = Home()
+    create_home(home.store, LOG_ID, home.clock)
+    home.topic()
+    home.lead()
+    home.stage({0: ["a", "b"]})
+    home.merge_all()
+    extent = home.state.extents[T0][0]
+    raw, when = home.bucket.objects[extent.object]
+    home.bucket.objects[extent.object] = raw[:-1], when
+    found = look(home).findings
+    home.bucket.objects[extent.object] = raw, when
+    home.clock.advance(1)
+    another = home.another().lead()  # a new term, and the segment is as it was
+    assert another.state.term > 1
+    repair = StoreRepair(home.store.reopen(), home.clock, found, OPTIONS)
+    assert repair.run() is None
+    assert look(home).ok
+
+
+def look(home: Home) -> Verification:
+    store = home.store.reopen()
+    return verify_store(store.url, store=store, options=OPTIONS)
+
+
+def repaired(home: Home) -> tuple[str | None, Verification]:
+    repair = StoreRepair(home.store.reopen(), home.clock, look(home).findings, OPTIONS)
+    return repair.run(), look(home)
+
+
+# --- manifests and states -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "older"])
+def test_a_manifest_is_written_again(made: BucketHome, place: MemoryPlace, how: str) -> None:
+    manifest = kind_of(made, "manifest")
+    bad = {"missing": None, "empty": b"", "older": manifest.older}[how]
+    change(place, **{manifest.file: bad})
+    report = verify(place.path, repair=True)
+    assert report.ok, report
+    after = place.files()
+    assert after[manifest.file] == made.files[manifest.file]
+    kept = [data for name, data in after.items() if name.startswith("quarantine/")]
+    assert kept == ([] if bad is None else [bad])
+
+
+def test_a_wrong_state_is_set_aside_and_the_newest_is_written(
+    made: BucketHome, place: MemoryPlace
+) -> None:
+    state, truth = kind_of(made, "newest state"), read(place.path)
+    change(place, **{state.file: state.older})
+    report = verify(place.path, repair=True)
+    assert report.ok, report
+    names = place.files()
+    assert state.file not in names
+    last = max(name for name in names if name.startswith("ledger-"))
+    assert f"state-{LOG_ID}/{last[-20:]}" in names
+    assert read(place.path) == truth
+
+
+def test_several_faults_are_repaired_though_one_is_refused(
+    made: BucketHome, place: MemoryPlace
+) -> None:
+    """The damaged staged object stays; the manifest of another segment is written again."""
+    staged, manifest = kind_of(made, "staged object"), kind_of(made, "manifest")
+    change(place, **{staged.file: b"", str(manifest.neighbour): b""})
+    report = verify(place.path, repair=True)
+    assert not report.ok
+    assert place.files()[str(manifest.neighbour)] == made.files[str(manifest.neighbour)]
+    left = {one.file.rpartition("/")[2] for one in report.findings if not one.repaired}
+    assert left == {staged.file.rpartition("/")[2]}
+
+
+def test_the_repair_of_a_whole_log_changes_nothing(made: BucketHome, place: MemoryPlace) -> None:
+    report = verify(place.path, repair=True)
+    assert (report.ok, report.done, report.refused) == (True, [], None)
+    assert place.files() == made.files
