@@ -210,6 +210,17 @@ def row_header(row: Any) -> BatchHeader:
     )
 
 
+def stored_crcs(buf: Buffer, table: Table, position: int = 0) -> bytes:
+    """Return the CRC fields of the batches v2 of a table, one after the other, 4 bytes each.
+
+    Args:
+        buf: Holds the batches. `position` is the place of buf[0] in the file.
+    """
+    at = table["position"] - position + _CRC_AT
+    fields: NDArray[np.uint8] = np.frombuffer(buf, np.uint8)[at[:, None] + np.arange(_CRC.size)]
+    return fields.tobytes()
+
+
 def rebase(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> int:
     """Add `base_offset` to the batches' offsets and set their leader epoch, in place.
 
@@ -242,7 +253,7 @@ def rebase_headers(table: Table, base_offset: int, leader_epoch: int) -> NDArray
 def seal_all(view: memoryview, starts: list[int], ends: list[int]) -> None:
     """Write the CRCs of the batches v2 at view[start:end]."""
     for start, end in zip(starts, ends, strict=True):
-        _CRC.pack_into(view, start + 17, crc32c(view[start + CRC_START : end]))
+        _CRC.pack_into(view, start + _CRC_AT, crc32c(view[start + CRC_START : end]))
 
 
 def stamp(buf: bytearray | memoryview, starts: list[int], ends: list[int], when_ms: int) -> None:
@@ -259,6 +270,7 @@ def stamp(buf: bytearray | memoryview, starts: list[int], ends: list[int], when_
 
 
 _CRC: Final = struct.Struct(">I")
+_CRC_AT: Final = 17  # byte of a batch
 _TIME: Final = struct.Struct(">q")
 _MAX_TIMESTAMP: Final = 35
 

@@ -348,7 +348,7 @@ class PartitionReader:
 
         With `room`, no more is read than it takes, and `room.full` is set where that ended it.
         """
-        file = self._lookup.log(base)
+        file, following = self._lookup.log(base), self._lookup.following(base)
         limit = file.size()
         position = self._lookup.position(base, at, end)
         step = first_bytes if room is None else room.span(first_bytes)
@@ -363,8 +363,14 @@ class PartitionReader:
             useful = table[(table["last_offset"] >= at) & (table["base_offset"] < end)]
             if len(useful):
                 self._check_order(useful, at, file.path)
-                at = int(useful["last_offset"][-1]) + 1
-                yield Window(data, position, _replaced(found, useful))
+                fault = None
+                if following is not None and int(useful["last_offset"][-1]) + 1 >= following:
+                    useful, fault = self._up_to_segment(file, useful, following, limit)
+                if len(useful):
+                    at = int(useful["last_offset"][-1]) + 1
+                    yield Window(data, position, _replaced(found, useful))
+                if fault is not None:
+                    raise fault
             if found.error is not None and at < end:
                 raise found.error
             if found.end == position:
@@ -375,13 +381,41 @@ class PartitionReader:
                     room.full = True
                     return
             else:
-                following = _size_of(data, found.end - position)
-                if room is not None and following and not room.fits(following):
+                size = _size_of(data, found.end - position)
+                if room is not None and size and not room.fits(size):
                     room.full = True
                     return
                 step = min(step * 4, MOST_BYTES)
                 step = step if room is None else room.span(step)
                 hinted, span, position = False, step, found.end
+
+    def _up_to_segment(
+        self, file: SegmentLog, table: Table, following: int, limit: int
+    ) -> tuple[Table, StaleReadError | None]:
+        """Check that a segment ends where the one that follows begins.
+
+        If it goes on with offsets of that one, it is another log's or was appended to, or the one
+        that follows was undone: then return an error, and the batches without the segment's last.
+        Not in a compacted log: there a segment may reach over those that it replaces.
+
+        Args:
+            table: Batches up to the segment's end. `limit` is the file's size.
+        Cost: nothing, if the file ends with these batches.
+        """
+        if self._lookup.gaps:
+            return table, None
+        last = int(np.argmax(table["last_offset"] + 1 >= following))
+        behind = int(table["position"][last] + table["size"][last])
+        position, first = int(table["position"][last]), int(table["base_offset"][last])
+        if int(table["last_offset"][last]) < following:  # it ends there; what lies behind it?
+            head = file.pread(8, behind) if behind < limit else b""
+            position, first = behind, int.from_bytes(head, "big") if len(head) == 8 else -1
+            if first < following:
+                return table, None
+        return table[:last], StaleReadError(
+            f"{file.path} at byte {position}: a batch of offset {first} reaches into segment "
+            f"{following}, which follows"
+        )
 
     def _check_order(self, table: Table, at: int, path: str) -> None:
         expected = np.concatenate(([at], table["last_offset"][:-1] + 1))

@@ -78,6 +78,8 @@ def append_chunks(
     for chunk in chunks:
         log = manager.writer(chunk.topic, chunk.partition)
         first = log.end_offset
+        if chunk.key not in ends:
+            log.appended_crc = 0
         when = stamp_ms if log.config.log_append_time and not chunk.copied else None
         if _adoptable(manager, chunk, log):
             assert chunk.path is not None

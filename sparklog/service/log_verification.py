@@ -23,6 +23,7 @@ from sparklog.pluralize import pluralize
 from sparklog.progress import Progress, shows_progress
 from sparklog.service.quick_verification import verify_quickly
 from sparklog.service.repair.log_repair import LogRepair
+from sparklog.service.verification.appends import Appends
 from sparklog.service.verification.batches import lonely_records, topic_figures
 from sparklog.service.verification.expectations import expected_partition
 from sparklog.service.verification.findings import (
@@ -226,6 +227,7 @@ class _Verifier:
         self._fs, self._directories, self._options = fs, directories, options
         self._threads, self._progress = threads, progress
         self._checkpoints: Checkpoints = {}
+        self._appends: dict[TopicPartition, Appends] = {}
         self.checked: dict[TopicPartition, Checked] = {}
         self.log_dir_state = LogDirState(directories, Situation.CLOSED)
 
@@ -237,6 +239,7 @@ class _Verifier:
                 pause(PAUSE_MS)
             before = {f.place for c in self.checked.values() for f in c.out.found}
             general, keys = self._settled()
+            self._appends = self.log_dir_state.appends_by_partition()
             self._check_all(keys, suspects)
             if look:  # what is really there is there every time
                 for key in suspects or ():
@@ -373,6 +376,7 @@ class _Verifier:
             part,
             topic_id=topic_id,
             expiration_ms=self._options.producer_id_expiration_ms,
+            appends=self._appends,
         )
         try:
             checked = check.run()

@@ -7,7 +7,9 @@ Each record is a JSON object. All have `v`, `kind`, `time` (ms), `epoch` (the le
     append    the same without an identity. Both tell those who watch the log `bytes`, the size of
               the batches, and `ms`, the time from asking for the lock to this record; older
               sparklogs wrote neither. `source` and `app`: what the caller says of itself;
-              `idempotent`: batches of a producer with an id are among them
+              `idempotent`: batches of a producer with an id are among them; `crcs`: for each
+              partition, in the order of `ends`, the CRC-32C of the CRC fields of its batches; older
+              sparklogs wrote none, and homes in a store do not
     topic     a topic was made or altered: topic, id, config, bases {partition: base}, dirs, left;
               or a partition begins anew at its old end: `given_up` says what was lost
     drop      a topic was deleted: topic, id; `delay`: for so long (ms) it can be given back
@@ -114,6 +116,7 @@ class AppendRecord(_Record):
     """Batches were appended: `ends` says at which offsets.
 
     `stamped`: the topics have message.timestamp.type=LogAppendTime, and the batches `time_ms`.
+    `crcs`: for each partition the CRC-32C of the CRC fields of the batches that it got.
     """
 
     kind: ClassVar[str] = "append"
@@ -124,6 +127,7 @@ class AppendRecord(_Record):
     app: str = ""
     idempotent: bool = False
     stamped: bool = False
+    crcs: Mapping[TopicPartition, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,7 +372,10 @@ def _append_to_json(record: AppendRecord) -> dict[str, Any]:
         fields = {"writer": record.writer, "batch": record.batch, "fp": record.fingerprint}
         if record.origin is not None:
             fields["origin"] = record.origin.to_json()
-    fields["ends"] = _nested(record.ends)
+    fields["ends"] = ends = _nested(record.ends)
+    if record.crcs is not None:
+        keys = [TopicPartition(topic, int(p)) for topic, some in ends.items() for p in some]
+        fields["crcs"] = [record.crcs[key] for key in keys]
     if record.source is not None:
         fields["source"] = record.source
     if record.app:
@@ -462,19 +469,21 @@ def _nested(values: Mapping[TopicPartition, _T]) -> dict[str, dict[str, _T]]:
 def _append_from_json(fields: dict[str, Any]) -> AppendRecord:
     time_ms, epoch = fields["time"], fields["epoch"]
     size_bytes, duration_ms = fields.get("bytes"), fields.get("ms")
+    ends = _ranges(fields["ends"])
     if not type(time_ms) is type(epoch) is int:
         _check_numbers(time_ms, epoch)
     return AppendRecord(
         time_ms=time_ms,
         epoch=epoch,
         flushed=fields.get("flush") != "none",
-        ends=_ranges(fields["ends"]),
+        ends=ends,
         size_bytes=size_bytes,
         duration_ms=duration_ms,
         source=fields.get("source"),
         app=fields.get("app", ""),
         idempotent="idempotent" in fields,
         stamped=[*fields][-2] != "time",  # it was known before the ledger set it
+        crcs=dict(zip(ends, fields["crcs"], strict=True)) if "crcs" in fields else None,
     )
 
 
@@ -489,6 +498,7 @@ def _append_from_json(fields: dict[str, Any]) -> AppendRecord:
     _set_app,
     _set_idempotent,
     _set_stamped,
+    _set_crcs,
     _set_writer,
     _set_batch,
     _set_fingerprint,
@@ -507,13 +517,16 @@ def _commit_from_json(fields: dict[str, Any]) -> CommitRecord:
     _set_time_ms(record, time_ms)
     _set_epoch(record, epoch)
     _set_flushed(record, fields.get("flush") != "none")
-    _set_ends(record, _ranges(fields["ends"]))
+    ends = _ranges(fields["ends"])
+    _set_ends(record, ends)
     _set_size_bytes(record, fields.get("bytes"))
     _set_duration_ms(record, fields.get("ms"))
     _set_source(record, fields.get("source"))
     _set_app(record, fields.get("app", ""))
     _set_idempotent(record, "idempotent" in fields)
     _set_stamped(record, [*fields][-2] != "time")
+    crcs = dict(zip(ends, fields["crcs"], strict=True)) if "crcs" in fields else None
+    _set_crcs(record, crcs)
     _set_writer(record, writer)
     _set_batch(record, batch)
     _set_fingerprint(record, fingerprint)

@@ -179,6 +179,22 @@ class TestDamage:
             check_same(read, probe)
             rewrite(file, sound)
 
+    def test_a_segment_that_reaches_into_the_next_one(self, probe: Probe, path: Path) -> None:
+        """A longer segment of another log: its records are not those of the offsets behind it."""
+        with sparklog.open(path, "rw") as log:
+            log.create_topic("t", config={"internal.segment.bytes": 1000})
+            for first in range(0, 80, 5):
+                log.append("t", pa.table({"value": [f"{n:060}" for n in range(first, first + 5)]}))
+        bases = sorted(int(file.stem) for file in (path / "t-0").glob("*.log"))
+        assert bases[:3] == [0, 10, 20]
+        file = segment(path, 10)
+        rewrite(file, file.read_bytes() + segment(path, 20).read_bytes())
+        for last, good in ((15, 4), (16, 4), (20, 4), (21, 4), (30, 4)):
+            rows, error = Read(path, **bounds(11, last)).in_python()
+            assert [len(rows), error is None] == [good, last == 15]
+            handovers = check_same(Read(path, **bounds(11, last)), probe)
+            assert [place.at for place in handovers] == ([] if last == 15 else [15])
+
     def test_an_index_is_a_hint(self, probe: Probe, path: Path) -> None:
         bases = filled(path)
         index = segment(path, bases[1], ".index")

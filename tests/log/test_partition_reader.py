@@ -156,6 +156,20 @@ class TestRead:
         with pytest.raises(StaleReadError, match="is expected"):
             records(reader(log.path).read(0, 30))
 
+    @pytest.mark.parametrize("more", [1, 6, 24])
+    def test_a_segment_must_end_where_the_next_one_begins(self, tmp_path: Path, more: int) -> None:
+        """A longer segment of another log would hide the records of the segments behind it."""
+        log, other = filled(tmp_path / "t-0"), create(tmp_path / "t-1", config())
+        for n in range(30):
+            other.append(batch(f"other-{n:014}", at=T0 + 10 * n), 0)
+        raw = Path(other.path, log_name(0)).read_bytes()
+        Path(log.path, log_name(0)).write_bytes(raw[: len(raw) // 30 * (6 + more)])
+        for end in (7, 12, 30):
+            with pytest.raises(StaleReadError, match="reaches into segment 6") as caught:
+                records(reader(log.path).read(3, end))
+            assert log_name(0) in str(caught.value)
+        assert records(reader(log.path).read(6, 30)) == wanted(6, 30)
+
     def test_damage_has_a_place(self, tmp_path: Path) -> None:
         log = filled(tmp_path / "t-0")
         path = os.path.join(log.path, log_name(6))

@@ -39,6 +39,16 @@ MUTANTS = (
         "log/test_partition_reader.py::TestRead::test_a_missing_segment_is_stale_first",
     ),
     mutant(
+        "segment-that-reaches-into-the-next-read",
+        "log/partition_reader.py",
+        "            if first < following:\n                return table, None",
+        "            if first >= 0:\n                return table, None",
+        (
+            "log/test_partition_reader.py::TestRead::"
+            "test_a_segment_must_end_where_the_next_one_begins[6]"
+        ),
+    ),
+    mutant(
         "wrong-index-believed",
         "log/partition_reader.py",
         'return int(found.table["base_offset"][0]) <= at',

@@ -83,4 +83,28 @@ MUTANTS = (
         'self._seen, self._seen_at = (term, sign), float("-inf")',
         "diskless/test_lease.py::test_who_looks_for_the_first_time_waits_a_minute",
     ),
+    mutant(
+        "appends-not-compared",
+        "service/verification/appends.py",
+        "        return self._batches.crc(rows) == crc",
+        "        return self._batches.crc(rows) == crc or rows.start < rows.stop",
+        "service/verification/test_appends.py::test_swapped_segments[active-segment-closed]",
+    ),
+    mutant(
+        "foreign-segments-indexed-anew",
+        "service/verification/partition.py",
+        "        if self._is_foreign:",
+        "        if self._is_foreign and not self._out.found:",
+        "service/verification/test_appends.py::test_swapped_segments[closed-log-closed]",
+    ),
+    mutant(
+        "rewritten-batches-compared",
+        "service/verification/appends.py",
+        "and not self._is_rewritten[rows].any()",
+        "and rows.start < rows.stop",
+        (
+            "service/verification/test_appends.py::"
+            "test_what_compaction_and_erasure_rewrote_is_not_compared"
+        ),
+    ),
 )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from crc32c import crc32c
 from numpy.typing import NDArray
 
 from sparklog.clock import Clock
@@ -18,7 +19,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.batch import LOG_APPEND_TIME, Buffer
 from sparklog.format.checkpoint_files import format_partition_metadata
 from sparklog.format.names import PARTITION_METADATA
-from sparklog.format.scan import rebase, rebase_headers, scan, stamp
+from sparklog.format.scan import rebase, rebase_headers, scan, stamp, stored_crcs
 from sparklog.fs import File, FileSystem
 from sparklog.log.producer_state import (
     EXPIRATION_MS,
@@ -42,6 +43,9 @@ class PartitionLog:
 
     `end_offset` is the committed end. `plain`: no batch carries a producer id, so the first roll
     needn't look for them. A directory that isn't there yet is made by `create`.
+
+    `appended_crc` is the CRC-32C of the CRC fields of all batches that were appended since it was
+    last set to 0.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class PartitionLog:
             fs, path, clock, expiration_ms=producer_id_expiration_ms, plain=plain
         )
         self._jitter = jitter
+        self.appended_crc = 0
         self._reset()
 
     def _reset(self) -> None:
@@ -228,6 +233,7 @@ class PartitionLog:
             stamp(own, table["position"].tolist(), ends, append_time_ms)
             table["max_timestamp"] = append_time_ms
             table["attributes"] |= LOG_APPEND_TIME
+        self.appended_crc = crc32c(stored_crcs(own, table), self.appended_crc)
         self._epochs.assign(leader_epoch, first)
         view, at = own, 0
         while at < len(table):
@@ -293,7 +299,7 @@ class PartitionLog:
             size = file.size()
             if append_time_ms is not None:
                 stamp_file(file, size, append_time_ms)
-            found = scan_file(file)
+            found, crcs = scan_file(file)
         table = checked(found, size, what=chunk_path, batch_bytes_max=self.config.roll_bytes)
         if size_bytes not in (None, size) or size > self.config.roll_bytes or not size:
             raise InvalidRequestError(
@@ -308,6 +314,7 @@ class PartitionLog:
         self._epochs.assign(leader_epoch, first)
         table["base_offset"] += first
         table["last_offset"] += first
+        self.appended_crc = crc32c(crcs, self.appended_crc)
         self._unflushed.names = True
         self._segment = self._active.replace_by(chunk_path, table, prefixes, size, self._clock())
         self._producer_state_manager.skip_to(self._segment.end)

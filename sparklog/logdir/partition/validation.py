@@ -7,23 +7,28 @@ from numpy.typing import NDArray
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError, RecordTooLargeError
 from sparklog.format.batch import HEADER_SIZE
-from sparklog.format.scan import Batches, scan, stamp
+from sparklog.format.scan import Batches, scan, stamp, stored_crcs
 from sparklog.fs import File
 from sparklog.log.batch_windows import walk
 
 Table = NDArray[Any]
 
 
-def scan_file(file: File) -> Batches:
-    """Find the whole batches of a file, without a look at CRCs, in bounded memory.
+def scan_file(file: File) -> tuple[Batches, bytes]:
+    """Return the whole batches of a file and their CRC fields, which are not checked.
 
-    A map would be quicker, but each page that it touches counts as memory of this process.
+    In bounded memory: a map would be quicker, but each page that it touches counts as memory of
+    this process.
     """
-    windows = [window.batches for window in walk(file, check_crc=False)]
+    windows: list[Batches] = []
+    crcs: list[bytes] = []
+    for window in walk(file, check_crc=False):
+        windows.append(window.batches)
+        crcs.append(stored_crcs(window.data, window.batches.table, window.position))
     if not windows:
-        return scan(b"", path=file.path)
+        return scan(b"", path=file.path), b""
     tables = np.concatenate([found.table for found in windows])
-    return Batches(tables, windows[-1].end, windows[-1].error)
+    return Batches(tables, windows[-1].end, windows[-1].error), b"".join(crcs)
 
 
 def stamp_file(file: File, size: int, when_ms: int) -> None:

@@ -30,6 +30,7 @@ from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dirs import LogDirs
 from sparklog.logdir.topics_file import deleted_path
+from sparklog.service.verification.appends import Appends
 from sparklog.storage.log_state import LogState
 
 Offsets = dict[TopicPartition, int]
@@ -104,6 +105,7 @@ class LogDirState:
     ledger_end: int = 0
     intervals: dict[str, int] = field(default_factory=dict)  # largest index.interval.bytes so far
     dirs: LogDirs = field(default_factory=LogDirs)
+    appends: dict[tuple[str, int], Appends] = field(default_factory=dict)  # by topic id, partition
 
     @property
     def home(self) -> str:
@@ -126,6 +128,16 @@ class LogDirState:
             for one in self.state.deleted.values()
             for p, number in one.topic.dirs.items()
             if number < len(self.directories)
+        }
+
+    def appends_by_partition(self) -> dict[TopicPartition, Appends]:
+        """Return what the ledger says was appended to each partition, as far as it reaches back."""
+        topics = {} if self.state is None or not self.situation.is_ours else self.state.topics
+        return {
+            TopicPartition(name, p): self.appends[topic.id, p]
+            for name, topic in topics.items()
+            for p in topic.dirs
+            if (topic.id, p) in self.appends
         }
 
     def why_absent(self, key: TopicPartition) -> str | None:

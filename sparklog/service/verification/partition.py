@@ -1,7 +1,9 @@
 """Checks one partition, in one pass over its segments."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint_files import parse_partition_metadata
 from sparklog.format.index import RELATIVE_MAX
@@ -11,6 +13,7 @@ from sparklog.log.batch_figures import BatchTally
 from sparklog.logdir.offline_partitions import why_foreign
 from sparklog.logdir.partition.producer_snapshots import snapshot_offsets
 from sparklog.logdir.segment_files import bases_of, joined
+from sparklog.service.verification.appends import AppendCheck, Appends
 from sparklog.service.verification.batches import BatchCheck
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.indexes import OffsetIndexCheck, TimeIndexCheck
@@ -37,16 +40,26 @@ class Checked:
 
 
 class PartitionCheck:
-    """One partition; `topic_id` is the ledger's, None if nobody knows it."""
+    """One partition; `topic_id` is the ledger's, None if nobody knows it.
+
+    `appends`: what the ledger says was appended to all partitions.
+    """
 
     def __init__(
-        self, fs: FileSystem, part: ExpectedPartition, *, topic_id: str | None, expiration_ms: int
+        self,
+        fs: FileSystem,
+        part: ExpectedPartition,
+        *,
+        topic_id: str | None,
+        expiration_ms: int,
+        appends: Mapping[TopicPartition, Appends],
     ) -> None:
         self._fs, self._part = fs, part
         self._topic_id, self._expiration_ms = topic_id, expiration_ms
         self.result = Checked(part, out=Findings(part.topic, part.partition))
         self._out = self.result.out
         self._epochs = EpochCheck(part)
+        self._appends = AppendCheck(part.key, appends, self._out, gaps_below=part.gaps_below)
         self._batches = BatchCheck()
         self.result.batches = self._batches.tally
         self._is_foreign = False  # files here are another partition's
@@ -177,9 +190,12 @@ class PartitionCheck:
         times = TimeIndexCheck(self._fs, part, base, last=last, final=final)
         replay.begin(path)
         self._epochs.begin(path)
+        self._appends.begin(path, base)
         self._batches.begin()
         walk = SegmentWalk(self._fs, part, base, self._out, following=following, expected=expected)
-        walked = walk.run([index, times, self._epochs, replay, self._batches])
+        walked = walk.run([index, times, self._epochs, replay, self._appends, self._batches])
+        if not self._appends.finish(walked.end, damaged=walked.damaged):
+            self._is_foreign = True
         if walked.damaged:
             replay.break_off()
             return walked  # what is derived can't be told right from wrong

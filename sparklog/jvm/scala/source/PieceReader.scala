@@ -29,6 +29,7 @@ private[source] final class PieceReader(
 
   private var index = -1 // in files.segments: of the segment that is open
   private var isFirst = true // of the batches from a place on: it may begin before `at`
+  private var following = Long.MaxValue // the base of the segment behind the one that is open
   private var isInBatch = false
   private var behindBatch = 0L
   private var span = 0 // in without: of the first span that doesn't lie before `at`
@@ -92,6 +93,9 @@ private[source] final class PieceReader(
       if (isFirst) files.gaps || first <= at else if (files.gaps) first >= at else first == at
     if (!isRight) throw new NotAsPlanned(
       s"${files.directory}: offset $at is expected, the batch begins with $first")
+    if (header.lastOffset + 1 >= following && !segment.isAtEnd) throw new NotAsPlanned(
+      s"${files.directory}: segment ${files.segments(index)} goes on behind offset " +
+        s"${header.lastOffset}, but segment $following follows")
   }
 
   // --- segments -----------------------------------------------------------------------------
@@ -127,6 +131,9 @@ private[source] final class PieceReader(
 
   private def openSegment(): Unit = {
     isFirst = true
+    val next = if (index + 1 < files.segments.length) files.segments(index + 1) else files.next
+    // Where a swap may be under way, a segment may reach over those that it replaces.
+    following = if (files.gaps || next < 0) Long.MaxValue else next
     segment.open(files.directory, files.segments(index), at, guard)
   }
 

@@ -55,6 +55,9 @@ private[source] final class SegmentReader extends Closeable {
     isHinted = position > 0
   }
 
+  /** Whether the file, as long as it was when it was opened, ends with the batch at hand. */
+  def isAtEnd: Boolean = position + nextAt >= limit
+
   private def goTo(place: Long): Unit = {
     position = place
     nextAt = 0
