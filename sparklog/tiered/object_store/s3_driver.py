@@ -4,6 +4,7 @@ A put carries its CRC-32C, which S3 compares before it stores anything. Stores t
 answer with the MD5 as ETag, which is compared here.
 """
 
+import asyncio
 import contextlib
 import hashlib
 import re
@@ -18,6 +19,7 @@ from sparklog.tiered.object_store.store import StoredObject
 PART_BYTES_MIN: Final = 5 << 20  # S3's bound for all parts but the last
 COPY_BYTES_MAX: Final = 1 << 30  # S3's bound is 5 GiB, but one request may last for two minutes
 _CREATES_FROM: Final = (1, 35, 21)  # of botocore
+_CLOSING_S: Final = 0.1  # as s3fs has it; the loop goes on closing it
 _MD5: Final = re.compile("[0-9a-f]{32}")
 
 
@@ -34,6 +36,32 @@ def options(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
         **given.get("config_kwargs", {}),
     }
     return {"max_concurrency": 1, **given, "config_kwargs": config}
+
+
+def close_session(loop: asyncio.AbstractEventLoop | None, client: Any) -> None:
+    """Close a client of s3fs on the event loop that it belongs to.
+
+    s3fs's own function takes the loop that runs in the current thread. Where the interpreter or the
+    garbage collector calls it inside of another loop (a notebook's, or that of `asyncio.run`), the
+    client is not closed, and the error is printed as a traceback.
+    """
+    if loop is None or not loop.is_running():
+        from s3fs import S3FileSystem  # type: ignore[import-untyped]
+
+        S3FileSystem.close_session(None, client)  # the sockets alone
+        return
+    closing = asyncio.run_coroutine_threadsafe(client.__aexit__(None, None, None), loop)
+    with contextlib.suppress(Exception):  # the client is of no use any more
+        if not _runs_here(loop):
+            closing.result(_CLOSING_S)
+
+
+def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the current thread runs this loop, which then cannot be waited for."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 class S3Driver:
@@ -55,6 +83,7 @@ class S3Driver:
     def _fs(self) -> Any:
         fs = self._connection.fs
         fs.retries = 1  # its own would multiply ours
+        fs.close_session = close_session  # s3fs registers it when it connects
         return fs
 
     def _call(self, method: str, **arguments: Any) -> dict[str, Any]:

@@ -1,9 +1,13 @@
 """A real S3 server, by s3fs: what a network and a bucket do to requests, and what is said of it."""
 
+import asyncio
 import contextlib
 import hashlib
+import json
 import os
 import re
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -16,9 +20,11 @@ from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.tiered.object_store.backoff import Retry
 from sparklog.tiered.object_store.object_store import ObjectStore
+from sparklog.tiered.object_store.s3_driver import close_session
 from sparklog.tiered.target import open_store
 from tests.tiered.proxy import Proxy
 from tests.tiered.s3 import SECRET, S3Server
+from tests.waiting import until
 
 pytestmark = pytest.mark.s3
 MIB = 1 << 20
@@ -489,3 +495,75 @@ def test_a_store_that_redirects_every_request(s3, url):
         store = open_store("s3://bucket/x", options, retry=QUICK)
         with pytest.raises(StorageUnavailableError, match=r"redirected.*correct.*endpoint_url"):
             store.create("a", b"1")
+
+
+# --- the end of a process -----------------------------------------------------------------------
+
+
+class OnItsLoop:
+    """A client that notes on which loop it is closed."""
+
+    closed_on: asyncio.AbstractEventLoop | None = None
+
+    async def __aexit__(self, *_):
+        await asyncio.sleep(0)
+        self.closed_on = asyncio.get_running_loop()
+
+
+@contextlib.contextmanager
+def a_loop_in_a_thread():
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def test_a_client_is_closed_on_its_own_loop():
+    """Also where the current thread runs another loop, or the client's."""
+    with a_loop_in_a_thread() as loop:
+        plain, inside, own = OnItsLoop(), OnItsLoop(), OnItsLoop()
+        close_session(loop, plain)
+
+        async def elsewhere():
+            close_session(loop, inside)
+
+        asyncio.run(elsewhere())
+
+        async def here():
+            close_session(loop, own)
+
+        asyncio.run_coroutine_threadsafe(here(), loop).result(10)
+        until(lambda: own.closed_on is loop)
+        until(lambda: (plain.closed_on, inside.closed_on) == (loop, loop))
+
+
+ENDS = """
+import asyncio, gc, json, pyarrow as pa, sparklog, sys
+url, options = sys.argv[1], json.loads(sys.argv[2])
+async def main():
+    log = sparklog.open(url, mode="rw", storage_options=options)
+    log.create_topic("t")
+    log.append("t", pa.table({"value": ["a"]}))
+    logs = [sparklog.open(url, storage_options=options) for _ in range(4)]
+    for reader in logs:
+        reader.read("t").read_all()
+    del logs, reader
+    gc.collect()
+    await asyncio.sleep(0.1)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.deep
+def test_a_process_that_ends_with_an_open_log_prints_nothing(s3, url):
+    """Its readers are collected while a loop runs in the main thread; its writer at the end."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, f"{url}/log", json.dumps(s3.options())],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
