@@ -7,7 +7,8 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
   `store_trial`: whether a store is fit for that
 - `commit_log`: changes; `entry_building`, `entry_creation`: what becomes of one; `outcome`: later
 - `ledger`: entries by number, and the head, by which all of it is known; `process_lock`
-  `ledger_evidence`: objects that prove that a missing entry existed
+  `ledger_evidence`: objects that prove that a missing entry existed;
+  `ledger_repair`: a log without its lost entries
 - `view`: what readers see; `plan`: what a task reads with; `segments`: extents as segments
 - `checksums`: the CRC-32C of each extent, which binds its bytes to the entry
 - `extent_objects`, `extent_logs`: extents' bytes; `numbered_batches`: with offsets and epochs;

@@ -59,7 +59,9 @@ from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
 from sparklog.tiered.layout.topic_owners import owner_bytes
 
 PLACE_MS: Final = 30_000
-"""So often who commits looks whether the log is still in its place."""
+"""A writer that commits looks this often whether the log is still in its place."""
+HISTORY_MS: Final = 5_000
+"""A writer that commits looks this often whether the newest entry that it knows still exists."""
 RACING_BYTES_MAX: Final = 4 << 10
 """Inline data of one who has lost twice are staged above it: a small entry is quicker."""
 
@@ -106,7 +108,7 @@ class DisklessCommits:
         self._options, self._patience, self._keyring = options, patience, keyring
         self._ledger = StoreLedger(home, head)
         self._is_in_place = is_in_place
-        self._looked_ms = patience.timer()
+        self._looked_ms = self._followed_ms = patience.timer()
         self._creator = EntryCreator(head.entries, patience)
         self._contention = Contention(patience)
         self._mutex = ProcessLock()
@@ -154,7 +156,7 @@ class DisklessCommits:
         for nothing.
         """
         if self._contention.pause(self._turn.losses):
-            self.head.follow()
+            self._follow()
         with self._mutex:
             self.check_open()
             self._pinned, self._turn_of = self.head.state, threading.get_ident()
@@ -171,11 +173,21 @@ class DisklessCommits:
             raise SparklogError(f"{self.home}: this log is closed; open it again")
 
     def catch_up(self) -> int:
-        """Fold the news. Cost: one GET if there are none."""
-        state = self.head.follow()
+        """Fold the news. Cost: one GET if there are none.
+
+        Raises: LogReplacedError: the log was rolled back or replaced since this process read it.
+        """
+        state = self._follow()
         if self._turn_of == threading.get_ident():
             self._pinned = state
         return state.next_number
+
+    def _follow(self) -> DisklessState:
+        try:
+            return self.head.follow()
+        except DataCorruptionError:  # of two histories, perhaps
+            self._check_history()
+            raise
 
     def append(self, change: Change, *, expected: int) -> LedgerRecord:
         """Create the change's entry; see `CommitLog.append`.
@@ -291,18 +303,41 @@ class DisklessCommits:
         return found
 
     def _check_place(self) -> None:
-        """Look now and then whether the log is still what lies here, whatever its entries say.
+        """Look now and then whether this log, with its newest entry, is still what lies here.
 
-        One whose objects were all removed would go on for nobody. Cost: a GET each PLACE_MS.
+        Otherwise commits would be acknowledged that no other process ever sees.
+        Cost: a GET each PLACE_MS and one each HISTORY_MS, if there are commits.
         """
         now = self._patience.timer()
-        if now - self._looked_ms < PLACE_MS:
-            return
         with contextlib.suppress(StorageUnavailableError):  # the entry's own request will tell
-            if not self._is_in_place():
-                self.give_up(f"{self.home} is no log any more, or another one: open it again")
-                self.check_open()
-            self._looked_ms = now
+            if now - self._looked_ms >= PLACE_MS:
+                if not self._is_in_place():
+                    self.give_up(f"{self.home} is no log any more, or another one: open it again")
+                    self.check_open()
+                self._looked_ms = now
+            if now - self._followed_ms >= HISTORY_MS:
+                self._check_history()
+                self._followed_ms = now
+
+    def _check_history(self) -> None:
+        """Raise LogReplacedError unless the newest entry that this process knows still exists.
+
+        Raises: DataCorruptionError: the entry is damaged; StorageUnavailableError. Cost: a GET.
+        """
+        state = self.head.state
+        if state.number < 0:
+            return
+        entry = self.head.entries.find(state.number)
+        if entry is None or entry.id != state.entry_id:
+            now = "is missing" if entry is None else "was replaced by another entry"
+            self.give_up(
+                f"{self.head.entries.path(state.number)} {now}, but this process has read or "
+                "created it: the log was rolled back, emptied or replaced while it was open. "
+                "Nothing was committed now, and earlier commits may be lost. Open the log again. "
+                f"If that fails, `sparklog verify {self.home} --repair --dry-run` lists what is "
+                "lost"
+            )
+            self.check_open()
 
     def _check_position(self, expected: int) -> None:
         if expected != self._pinned.next_number:

@@ -18,6 +18,7 @@ What a reader doesn't know stops it: nothing is ever skipped.
 """
 
 import json
+import shlex
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -249,9 +250,19 @@ def decode(raw: bytes, *, number: int, path: str) -> Entry:
         raise _damaged(reason, number, path) from error
 
 
+def restore_advice(path: str) -> str:
+    """Return what to do about the entry at `path` that is missing, damaged or does not follow."""
+    home = shlex.quote(path.rpartition("/ledger-")[0])
+    return (
+        "restore the object from a copy of the bucket or from an older object version. Without "
+        f"one, `sparklog verify {home} --repair --dry-run` lists what would be given up, and "
+        f"`sparklog verify {home} --repair` gives it up"
+    )
+
+
 def _damaged(reason: str, number: int, path: str) -> DataCorruptionError:
     return InvalidRecordError(
-        f"not an entry of the ledger ({reason}); restore the object from a copy of the bucket",
+        f"not an entry of the ledger ({reason}); {restore_advice(path)}",
         path=path,
         first=number,
         end=number + 1,

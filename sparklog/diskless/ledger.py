@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.diskless.entries import Entry, EntryRecord, HomeRecord, decode
+from sparklog.diskless.entries import Entry, EntryRecord, HomeRecord, decode, restore_advice
 from sparklog.diskless.names import entry_name
 from sparklog.diskless.process_lock import ProcessLock
 from sparklog.diskless.state import DisklessState
@@ -27,7 +27,6 @@ FIRST: Final = 16
 """Entries that are asked for by who begins: some have come since the state was written."""
 BEHIND: Final = 1000
 """Who has folded so many entries in a row looks for a state that lies ahead."""
-RESTORE: Final = "Restore the object from a copy of the bucket or from an older object version"
 _PATIENCE: Final = StoreRetry()  # none: the store's own retries
 
 NewerState = Callable[[int], DisklessState | None]
@@ -110,7 +109,7 @@ def missing_entry(path: str, proof: str = "later entries exist") -> DataCorrupti
     number = int(path.rpartition("/")[2])
     return DataCorruptionError(
         f"this ledger entry was created ({proof}) and is missing now. sparklog never deletes "
-        f"ledger entries: check the bucket for lifecycle rules. {RESTORE}",
+        f"ledger entries: check the bucket for lifecycle rules, and {restore_advice(path)}",
         path=path,
         first=number,
         end=number + 1,

@@ -36,12 +36,16 @@ class Evidence(NamedTuple):
     """An object that proves a missing entry.
 
     `number`: the number of the entry; None if the object proves only that later entries existed.
-    `what`: what it proves, as a clause for messages.
+    `what`: what it proves, as a clause for messages. `term`: the term that it proves. `key`, `end`:
+    a partition and the end offset that the object proves.
     """
 
     name: str
     number: int | None
     what: str
+    term: int = 0
+    key: TopicPartition | None = None
+    end: int = 0
 
 
 def evidence_beyond(state: DisklessState, names: Iterable[str]) -> Iterator[Evidence]:
@@ -69,7 +73,7 @@ def evidence_beyond(state: DisklessState, names: Iterable[str]) -> Iterator[Evid
         term = _term_of(name)
         if term is not None:
             if state.term < term < TERMS_MAX:
-                yield Evidence(name, None, f"a service took term {term} of the log")
+                yield Evidence(name, None, f"a service took term {term} of the log", term)
             continue
         directory, _, rest = name.partition("/")
         place = parse_directory(directory)
@@ -78,7 +82,7 @@ def evidence_beyond(state: DisklessState, names: Iterable[str]) -> Iterator[Evid
             end = _least_end(rest)
             if end > state.log.ends[key]:
                 what = f"records of {key} below offset {end} were committed"
-                yield Evidence(name, None, what)
+                yield Evidence(name, None, what, key=key, end=end)
 
 
 def entry_number_of(log_id: str, name: str) -> int | None:

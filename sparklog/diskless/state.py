@@ -22,6 +22,7 @@ from sparklog.diskless.entries import (
     ObjectKey,
     ProducerBatch,
     TermRecord,
+    restore_advice,
 )
 from sparklog.diskless.extents import Extent, Extents, find, index_of
 from sparklog.diskless.names import entry_name
@@ -148,8 +149,9 @@ class DisklessState:
         number = self.number + 1
         if entry.prev != self.entry_id:
             raise DataCorruptionError(
-                "it doesn't follow the entry before it: the bucket was put together of two "
-                "histories, of a copy or of a backup; restore all of it from one copy",
+                "it doesn't follow the entry before it: the log was rolled back under an open "
+                "writer, or the bucket contains objects of two copies. If all of it can be "
+                f"restored from one copy, do that. Otherwise {restore_advice(path)}",
                 path=path,
                 first=number,
                 end=number + 1,
@@ -158,8 +160,8 @@ class DisklessState:
             self._fold(number, entry)
         except (_Contradiction, KeyError) as error:
             raise DataCorruptionError(
-                f"a {entry.record.kind} entry contradicts those before it ({error}); restore the "
-                "ledger from a copy of the bucket",
+                f"a {entry.record.kind} entry contradicts those before it ({error}); "
+                f"{restore_advice(path)}",
                 path=path,
                 first=number,
                 end=number + 1,

@@ -221,10 +221,11 @@ class StateObjects:
         self._store, self._log_id = store, log_id
         self.known = Known()
 
-    def newest(self, least: int = 0) -> DisklessState | None:
+    def newest(self, least: int = 0, *, is_strict: bool = True) -> DisklessState | None:
         """Return the state after the newest entry, `least` or above, that is good; or None.
 
-        A state that cannot be used is skipped with a warning.
+        A state that cannot be used is skipped with a warning, without `is_strict` also a state
+        whose entry is missing.
         Raises: StorageUnavailableError; DataCorruptionError: the entry of a newer state is missing.
             An entry is created before its state, so the state proves that the entry existed.
         Cost: a listing, and two GETs at the same time.
@@ -233,12 +234,12 @@ class StateObjects:
         found = [parse_state(log_id, one.name) for one in self._store.list(state_prefix(log_id))]
         numbers = sorted(number for number in found if number is not None and number >= least)
         for number in reversed(numbers):
-            state = self._read(log_id, number)
+            state = self._read(log_id, number, is_strict=is_strict)
             if state is not None:
                 return state
         return None
 
-    def _read(self, log_id: str, number: int) -> DisklessState | None:
+    def _read(self, log_id: str, number: int, *, is_strict: bool) -> DisklessState | None:
         names = [state_name(log_id, number), entry_name(log_id, number)]
         raw, entry = self._store.get_many(names)
         path = f"{self._store.url}/{names[0]}"
@@ -248,7 +249,8 @@ class StateObjects:
         if isinstance(raw, Exception):
             return None  # deleted since the listing
         entry_path = f"{self._store.url}/{names[1]}"
-        if isinstance(entry, Exception) and proves_entry(raw, log_id=log_id, number=number):
+        is_lost = isinstance(entry, Exception) and proves_entry(raw, log_id=log_id, number=number)
+        if is_lost and is_strict:
             raise missing_entry(entry_path, f"{path} is the state after it")
         try:
             state = decode_state(raw, path=path)

@@ -15,7 +15,7 @@ from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.extents import index_of
-from sparklog.diskless.names import HOME
+from sparklog.diskless.names import HOME, entry_name
 from sparklog.diskless.plan import DisklessPlan
 from sparklog.diskless.process_lock import ProcessLock
 from sparklog.diskless.segments import DisklessSegments, Picture, picture_of
@@ -126,21 +126,31 @@ class DisklessView:
             self._look.asked = True
 
     def renew_if_replaced(self) -> None:
-        """Look whether the log is still the one in its place; if not, begin anew. Cost: a GET."""
+        """Begin anew if another log, or an earlier state of this one, is in the log's place.
+
+        Cost: two GETs at the same time.
+        """
         known = self._known
         if known is None:
             return
-        retry = self.objects.remote.retry
-        try:
-            raw = retry.call(lambda: self.objects.store.get(HOME))
-        except FileNotFoundError:
-            raw = b""
+        state = known.state
+        names = [HOME] if state.number < 0 else [HOME, entry_name(state.log_id, state.number)]
+        ids = state.log_id.encode(), state.entry_id.encode()
+        raws = self.objects.remote.retry.call(lambda: self._found(names))
         self._checked_ms = self._timer()
-        if known.state.log_id.encode() not in raw:
+        if not all(each in raw for each, raw in zip(ids, raws, strict=False)):
             _LOGGER.info("%s is another log by now; looking at what is there", self._url)
             with self._opening:
                 self._known, self._kept = None, {}
                 self.incarnation += 1
+
+    def _found(self, names: Sequence[str]) -> list[bytes]:
+        """Return small objects, b"" for one that is missing. Raises: StorageUnavailableError."""
+        found = self.objects.store.get_many(names)
+        for raw in found:
+            if isinstance(raw, Exception) and not isinstance(raw, FileNotFoundError):
+                raise raw
+        return [raw if isinstance(raw, bytes) else b"" for raw in found]
 
     def renew(self) -> int:
         """Return the `incarnation`: whether the log was replaced is looked at with the news."""

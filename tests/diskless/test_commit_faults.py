@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from sparklog.config import LogOptions
+from sparklog.diskless import commit_log
 from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.entries import NoOpRecord
 from sparklog.diskless.entry_creation import Patience
@@ -421,3 +422,60 @@ def test_a_gap_in_the_ledger_is_not_its_end(
             handle(store.reopen()).catch_up()
         assert name in str(caught.value)
     assert store.bucket.names() == before
+
+
+# --- a log that is rolled back under an open writer ---------------------------------------------
+
+
+def rolled_back(store: FaultStore, commits: DisklessCommits) -> int:
+    """Remove the two newest entries behind the writer's back; return the number of the last."""
+    for _ in range(4):
+        commit(commits, [chunk(commits, 1)])
+    last = commits.known.number
+    store.delete([entry_name("log", last), entry_name("log", last - 1)])
+    return last
+
+
+def test_a_writer_notices_a_roll_back_before_it_acknowledges(
+    store: FaultStore, commits: DisklessCommits
+) -> None:
+    last = rolled_back(store, commits)
+    store.clock.advance(commit_log.HISTORY_MS)
+    for _ in range(2):
+        with pytest.raises(LogReplacedError, match="is missing, but this process has read"):
+            commit(commits, [chunk(commits, 1)])
+    assert entry_name("log", last + 1) not in store.bucket.names()
+
+
+def test_a_writer_looks_for_its_newest_entry_once_in_five_seconds(
+    store: FaultStore, commits: DisklessCommits
+) -> None:
+    store.clock.advance(commit_log.HISTORY_MS)
+    before = store.counts.as_dict()
+    for _ in range(3):
+        commit(commits, [chunk(commits, 1)])
+    after = store.counts.as_dict()
+    assert (after["gets"] - before["gets"], after["puts"] - before["puts"]) == (1, 3)
+
+
+@pytest.mark.parametrize("meets", ["its own number", "an older number"])
+def test_a_writer_that_meets_another_history_is_told(
+    store: FaultStore, commits: DisklessCommits, meets: str
+) -> None:
+    """After the roll-back another process commits, up to the number that comes next here."""
+    last = rolled_back(store, commits)
+    other = handle(store)
+    other.catch_up()
+    while other.known.number < last + (meets == "its own number"):
+        commit(other, [chunk(other, 1)])
+    if meets == "an older number":
+        store.clock.advance(commit_log.HISTORY_MS)
+    with pytest.raises(LogReplacedError, match="was replaced by another entry"):
+        commit(commits, [chunk(commits, 1)])
+    commit(other, [chunk(other, 1)])
+
+
+def test_an_empty_log_has_no_newest_entry_to_look_for(store: FaultStore) -> None:
+    one = handle(store)
+    store.clock.advance(commit_log.HISTORY_MS)
+    create_topic(one, "t", 1, {}, False)

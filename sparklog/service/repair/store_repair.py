@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sparklog.clock import Clock
-from sparklog.diskless.home_object import repair_home
+from sparklog.diskless.home_object import known_home, repair_home
+from sparklog.diskless.ledger_repair import give_up_lost_entries
 from sparklog.diskless.quarantine import Quarantine
 from sparklog.errors import SparklogError
 from sparklog.service.repair.store_segments import REPAIRS, SegmentRepair
@@ -47,7 +48,12 @@ class StoreRepair:
     def _home(self, finding: Finding) -> None:
         self.done.append(repair_home(self._store, self._clock, self._quarantine))
 
+    def _ledger(self, finding: Finding) -> None:
+        log_id = known_home(self._store).log_id
+        self.done += give_up_lost_entries(self._store, log_id, self._clock, self._quarantine)
+
 
 _REPAIRS: Final[dict[FixKind, Callable[[StoreRepair, Finding], None]]] = {
     FixKind.HOME: StoreRepair._home,
+    FixKind.LEDGER: StoreRepair._ledger,
 }

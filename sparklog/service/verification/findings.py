@@ -44,6 +44,7 @@ class FixKind(enum.Enum):
     STATE = "move it to quarantine/ and write the newest state again from the ledger"
     MANIFEST = "write it again from the segment's log"
     SEGMENT = "write the segment again from the objects that it was merged from, while they exist"
+    LEDGER = "give up the entries after the last readable one (stop all writers first)"
     HOME = "write the object again from the log id in the names of the ledger's objects"
 
 

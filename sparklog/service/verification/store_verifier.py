@@ -6,16 +6,17 @@ only what is found each time, and is named still, counts.
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 from sparklog.clock import monotonic_ms, pause
 from sparklog.common import TopicPartition
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.home_object import check_new, known_home, repairable_log_id
-from sparklog.diskless.ledger_evidence import evidence_beyond
-from sparklog.diskless.names import HOME, entry_name
+from sparklog.diskless.ledger_repair import find_lost_entries
+from sparklog.diskless.names import HOME, entry_name, ledger_prefix
 from sparklog.diskless.state import DisklessState, partitions_of
-from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, UnsupportedVersionError
 from sparklog.log.batch_figures import BatchTally
 from sparklog.pluralize import pluralize
 from sparklog.progress import Progress
@@ -40,10 +41,6 @@ from sparklog.tiered.target import open_store
 
 LOOKS_MAX: Final = 5
 PAUSE_MS: Final = 100
-_LOST: Final = (
-    "later entries existed and are missing now: restore the objects of the ledger from a copy of "
-    "the bucket"
-)
 _SITUATION: Final = "a log in a store"
 
 
@@ -121,10 +118,7 @@ class _Verifier:
     def run(self, report: Verification) -> None:
         """Fill in the report."""
         state = self._ledger.run()
-        names = (self._ledger.names or ()) if self._ledger.is_whole else ()
-        for evidence in evidence_beyond(state, names):
-            what = f"{evidence.what}, but the ledger ends at entry {state.number}; {_LOST}"
-            self._general.add(Severity.DAMAGE, f"{self._store.url}/{evidence.name}", what)
+        self._report_lost()
         self._found = self._checked(state, list(partitions_of(state)))
         tallies = list(self._batches)  # of one look at all
         for _ in range(LOOKS_MAX - 1):
@@ -150,6 +144,27 @@ class _Verifier:
         if sealed and self._keys is None:
             noun = pluralize(sealed, "encrypted extent")
             report.unseen = f"{noun}: give the key ring (--keyring, remote.keyring)"
+
+    def _report_lost(self) -> None:
+        """Report entries that are lost at the end of the ledger, with what a repair gives up."""
+        names, log_id = self._ledger.names or (), self._ledger.state.log_id
+        try:
+            lost = self._retry.call(partial(find_lost_entries, self._store, log_id, names))
+        except UnsupportedVersionError:
+            return  # reported by the check of the ledger
+        if lost is None:
+            return
+        prefix = f"{self._store.url}/{ledger_prefix(log_id)}"
+        found = self._general.found
+        parts = [f for f in found if f.file.startswith(prefix) and (f.first or 0) >= lost.first]
+        self._general.found = [one for one in found if one not in parts]
+        why = parts[0].what if parts else f"{lost.proof}, but no such entry is left"
+        what = f"{why}. With a repair these are lost: {'; '.join(lost.losses)}"
+        path = f"{self._store.url}/{entry_name(log_id, lost.first)}"
+        end = lost.end if lost.end > lost.first else None
+        self._general.add(
+            Severity.DAMAGE, path, what, first=lost.first, end=end, fix=FixKind.LEDGER
+        )
 
     def _look_again(self, state: DisklessState, suspects: list[TopicPartition]) -> None:
         """Keep what is found again; a partition that is gone by now has nothing wrong."""

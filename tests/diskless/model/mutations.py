@@ -197,7 +197,9 @@ def _unacknowledged(real: Any, *args: Any) -> None:
         real(*args)
 
 
-def _any_history(self: StateObjects, log_id: str, number: int) -> DisklessState | None:
+def _any_history(
+    self: StateObjects, log_id: str, number: int, *, is_strict: bool
+) -> DisklessState | None:
     name = state_name(log_id, number)
     with suppress(FileNotFoundError):
         return decode_state(self._store.get(name), path=name)

@@ -11,10 +11,15 @@ import sparklog
 from sparklog.cli.app import run
 from sparklog.diskless.home_object import known_home, place_home
 from sparklog.diskless.names import HOME
-from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.diskless.state_objects import write_state
+from sparklog.errors import DataCorruptionError, InvalidRequestError, LogReplacedError
+from sparklog.format.batch import encode_one
+from sparklog.log.commit import Identity
+from sparklog.log.log import Log
 from sparklog.log.topic_names import new_topic_id
 from sparklog.service import verify
 from sparklog.service.health import Level, examine
+from sparklog.storage.commits import Chunk
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.target import open_store
 
@@ -135,3 +140,137 @@ def test_topics_with_names_like_the_ledgers(tmp_path: Path) -> None:
         log.create_topic("ledger-" + "x" * 20)
     with sparklog.open(f"{tmp_path}/dir") as log:
         assert list(log.topics()) == ["ledger-" + "x" * 20]
+
+
+# --- entries that are lost ----------------------------------------------------------------------
+
+
+def write(log: Log, batches: range) -> None:
+    """Commit micro-batches of two records each as writer q."""
+    for batch in batches:
+        raws = [encode_one(None, f"{x}{batch}".encode(), timestamp=5) for x in "bc"]
+        raws[1][:8] = (1).to_bytes(8, "big")
+        data = b"".join(raws)
+        chunk = Chunk(
+            topic="t", partition=batch % 2, data=data, size_bytes=len(data), records=2,
+            min_timestamp=5, max_timestamp=5,
+        )  # fmt: skip
+        log.commit([chunk], identity=Identity(writer="q", batch=batch, fingerprint="f"))
+
+
+def entries(store: Store) -> list[str]:
+    return [one.name for one in store.list("ledger-")]
+
+
+def lose(store: Store, how: str) -> None:
+    """Lose the entries of the batches 4 and 5, numbers 5 and 6."""
+    names = entries(store)
+    raws = [store.get(name) for name in names]
+    if how == "gap":  # a roll-back under a writer, which then committed once more
+        store.delete([names[5]])
+    elif how == "missing with a state":
+        store.delete([names[5], names[6]])
+    elif how == "copy behind the head":
+        store.delete([names[5], names[6]])
+        store.put(names[5], raws[3])
+    elif how == "flipped":
+        store.put(names[5], raws[5][:80] + bytes([raws[5][80] ^ 4]) + raws[5][81:])
+    elif how == "far ahead":
+        store.delete([names[5], names[6]])
+        store.put(f"{names[0][:-20]}{10**15:020d}", raws[6])
+
+
+LOSSES = ["gap", "missing with a state", "copy behind the head", "flipped", "far ahead"]
+
+
+@pytest.mark.parametrize("how", LOSSES)
+def test_lost_entries_are_given_up(url: str, how: str) -> None:
+    store = open_store(url)
+    with sparklog.open(url, mode="rw") as log:
+        log.create_topic("t", 2)
+        write(log, range(6))
+        head = log.home.head.follow()
+        if how == "missing with a state":
+            write_state(store, head)
+        log.commit_offsets("g", {"t": {0: 6, 1: 6}})
+        assert len(entries(store)) == 7
+        lose(store, how)
+        if how != "far ahead":
+            with pytest.raises(DataCorruptionError, match="lists what would be given up") as told:
+                sparklog.open(url).topics()
+        else:
+            told = None
+        report = verify(url)
+        (finding,) = [f for f in report.findings if f.repair is not None]
+        assert not report.ok
+        assert finding.file.endswith(f"{5:020d}")
+        before = {one.name for one in store.list()}
+        assert run(["verify", url, "--repair", "--dry-run"]) == 1
+        assert {one.name for one in store.list()} == before
+        assert (run(["verify", url, "--repair"]) if told is None else obey(told.value)) == 0
+        assert {one.name for one in store.list("quarantine/")} or how == "missing with a state"
+        if how not in ("far ahead", "copy behind the head"):
+            with pytest.raises(LogReplacedError):  # the writer that knew what was given up
+                write(log, range(6, 7))
+    assert verify(url).findings == []
+    assert values(url) == {f"{x}{n}".encode() for n in range(4) for x in "bc"}
+    with sparklog.open(url, mode="rw") as log:
+        assert log.offsets("t") == {0: (0, 4), 1: (0, 4)}
+        write(log, range(4, 8))
+        assert log.offsets("t") == {0: (0, 8), 1: (0, 8)}
+    assert verify(url).ok
+
+
+def test_what_is_lost_is_named(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    store = open_store(url)
+    with sparklog.open(url, mode="rw") as log:
+        log.create_topic("t", 2)
+        write(log, range(6))
+        log.commit_offsets("g", {"t": {0: 6, 1: 6}})
+        log.create_topic("late")
+    store.delete([entries(store)[5]])
+    assert run(["verify", url, "--repair", "--dry-run"]) == 1
+    words = capsys.readouterr().out
+    done = verify(url, repair=True).done
+    for what in (
+        "ledger entries 5 to 7 (3, of which 2 can be read)",
+        "t-1: offsets [4, 6)",
+        "writer q: micro-batches 5",
+        "topic late: it was created or altered",
+        "group g: offset 6 of t-1 is above its end 4",
+    ):
+        assert f"lost: {what}" in done
+        assert what in " ".join(words.split())
+    assert verify(url).ok
+
+
+def test_a_state_tells_what_its_missing_entry_had(url: str) -> None:
+    store = open_store(url)
+    with sparklog.open(url, mode="rw") as log:
+        log.create_topic("t", 2)
+        write(log, range(6))
+        write_state(store, log.home.head.follow())
+    store.delete(entries(store)[5:])
+    done = verify(url, repair=True).done
+    for what in ("t-0: offsets [4, 6)", "t-1: offsets [4, 6)", "writer q: micro-batches 4 to 5"):
+        assert f"lost: {what}" in done
+
+
+def test_a_service_of_the_lost_entries_is_fenced(url: str) -> None:
+    """Its term was lost, too: the term of the next service is above it."""
+    store = open_store(url)
+    with sparklog.open(url, mode="rw") as log:
+        log.create_topic("t", 2)
+        write(log, range(4))
+        lease = log.home.service_lease()
+        assert lease.acquire()
+        lost = log.home.head.follow()
+        assert lost.term == 1
+        store.delete(entries(store)[5:])
+        assert verify(url, repair=True).ok
+        with sparklog.open(url, mode="rw") as other:
+            assert other.home.head.follow().term == 2
+            assert other.home.service_lease().acquire()
+            assert other.home.head.follow().term == 3
+        with pytest.raises(LogReplacedError):
+            log.home.commits.catch_up()
