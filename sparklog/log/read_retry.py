@@ -131,8 +131,8 @@ def final_error(
             f"{view.home} was replaced by an earlier state since they were planned; start over"
         )
     return DataCorruptionError(
-        f"{error}; `sparklog verify` says what is wrong with the partition's files, and which of "
-        "them to restore from a copy",
+        f"{error}; `sparklog verify` says which file is wrong, `sparklog verify --repair` mends "
+        "what it can; restore the rest from a copy",
         path=reader_of(view, topic, partition).where,
         first=at,
         end=end,

@@ -5,7 +5,8 @@
 - `broker_lockout`, `meta_properties`: keeping Kafka's brokers out; the clean shutdown marker
 - `cluster_metadata`: what a broker's metadata log says of topics
 - `log_manager`: the partition logs that a writer has open, and what it knows of them
-- `opening`, `adoption`, `closing`: from a path to an open commit log and back
+- `opening`, `adoption`, `closing`: from a path to an open commit log and back;
+  `uncommitted_tails`: what lies behind its end, which goes to `quarantined_files`
 - `view`, `ledger_reader`: what readers see of it, without a lock; `detection`: whether a path
   is a log dir
 - `partition/`: a partition's log as its one writer sees it

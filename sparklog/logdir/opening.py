@@ -42,7 +42,6 @@ from sparklog.logdir.ledger import (
     ledger_bases,
     ledger_config,
     ledger_path,
-    whole_end,
 )
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dir_identity import check_same
@@ -57,6 +56,7 @@ from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
 from sparklog.logdir.recovery.redo import carry_out_all, publish_all, settle_directories
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics_file import partition_path
+from sparklog.logdir.uncommitted_tails import committed_ledger_end, remove_tails
 from sparklog.storage.log_state import LogState
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -199,6 +199,8 @@ def _take_over(session: LogDirCommits, *, news: bool) -> None:
         _leave_others(session, found)
         ours = was_closed_by_us(fs, own)
         leave_missing(session, found, ours=ours)
+        if ours:
+            remove_tails(session, [key for key in found if _is_in_place(session, key, found[key])])
         if not (ours and is_as_we_left_it(session, found)):
             adopt(session, found, clean=clean, news=news)
     else:
@@ -212,6 +214,10 @@ def _take_over(session: LogDirCommits, *, news: bool) -> None:
     publish_all(session)
     session.idle()  # before the guard: without it nobody believes the page
     mark_open(fs, session.present)
+
+
+def _is_in_place(session: LogDirCommits, key: TopicPartition, number: int) -> bool:
+    return key not in session.offline and _place_known(session, key) == number
 
 
 def _look_for_partitions(session: LogDirCommits) -> None:
@@ -349,7 +355,8 @@ def _ledger_end(session: LogDirCommits) -> int:
                 path=ledger_path(home),
             )
         return 0
-    end = whole_end(fs, home) if ledger_bases(fs, home) else 0
+    own = session.dirs.own(session.directories)
+    end = committed_ledger_end(fs, home, own) if ledger_bases(fs, home) else 0
     marks = published(fs, home)
     floor = 0 if marks is None else marks.durable
     if end < floor:

@@ -24,6 +24,7 @@ from sparklog.fs import File, FileSystem
 from sparklog.log.batch_windows import walk
 from sparklog.logdir.partition.indexes import offset_entries, regular_times
 from sparklog.logdir.partition.rolling import RollParams
+from sparklog.logdir.partition.validation import out_of_order
 from sparklog.logdir.segment_files import joined
 
 Table = NDArray[Any]
@@ -126,10 +127,15 @@ class Segment:
             self.end = int(table["last_offset"][-1]) + 1
 
     def _batches(self, start: int, end: int) -> Iterator[Table]:
+        """Yield the batches from a byte on that go on from one another and end before `end`."""
+        expected = self.base
         for window in walk(self.log, start=start, check_crc=False):
             table = window.batches.table
-            known = table[table["last_offset"] < end]
+            wrong = out_of_order(table, expected, end, gaps=True)
+            known = table if wrong < 0 else table[:wrong]
+            known = known[known["last_offset"] < end]
             if len(known):
+                expected = int(known["last_offset"][-1]) + 1
                 yield known
             if len(known) < len(table):
                 return

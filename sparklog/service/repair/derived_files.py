@@ -26,9 +26,9 @@ from sparklog.log.producer_state import ProducerState
 from sparklog.logdir.partition.leader_epochs import read_epochs, repair_epochs
 from sparklog.logdir.partition.producer_snapshots import load_producers
 from sparklog.logdir.partition.repairs import replace
+from sparklog.logdir.quarantined_files import QuarantinedFiles
 from sparklog.logdir.recovery.segment_rebuild import Scanned, scan_segment
 from sparklog.logdir.segment_files import joined, segment_bases
-from sparklog.service.repair.quarantined_files import QuarantinedFiles
 from sparklog.service.verification.findings import Findings, Fix, FixKind
 from sparklog.service.verification.leader_epochs import EpochCheck
 from sparklog.service.verification.log_dir_state import NO_LIMIT, ExpectedPartition

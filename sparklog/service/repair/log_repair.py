@@ -31,10 +31,10 @@ from sparklog.logdir.offset_checkpoints import (
     write_offsets,
 )
 from sparklog.logdir.opening import open_session
+from sparklog.logdir.quarantined_files import QuarantinedFiles
 from sparklog.logdir.recovery.redo import publish_all, write_starts
 from sparklog.logdir.topics_file import write_topics
 from sparklog.service.repair.derived_files import DerivedFiles
-from sparklog.service.repair.quarantined_files import QuarantinedFiles
 from sparklog.service.verification.findings import Finding, FixKind
 from sparklog.service.verification.log_dir_state import (
     ExpectedPartition,

@@ -120,6 +120,11 @@ class AppendCheck:
             self._skip_below(base)  # retention took the beginning
         self._path = path
 
+    def is_known_before(self, offset: int) -> bool:
+        """Tell whether the ledger has a checksum of the append that holds the offset before."""
+        at = int(np.searchsorted(self._ends, offset))
+        return at < len(self._ends) and self._crcs[at] != _NO_CRC and self._firsts[at] < offset
+
     def take(self, window: Window, table: Table) -> None:
         """Keep what is needed of the batches."""
         if len(self._firsts) > self._next and len(table):

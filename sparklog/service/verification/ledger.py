@@ -14,10 +14,10 @@ from sparklog.logdir.ledger import (
     ledger_bases,
     ledger_path,
     replay,
-    whole_end,
 )
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.topics_file import TOPICS_NAME, read_topics
+from sparklog.logdir.uncommitted_tails import committed_ledger_end
 from sparklog.service.verification.appends import Appends
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import LogDirState, Situation
@@ -72,7 +72,8 @@ def _ledger_end(
     if log_dir_state.situation is Situation.OPEN and marks is not None:
         return marks.ends.get(LEDGER, 0)
     try:
-        end = whole_end(fs, log_dir_state.home)
+        own = log_dir_state.dirs.own(log_dir_state.directories)
+        end = committed_ledger_end(fs, log_dir_state.home, own)
     except DataCorruptionError as error:
         out.add(
             Severity.DAMAGE, error.path, error.reason, position=error.position, first=error.first

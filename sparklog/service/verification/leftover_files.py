@@ -24,14 +24,11 @@ from sparklog.fs import FileSystem
 from sparklog.logdir.broker_lockout import OPEN_MARKER_NAME
 from sparklog.logdir.chunk_files import CHUNK_PREFIX
 from sparklog.logdir.partition.producer_snapshots import is_whole, stray_offsets
+from sparklog.logdir.quarantined_files import QUARANTINE_PREFIX
 from sparklog.logdir.segment_files import bases_of, joined
 from sparklog.pluralize import pluralize
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import ExpectedPartition, Situation
-
-QUARANTINE_PREFIX: Final = "sparklog-quarantine-"
-"""Plain files in a log dir: a broker ignores those, but refuses to start on a directory whose
-name is no partition's, and deletes or loads one that ends in -delete or -stray."""
 
 _CUT_FROM: Final = 251  # characters of a name in quarantine whose place may be cut
 _PARTS: Final = (LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT)

@@ -192,7 +192,11 @@ class PartitionCheck:
         self._epochs.begin(path)
         self._appends.begin(path, base)
         self._batches.begin()
-        walk = SegmentWalk(self._fs, part, base, self._out, following=following, expected=expected)
+        known = self._appends.is_known_before(following or part.end)
+        walk = SegmentWalk(
+            self._fs, part, base, self._out,
+            following=following, expected=expected, is_known=known,
+        )  # fmt: skip
         walked = walk.run([index, times, self._epochs, replay, self._appends, self._batches])
         if not self._appends.finish(walked.end, damaged=walked.damaged):
             self._is_foreign = True

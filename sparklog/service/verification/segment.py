@@ -50,7 +50,10 @@ class Walked:
 
 
 class SegmentWalk:
-    """`following`: the next segment's base, None for the last; `expected`: the first offset."""
+    """`following`: the next segment's base, None for the last; `expected`: the first offset.
+
+    `is_known`: the ledger has checksums of the last batches of the segment.
+    """
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class SegmentWalk:
         *,
         following: int | None,
         expected: int,
+        is_known: bool = False,
     ) -> None:
         self._fs, self._part, self._out = fs, part, out
         self._path = joined(part.path, log_name(base))
@@ -68,7 +72,11 @@ class SegmentWalk:
         self.found = Walked(base, expected)
         self._limit = part.end if following is None else following
         self._ours = part.situation.is_ours
+        # Where compaction was at work, a swap may be under way: a segment may reach over others.
+        swaps = following is not None and following <= part.gaps_below
+        self._stop = part.end if swaps else self._limit
         self._tail_at: int | None = None
+        self._is_known = is_known
 
     def run(self, consumers: Sequence[Consumer]) -> Walked:
         """Read the whole file; FileNotFoundError passes through."""
@@ -109,14 +117,14 @@ class SegmentWalk:
             wrong = self._wrong(table[at:])
             stop = len(table) if wrong < 0 else at + wrong
             if self._ours:
-                past = np.flatnonzero(table["base_offset"][at:stop] >= self._part.end)
+                past = np.flatnonzero(table["base_offset"][at:stop] >= self._stop)
                 if len(past):
                     return self._cut(table, fits, at + int(past[0]))
             if stop > at:
                 self.found.end = int(table["last_offset"][stop - 1]) + 1
             if stop == len(table):
                 break
-            if self._ours and self.found.end >= self._part.end:
+            if self._ours and self.found.end >= self._stop:
                 return self._cut(table, fits, stop)
             at = self._misplaced(file, table, fits, stop)
         return table[fits]
@@ -171,7 +179,7 @@ class SegmentWalk:
     def _behind(self, file: File, at: int, reason: str) -> int:
         """Report what stopped the walk at byte `at`; return where it can go on."""
         expected = self.found.end
-        if self._ours and expected >= self._part.end:
+        if self._ours and expected >= self._stop:
             self._tail_at = at
             return self.found.disk_bytes
         found = resync(file, at + 1, expected, self._limit if self._ours else self._far)
@@ -219,7 +227,10 @@ class SegmentWalk:
     def _finish(self) -> None:
         found, part = self.found, self._part
         if self._tail_at is not None and self._tail_at < found.disk_bytes:
-            self._tail(self._tail_at)
+            if self._following is None:
+                self._tail(self._tail_at)
+            else:
+                self._closed_tail(self._tail_at)
         if found.end >= self._limit:
             return
         if self._following is not None and self._limit <= part.gaps_below:
@@ -244,6 +255,35 @@ class SegmentWalk:
         self._out.add(
             Severity.LEFTOVER, self._path, what, position=at, first=self.found.end, fix=fix
         )
+
+
+    def _closed_tail(self, at: int) -> None:
+        """Report bytes behind the end of a closed segment.
+
+        If they go on with the next segment's offsets, the whole segment may be another log's. Only
+        the ledger's checksums tell, where it has them: then a wrong one is reported as well, and
+        nothing is moved.
+        """
+        with self._fs.open(self._path) as file:
+            head = file.pread(8, at)
+        goes_on = len(head) == 8 and int.from_bytes(head, "big") >= self._stop
+        what = f"bytes [{at}, {self.found.disk_bytes}) lie past the segment's end {self.found.end}"
+        if goes_on and not self._is_known:
+            self.found.damaged = True
+            self._out.add(
+                Severity.DAMAGE,
+                self._path,
+                f"{what} and go on into the next segment: the file may be another log's; restore "
+                "it from a copy",
+                position=at,
+                first=self.found.base,
+                end=self._following,
+            )
+            return
+        self._out.add(
+            Severity.DIFFERENCE, self._path, what, position=at, first=self.found.end,
+            fix=FixKind.TAIL, offset=at,
+        )  # fmt: skip
 
 
 def resync(file: File, start: int, first: int, limit: int) -> tuple[int, int] | None:

@@ -10,14 +10,22 @@ import os
 from typing import Final
 
 from sparklog.fs import FileSystem
-from sparklog.service.verification.leftover_files import QUARANTINE_PREFIX
+
+QUARANTINE_PREFIX: Final = "sparklog-quarantine-"
+"""Plain files in a log dir: a broker ignores those, but refuses to start on a directory whose
+name is no partition's, and deletes or loads one that ends in -delete or -stray."""
 
 _NAME_MAX: Final = 255
 _COPY_BYTES: Final = 4 << 20
 
 
 class QuarantinedFiles:
-    """One repair's; `now_ms` names its files."""
+    """Those of one repair or opening.
+
+    Args:
+        now_ms: Becomes part of the files' names.
+        done: Gets a line for each file that was moved.
+    """
 
     def __init__(self, fs: FileSystem, now_ms: int, done: list[str]) -> None:
         self._fs, self._done = fs, done
