@@ -44,7 +44,11 @@ _WANTED: Final = {
 
 
 def columns_to_write(schema: StructType, options: SinkOptions) -> list[str]:
-    """Return the columns to write. Raises InvalidRequestError before anything runs."""
+    """Return the columns to write. Raises InvalidRequestError before anything runs.
+
+    Both data paths ask here, for they resolve an ambiguous name differently: the JVM takes the last
+    column of that name, Arrow refuses.
+    """
     names = [field.name for field in schema]
     if "value" not in names:
         raise InvalidRequestError(
@@ -60,8 +64,24 @@ def columns_to_write(schema: StructType, options: SinkOptions) -> list[str]:
         left_out.add("headers")
     columns = [name for name in _TYPES if name in names and name not in left_out]
     for name in columns:
+        _check_is_unambiguous(name, names)
         _check(name, schema[name].dataType)
     return columns
+
+
+def _check_is_unambiguous(name: str, names: list[str]) -> None:
+    """Refuse a second column of this name; Spark ignores case in names by default."""
+    same = [at for at, other in enumerate(names) if other.lower() == name]
+    if len(same) == 1:
+        return
+    keep = next(at for at in same if names[at] == name)
+    others = [at for at in same if at != keep]
+    renamed = [f"{names[at]}_{at}" if at in others else names[at] for at in range(len(names))]
+    raise InvalidRequestError(
+        f"column {name} is ambiguous: {len(same)} columns have this name, in upper or lower case "
+        f"({', '.join(names[at] for at in same)}). Rename all but one of them, for example with "
+        f"df.toDF({', '.join(map(repr, renamed))}), which names all columns by position"
+    )
 
 
 def _check(name: str, found: DataType) -> None:

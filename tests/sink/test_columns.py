@@ -1,5 +1,9 @@
 """Columns that the sink takes, and what is said of others: which, and by what function they fit."""
 
+import ast
+import re
+from collections.abc import Callable
+
 import pytest
 from pyspark.sql import types as t
 
@@ -39,3 +43,36 @@ def test_refused_with_the_function_that_helps(columns: dict[str, t.DataType], wo
     with pytest.raises(InvalidRequestError) as refused:
         chosen(columns)
     assert all(part in str(refused.value) for part in words.split(".*"))
+
+
+@pytest.mark.parametrize("name", ["key", "value", "headers", "topic", "partition", "timestamp"])
+@pytest.mark.parametrize("change", [str, str.upper, str.title])
+def test_a_second_column_of_the_same_name_is_refused(
+    name: str, change: Callable[[str], str]
+) -> None:
+    kinds = {
+        "key": t.StringType(),
+        "value": t.BinaryType(),
+        "headers": t.ArrayType(
+            t.StructType(
+                [t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())]
+            )
+        ),
+        "topic": t.StringType(),
+        "partition": t.IntegerType(),
+        "timestamp": t.TimestampType(),
+    }
+    fields = [*kinds.items(), (change(name), t.LongType())]
+    options = parse({"path": "/log", "includeHeaders": "true"})
+    for order in (fields, fields[::-1]):
+        schema = t.StructType([t.StructField(*field) for field in order])
+        with pytest.raises(InvalidRequestError, match=f"column {name} is ambiguous") as refused:
+            columns_to_write(schema, options)
+        (advice,) = re.findall(r"df\.toDF\((.*?)\)", str(refused.value))
+        assert len(set(ast.literal_eval(f"[{advice}]"))) == len(order)
+
+
+def test_a_second_column_that_is_not_written_is_left_aside() -> None:
+    field = t.StructField("topic", t.StringType())
+    schema = t.StructType([t.StructField("value", t.StringType()), field, field])
+    assert columns_to_write(schema, parse({"path": "/log", "topic": "t"})) == ["value"]

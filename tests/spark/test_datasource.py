@@ -55,6 +55,17 @@ def test_batch_write_that_fails_leaves_nothing(spark: SparkSession, path: str) -
     assert not [n for n in Path(path).iterdir() if n.name.startswith("sparklog-chunk-")]
 
 
+@pytest.mark.one_path
+@pytest.mark.parametrize("jvm", ["true", "false"])
+def test_two_columns_of_one_name_are_refused(spark: SparkSession, path: str, jvm: str) -> None:
+    for columns in ("'a' value, 'b' value", "'a' value, 'b' VALUE", "'a' value, 'k' Key, 'k' key"):
+        df = spark.sql(f"select {columns}")
+        writer = df.write.format("sparklog").mode("append").options(topic="t", jvm=jvm)
+        with pytest.raises(PySparkException, match="is ambiguous: 2 columns have this name"):
+            writer.save(path)
+    assert not Path(path).exists()
+
+
 def test_sql_has_views_and_refuses_tables(spark: SparkSession, path: str) -> None:
     """Spark gives a table's options to no Python data source: it could be made, and never read."""
     with sparklog.open(path, "rw") as log:
