@@ -49,11 +49,14 @@ from sparklog.diskless.names import (
     term_of,
 )
 from sparklog.diskless.options import UpkeepOptions
+from sparklog.diskless.segment_healing import SegmentHealer
 from sparklog.diskless.service_log import NewEntry, ServiceLog, VoidError
 from sparklog.diskless.state import DisklessState, partitions_of
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.ledger_records import PurgeRecord
 from sparklog.storage.round_report import Report, Swept
+from sparklog.storage.segment_store import SourceChangedError
 from sparklog.tiered.layout.object_names import Directory, manifest_name, parse_log, parse_manifest
 from sparklog.tiered.object_store.store import StoredObject
 
@@ -86,7 +89,10 @@ class Garbage:
         lease: TermLease,
         merger: Merger,
         options: UpkeepOptions,
+        healer: SegmentHealer | None = None,
     ) -> None:
+        """`healer`: writes segments again that are missing, before their sources are deleted."""
+        self._healer = healer
         self._log, self._lease, self._merger, self._options = log, lease, merger, options
         self._turn = threading.Lock()  # the work
         self._lock = threading.Lock()  # what follows
@@ -205,6 +211,11 @@ class Garbage:
             live = self.live(state)
             with self._lock:
                 self._named |= live
+            if self._heal(state, listed, report):
+                state = self._log.follow()
+                live |= self.live(state)
+                with self._lock:
+                    self._named |= live
             self._make_manifests(state, listed, report)
             let_go = self._let_go(live, [*staged, *itertools.chain(*listed.values())], report)
             # A dry run without a lease: what the next service would do.
@@ -213,6 +224,35 @@ class Garbage:
             self._sweep_positions(report)
             self._sweep_trials(report)
             self._sweep_uploads(report)
+
+    def _heal(
+        self,
+        state: DisklessState,
+        listed: dict[Directory, list[StoredObject]],
+        report: Report,
+    ) -> bool:
+        """Write segments again whose objects are missing or too short; tell whether one was.
+
+        What they were merged from is deleted by sweeps, and by this one only afterwards.
+        """
+        if self._healer is None or report.dry_run:
+            return False
+        healed = False
+        for key in partitions_of(state):
+            objects = listed.get(Directory(*key, state.log.topics[key.topic].id))
+            sizes = {each.name: each.size for each in objects or ()}
+            for extent in state.extents.get(key, ()):
+                is_short = extent.segment and sizes.get(extent.object, -1) < extent.size
+                if objects is not None and is_short and self._is_short(extent):
+                    healed |= self._healer.tried(key, extent, report)
+        return healed
+
+    def _is_short(self, extent: Extent) -> bool:
+        """Ask for the object itself, as a listing may lag."""
+        try:
+            return self._log.store.size(extent.object) < extent.size
+        except FileNotFoundError:
+            return True
 
     def _make_manifests(
         self,
@@ -225,9 +265,20 @@ class Garbage:
             made = _manifest_ids(listed.get(directory, ()))
             for extent in state.extents.get(key, ()):
                 if extent.segment and extent.segment not in made and directory in listed:
-                    if not report.dry_run:
-                        self._merger.make_manifest(key, extent, state)
+                    if not report.dry_run and not self._manifest_made(key, extent, state, report):
+                        continue
                     report.made_manifests += 1
+
+    def _manifest_made(
+        self, key: TopicPartition, extent: Extent, state: DisklessState, report: Report
+    ) -> bool:
+        """Make a manifest; one that can't be made keeps nothing else of the sweep from its work."""
+        try:
+            self._merger.make_manifest(key, extent, state)
+        except (SourceChangedError, DataCorruptionError, InvalidRequestError) as error:
+            report.errors.append(f"{key}: a manifest can't be made: {error}")
+            return False
+        return True
 
     def _let_go(self, live: set[str], listed: list[StoredObject], report: Report) -> set[str]:
         """What was named once and by no extent now, for as long as readers may plan with it."""

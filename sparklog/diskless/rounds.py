@@ -29,6 +29,7 @@ from sparklog.diskless.merging import Merged, Merger
 from sparklog.diskless.names import ledger_prefix, staged_prefix
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.retention import due_extents, raise_log_starts
+from sparklog.diskless.segment_healing import SegmentHealer
 from sparklog.diskless.service_log import ServiceLog, VoidError
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import (
@@ -108,7 +109,8 @@ class DisklessUpkeep:
             self.log, term=lambda: self.lease.term, keyring=keyring, check=self._check,
             threads=options.threads,
         )  # fmt: skip
-        self.garbage = Garbage(self.log, self.lease, self.merger, options)
+        self.healer = SegmentHealer(self.log, keyring)
+        self.garbage = Garbage(self.log, self.lease, self.merger, options, self.healer)
         self.damaged = DamagedPartitions()
         self.cleaner = Cleaner(
             self.log, self.lease, self.merger, self.garbage, self.damaged, options,
@@ -207,7 +209,8 @@ class DisklessUpkeep:
             except (VoidError, SourceChangedError) as error:
                 self._missed(merge, error, report)
             except (DataCorruptionError, InvalidRequestError) as error:
-                self.damaged.note(merge.key, merge.topic_id, error, report)
+                if not self._healed(merge, report):
+                    self.damaged.note(merge.key, merge.topic_id, error, report)
             else:
                 self._done(merge, done, report)
 
@@ -218,6 +221,15 @@ class DisklessUpkeep:
         )  # fmt: skip
         report.merged.append(_reported(merge, done))
 
+    def _healed(self, merge: Merge, report: Report) -> bool:
+        """Write the damaged segments among the sources again; tell whether all were."""
+        try:
+            damaged = [e for e in merge.sources if e.segment and self.healer.is_damaged(e)]
+        except InvalidRequestError:  # the key ring lacks a key
+            return False
+        tried = [self.healer.tried(merge.key, extent, report) for extent in damaged]
+        return bool(tried) and all(tried)
+
     def _missed(self, merge: Merge, error: SparklogError, report: Report) -> None:
         """Its extents changed, which is nobody's fault; or bytes are gone that the log names."""
         state = self.log.follow()
@@ -226,7 +238,7 @@ class DisklessUpkeep:
         there = all(extent.place in known for extent in merge.sources)
         if isinstance(error, VoidError) or topic is None or topic.id != merge.topic_id or not there:
             _LOGGER.info("%s: %s", merge.key, error)
-        else:
+        elif not self._healed(merge, report):
             self.damaged.note(merge.key, merge.topic_id, error, report)
 
     # --- retention and garbage -----------------------------------------------------------------

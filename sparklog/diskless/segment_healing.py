@@ -12,14 +12,16 @@ from sparklog.diskless.entries import MergeRecord
 from sparklog.diskless.extents import Extent, Extents, find
 from sparklog.diskless.ledger import WINDOW
 from sparklog.diskless.merge_plan import Merge
-from sparklog.diskless.merge_source import SourceReader
+from sparklog.diskless.merge_source import Slice, SourceLog, SourceReader
 from sparklog.diskless.merging import Merged, Merger
 from sparklog.diskless.names import parse_state, state_name, state_prefix
 from sparklog.diskless.segment_ids import level_of
-from sparklog.diskless.service_log import ServiceLog
+from sparklog.diskless.service_log import ServiceLog, VoidError
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import decode_state
-from sparklog.errors import DataCorruptionError, SparklogError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
+from sparklog.log.batch_windows import walk
+from sparklog.storage.round_report import Report
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import manifest_object, parse
@@ -44,6 +46,8 @@ class SegmentHealer:
             is read and written once.
         """
         state = self._log.follow()
+        if extent not in state.extents.get(key, ()):
+            raise VoidError(f"{key}: offsets [{extent.base}, {extent.end}) were merged meanwhile")
         record = self._merge_of(key, extent)
         before = self._state_before(extent.born)
         known = before.extents.get(key, ())
@@ -67,6 +71,38 @@ class SegmentHealer:
         except DataCorruptionError as error:
             why = f"what it was merged from is damaged as well ({error})"
             raise self._lost(extent, why) from error
+
+    def tried(self, key: TopicPartition, extent: Extent, report: Report) -> bool:
+        """Heal a segment in a service's round; return whether it is healed, the report says why."""
+        try:
+            merged = self.heal(key, extent)
+        except VoidError:
+            return False
+        except (DataCorruptionError, InvalidRequestError) as error:
+            report.errors.append(f"{key}: {error}")
+            return False
+        report.notes.append(
+            f"{key}: the damaged segment of offsets [{extent.base}, {extent.end}) was written "
+            f"again from the objects that it was merged from (entry {merged.number})"
+        )
+        return True
+
+    def is_damaged(self, extent: Extent) -> bool:
+        """Read a segment to its end; return whether a part of it can't be read.
+
+        Raises: StorageUnavailableError; InvalidRequestError: the key ring lacks its key.
+        """
+        reader = SourceReader(self._log.store, self._log.state.keys, self._keyring)
+        log = SourceLog(extent.object, [Slice.of(extent)], reader)
+        try:
+            size = 0
+            for window in walk(log):
+                if window.batches.error is not None:
+                    return True
+                size = window.batches.end
+        except (SourceChangedError, DataCorruptionError):
+            return True
+        return size != extent.size
 
     def make_manifest(self, key: TopicPartition, extent: Extent) -> RemoteSegment:
         """Write the manifest of a segment again. Raises, cost: as `Merger.make_manifest`."""

@@ -23,6 +23,7 @@ from sparklog.diskless.merge_source import Slice, SourceLog, SourceReader
 from sparklog.diskless.merging import Merged, Merger
 from sparklog.diskless.names import new_staged_name
 from sparklog.diskless.options import UpkeepOptions
+from sparklog.diskless.segment_healing import SegmentHealer
 from sparklog.diskless.service_log import ServiceLog
 from sparklog.diskless.state import DisklessState
 from sparklog.format.scan import scan
@@ -74,7 +75,8 @@ class Home:
         self.merger = Merger(
             self.log, term=lambda: self.lease.term, keyring=self.keyring, check=self.lease.check
         )
-        self.garbage = Garbage(self.log, self.lease, self.merger, self.options)
+        healer = SegmentHealer(self.log, self.keyring)
+        self.garbage = Garbage(self.log, self.lease, self.merger, self.options, healer)
 
     def another(self, **given: Any) -> "Home":
         """Another process on the same bucket, by the same clock."""

@@ -3,6 +3,7 @@
 from tests.mutants.mutant import mutant
 
 GARBAGE = "diskless/test_garbage.py"
+HEALING = "diskless/test_segment_healing.py"
 MERGING = "diskless/test_merging.py"
 
 MUTANTS = (
@@ -19,6 +20,34 @@ MUTANTS = (
         "2 * run.count + same for run",
         "1 + same for run",
         "service/verification/test_leader_epochs.py",
+    ),
+    mutant(
+        "sources-go-before-their-segment-is-healed",
+        "diskless/garbage.py",
+        "if self._heal(state, listed, report):",
+        "if report.dry_run:",
+        f"{HEALING}::test_a_sweep_heals_a_missing_segment_before_its_sources_go",
+    ),
+    mutant(
+        "healed-from-whatever-the-sources-hold",
+        "diskless/merging.py",
+        "if crc is not None and [one.crc32c for one in made] != [crc]:",
+        "if crc is None and not made:",
+        "service/repair/test_store_segments.py::test_old_sources_of_other_bytes_are_refused",
+    ),
+    mutant(
+        "compaction-undone-by-a-repair",
+        "diskless/segment_healing.py",
+        "if record.gaps:",
+        "if record.gaps is None:",
+        "service/repair/test_store_segments.py",
+    ),
+    mutant(
+        "missing-objects-of-records-are-green",
+        "service/metrics/store_observer.py",
+        "if not self._unreadable:",
+        "if self._unreadable:",
+        "service/health/test_store_sight.py",
     ),
     mutant(
         "merge-of-other-extents",

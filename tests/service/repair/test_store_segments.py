@@ -6,7 +6,12 @@ import pytest
 
 from sparklog.diskless.cleaning import Cleaner
 from sparklog.diskless.damaged_partitions import DamagedPartitions
+from sparklog.diskless.extents import Extent
 from sparklog.diskless.home_object import create_home
+from sparklog.diskless.merge_plan import Merge
+from sparklog.diskless.merge_source import SourceReader
+from sparklog.diskless.segment_ids import Level
+from sparklog.errors import DataCorruptionError
 from sparklog.service import Verification, verify
 from sparklog.service.repair.store_repair import StoreRepair
 from sparklog.service.verification.store_verifier import verify_store
@@ -102,6 +107,37 @@ def test_a_segment_without_its_manifest_is_healed_too(
     change(place, **files)
     assert verify(place.path, repair=True).ok
     assert read(place.path) == truth
+
+
+def test_old_sources_of_other_bytes_are_refused() -> None:
+    """Entries of an older version have no checksums; the manifest has one of the merged log."""
+    home = Home()
+    create_home(home.store, LOG_ID, home.clock)
+    home.topic()
+    home.lead()
+    staged = home.stage({0: ["a", "b"]})
+    other = home.stage({0: ["c", "d"]})
+    home.merge_all()
+    extent = home.state.extents[T0][0]
+    manifest = next(one for one in home.manifests() if one.segment.id == extent.segment)
+    first, second = home.store.get(staged), home.store.get(other)
+    assert len(first) == len(second)
+    assert manifest.crc32c == extent.crc
+    home.bucket.objects[staged] = second, 0
+    home.bucket.objects[extent.object] = b"", 0
+    merge = Merge(
+        T0, home.state.log.topics["t"].id, home.state.log.topics["t"].parsed(), (extent,),
+        Level.PIECES, "a damaged segment",
+    )  # fmt: skip
+    sources = tuple(
+        Extent(base, base + 2, name, 0, len(first), extent.max_timestamp, extent.epoch, -1)
+        for base, name in ((0, staged), (2, other))
+    )
+    reader = SourceReader(home.store, {}, None)
+    number = home.state.number
+    with pytest.raises(DataCorruptionError, match="other bytes than those that were merged"):
+        home.merger.replace(merge, sources, home.state, reader, crc=manifest.crc32c)
+    assert home.state.number == number
 
 
 def test_a_compacted_segment_is_not_made_of_what_compaction_removed() -> None:

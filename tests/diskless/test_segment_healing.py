@@ -1,0 +1,121 @@
+"""The service writes damaged segments again, before it deletes what they were merged from."""
+
+from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.home_object import create_home
+from sparklog.diskless.options import UpkeepOptions
+from sparklog.diskless.rounds import DisklessUpkeep
+from sparklog.diskless.segment_healing import SegmentHealer
+from sparklog.storage.round_report import Report
+from tests.diskless.logs import LOG_ID, T0, T1, Home
+
+
+def merged(*, commits: int = 1, **options: int) -> Home:
+    """A service's log with a segment for each commit of both partitions."""
+    home = Home(options=UpkeepOptions(threads=1, delete_delay_ms=60_000, **options))
+    create_home(home.store, LOG_ID, home.clock)
+    home.topic(partitions=2, retention_ms="-1")
+    home.lead()
+    for number in range(commits):
+        home.stage({0: [f"a{number}", f"b{number}"], 1: [f"x{number}"]})
+        home.merge_all()
+    return home
+
+
+def upkeep_of(home: Home) -> DisklessUpkeep:
+    upkeep = DisklessUpkeep(home.commits, lambda: DisklessGroups(home.store), home.options)
+    upkeep.lease, upkeep.merger, upkeep.garbage = home.lease, home.merger, home.garbage
+    return upkeep
+
+
+def change(home: Home, name: str, data: bytes) -> None:
+    home.bucket.objects[name] = data, home.bucket.objects[name][1]
+
+
+def sweep(home: Home) -> Report:
+    """Sweep as often as it takes until nothing waits for its delay."""
+    for _ in range(3):
+        report = home.report()
+        home.garbage.tidy(report)
+        home.garbage.sweep(report)
+        home.clock.advance(70_000)
+        home.lease.renew()
+    return report
+
+
+def test_a_sweep_heals_a_missing_segment_before_its_sources_go() -> None:
+    home = merged()
+    before = home.read(), home.read(T1)
+    del home.bucket.objects[home.state.extents[T0][0].object]
+    report = home.report()
+    home.garbage.sweep(report)
+    assert report.errors == []
+    assert any("offsets [0, 2) was written again" in note for note in report.notes), report
+    assert (home.read(), home.read(T1)) == before
+    sweep(home)
+    assert home.names("staged-") == []  # its work is done
+    assert (home.read(), home.read(T1)) == before
+
+
+def test_a_segment_that_is_too_short_counts_as_missing() -> None:
+    home = merged()
+    before = home.read()
+    extent = home.state.extents[T0][0]
+    change(home, extent.object, home.bucket.objects[extent.object][0][:-1])
+    home.garbage.sweep(home.report())
+    assert home.read() == before
+
+
+def test_a_dry_run_and_a_lagging_listing_heal_nothing() -> None:
+    home = merged()
+    extent = home.state.extents[T0][0]
+    number = home.state.number
+    home.bucket.unlisted[extent.object] = None, home.clock() + 1_000_000
+    home.garbage.sweep(home.report())
+    del home.bucket.objects[extent.object]
+    home.garbage.sweep(home.report(dry_run=True))
+    assert home.state.number == number
+
+
+def test_what_cannot_be_healed_is_an_error_and_the_sweep_goes_on() -> None:
+    home = merged()
+    sweep(home)  # the staged objects are gone
+    del home.bucket.objects[home.state.extents[T0][0].object]
+    home.stage({0: ["c"]})
+    home.merge_all()
+    report = sweep(home)
+    assert any("restore the object from a copy" in error for error in report.errors)
+    assert home.names("staged-") == []
+
+
+def test_a_merge_of_a_damaged_segment_heals_it_first() -> None:
+    home = merged(commits=2, merge_max_extents=2)
+    upkeep = upkeep_of(home)
+    before = home.read()
+    first = home.state.extents[T0][0]
+    raw = home.bucket.objects[first.object][0]
+    change(home, first.object, raw[:-3] + bytes([raw[-3] ^ 1]) + raw[-2:])
+    report = home.report()
+    upkeep.merge(report)
+    assert any("was written again" in note for note in report.notes), report
+    assert not upkeep.uncleanable
+    report = home.report()
+    upkeep.merge(report)
+    assert report.errors == []
+    assert len(home.state.extents[T0]) == 1
+    assert home.read() == before
+
+
+def test_the_segments_of_one_merge_are_healed_together() -> None:
+    """A merge made several segments of one large extent, whose offsets no single segment has."""
+    home = Home(options=UpkeepOptions(threads=1, delete_delay_ms=60_000))
+    create_home(home.store, LOG_ID, home.clock)
+    home.topic(segment_bytes=str(1 << 20))
+    home.lead()
+    home.stage({0: [letter * 700_000 for letter in "abc"]})
+    home.merge_all()
+    before, extents = home.read(), home.state.extents[T0]
+    assert len(extents) > 1
+    del home.bucket.objects[extents[1].object]
+    SegmentHealer(home.log, None).heal(T0, extents[1])
+    assert home.read() == before
+    assert not {one.segment for one in extents} & {e.segment for e in home.state.extents[T0]}
