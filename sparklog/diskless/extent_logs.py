@@ -11,6 +11,7 @@ from sparklog.diskless.extent_objects import (
     Keys,
     ObjectRange,
     PartOfRange,
+    content_of,
     grouped,
     place_of,
 )
@@ -98,14 +99,17 @@ class ExtentLogs:
                 numbers = grouped(self._places, at)
             first, last = self._places[numbers[0]], self._places[numbers[-1]]
             size = last.start + last.size - first.start
-            found = self._range(first.object, first.start, size, self._keys), first.start
+            content = content_of(self.extents[number] for number in numbers)
+            found = self._range(first.object, first.start, size, self._keys, content), first.start
             for number in numbers:
                 self._groups[number] = found
         return found
 
-    def _range(self, name: str, start: int, size: int, keys: Keys) -> ObjectRange:
+    def _range(
+        self, name: str, start: int, size: int, keys: Keys, content: int = -1
+    ) -> ObjectRange:
         return ObjectRange(
-            self._objects, self._log_id, self._topic, name, start, size, keys.get(name)
+            self._objects, self._log_id, self._topic, name, start, size, keys.get(name), content
         )
 
     def _pieces(self, extent: Extent) -> SegmentLog:

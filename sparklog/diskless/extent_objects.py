@@ -7,9 +7,11 @@ that lie close together in one object come by one request.
 
 import errno
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import crc32c
 
 from sparklog.diskless.entries import ObjectKey
 from sparklog.diskless.extents import Extent
@@ -32,6 +34,14 @@ ENTRIES_BYTES: Final = 16 << 20
 """Of ledger entries with inline data that are kept for who reads them next."""
 
 _TIMES: Final = 10_000  # objects whose time is kept: many partitions' extents lie in one
+
+
+def content_of(extents: Iterable[Extent]) -> int:
+    """Return a checksum of extents' checksums; -1 if one of these is unknown."""
+    crcs = [extent.crc for extent in extents]
+    if min(crcs, default=-1) < 0:
+        return -1
+    return crc32c.crc32c(b"".join(crc.to_bytes(4, "big") for crc in crcs))
 
 
 def get_range(store: Store, name: str, start: int, end: int) -> bytes:
@@ -153,7 +163,8 @@ class ExtentObjects:
 class ObjectRange:
     """Bytes [start, start + size) of an object's contents, as they are before encryption.
 
-    `key`: None for plain objects. `topic`: for the meters.
+    `key`: None for plain objects. `topic`: for the meters. `content`: `content_of` its
+    extents.
     """
 
     objects: ExtentObjects
@@ -163,6 +174,7 @@ class ObjectRange:
     start: int
     size: int
     key: ObjectKey | None = None
+    content: int = -1
 
     @property
     def _stored(self) -> tuple[int, int]:
@@ -175,10 +187,18 @@ class ObjectRange:
         return self.key.at + first, self.key.at + last
 
     @property
-    def name(self) -> str:
-        """What caches know it by: the same bytes always, for no object ever changes its meaning."""
+    def cache_key(self) -> str:
+        """The object, the range in it, and the checksums of its extents.
+
+        A copy of a log, or one that was rolled back, has other bytes in entries of the same name.
+        """
         first, end = self._stored
-        return f"{self.object}@{first}-{end}"
+        return f"{self.objects.url(self.object)}@{first}-{end}#{self.content}"
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether the key identifies the bytes: not of an entry without checksums."""
+        return parse_entry(self.object) is None or self.content >= 0
 
     @property
     def stored_size(self) -> int:

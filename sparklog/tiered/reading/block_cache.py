@@ -30,7 +30,10 @@ class CacheCounts:
 
 
 class BlockCache:
-    """Blocks by (object's name, number). Threads share it, and a forked child may use its parent's.
+    """Blocks by (cache key, number). Threads share it, and a forked child may use its parent's.
+
+    A key names the store and the object, and the checksum of the bytes where another history of a
+    log may have other bytes under that name.
 
     `memory_bytes` and `disk_bytes` bound the blocks kept (0: none there), on disk with their
     headers, of some 100 bytes. A process that was killed finds its disk blocks again; several may
@@ -89,10 +92,10 @@ class BlockCache:
         self._remember(name, number, block)
         return block
 
-    def put(self, name: str, number: int, data: bytes) -> None:
-        """Keep a block, if there is room."""
+    def put(self, name: str, number: int, data: bytes, *, is_lasting: bool = True) -> None:
+        """Keep a block, if there is room: in memory only unless `is_lasting`."""
         self._remember(name, number, data)
-        if self._disk is not None:
+        if self._disk is not None and is_lasting:
             self._disk.save(name, number, data)
 
     def forget(self, name: str, number: int) -> None:

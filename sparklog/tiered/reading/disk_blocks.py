@@ -1,6 +1,6 @@
 """`DiskBlocks`: blocks of remote objects as files, least recently used out first.
 
-A block is a file `<32 hex digits of its object's name>-<number>.block`: a header with magic,
+A block is a file `<32 hex digits of its cache key>-<number>.block`: a header with magic,
 CRC-32C and the name, then the bytes. Files are written beside their place and renamed, so several
 processes may share a directory, and be killed. Each bounds what it sees of it: together they may
 be over `bytes_max` by what they wrote since their last look, a sixteenth each.

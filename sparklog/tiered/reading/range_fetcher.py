@@ -23,16 +23,20 @@ class Blocks(Protocol):
     def get(self, name: str, number: int) -> bytes | None:
         """Return a block, None if it isn't kept."""
 
-    def put(self, name: str, number: int, data: bytes) -> None:
-        """Keep a block, if there is room."""
+    def put(self, name: str, number: int, data: bytes, *, is_lasting: bool = True) -> None:
+        """Keep a block, if there is room: in memory only unless `is_lasting`."""
 
 
 class Ranges(Protocol):
     """An object as it is stored, by ranges."""
 
     @property
-    def name(self) -> str:
-        """The object's name."""
+    def cache_key(self) -> str:
+        """What identifies these bytes among those of all stores and histories."""
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether the key identifies them for other processes as well, and later."""
 
     @property
     def stored_size(self) -> int:
@@ -107,7 +111,7 @@ class Fetcher:
         found: list[Future[bytes]] = []
         missing: list[tuple[int, Future[bytes]]] = []
         for number in numbers:
-            key = source.name, number
+            key = source.cache_key, number
             with self._lock:
                 future = self._flying.get(key)
                 if future is None:
@@ -138,9 +142,9 @@ class Fetcher:
             zip(run.futures, results, strict=True), run.first
         ):
             if isinstance(result, bytes):
-                self._cache.put(source.name, number, result)
+                self._cache.put(source.cache_key, number, result, is_lasting=source.is_lasting)
             with self._lock:
-                self._flying.pop((source.name, number), None)
+                self._flying.pop((source.cache_key, number), None)
             if isinstance(result, bytes):
                 future.set_result(result)
             else:

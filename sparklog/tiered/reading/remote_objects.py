@@ -52,6 +52,17 @@ class LogRanges:
         return self.opened.manifest.log_name
 
     @property
+    def cache_key(self) -> str:
+        """The object with its checksum."""
+        crc = self.opened.manifest.stored_crc32c
+        return f"{self.store.url}/{self.name}#{crc:08x}"
+
+    @property
+    def is_lasting(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def stored_size(self) -> int:
         """The object's size in bytes."""
         return self.opened.manifest.stored_size
@@ -195,7 +206,7 @@ class RemoteObjects:
                 lambda: _fetched(self.store, segment, name, lambda: self.store.get(name))
             )
             opened = self._parsed(raw, name)
-            self._cache.put(name, 0, raw)
+            self._cache.put(self._cache_key(name), 0, raw)
         self._keep(opened)
         return opened
 
@@ -220,11 +231,14 @@ class RemoteObjects:
 
     def _cached(self, name: str) -> OpenedSegment | None:
         """What a cache on disk has from earlier; None as well if it is of no use any more."""
-        raw = self._cache.get(name, 0)
+        raw = self._cache.get(self._cache_key(name), 0)
         try:
             return None if raw is None else self._parsed(raw, name)
         except (DataCorruptionError, InvalidRequestError):  # its key was changed since, perhaps
             return None
+
+    def _cache_key(self, name: str) -> str:
+        return f"{self.store.url}/{name}"
 
     def _parsed(self, raw: bytes, name: str) -> OpenedSegment:
         manifest, body = manifests.parse(raw, path=f"{self.store.url}/{name}")
