@@ -5,7 +5,7 @@ import sys
 from importlib import import_module
 
 from tests.damage.actions import without_waiting
-from tests.damage.damages import DAMAGES
+from tests.damage.damages import DAMAGES, damaged
 from tests.damage.judge import Judge
 from tests.damage.model import COLUMNS
 from tests.damage.table import Table, expected_of, read_table, write_table
@@ -24,8 +24,8 @@ def main() -> int:
     home = import_module(f"tests.damage.{given.home}").home()
     judge, before, table, fresh = Judge(home), read_table(home.name), Table(), 0
     for kind in home.kinds:
-        for name, damage in DAMAGES.items():
-            files = damage(home.files, kind)
+        for name in DAMAGES:
+            files = damaged(home.files, kind, name)
             if files is None:
                 continue
             key = kind.name, name

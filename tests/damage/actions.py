@@ -18,7 +18,7 @@ from sparklog.log.log import Log
 from sparklog.service import Service, log_verification, verify
 from sparklog.service.health import examine
 from sparklog.service.verification import store_verifier
-from tests.damage.model import Actions, Failed, Reading, Verdict
+from tests.damage.model import Actions, Failed, Place, Reading, Verdict
 
 NEW_ROWS: Final = pa.table({"value": [b"appended"]})
 _QUOTED: Final = re.compile(r"`sparklog ([^`]+)`")
@@ -151,12 +151,13 @@ def service_round(path: str) -> Verdict:
     return Verdict("errors" if report.errors else "ok", text, quoted(text))
 
 
-def command(words: str, path: str) -> tuple[int, str]:
+def command(words: str, place: Place) -> tuple[int, str]:
     """Run a command of sparklog; returns its exit code and all that it printed.
 
     A command that is quoted without the log's path gets it at the end.
     """
-    arguments = [path if word in ("PATH", "URL") else word for word in shlex.split(words)]
+    path, named = place.path, {"PATH": place.path, "URL": place.url}
+    arguments = [named.get(word, word) for word in shlex.split(words)]
     if not any(path in word for word in arguments):
         arguments.append(path)
     if arguments[0] == "serve" and "--once" not in arguments:

@@ -34,6 +34,11 @@ class MemoryPlace:
     path: str
 
     @property
+    def url(self) -> str:
+        """The log's own URL."""
+        return self.path
+
+    @property
     def _prefix(self) -> str:
         return self.path.removeprefix("memory:/") + "/"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tests.damage.actions import without_waiting
-from tests.damage.damages import DAMAGES
+from tests.damage.damages import DAMAGES, damaged
 from tests.damage.judge import Judge
 from tests.damage.model import Files, Home, Kind
 from tests.damage.table import differences, expected_of, read_table
@@ -18,8 +18,8 @@ def kinds_in(home: str) -> list[str]:
 def rows_of(home: Home) -> Iterator[tuple[Kind, str, Files]]:
     """Yield (kind, damage, the damaged files) of all rows."""
     for kind in home.kinds:
-        for name, damage in DAMAGES.items():
-            files = damage(home.files, kind)
+        for name in DAMAGES:
+            files = damaged(home.files, kind, name)
             if files is not None:
                 yield kind, name, files
 

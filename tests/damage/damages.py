@@ -13,8 +13,15 @@ def _replaced(files: Mapping[str, bytes], name: str, data: bytes) -> Files | Non
     return None if files[name] == data else {**files, name: data}
 
 
+def _below(files: Mapping[str, bytes], directory: str) -> Files:
+    """The files of a directory, by their names in it."""
+    return {n.removeprefix(directory): d for n, d in files.items() if n.startswith(directory)}
+
+
 def missing(files: Mapping[str, bytes], kind: Kind) -> Files | None:
-    """Delete the file."""
+    """Delete the file, or the directory."""
+    if kind.is_directory:
+        return {name: data for name, data in files.items() if not name.startswith(kind.file)}
     return {name: data for name, data in files.items() if name != kind.file}
 
 
@@ -53,7 +60,14 @@ def older(files: Mapping[str, bytes], kind: Kind) -> Files | None:
 
 def swapped(files: Mapping[str, bytes], kind: Kind) -> Files | None:
     """Exchange the contents of the file and of its neighbour."""
-    if kind.neighbour is None or files[kind.file] == files[kind.neighbour]:
+    if kind.neighbour is None:
+        return None
+    if kind.is_directory:
+        ours, theirs = (_below(files, name) for name in (kind.file, kind.neighbour))
+        kept = {n: d for n, d in files.items() if not n.startswith((kind.file, kind.neighbour))}
+        kept |= {kind.file + name: data for name, data in theirs.items()}
+        return kept | {kind.neighbour + name: data for name, data in ours.items()}
+    if files[kind.file] == files[kind.neighbour]:
         return None
     return {**files, kind.file: files[kind.neighbour], kind.neighbour: files[kind.file]}
 
@@ -67,8 +81,13 @@ def copied(files: Mapping[str, bytes], kind: Kind) -> Files | None:
     """Add a second copy under the name that comes next, or another name that is read as well."""
     if kind.following is None or kind.following in files:
         return None
+    if kind.is_directory:
+        copy = {kind.following + name: data for name, data in _below(files, kind.file).items()}
+        return {**files, **copy}
     return {**files, kind.following: files[kind.file]}
 
+
+_OF_DIRECTORIES: Final = ("missing", "swapped", "copied")
 
 DAMAGES: Final[dict[str, Damage]] = {
     "missing": missing,
@@ -81,3 +100,10 @@ DAMAGES: Final[dict[str, Damage]] = {
     "doubled": doubled,
     "copied": copied,
 }
+
+
+def damaged(files: Mapping[str, bytes], kind: Kind, damage: str) -> Files | None:
+    """Return the damaged files; None if this kind cannot be damaged so."""
+    if kind.is_directory and damage not in _OF_DIRECTORIES:
+        return None
+    return DAMAGES[damage](files, kind)

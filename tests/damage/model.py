@@ -19,12 +19,14 @@ class Kind:
 
     Attributes:
         name: what the table calls it: "head entry".
-        file: its name in `Files`.
+        file: its name in `Files`; the name of a directory ends with a slash.
         neighbour: another file of the same kind, for "swapped".
         older: an earlier content, for "older".
         following: a name of the same kind that is free, for "copied".
         holds_records: `status` reads no such file; it notices names and sizes only.
-        undetectable: {damage: reason} for damages that no reader can notice by this format.
+        undetectable: {damage: reason} for damages that nothing can notice by this format.
+        unread: {damage: reason} for damages that only `verify` notices, because `status` reads no
+            data, or a read has nothing to compare with.
     """
 
     name: str
@@ -34,6 +36,12 @@ class Kind:
     following: str | None = None
     holds_records: bool = False
     undetectable: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether all files of a directory are damaged together."""
+        return self.file.endswith("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,10 @@ class Place(Protocol):
     @property
     def path(self) -> str:
         """What a user gives to `sparklog.open`."""
+
+    @property
+    def url(self) -> str:
+        """The URL of the store: the log's own, or that of its copies."""
 
     def files(self) -> Files:
         """The files as they are now."""

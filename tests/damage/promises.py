@@ -24,7 +24,7 @@ def broken_promise(words: str, place: Place, actions: Actions, truth: Reading) -
         return None
     before = actions.read(place.path)
     try:
-        code, out = command(words, place.path)
+        code, out = command(words, place)
     except Exception as error:
         return f"raises {type(error).__name__}"
     if code == _WRONG_USE:
@@ -34,12 +34,12 @@ def broken_promise(words: str, place: Place, actions: Actions, truth: Reading) -
     is_told = _name(words) == "verify --repair" and "lost" in out
     if worse and not is_told:
         return f"makes it worse: {worse[0]}"
-    promise = _PROMISES.get(_name(words))
+    promise = _PROMISES.get(_name(words, place.path))
     return None if promise is None else promise(code, out, word_of(after, truth))
 
 
-def _name(words: str) -> str:
-    parts = [word for word in words.split() if not word.startswith("memory:")]
+def _name(words: str, path: str) -> str:
+    parts = [word for word in words.split() if word != path]
     if parts[0] == "verify":
         return "verify --repair" if "--repair" in parts else "verify"
     return parts[0]
