@@ -31,10 +31,11 @@ def broken_promise(words: str, place: Place, actions: Actions, truth: Reading) -
         return f"is refused as wrong use: {out.strip().splitlines()[-1]}"
     after = actions.read(place.path)
     worse = changes_for_the_worse(before, after, truth)
-    is_told = _name(words) == "verify --repair" and "lost" in out
+    name = _name(words, place.path)
+    is_told = name == "verify --repair" and "lost" in out
     if worse and not is_told:
         return f"makes it worse: {worse[0]}"
-    promise = _PROMISES.get(_name(words, place.path))
+    promise = _PROMISES.get(name)
     return None if promise is None else promise(code, out, word_of(after, truth))
 
 
