@@ -25,6 +25,7 @@ What they stand on:
 - `batches`: plans, commits and state of each batch, and whether one can go back to it;
   `batch_selection`: which batch a time or offsets mean
 - `truncation`: what of a checkpoint goes when it is cut back; `truncated_copy`: writes the rest
+- `query_sink`: what the query writes to; `file_sink_cut`: the log of Spark's file sink follows
 - `staged_checkpoint`: made beside its name; `unfinished_reset`: the log has yet to follow
 - `running_query`: does the query run? `nesting`: checkpoint and log must not lie in one another;
   `ownership`: owner and mode of new files

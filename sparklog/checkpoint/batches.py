@@ -27,9 +27,10 @@ from sparklog.checkpoint.spark_files.state_stores import (
 )
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 
+_SHUFFLE: Final = "spark.sql.shuffle.partitions"
 _PARTITIONS: Final = (
     "spark.sql.streaming.internal.stateStore.partitions",
-    "spark.sql.shuffle.partitions",
+    _SHUFFLE,
 )  # of the plan's conf; the first one wins
 
 
@@ -173,6 +174,18 @@ class Batches:
         return before.sources == after.sources and _partitions_in_conf(
             before
         ) != _partitions_in_conf(after)
+
+    def unfinished_repartition(self) -> bool:
+        """Whether Spark's offline repartition planned the newest batch and didn't finish it.
+
+        The query refuses to start then (STREAMING_UNFINISHED_REPARTITION_DETECTED). Raises: as
+        `offsets`. Source: OfflineStateRepartitionUtils.isRepartitionBatch (4.3).
+        """
+        newest = self.planned[-1] if self.planned else 0
+        if newest in self.committed or newest - 1 not in self.planned:
+            return False
+        now, then = (self.offsets(b).conf.get(_SHUFFLE) for b in (newest, newest - 1))
+        return None not in (now, then) and now != then
 
     def reachable(self) -> list[int]:
         """The batches that can be gone back to, ascending. Cost: looks at every batch."""

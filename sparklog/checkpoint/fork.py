@@ -7,9 +7,11 @@ from typing import Any
 
 from sparklog.checkpoint.batch_selection import Target, check_sources, select_batch
 from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.file_sink_cut import carry_over
 from sparklog.checkpoint.files import Checkpoint, own_path
 from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.nesting import check_not_nested
+from sparklog.checkpoint.query_sink import Announce, choose_sink
 from sparklog.checkpoint.running_query import cleaned_meanwhile
 from sparklog.checkpoint.staged_checkpoint import FORK, staged_checkpoint
 from sparklog.checkpoint.truncated_copy import copy_truncated
@@ -22,6 +24,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.logdir.paths import is_nested
 from sparklog.opening import check_log_dirs, url_of
+from sparklog.texts import path_text
 
 Path = str | os.PathLike[str]
 
@@ -60,6 +63,10 @@ def fork(
     new_log: Path | None = None,
     writer: str | None = None,
     sources: Mapping[str, str] | None = None,
+    output: Path | None = None,
+    new_output: Path | None = None,
+    sink: str | None = None,
+    announce: Announce | None = None,
     storage_options: Mapping[str, Any] | None = None,
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
@@ -77,6 +84,9 @@ def fork(
         writer: by which the log knows the query; by default the query's id, for all its sinks.
         sources: {source: path}: logs that the query reads; a batch that their retention has
             passed is refused. A source is named as in the offsets: by its number, if not a name.
+        output, new_output: the directory of Spark's file sink, and a new one for the fork, which
+            gets the output up to the batch: its files are linked, its `_spark_metadata` is written.
+        sink, announce: as for `reset`.
         storage_options: by which sources in a store are reached.
     Raises: InvalidRequestError: the batch can't be gone back to (the earliest that can is named),
         or `new_path` exists; DataCorruptionError; LogLockedError; StorageUnavailableError.
@@ -84,10 +94,7 @@ def fork(
     Cost: files are linked, where links work; the last segment of each partition is copied.
     """
     watch = stopwatch()
-    if (log is None) != (new_log is None):
-        raise InvalidRequestError("give both log and new_log, or none of them")
-    if log is not None and new_log is not None:
-        _check_homes(log, new_log, fs)
+    _check_pairs(log, new_log, output, new_output, fs)
     target = own_path(new_path)
     with cleaned_meanwhile(path):
         checkpoint = Checkpoint.open(path, fs, to_end=False)
@@ -97,15 +104,15 @@ def fork(
         batch = select_batch(batches, to)
         batches.check_reachable(batch)
         check_sources(batches, batch, sources or {}, fs=fs, storage_options=storage_options)
-        who = None if log is None else writer_name(checkpoint, writer)
-        if log is not None and who is not None:
-            check_log(log, who, fs, storage_options)
-            check_not_nested(checkpoint.path, log)
+        who = None if log is None else _check_log(checkpoint, log, writer, storage_options)
+        files = _files_of(checkpoint, batch, log, output, new_output, sink, announce)
         with staged_checkpoint(fs, target, FORK) as staged:
             truncation = plan_truncation(batches, batch, target, is_reset=False)
             copied = copy_truncated(checkpoint, truncation, staged.directory, clock=clock)
             if log is not None and new_log is not None:
                 _fork_log(log, new_log, who, batch, storage_options, fs, clock)
+            if files is not None:
+                carry_over(batches, batch, *files)
             staged.publish()
     return Forked(
         path=checkpoint.path,
@@ -119,6 +126,39 @@ def fork(
     )
 
 
+def _files_of(
+    checkpoint: Checkpoint,
+    batch: int,
+    log: Path | None,
+    output: Path | None,
+    new_output: Path | None,
+    sink: str | None,
+    announce: Announce | None,
+) -> tuple[str, str] | None:
+    """Say what the sink will do. Return a file sink's directory and the new one's, if it has them.
+
+    Raises: InvalidRequestError: see `choose_sink`.
+    """
+    chosen = choose_sink(checkpoint, log=log, output=output, sink=sink)
+    text, files = chosen.effect(batch), None
+    if chosen.output is not None and new_output is not None:
+        files = chosen.output, path_text(new_output)
+        text = f"Sink: the files of {files[0]} up to batch {batch} become the output {files[1]}."
+    if announce is not None and text:
+        announce(text)
+    return files
+
+
+def _check_log(
+    checkpoint: Checkpoint, log: Path, writer: str | None, storage_options: Mapping[str, Any] | None
+) -> str:
+    """Return by which name the log knows the query."""
+    name = writer_name(checkpoint, writer)
+    check_log(log, name, checkpoint.fs, storage_options)
+    check_not_nested(checkpoint.path, log)
+    return name
+
+
 def _check_target(fs: FileSystem, path: str, target: str) -> None:
     if is_nested(path, target):
         raise InvalidRequestError(
@@ -126,6 +166,21 @@ def _check_target(fs: FileSystem, path: str, target: str) -> None:
         )
     if fs.exists(target):
         raise InvalidRequestError(f"{target} exists: a fork wants a new directory", path=target)
+
+
+def _check_pairs(
+    log: Path | None,
+    new_log: Path | None,
+    output: Path | None,
+    new_output: Path | None,
+    fs: FileSystem,
+) -> None:
+    if (log is None) != (new_log is None):
+        raise InvalidRequestError("give both log and new_log, or none of them")
+    if (output is None) != (new_output is None):
+        raise InvalidRequestError("give both output and new_output, or none of them")
+    if log is not None and new_log is not None:
+        _check_homes(log, new_log, fs)
 
 
 def _check_homes(log: Path, new_log: Path, fs: FileSystem) -> None:

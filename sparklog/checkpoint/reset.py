@@ -9,16 +9,18 @@ leaves the old checkpoint or the new one; what lies beside is removed by the nex
 import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sparklog.checkpoint.batch_selection import Target, check_sources, select_batch
 from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.file_sink_cut import FileSinkCut, follow_in_place
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.log_backed.layout import LOGS
 from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.checkpoint.nesting import check_not_nested
+from sparklog.checkpoint.query_sink import Announce, choose_sink
 from sparklog.checkpoint.running_query import check_quiet, cleaned_meanwhile, stopped
 from sparklog.checkpoint.staged_checkpoint import RESET, is_mount_point, staged_checkpoint
 from sparklog.checkpoint.truncated_copy import copy_truncated
@@ -37,7 +39,8 @@ class Reset:
     """A reset that was done, or (`dry_run`) would be.
 
     `batches`: those dropped, to be computed anew; `files`: how many files and records go;
-    `log`: gets a `reset` record for `writer`.
+    `log`: gets a `reset` record for `writer`. `sink`: what the query's sink does with the batches
+    that come again; "" for a log.
     """
 
     path: str
@@ -47,6 +50,7 @@ class Reset:
     log: str | None
     writer: str | None
     dry_run: bool
+    sink: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON takes them."""
@@ -69,6 +73,9 @@ def reset(
     log: Path | None = None,
     writer: str | None = None,
     sources: Mapping[str, str] | None = None,
+    output: Path | None = None,
+    sink: str | None = None,
+    announce: Announce | None = None,
     dry_run: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     fs: FileSystem = LOCAL,
@@ -81,14 +88,19 @@ def reset(
     (it isn't committed and began less than 10 s ago, or something changes meanwhile). A query that
     waits for its next trigger can't be seen: stop it first.
 
-    Sinks other than sparklog's keep what later batches wrote: those that know batches (Spark's
-    file sink) drop them when they come again.
+    Sinks other than a log keep what later batches wrote, and those that remember batches would
+    skip them when they come again. The log of Spark's file sink (`output`) is cut as well. Where
+    the checkpoint names such a sink and the caller does not, the reset is refused.
 
     Args:
         to, sources: as for `fork`.
         log: the sink's log; the batches that come again are appended to it, not dropped as
             replays. What they wrote before stays there.
         writer: by which the log knows the query; by default the query's id, for all its sinks.
+        output: the directory of Spark's file sink, if the query writes to one; a local one.
+        sink: "sparklog", "files", "delta", "kafka", "foreachBatch" or "other", if the checkpoint
+            doesn't name the query's sink (only log-backed ones do), or it will be another one.
+        announce: called with a sentence on what the sink will do, before anything is changed.
         dry_run: only tell.
         storage_options: by which a log in a store, and sources there, are reached; never noted.
     Raises: InvalidRequestError: the batch can't be gone back to (the earliest that can is named),
@@ -98,12 +110,7 @@ def reset(
         batch of the sink.
     """
     checkpoint = Checkpoint.open(path, fs)
-    if is_mount_point(fs, checkpoint.path):
-        raise InvalidRequestError(
-            f"{checkpoint.path} is a mount point, where no other directory can be put: use "
-            "sparklog.checkpoint.fork instead, and start the query with that",
-            path=checkpoint.path,
-        )
+    _check_no_mount_point(checkpoint)
     if not dry_run:
         complete(checkpoint.path, storage_options=storage_options, fs=fs, clock=clock)
     with cleaned_meanwhile(checkpoint.path), contextlib.ExitStack() as stack:
@@ -115,11 +122,26 @@ def reset(
         batches.check_reachable(batch)
         check_sources(batches, batch, sources or {}, fs=fs, storage_options=storage_options)
         check_quiet(batches, clock())
+        chosen = choose_sink(checkpoint, log=log, output=output, sink=sink)
         truncation = plan_truncation(batches, batch, checkpoint.path, is_reset=True)
         done = _describe(batches, truncation, log, writer, storage_options, dry_run=dry_run)
+        told: list[str] = []
+        cut = follow_in_place(batches, batch, chosen, told.append)
+        done = replace(done, sink="".join(told))
+        if announce is not None and told:
+            announce(done.sink)
         if not dry_run:
-            _carry_out(batches, truncation, done, storage_options, fs, clock)
+            _carry_out(batches, truncation, done, cut, storage_options, fs, clock)
     return done
+
+
+def _check_no_mount_point(checkpoint: Checkpoint) -> None:
+    if is_mount_point(checkpoint.fs, checkpoint.path):
+        raise InvalidRequestError(
+            f"{checkpoint.path} is a mount point, where no other directory can be put: use "
+            "sparklog.checkpoint.fork instead, and start the query with that",
+            path=checkpoint.path,
+        )
 
 
 def _describe(
@@ -152,6 +174,7 @@ def _carry_out(
     batches: Batches,
     truncation: Truncation,
     wanted: Reset,
+    cut: FileSinkCut | None,
     storage_options: Mapping[str, Any] | None,
     fs: FileSystem,
     clock: Clock,
@@ -168,6 +191,10 @@ def _carry_out(
                 log=wanted.log, writer=wanted.writer, batch=truncation.batch, time_ms=clock()
             )
             write(fs, staged.directory, unfinished)
+        if cut is not None:
+            cut.stage()
+            noted = UnfinishedReset(output=cut.output, batch=cut.batch, time_ms=clock())
+            write(fs, staged.directory, noted)
         if checkpoint.is_log_backed:  # no query may start with it before its log has followed
             lock = stack.enter_context(CheckpointLock(fs, os.path.join(staged.directory, LOGS)))
             lock.take_running("reset it")

@@ -62,7 +62,7 @@ def copy_truncated(
         fs.mkdir(made[-1])
         take_after(fs, made[-1], checkpoint.real(path))
     for path in sorted(checkpoint.files() - truncation.dropped - truncation.replaced.keys()):
-        _link_or_copy(fs, checkpoint.real(path), os.path.join(directory, path), stats)
+        link_or_copy(fs, checkpoint.real(path), os.path.join(directory, path), stats)
     if checkpoint.is_log_backed:
         _copy_log_dir(checkpoint, truncation, os.path.join(directory, LOGS), stats, clock)
         take_logs_after(fs, directory, checkpoint.logs, os.path.join(checkpoint.logs, LOCK_NAME))
@@ -91,7 +91,7 @@ def _check_complete(directory: str, batch: int, fs: FileSystem) -> None:
         )
 
 
-def _link_or_copy(fs: FileSystem, source: str, target: str, stats: CopyStats) -> None:
+def link_or_copy(fs: FileSystem, source: str, target: str, stats: CopyStats) -> None:
     """Give a file a second name, or copy it where there are no hard links; durable."""
     try:
         with fs.open(source) as file:

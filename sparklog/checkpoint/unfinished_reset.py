@@ -1,17 +1,19 @@
 """A reset that was cut off between checkpoint and log: the next call completes it.
 
-`sparklog.reset` at the root of the checkpoint, JSON: {"log", "writer", "batch", "time"}. The
-checkpoint is truncated already when the file shows; the log's `reset` record may be missing, and
-writing it again changes nothing.
+`sparklog.reset` at the root of the checkpoint, JSON: {"log", "writer", "batch", "time"}, or
+{"output", "batch", "time"} where a file sink's log follows (file_sink_cut.py). The checkpoint
+is truncated already when the file shows. The log's `reset` record may be missing; writing it again
+changes nothing.
 """
 
 import contextlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
+from sparklog.checkpoint.file_sink_cut import finish_cut
 from sparklog.checkpoint.log_backed.layout import RESET
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
@@ -19,37 +21,44 @@ from sparklog.fs import LOCAL, FileSystem, read_bytes, write_durably
 from sparklog.opening import holds_own_log, open_log, resolved
 from sparklog.storage.log_state import LogState, is_writer_of
 
-_FIELDS: Final = {"log": str, "writer": str, "batch": int, "time": int}
+_OF_LOG: Final = {"log": str, "writer": str, "batch": int, "time": int}
+_OF_FILES: Final = {"output": str, "batch": int, "time": int}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedReset:
-    """Up to which batch `log` has yet to forget the commits of `writer`; noted at `time_ms`."""
+    """Up to which batch `log` has yet to forget the commits of `writer`; noted at `time_ms`.
 
-    log: str
-    writer: str
+    `output`: the directory of a file sink whose staged log has yet to be put in place.
+    """
+
+    log: str | None = None
+    writer: str | None = None
+    output: str | None = None
     batch: int
     time_ms: int
 
     def encode(self) -> bytes:
         """The content of `sparklog.reset`."""
-        fields = {"log": self.log, "writer": self.writer, "batch": self.batch, "time": self.time_ms}
-        return json.dumps(fields).encode()
+        fields = asdict(self)
+        fields["time"] = fields.pop("time_ms")
+        return json.dumps({k: v for k, v in fields.items() if v is not None}).encode()
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Self:
         """Read the content of the file at `path`. Raises: DataCorruptionError."""
         try:
             fields = json.loads(data)
-            if any(type(fields[key]) is not kind for key, kind in _FIELDS.items()):
-                raise ValueError(f"want {sorted(_FIELDS)}")
-            log, writer, batch, time_ms = (fields[key] for key in _FIELDS)
+            wanted = _OF_FILES if "output" in fields else _OF_LOG
+            if any(type(fields[key]) is not kind for key, kind in wanted.items()):
+                raise ValueError(f"want {sorted(wanted)}")
+            noted = {key: fields[key] for key in wanted if key != "time"}
         except (ValueError, KeyError, TypeError) as error:
             raise DataCorruptionError(
                 f"it can't be read ({error}): call sparklog.Log.reset by hand, then remove it",
                 path=path,
             ) from error
-        return cls(log=log, writer=writer, batch=batch, time_ms=time_ms)
+        return cls(**noted, time_ms=fields["time"])
 
 
 def write(fs: FileSystem, directory: str, unfinished: UnfinishedReset) -> None:
@@ -77,20 +86,29 @@ def complete(
     except FileNotFoundError:
         return None
     unfinished = UnfinishedReset.parse(data, path)
-    if not holds_own_log(unfinished.log, storage_options, fs):
-        raise InvalidRequestError(
-            f"{path}: the checkpoint was reset, and {unfinished.log} has yet to follow, but no log "
-            "is there: bring it back; or, if it is gone for good, remove that file",
-            path=path,
-        )
-    with open_log(
-        unfinished.log, mode="rw", storage_options=storage_options, fs=fs, clock=clock
-    ) as log:
-        log.reset(unfinished.writer, unfinished.batch)
+    if unfinished.output is not None:
+        finish_cut(fs, unfinished.output)
+    elif unfinished.log is not None and unfinished.writer is not None:
+        _check_holds_log(unfinished.log, path, storage_options, fs)
+        with open_log(
+            unfinished.log, mode="rw", storage_options=storage_options, fs=fs, clock=clock
+        ) as log:
+            log.reset(unfinished.writer, unfinished.batch)
     with contextlib.suppress(FileNotFoundError):  # another process did the same
         fs.unlink(path)
     fs.sync_dir(checkpoint)
     return unfinished
+
+
+def _check_holds_log(
+    place: str, path: str, storage_options: Mapping[str, Any] | None, fs: FileSystem
+) -> None:
+    if not holds_own_log(place, storage_options, fs):
+        raise InvalidRequestError(
+            f"{path}: the checkpoint was reset, and {place} has yet to follow, but no log "
+            "is there: bring it back; or, if it is gone for good, remove that file",
+            path=path,
+        )
 
 
 def check_log(

@@ -312,6 +312,7 @@ class _Verifier:
             self._lost("metadata")
         if not known:
             return
+        self._try(f"offsets/{batches.last}", self._check_repartition)
         skipped = [b for b in range(known[0], known[-1]) if batches.was_skipped(b)]
         if skipped:
             self._out.add(
@@ -330,6 +331,30 @@ class _Verifier:
             if batch not in batches.committed and first < batch < known[-1]:
                 self._lost(f"commits/{batch}")
         self._check_states()
+
+    def _check_repartition(self) -> None:
+        if self._batches.unfinished_repartition():
+            batch = self._batches.planned[-1]
+            # The repartition commits a batch that the query left without a commit, without state.
+            latest = max(self._batches.reachable(), default=None)
+            back = (
+                ""
+                if latest is None
+                else (
+                    "; or go back to the last batch before it: sparklog checkpoint reset "
+                    f"{self._checkpoint.path} --to {latest}"
+                )
+            )
+            raise DataCorruptionError(
+                f"Spark's offline repartition planned batch {batch} and didn't finish it: the "
+                "query doesn't start (STREAMING_UNFINISHED_REPARTITION_DETECTED). Run the repartition "
+                f"again, if the state store provider supports it (RocksDB){back}",
+                path=self._checkpoint.locate(f"offsets/{batch}")[0],
+            )
+
+    def _is_before_repartition(self, batch: int) -> bool:
+        is_last = batch == self._batches.committed[-1]
+        return is_last and self._batches.unfinished_repartition()
 
     def _check_states(self) -> None:
         """State is there for every commit from the first that has it on, and for the last."""
@@ -351,7 +376,7 @@ class _Verifier:
             lost = seen or batch == batches.committed[-1]
             if not lost and batch and batch - 1 not in batches.planned:
                 continue  # so it is with the oldest one, always
-            if lost and batches.is_dropped(batch):
+            if lost and (batches.is_dropped(batch) or self._is_before_repartition(batch)):
                 lost, obstacle = False, "Spark's offline repartition left it out"
             self._out.add(
                 Severity.DAMAGE if lost else Severity.WARNING,
@@ -372,6 +397,8 @@ class _Verifier:
         if not batches.planned:
             return "no batch was planned: the query begins with its first one"
         newest = batches.planned[-1]
+        if any("UNFINISHED_REPARTITION" in finding.what for finding in self._out.found):
+            return f"the query can't be started: batch {newest} is an unfinished repartition"
         behind = newest if newest in batches.committed else batches.before(newest) or 0
         if batches.committed and batches.committed[-1] > newest:
             obstacle: str | None = f"batch {batches.committed[-1]} is done, but its plan is gone"

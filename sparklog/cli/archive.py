@@ -1,6 +1,7 @@
 """`sparklog checkpoint archive`, `restore`, `points`, `prune`: to object storage and back."""
 
 from datetime import UTC, datetime
+from functools import partial
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -12,6 +13,7 @@ from sparklog.checkpoint.backup.pruning import prune as prune_archive
 from sparklog.checkpoint.backup.restoring import restore as restore_checkpoint
 from sparklog.checkpoint.backup.snapshots import no_snapshots
 from sparklog.checkpoint.files import local_path
+from sparklog.checkpoint.query_sink import NAMED
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.open_log import check_directory
@@ -23,6 +25,15 @@ from sparklog.quantities import size_text
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 _keyring = click.option("--keyring", help="File with the keys; the archive is encrypted by it.")
+output_option = click.option(
+    "--output", metavar="DIRECTORY",
+    help="The directory that the query writes to by Spark's file sink. Its _spark_metadata is "
+    "changed as well, so that the sink writes the batches that come again.",
+)  # fmt: skip
+sink_option = click.option(
+    "--sink", type=click.Choice([str(kind) for kind in NAMED]),
+    help="What the query writes to, if its checkpoint doesn't say it or it will be another sink.",
+)  # fmt: skip
 _threads = click.option(
     "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
     help="Files that go at once.",
@@ -98,6 +109,8 @@ def archive(
 @click.option("--batch", type=int, help="The newest point of this batch; else the newest.")
 @click.option("--point", help="The point of this name (sparklog checkpoint points).")
 @click.option("--log", help="Where the log is to be, if the point has one.")
+@output_option
+@sink_option
 @click.option("--keyring", help="File with the keys of an encrypted archive.")
 @_threads
 @storage_option
@@ -108,6 +121,8 @@ def restore(
     batch: int | None,
     point: str | None,
     log: str | None,
+    output: str | None,
+    sink: str | None,
     keyring: str | None,
     threads: int,
     storage_options: str,
@@ -124,6 +139,9 @@ def restore(
             batch=batch,
             point=point,
             log=log,
+            output=output,
+            sink=sink,
+            announce=partial(click.echo, err=True),
             storage_options=parse_storage_options(storage_options),
             keyring=keyring,
             threads=threads,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import click
@@ -17,7 +18,15 @@ from sparklog.checkpoint import import_ as import_checkpoint
 from sparklog.checkpoint import reset as reset_checkpoint
 from sparklog.checkpoint import verify as verify_checkpoint
 from sparklog.checkpoint.batch_selection import Target
-from sparklog.cli.archive import archive, check_checkpoint, points, prune, restore
+from sparklog.cli.archive import (
+    archive,
+    check_checkpoint,
+    output_option,
+    points,
+    prune,
+    restore,
+    sink_option,
+)
 from sparklog.cli.command import Group
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.findings import print_findings
@@ -130,6 +139,13 @@ def _print_report(report: CheckpointReport) -> None:
 @_to
 @click.option("--log", help="The sink's log, to be forked to the same batch.")
 @click.option("--new-log", help="Where the forked log goes.")
+@output_option
+@click.option(
+    "--new-output",
+    metavar="DIRECTORY",
+    help="A new directory for the fork's file sink. It gets the output up to the batch.",
+)
+@sink_option
 @_writer
 @_source
 @storage_option
@@ -140,6 +156,9 @@ def fork(
     wanted: str,
     log: str | None,
     new_log: str | None,
+    output: str | None,
+    new_output: str | None,
+    sink: str | None,
     writer: str | None,
     sources: Sequence[str],
     storage_options: str,
@@ -156,6 +175,10 @@ def fork(
         to=_target(wanted),
         log=log,
         new_log=new_log,
+        output=output,
+        new_output=new_output,
+        sink=sink,
+        announce=partial(click.echo, err=True),
         writer=writer,
         sources=_sources(sources),
         storage_options=parse_storage_options(storage_options),
@@ -171,6 +194,8 @@ def fork(
 @click.argument("path")
 @_to
 @click.option("--log", help="The sink's log: it takes the batches that come again anew.")
+@output_option
+@sink_option
 @_writer
 @_source
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
@@ -180,6 +205,8 @@ def reset(
     path: str,
     wanted: str,
     log: str | None,
+    output: str | None,
+    sink: str | None,
     writer: str | None,
     sources: Sequence[str],
     dry_run: bool,
@@ -192,6 +219,9 @@ def reset(
         path,
         to=_target(wanted),
         log=log,
+        output=output,
+        sink=sink,
+        announce=partial(click.echo, err=True),
         writer=writer,
         sources=_sources(sources),
         storage_options=parse_storage_options(storage_options),

@@ -133,4 +133,25 @@ MUTANTS = (
         "default=known[-1]",
         "checkpoint/log_backed/test_damage_table.py::test_verify_reports_it[missing-commits-0]",
     ),
+    mutant(
+        "file-sink-not-cut",
+        "checkpoint/file_sink_cut.py",
+        "return None if cut is None or cut.newest == batch else cut",
+        "return None if cut is None or cut.newest >= batch else cut",
+        "checkpoint/test_query_sink.py::test_the_command_says_it_first",
+    ),
+    mutant(
+        "delta-that-skips-not-refused",
+        "checkpoint/query_sink.py",
+        "if recorded.kind is SinkKind.DELTA:",
+        "if recorded.kind is SinkKind.LOG:",
+        "checkpoint/test_query_sink.py::test_known_sinks",
+    ),
+    mutant(
+        "compacted-file-sink-log-not-split",
+        "checkpoint/spark_files/file_sink_log.py",
+        "return entries[:count]",
+        "return entries",
+        "checkpoint/spark_files/test_file_sink_log.py::test_entries",
+    ),
 )

@@ -32,6 +32,7 @@ from sparklog.checkpoint.files import Checkpoint, local_path, own_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
 from sparklog.checkpoint.history import query_id, writer_name
 from sparklog.checkpoint.nesting import check_not_nested
+from sparklog.checkpoint.query_sink import SinkKind
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.diskless.home_object import known_home
 from sparklog.diskless.new_homes import check_apart
@@ -154,7 +155,7 @@ def _at_batch(
     """The checkpoint's files, as of a batch."""
     if batch is None:
         return DirectoryFiles(fs, local, local)
-    fork_checkpoint(local, staged.directories[0], to=batch, fs=fs, clock=clock)
+    fork_checkpoint(local, staged.directories[0], to=batch, sink=SinkKind.OTHER, fs=fs, clock=clock)
     return DirectoryFiles(fs, staged.directories[0], local)
 
 

@@ -25,8 +25,11 @@ from sparklog.checkpoint.backup.snapshots import (
     SnapshotTree,
 )
 from sparklog.checkpoint.backup.upload import check_threads
-from sparklog.checkpoint.files import local_path
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.file_sink_cut import finish_cut, follow_in_place
+from sparklog.checkpoint.files import Checkpoint, local_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
+from sparklog.checkpoint.query_sink import Announce, SinkKind, choose_sink
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.diskless.new_homes import check_apart, fork_stores
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
@@ -74,6 +77,9 @@ def restore(
     storage_options: Mapping[str, Any] | None = None,
     keyring: Keyring | str | None = None,
     log_storage_options: Mapping[str, Any] | None = None,
+    output: Path | None = None,
+    sink: str | None = None,
+    announce: Announce | None = None,
     threads: int = 4,
     progress: Progress | None = None,
     fs: FileSystem = LOCAL,
@@ -89,18 +95,14 @@ def restore(
             newest.
         log, log_storage_options: where the log is to be, a directory, or the URL of an empty place
             in a store, as it was archived; without it only the checkpoint comes.
+        output: of Spark's file sink: its `_spark_metadata` is cut to the point's batch.
+        sink, announce: as for `sparklog.checkpoint.reset`.
     Raises: InvalidRequestError: no such snapshot, or it has no log; a path that exists;
         DataCorruptionError: an object is gone or damaged; StorageUnavailableError; LogLockedError:
         another process restores to the same place.
     """
     watch = stopwatch()
-    target = local_path(os.fspath(path))
-    log_url = url_of(log, mode="rw", fs=fs) if log is not None else None
-    logs = split_path(log) if log is not None and log_url is None else []
-    if target is None or len(logs) > 1:
-        raise InvalidRequestError(
-            f"{path}, {log}: want a directory each, on this machine's disk", path=os.fspath(path)
-        )
+    target, log_url, logs = _places(path, log, fs)
     check_threads(threads)
     store = open_store(url, storage_options)
     wanted = snapshots.choose(store, batch, point)
@@ -114,7 +116,8 @@ def restore(
         local = dict(zip(parts, [target, *logs], strict=False))
         roots = {part: staged.beside(number, _RAW) for number, part in enumerate(local)}
         _fetch_all(fs, fetcher, trees, local, roots)
-        finish = partial(_finish, fs, clock, wanted, roots[CHECKPOINT], target)
+        follow = partial(_follow, log, output, sink, announce)
+        finish = partial(_finish, fs, clock, wanted, roots[CHECKPOINT], target, follow)
         if log_url is not None:
             to = open_store(log_url, log_storage_options or storage_options)
             archived = ArchivedLog(repository, wanted, trees[LOG], threads, fetcher.add)
@@ -134,6 +137,18 @@ def restore(
         bytes=total,
         took_ms=watch(),
     )
+
+
+def _places(path: Path, log: Path | None, fs: FileSystem) -> tuple[str, str | None, list[str]]:
+    """Return the checkpoint's path, the log's URL and the log's directories."""
+    log_url = url_of(log, mode="rw", fs=fs) if log is not None else None
+    logs = split_path(log) if log is not None and log_url is None else []
+    target = local_path(os.fspath(path))
+    if target is None or len(logs) > 1:
+        raise InvalidRequestError(
+            f"{path}, {log}: want a directory each, on this machine's disk", path=os.fspath(path)
+        )
+    return target, log_url, logs
 
 
 def _check_log(
@@ -186,12 +201,36 @@ def _fetch_all(
         fetcher.fetch(trees[part], root)
 
 
-def _finish(fs: FileSystem, clock: Clock, wanted: Snapshot, raw: str, target: str) -> None:
+def _finish(
+    fs: FileSystem,
+    clock: Clock,
+    wanted: Snapshot,
+    raw: str,
+    target: str,
+    follow: Callable[[Batches, int], None],
+) -> None:
     if wanted.batch is not None:
-        fork_checkpoint(raw, target, to=wanted.batch, fs=fs, clock=clock)
+        follow(Batches(Checkpoint.open(raw, fs)), wanted.batch)
+        fork_checkpoint(raw, target, to=wanted.batch, sink=SinkKind.OTHER, fs=fs, clock=clock)
         return
     fs.rename(raw, target)
     fs.sync_dir(os.path.dirname(target))
+
+
+def _follow(
+    log: Path | None,
+    output: Path | None,
+    sink: str | None,
+    announce: Announce | None,
+    batches: Batches,
+    batch: int,
+) -> None:
+    """Let the sink's output follow before the checkpoint appears; a repeated restore cuts again."""
+    chosen = choose_sink(batches.checkpoint, log=log, output=output, sink=sink)
+    cut = follow_in_place(batches, batch, chosen, announce)
+    if cut is not None:
+        cut.stage()
+        finish_cut(cut.fs, cut.output)
 
 
 def _check_room(fs: FileSystem, directory: str, size: int) -> None:

@@ -24,6 +24,9 @@ METADATA_PARTITION: Final = "metadata-0"
 RUNS: Final = "sparklog.runs"
 """Key in `metadata-0` of the checkpoint manager's own file: the runs of the query, newest first."""
 
+QUERY: Final = "sparklog.query"
+"""File at a checkpoint's root: the query's name and its sink; see query_sink.py."""
+
 RESET: Final = "sparklog.reset"
 """File at a checkpoint's root: its log has yet to follow a reset; see reset.py."""
 

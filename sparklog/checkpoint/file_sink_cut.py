@@ -1,0 +1,170 @@
+"""The log of a file sink follows its query: cut to a batch, or carried over to a new directory.
+
+The new log is made beside the old one as `_spark_metadata.next`. Two renames put it in place, each
+of which can be repeated, so that a cut that was broken off is completed by `finish_cut`.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.files import local_path
+from sparklog.checkpoint.ownership import take_after
+from sparklog.checkpoint.query_sink import Announce, QuerySink, SinkKind
+from sparklog.checkpoint.spark_files.file_sink_log import (
+    SINK_LOG,
+    FileSinkLog,
+    compact_interval,
+    file_of,
+    moved,
+    write_sink_log,
+)
+from sparklog.checkpoint.truncated_copy import CopyStats, link_or_copy
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import FileSystem
+from sparklog.logdir.staged_directory import StagedDirectory, check_parent, remove_all
+from sparklog.pluralize import pluralize
+
+_NEXT: Final = f"{SINK_LOG}.next"
+_BEFORE: Final = f"{SINK_LOG}.before"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSinkCut:
+    """What the log of a file sink in `output` holds after it is cut to `batch`."""
+
+    fs: FileSystem
+    output: str
+    batch: int
+    newest: int
+    interval: int
+    entries: list[dict[str, Any]]
+
+    def stage(self) -> None:
+        """Write the new log beside the old one; `finish_cut` puts it in place."""
+        directory = os.path.join(self.output, _NEXT)
+        remove_all(self.fs, directory)
+        write_sink_log(self.fs, directory, self.entries, self.batch, self.interval)
+        model = os.path.join(self.output, SINK_LOG)
+        take_after(self.fs, directory, model)
+        files = sorted(name for name in self.fs.listdir(model) if not name.startswith("."))
+        for name in self.fs.listdir(directory):
+            take_after(self.fs, os.path.join(directory, name), os.path.join(model, files[0]))
+        self.fs.sync_dir(self.output)
+
+    def describe(self) -> str:
+        """One sentence for the user."""
+        if self.newest == self.batch:
+            return f"Sink: {self.output} has no batch after {self.batch}; it stays as it is."
+        return (
+            f"Sink: {os.path.join(self.output, SINK_LOG)} is cut from batch {self.newest} to "
+            f"{self.batch}, with {pluralize(len(self.entries), 'file')} left. Files of later "
+            "batches stay in the directory, but are no longer part of the output; only readers "
+            f"that ignore {SINK_LOG} see them."
+        )
+
+
+def plan_cut(batches: Batches, batch: int, output: str) -> FileSinkCut:
+    """Choose what the log of the file sink in `output` holds after a cut to `batch`.
+
+    Raises: InvalidRequestError: it can't be cut there; DataCorruptionError: it can't be read.
+    """
+    fs = batches.checkpoint.fs
+    log = FileSinkLog.open(fs, output)
+    entries = log.entries(batch, _end_ms(batches, batch))
+    return FileSinkCut(fs, output, batch, log.newest, compact_interval(log.compacted), entries)
+
+
+def _end_ms(batches: Batches, batch: int) -> int | None:
+    """A time between the files of a batch and those of the next one; None if it isn't known.
+
+    The commit's time counts only as a record's: that of a file is lost where it is copied.
+    """
+    later = next((b for b in batches.planned if b > batch), None)
+    if later is not None:
+        return batches.offsets(later).timestamp_ms
+    commit = batches.checkpoint.stat(f"commits/{batch}")
+    return commit.mtime_ms + 1 if commit.is_record else None
+
+
+def finish_cut(fs: FileSystem, output: str) -> None:
+    """Put a staged log in place, if there is one. Idempotent."""
+    current, following = os.path.join(output, SINK_LOG), os.path.join(output, _NEXT)
+    before = os.path.join(output, _BEFORE)
+    if fs.is_dir(following):
+        if fs.is_dir(current):
+            remove_all(fs, before)
+            fs.rename(current, before)
+        fs.rename(following, current)
+        fs.sync_dir(output)
+    remove_all(fs, before)
+
+
+def follow_in_place(
+    batches: Batches, batch: int, sink: QuerySink, announce: Announce | None
+) -> FileSinkCut | None:
+    """Say what the sink does with the batches that come again; plan the cut of a file sink."""
+    cut = None
+    if sink.kind is SinkKind.FILES and sink.output is not None:
+        cut = plan_cut(batches, batch, sink.output)
+    text = sink.effect(batch) if cut is None else cut.describe()
+    if announce is not None and text:
+        announce(text)
+    return None if cut is None or cut.newest == batch else cut
+
+
+def carry_over(batches: Batches, batch: int, output: str, new_output: str) -> None:
+    """Make `new_output` the output of the query up to `batch`; the files are linked.
+
+    Raises: InvalidRequestError: `new_output` exists or isn't local, or the log names a file outside
+        of `output` or one that is missing; DataCorruptionError.
+    """
+    cut, fs = plan_cut(batches, batch, output), batches.checkpoint.fs
+    target = local_path(new_output)
+    if target is None or fs.exists(target):
+        raise InvalidRequestError(
+            f"{new_output}: want a new directory on this machine for the output of the fork",
+            path=new_output,
+        )
+    check_parent(fs, target)
+    with StagedDirectory(fs, target, "fork", inner="new") as staged:
+        fs.mkdir(staged.directory)
+        made, entries, stats = {""}, [], CopyStats()
+        for entry in cut.entries:
+            path = _relative(entry, output)
+            _make_directories(fs, staged.directory, os.path.dirname(path), made)
+            source = os.path.join(output, path)
+            if not fs.exists(source):
+                raise InvalidRequestError(
+                    f"{source} is missing, though {SINK_LOG} of {output} names it: the output up "
+                    f"to batch {batch} isn't whole, and can't be carried over",
+                    path=source,
+                )
+            link_or_copy(fs, source, os.path.join(staged.directory, path), stats)
+            entries.append(moved(entry, os.path.join(target, path)))
+        log = os.path.join(staged.directory, SINK_LOG)
+        write_sink_log(fs, log, entries, batch, cut.interval)
+        for directory in sorted(made, reverse=True):
+            fs.sync_dir(os.path.join(staged.directory, directory))
+        staged.publish()
+
+
+def _relative(entry: Mapping[str, Any], output: str) -> str:
+    path = file_of(dict(entry))
+    for root in (output, os.path.realpath(output)):
+        if path.startswith(f"{root}/"):
+            return path[len(root) + 1 :]
+    raise InvalidRequestError(
+        f"{SINK_LOG} of {output} names {path}, which isn't in that directory: the output was "
+        "moved. Carry it over by hand, or give the fork's query a new checkpoint",
+        path=output,
+    )
+
+
+def _make_directories(fs: FileSystem, root: str, directory: str, made: set[str]) -> None:
+    if directory not in made:
+        _make_directories(fs, root, os.path.dirname(directory), made)
+        fs.mkdir(os.path.join(root, directory))
+        made.add(directory)

@@ -1,0 +1,44 @@
+"""Spark's offline repartition that fails leaves a batch with which no query starts: reset cures."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sparklog.checkpoint import reset, verify
+from sparklog.cli.app import run as run_cli
+from sparklog.clock import system_clock
+from sparklog.state.session import MANAGER
+from tests.state.operators import Output, run, session
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(
+    "manager",
+    [pytest.param(None, id="files", marks=pytest.mark.deep), pytest.param(MANAGER, id="log")],
+)
+def test_a_provider_that_spark_does_not_repartition(
+    spark: SparkSession, tmp_path: Path, manager: str | None
+) -> None:
+    own, path, output = session(spark, "hdfs", manager), tmp_path / "ckpt", Output()
+    run(own, "aggregation", path, output, 2)
+    last = verify(path).latest
+    assert last is not None
+    streams = own._jsparkSession.streamingCheckpointManager()  # type: ignore[attr-defined]
+    with pytest.raises(Exception, match="UNSUPPORTED_PROVIDER"):
+        streams.repartition(str(path), 3, False)
+    with pytest.raises(Exception, match="UNFINISHED_REPARTITION"):
+        run(own, "aggregation", path, output, last + 1)
+    output.pop(last + 1, None)  # of a batch that wasn't committed
+    report = verify(path)
+    assert not report.ok
+    finding, *others = report.findings
+    assert all("repartition left it out" in other.what for other in others)
+    command = f"sparklog checkpoint reset {path} --to {last}"
+    assert finding.what.endswith(command)
+    assert "can't be started" in report.outlook
+    reset(path, to=last, clock=lambda: system_clock() + 10_000)
+    assert run_cli([*command.split()[1:], "--dry-run"]) == 0
+    assert verify(path).findings == []
+    run(own, "aggregation", path, output, last + 1)
