@@ -347,8 +347,8 @@ class _Verifier:
             )
             raise DataCorruptionError(
                 f"Spark's offline repartition planned batch {batch} and didn't finish it: the "
-                "query doesn't start (STREAMING_UNFINISHED_REPARTITION_DETECTED). Run the repartition "
-                f"again, if the state store provider supports it (RocksDB){back}",
+                "query doesn't start (STREAMING_UNFINISHED_REPARTITION_DETECTED). Run the "
+                f"repartition again, if the state store provider supports it (RocksDB){back}",
                 path=self._checkpoint.locate(f"offsets/{batch}")[0],
             )
 
