@@ -17,6 +17,7 @@ from sparklog.format import kernel, legacy
 from sparklog.format.batch import (
     BATCH_PREFIX,
     CRC_START,
+    DELETE_HORIZON,
     LEGACY_SIZE_MIN,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
@@ -216,9 +217,21 @@ def stored_crcs(buf: Buffer, table: Table, position: int = 0) -> bytes:
     Args:
         buf: Holds the batches. `position` is the place of buf[0] in the file.
     """
-    at = table["position"] - position + _CRC_AT
+    at = table["position"] - (position - _CRC_AT)
+    if len(table) <= _FEW:
+        view = memoryview(buf).cast("B")
+        return b"".join([view[n : n + _CRC.size] for n in at.tolist()])
     fields: NDArray[np.uint8] = np.frombuffer(buf, np.uint8)[at[:, None] + np.arange(_CRC.size)]
     return fields.tobytes()
+
+
+def is_rewritten(table: Table) -> NDArray[np.bool_]:
+    """Return which batches compaction or erasure rewrote (missing records or a delete horizon)."""
+    count = table["last_offset"] + 1 - table["base_offset"]
+    rewritten: NDArray[np.bool_] = (table["count"] != count) | (
+        table["attributes"] & DELETE_HORIZON != 0
+    )
+    return rewritten
 
 
 def rebase(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> int:

@@ -284,6 +284,7 @@ class LogDirCommits(LogManager):
                 record,
                 ends=ends,
                 crcs={key: self.writer(*key).appended_crc for key in ends},
+                tails={key: self.writer(*key).tail_crc for key in ends},
                 duration_ms=None if asked_ms is None else max(0, self.clock() - asked_ms),
                 time_ms=stamp_ms or 0,  # at the least: the next one's can't lie before
             )

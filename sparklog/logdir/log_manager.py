@@ -153,6 +153,7 @@ class LogManager:
             config, start = self.state.topics[topic].parsed(), self.state.starts.get(key, 0)
             known = self.state.topics[topic].adopted or key in self.state.idempotent
             log = self._open(path, config, self.state.ends[key], start, plain=not known)
+            log.tail_crc = self.state.tails.get(key, -1)
             self._check_whole(key, log)
             topic_id, producers = self._producers.pop(key, ("", None))
             if producers is not None and topic_id == self.state.topics[topic].id:

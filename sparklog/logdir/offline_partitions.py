@@ -67,8 +67,8 @@ def why_foreign(
         return None
     other = partition_dir(key.topic, found.partition)
     return (
-        f"this is the directory of {other}, as its {PARTITION_METADATA} says (if the two were "
-        "swapped, stop what uses the log and rename them back)"
+        f"this is the directory of {other}, as its {PARTITION_METADATA} says (`sparklog verify` "
+        "tells whether the directories were swapped, or these files alone)"
     )
 
 

@@ -1,12 +1,12 @@
-"""Removes what lies behind the committed ends of a log that was closed cleanly.
+"""Moves uncommitted bytes behind the end of a cleanly closed log to quarantine.
 
-A clean close leaves files that end where the ledger says. Bytes behind that were never committed:
-somebody copied or appended them. They would be taken for records once the log grows over them, so
-who opens the log for writing moves them to quarantine first.
+A clean close leaves files that end at the ledger's offsets. Bytes behind these offsets were never
+committed: another program copied or appended them. Appends would turn them into records, so opening
+the log for writing moves them to quarantine files first.
 
-Where no broker can have been here since the close, all of them go. After a handover a broker may
-have appended, and a power cut may have brought our clean mark back: then only what can't be a
-broker's goes, bytes that don't begin with a whole batch of the next offset.
+If no broker can have written since the close, all such bytes are moved. After a handover a broker
+may have appended records, and a power cut may have restored our clean mark. Then only bytes that do
+not begin with a whole batch of the next offset are moved.
 Source: PROTOCOL, "Open for writing".
 """
 
@@ -34,15 +34,16 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def is_untouched(fs: FileSystem, directories: Sequence[str]) -> bool:
-    """Tell whether no broker can have written since our last clean close."""
+    """Return whether no broker can have written since sparklog's last clean close."""
     kept = all(is_kept_from_brokers(fs, directory) for directory in directories)
     return kept and was_closed_by_us(fs, directories)
 
 
 def committed_ledger_end(fs: FileSystem, home: str, directories: Sequence[str]) -> int:
-    """Return the ledger's end: `whole_end`, or what our clean close published if that is less.
+    """Return the ledger's end after a clean close: `whole_end`, or the published end if lower.
 
-    Raises: DataCorruptionError.
+    Raises:
+        DataCorruptionError: The ledger is damaged.
     """
     end = whole_end(fs, home)
     marks = published(fs, home)
@@ -53,23 +54,26 @@ def committed_ledger_end(fs: FileSystem, home: str, directories: Sequence[str]) 
 
 
 def remove_tails(session: LogDirCommits, partitions: Collection[TopicPartition]) -> None:
-    """Move what lies behind the ledger's end and those of `partitions` to quarantine.
+    """Move bytes behind the ends of the ledger and of `partitions` to quarantine.
 
-    Under the lock, before the guard is made, and only after our own clean close. Cost: a stat for
-    each partition whose writer is opened anyway.
+    Call this under the write lock, before the guard is made, and only after sparklog's own clean
+    close. Cost: one listing and one stat for each partition.
     """
     fs = session.fs
     untouched = is_untouched(fs, session.dirs.own(session.directories))
     logs = {LEDGER: session.ledger.log}
     for key in partitions:
-        with suppress(DataCorruptionError):  # it is told when the partition is looked at
+        with suppress(DataCorruptionError):  # `is_as_we_left_it` finds the damage again
             logs[key] = session.writer(*key)
     moved: list[str] = []
-    for log in logs.values():
+    for key, log in logs.items():
         with suppress(DataCorruptionError, FileNotFoundError):
+            if untouched and log.is_foreign:
+                session.go_offline(key, log.foreign_error())
+                continue
             _remove_tail(fs, log, QuarantinedFiles(fs, session.clock(), moved), untouched)
     for what in moved:
-        _LOGGER.warning("%s: %s: it lay behind the committed end", session.home, what)
+        _LOGGER.warning("%s: %s, because it lies behind the committed end", session.home, what)
     if moved:
         session.forget_writers()
 
@@ -97,7 +101,7 @@ def _set_aside(fs: FileSystem, directory: str, base: int, quarantine: Quarantine
 
 
 def _goes_on(fs: FileSystem, path: str, position: int, end: int) -> bool:
-    """Tell whether a whole batch of offset `end` or behind lies at a byte of a segment."""
+    """Return whether a whole batch of offset `end` or higher begins at a byte of a segment."""
     with fs.open(path) as file:
         for window in walk(file, start=position):
             if len(window.batches):

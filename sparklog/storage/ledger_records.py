@@ -8,8 +8,9 @@ Each record is a JSON object. All have `v`, `kind`, `time` (ms), `epoch` (the le
               the batches, and `ms`, the time from asking for the lock to this record; older
               sparklogs wrote neither. `source` and `app`: what the caller says of itself;
               `idempotent`: batches of a producer with an id are among them; `crcs`: for each
-              partition, in the order of `ends`, the CRC-32C of the CRC fields of its batches; older
-              sparklogs wrote none, and homes in a store do not
+              partition, in the order of `ends`, the CRC-32C of the CRC fields of its batches;
+              `tails`: the CRC field of its last batch. Older sparklogs wrote neither, and homes in
+              a store do not
     topic     a topic was made or altered: topic, id, config, bases {partition: base}, dirs, left;
               or a partition begins anew at its old end: `given_up` says what was lost
     drop      a topic was deleted: topic, id; `delay`: for so long (ms) it can be given back
@@ -25,6 +26,7 @@ Each record is a JSON object. All have `v`, `kind`, `time` (ms), `epoch` (the le
               wrote none, and no snapshot with it
     adopt     a broker's directory was taken over: topics, ends, starts
     snapshot  the whole state; the first record of every ledger segment. `fork`: of which log;
+              `tails`: the CRC field of the last batch of each partition, where it is known;
               `deleted`: {topic id: all of a topic that can be given back}
 
 A commit's `origin` says which query this was and how far it read (`query_origin`); the snapshot
@@ -116,7 +118,8 @@ class AppendRecord(_Record):
     """Batches were appended: `ends` says at which offsets.
 
     `stamped`: the topics have message.timestamp.type=LogAppendTime, and the batches `time_ms`.
-    `crcs`: for each partition the CRC-32C of the CRC fields of the batches that it got.
+    `crcs`: for each partition the CRC-32C of the CRC fields of the batches that it got; `tails`:
+    the CRC field of the last one.
     """
 
     kind: ClassVar[str] = "append"
@@ -128,6 +131,7 @@ class AppendRecord(_Record):
     idempotent: bool = False
     stamped: bool = False
     crcs: Mapping[TopicPartition, int] | None = None
+    tails: Mapping[TopicPartition, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +281,7 @@ class SnapshotRecord(AdoptRecord):
     abandoned: RangeSets | None = None
     fork: ForkedFrom | None = None
     deleted: Mapping[str, DeletedTopic] = field(default_factory=dict)
+    tails: Mapping[TopicPartition, int] | None = None
 
 
 LedgerRecord: TypeAlias = (
@@ -376,6 +381,8 @@ def _append_to_json(record: AppendRecord) -> dict[str, Any]:
     if record.crcs is not None:
         keys = [TopicPartition(topic, int(p)) for topic, some in ends.items() for p in some]
         fields["crcs"] = [record.crcs[key] for key in keys]
+        if record.tails is not None:
+            fields["tails"] = [record.tails[key] for key in keys]
     if record.source is not None:
         fields["source"] = record.source
     if record.app:
@@ -426,6 +433,8 @@ def _snapshot_to_json(record: SnapshotRecord) -> dict[str, Any]:
     if record.fork is not None:
         of = record.fork
         fields["fork"] = {"path": of.path, "offset": of.offset, "time": of.time_ms}
+    if record.tails:
+        fields["tails"] = _nested(record.tails)
     if record.deleted:
         fields["deleted"] = {topic_id: one.to_json() for topic_id, one in record.deleted.items()}
     return fields
@@ -484,6 +493,7 @@ def _append_from_json(fields: dict[str, Any]) -> AppendRecord:
         idempotent="idempotent" in fields,
         stamped=[*fields][-2] != "time",  # it was known before the ledger set it
         crcs=dict(zip(ends, fields["crcs"], strict=True)) if "crcs" in fields else None,
+        tails=dict(zip(ends, fields["tails"], strict=True)) if "tails" in fields else None,
     )
 
 
@@ -499,6 +509,7 @@ def _append_from_json(fields: dict[str, Any]) -> AppendRecord:
     _set_idempotent,
     _set_stamped,
     _set_crcs,
+    _set_tails,
     _set_writer,
     _set_batch,
     _set_fingerprint,
@@ -527,6 +538,8 @@ def _commit_from_json(fields: dict[str, Any]) -> CommitRecord:
     _set_stamped(record, [*fields][-2] != "time")
     crcs = dict(zip(ends, fields["crcs"], strict=True)) if "crcs" in fields else None
     _set_crcs(record, crcs)
+    tails = dict(zip(ends, fields["tails"], strict=True)) if "tails" in fields else None
+    _set_tails(record, tails)
     _set_writer(record, writer)
     _set_batch(record, batch)
     _set_fingerprint(record, fingerprint)
@@ -610,6 +623,7 @@ def _snapshot_from_json(fields: dict[str, Any]) -> SnapshotRecord:
         abandoned=_optional(_range_sets, fields, "abandoned"),
         fork=_optional(_forked_from, fields, "fork"),
         deleted=_deleted(fields.get("deleted", {})),
+        tails=_optional(_offsets, fields, "tails"),
         **_layout(fields),
         **_common(fields),
     )

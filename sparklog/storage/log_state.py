@@ -4,7 +4,7 @@
 same records holds the same state.
 """
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -51,6 +51,7 @@ class LogState:
     idempotent: set[TopicPartition] = field(default_factory=set)  # may hold producers' batches
     abandoned: SpansByKey | None = field(default_factory=dict)  # by resets; None: nobody noted it
     deleted: dict[str, DeletedTopic] = field(default_factory=dict)  # by id: can be given back
+    tails: dict[TopicPartition, int] = field(default_factory=dict)  # CRC fields of last batches
 
     def apply(self, record: LedgerRecord) -> None:
         """Fold one record in. Raises KeyError if it contradicts those before it."""
@@ -83,6 +84,10 @@ class LogState:
         ends = record.ends
         for key, span in ends.items():
             self.ends[key] = span.end
+        if record.tails is not None:
+            self.tails.update(record.tails)
+        elif self.tails:
+            self._forget_tails(ends)
         if record.idempotent:
             self.idempotent |= ends.keys()
         if not record.flushed:
@@ -110,6 +115,7 @@ class LogState:
         for partition, base in record.bases.items():
             key = TopicPartition(name, partition)
             self.dropped.pop(key, None)
+            self.tails.pop(key, None)
             self.ends[key] = base
             if base:
                 self.starts[key] = base
@@ -124,9 +130,14 @@ class LogState:
             self.dropped[key] = max(self.dropped.get(key, 0), self.ends.pop(key))
             self.starts.pop(key, None)
             self.local_starts.pop(key, None)
+            self.tails.pop(key, None)
         self.unsynced &= self.ends.keys()
         self.idempotent &= self.ends.keys()
         self._forget_topics({name})
+
+    def _forget_tails(self, keys: Iterable[TopicPartition]) -> None:
+        for key in keys:
+            self.tails.pop(key, None)
 
     def _held(self, record: DropRecord) -> DeletedTopic:
         """Return what is known of a topic that is deleted, to be given back."""
@@ -225,6 +236,7 @@ class LogState:
         ids = {name: topic.id for name, topic in record.topics.items()}
         self._forget_topics({n for n, t in self.topics.items() if ids.get(n) != t.id})
         self._lay_out(record)
+        self.tails = {}  # a broker's appends may be the last ones
         self.unsynced &= self.ends.keys()
         self.idempotent |= self.ends.keys()  # a broker's producers may have written them
 
@@ -238,6 +250,7 @@ class LogState:
         self.dropped, self.writers = dict(record.dropped), dict(record.writers)
         self.origins, self.deleted = dict(record.origins or {}), dict(record.deleted)
         self.idempotent = set(record.idempotent or ())
+        self.tails = dict(record.tails or {})
         known = record.abandoned
         self.abandoned = None if known is None else {key: [*some] for key, some in known.items()}
 
@@ -257,4 +270,5 @@ class LogState:
             idempotent=frozenset(self.idempotent),
             abandoned=None if known is None else {key: [*some] for key, some in known.items()},
             deleted=dict(self.deleted),
+            tails=dict(self.tails) or None,
         )

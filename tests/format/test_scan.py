@@ -10,7 +10,15 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.batch import unpack_header
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
-from sparklog.format.scan import read_header, rebase, rebase_headers, row_header, scan
+from sparklog.format.scan import (
+    is_rewritten,
+    read_header,
+    rebase,
+    rebase_headers,
+    row_header,
+    scan,
+    stored_crcs,
+)
 from tests.format.data import BATCH_A, BATCH_B, BATCH_D
 
 TWO = BATCH_A + BATCH_B
@@ -105,3 +113,18 @@ def test_an_offset_past_the_highest_is_damage():
     found = scan(raw, path="t")
     assert (len(found), found.end) == (0, 0)
     assert "too high" in str(found.error)
+
+
+@pytest.mark.parametrize("count", [1, 3, 50])
+def test_stored_crcs_are_those_of_the_headers(count):
+    data = BATCH_A + BATCH_B * count
+    table = scan(data, path="f", position=1000).table
+    crcs = stored_crcs(data, table, 1000)
+    starts = [int(at) - 1000 for at in table["position"]]
+    assert crcs == b"".join(data[at + 17 : at + 21] for at in starts)
+    assert unpack_header(data, 0).crc == int.from_bytes(crcs[:4], "big")
+
+
+def test_compacted_batches_are_known():
+    found = [is_rewritten(scan(data, path="f").table).tolist() for data in (BATCH_A, BATCH_D)]
+    assert found == [[False], [True]]

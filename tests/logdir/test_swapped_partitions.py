@@ -80,14 +80,35 @@ def test_a_repair_leaves_swapped_directories_alone(path: Path) -> None:
 
 
 def test_what_the_message_advises_brings_them_back(path: Path) -> None:
-    """Stop what uses the log, and rename the directories."""
+    """`sparklog verify` says to stop what uses the log, and to rename the directories."""
     swap(path / "t-0", path / "t-1")
+    assert "stop what uses the log and rename them back" in str(verify(path))
     sparklog.open(path, "rw").close()
     swap(path / "t-0", path / "t-1")
     with sparklog.open(path, "rw") as log:
         assert not log.offline()
         log.append("t", rows(0), partition=0)
         assert values(log, 0) == ["0-0", "0-1", "0-2"] * 5
+    assert verify(path).ok
+
+
+def test_swapped_metadata_files_alone_are_repaired(path: Path) -> None:
+    """The directories are in their places, as the ledger's checksums tell: nothing is renamed."""
+    files = [path / f"t-{p}" / "partition.metadata" for p in (0, 1)]
+    texts = [file.read_bytes() for file in files]
+    for file, text in zip(files, reversed(texts), strict=True):
+        file.write_bytes(text)
+    log = sparklog.open(path)
+    with log, pytest.raises(sparklog.PartitionOfflineError, match="sparklog verify"):
+        values(log, 0)
+    report = verify(path)
+    assert not report.ok
+    assert "the batches are t-0's by the ledger's checksums" in str(report)
+    assert verify(path, repair=True).ok
+    assert [file.read_bytes() for file in files] == texts
+    with sparklog.open(path, "rw") as log:
+        assert not log.offline()
+        assert [values(log, p)[0] for p in range(3)] == ["0-0", "1-0", "2-0"]
     assert verify(path).ok
 
 

@@ -150,6 +150,33 @@ MUTANTS = (
         "logdir/test_uncommitted_tails.py::test_behind_the_ledger[one_that_fits]",
     ),
     mutant(
+        "writer-goes-on-in-a-foreign-segment",
+        "logdir/partition/partition_log.py",
+        "and found != self.tail_crc",
+        "and found == self.tail_crc + 1",
+        (
+            "service/verification/test_appends.py::"
+            "test_a_writer_does_not_go_on_in_another_partitions_segment[closed]"
+        ),
+    ),
+    mutant(
+        "foreign-segment-recovered",
+        "logdir/recovery/partition_recovery.py",
+        "    if last.tail_crc != tail_crc:",
+        "    if last.tail_crc == tail_crc + 1:",
+        (
+            "service/verification/test_appends.py::"
+            "test_a_writer_does_not_go_on_in_another_partitions_segment[crashed]"
+        ),
+    ),
+    mutant(
+        "last-batches-left-out-of-snapshots",
+        "storage/ledger_records.py",
+        "    if record.tails:",
+        "    if record.tails and not record.tails:",
+        "service/verification/test_appends.py::test_a_snapshot_keeps_what_the_last_batches_are",
+    ),
+    mutant(
         "adoption-under-the-same-epoch",
         "logdir/adoption.py",
         "epoch = max([state.epoch, *epochs]) + 1",

@@ -115,8 +115,8 @@ MUTANTS = (
     mutant(
         "appends-not-compared",
         "service/verification/appends.py",
-        "        return self._batches.crc(rows) == crc",
-        "        return self._batches.crc(rows) == crc or rows.start < rows.stop",
+        "        is_same = self._batches.crc(rows) == crc",
+        "        is_same = self._batches.crc(rows) == crc or rows.start < rows.stop",
         "service/verification/test_appends.py::test_swapped_segments[active-segment-closed]",
     ),
     mutant(

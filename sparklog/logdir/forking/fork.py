@@ -280,6 +280,7 @@ def _write(
     state.starts = {part.key: part.start for part in plan.parts if part.start}
     state.local_starts, state.deleted = {}, {}
     state.idempotent &= state.ends.keys()
+    state.tails = {}  # a partition may end elsewhere, so its last batch is not looked at
     if state.abandoned is not None:
         state.abandoned = within(state.abandoned, state)
     state.epoch, state.unsynced = plan.epoch, set()

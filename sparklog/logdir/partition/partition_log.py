@@ -8,7 +8,7 @@ Nothing is durable before `sync`. Source: UnifiedLog, LocalLog, LogSegment (Kafk
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from crc32c import crc32c
 from numpy.typing import NDArray
@@ -36,6 +36,10 @@ from sparklog.logdir.partition.validation import checked, scan_file, stamp_file
 from sparklog.logdir.segment_files import joined, segment_bases
 
 Table = NDArray[Any]
+FOREIGN: Final = (
+    "the last batch is not the one that was committed: the segment is another partition's or "
+    "another log's. Restore it from a copy; nothing was changed"
+)
 
 
 class PartitionLog:
@@ -45,7 +49,8 @@ class PartitionLog:
     needn't look for them. A directory that isn't there yet is made by `create`.
 
     `appended_crc` is the CRC-32C of the CRC fields of all batches that were appended since it was
-    last set to 0.
+    last set to 0. `tail_crc` is the CRC field of the last batch, -1 if unknown. A segment that ends
+    with another batch belongs to another partition or log, and nothing is appended to it.
     """
 
     def __init__(
@@ -69,7 +74,7 @@ class PartitionLog:
             fs, path, clock, expiration_ms=producer_id_expiration_ms, plain=plain
         )
         self._jitter = jitter
-        self.appended_crc = 0
+        self.appended_crc, self.tail_crc = 0, -1
         self._reset()
 
     def _reset(self) -> None:
@@ -178,7 +183,22 @@ class PartitionLog:
             self._fault = f"the log ends at offset {self._segment.end}, not {self._end}"
         elif len(known) < len(bases):
             self._fault = f"segment {bases[-1]} lies past the end {self._end}"
+        elif self.is_foreign:
+            self._fault = FOREIGN
         return self._segment
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the last segment's last batch differs from the committed one."""
+        found = self._load().tail_crc
+        return -1 not in (found, self.tail_crc) and found != self.tail_crc
+
+    def foreign_error(self) -> DataCorruptionError:
+        """Return the error for a foreign segment."""
+        segment = self._load()
+        return DataCorruptionError(
+            FOREIGN, path=segment.log.path, first=segment.base, end=segment.end
+        )
 
     @property
     def _active(self) -> Segment:
@@ -233,7 +253,7 @@ class PartitionLog:
             stamp(own, table["position"].tolist(), ends, append_time_ms)
             table["max_timestamp"] = append_time_ms
             table["attributes"] |= LOG_APPEND_TIME
-        self.appended_crc = crc32c(stored_crcs(own, table), self.appended_crc)
+        self._note_crcs(stored_crcs(own, table))
         self._epochs.assign(leader_epoch, first)
         view, at = own, 0
         while at < len(table):
@@ -244,6 +264,11 @@ class PartitionLog:
             self._write(view, table[at : at + count])
             at += count
         return first, self._active.end
+
+    def _note_crcs(self, crcs: bytes) -> None:
+        self.appended_crc = crc32c(crcs, self.appended_crc)
+        self.tail_crc = int.from_bytes(crcs[-4:], "big")
+        self._active.tail_crc = -1  # it isn't the last one any more
 
     def scanned(self, data: Buffer) -> Table:
         """Return the batches of what is to be appended; raises as `append`. No CRC is looked at."""
@@ -314,7 +339,7 @@ class PartitionLog:
         self._epochs.assign(leader_epoch, first)
         table["base_offset"] += first
         table["last_offset"] += first
-        self.appended_crc = crc32c(crcs, self.appended_crc)
+        self._note_crcs(crcs)
         self._unflushed.names = True
         self._segment = self._active.replace_by(chunk_path, table, prefixes, size, self._clock())
         self._producer_state_manager.skip_to(self._segment.end)
@@ -374,7 +399,7 @@ class PartitionLog:
         self._close_files()
         self._reset()
         truncate_to(self._fs, self.path, state)
-        self._end = state.end
+        self._end, self.tail_crc = state.end, -1
 
     def close(self) -> None:
         """Close cleanly: final time entry, snapshot at the end, nothing stray, all durable."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sparklog.format.batch import LOG_APPEND_TIME
+from sparklog.format.batch import HEADER_SIZE, LOG_APPEND_TIME
 from sparklog.format.index import IndexState, final_time_entry, index_entries
 from sparklog.format.names import (
     index_name,
@@ -20,6 +20,7 @@ from sparklog.format.names import (
     timeindex_name,
     txnindex_name,
 )
+from sparklog.format.scan import stored_crcs
 from sparklog.fs import File, FileSystem
 from sparklog.log.batch_windows import walk
 from sparklog.logdir.partition.indexes import offset_entries, regular_times
@@ -41,6 +42,7 @@ class Segment:
         self.index_bytes = self.timeindex_bytes = 0
         self.txnindex: File | None = None
         self.stamped_ms = -1  # the append time of its newest batch
+        self.tail_crc = -1  # the CRC field of the last batch, as it was loaded
         self._identity: tuple[int, int] | None = None
         self._fs, self._directory = fs, directory
         self._interval_bytes = interval_bytes
@@ -88,6 +90,14 @@ class Segment:
             segment._rebuild(end)
         return segment
 
+    def _note_tail(self, table: Table) -> None:
+        """Set size, end and CRC from the last batch of a table."""
+        last = table[-1:]
+        position = int(last["position"][0])
+        self.size, self.end = position + int(last["size"][0]), int(last["last_offset"][0]) + 1
+        head = self.log.pread(HEADER_SIZE, position)
+        self.tail_crc = int.from_bytes(stored_crcs(head, last, position), "big")
+
     def _load_tail(self, end: int) -> bool:
         offsets = offset_entries(
             self._fs, self._directory, self.base, size=self.log.size(), end=end
@@ -114,8 +124,7 @@ class Segment:
         if int(first["max_timestamp"]) > newest:
             return False  # the entry would have had it: the time index is behind
         self._take(np.concatenate([tables[0][1:], *tables[1:]]))
-        self.size = int(tables[-1]["position"][-1] + tables[-1]["size"][-1])
-        self.end = int(tables[-1]["last_offset"][-1]) + 1
+        self._note_tail(tables[-1])
         return True
 
     def _rebuild(self, end: int) -> None:
@@ -123,11 +132,10 @@ class Segment:
         self.size, self.end = 0, self.base
         for table in self._batches(0, end):
             self._take(table)
-            self.size = int(table["position"][-1] + table["size"][-1])
-            self.end = int(table["last_offset"][-1]) + 1
+            self._note_tail(table)
 
     def _batches(self, start: int, end: int) -> Iterator[Table]:
-        """Yield the batches from a byte on that go on from one another and end before `end`."""
+        """Yield batches in offset order from byte `start`, up to offset `end`."""
         expected = self.base
         for window in walk(self.log, start=start, check_crc=False):
             table = window.batches.table

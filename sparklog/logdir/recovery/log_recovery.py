@@ -233,7 +233,7 @@ def _durable_prefix(session: LogManager, state: LogState, end: int) -> int:
             state.writers, state.dropped = prefix.writers, prefix.dropped
             state.origins = prefix.origins
             state.local_starts, state.abandoned = prefix.local_starts, prefix.abandoned
-            state.deleted = prefix.deleted
+            state.deleted, state.tails = prefix.deleted, prefix.tails
             return offset
         prefix.apply(record)
     return end

@@ -42,6 +42,7 @@ def recover_one(
             recovery_point=points.get(key, 0),
             log_start=session.state.starts.get(key, 0),
             local_start=session.state.local_start(*key),
+            tail_crc=session.state.tails.get(key, -1),
             remaining=remaining,
         )
     except (FileNotFoundError, InvalidRequestError) as error:

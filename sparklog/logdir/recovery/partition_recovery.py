@@ -34,6 +34,7 @@ from sparklog.log.index_entries import plausible_offsets
 from sparklog.log.producer_state import EXPIRATION_MS, ProducerState
 from sparklog.logdir.partition.indexes import hint, read_entries
 from sparklog.logdir.partition.leader_epochs import read_epochs, repair_epochs
+from sparklog.logdir.partition.partition_log import FOREIGN
 from sparklog.logdir.partition.producer_snapshots import (
     floor_of,
     load_producers,
@@ -86,12 +87,14 @@ def recover(
     log_start: int,
     local_start: int = 0,
     producer_id_expiration_ms: int = EXPIRATION_MS,
+    tail_crc: int = -1,
     remaining: Callable[[int], None] = lambda _: None,
 ) -> RecoveryReport:
     """Check [log_start, end) from the recovery point's segment on, remove the rest, rebuild.
 
     Args:
         local_start: from where on segments must be here, if that is above the log start.
+        tail_crc: The CRC field of the last committed batch; -1 if it is not known.
         remaining: is told how many segments are still to be read, whenever that changes.
     Raises: DataCorruptionError: something below `end` is damaged or missing; nothing was cut.
     Cost: one CRC pass from the recovery point, and over segments that lost their index.
@@ -126,6 +129,7 @@ def recover(
             _checked(fs, path, base, limit, producers, config, last=at + 1 == len(live))
         )
     remaining(0)
+    _check_tail(path, plan, end, tail_crc)
     if not live and needed > log_start:  # all of it is remote; what came before counts all the same
         producers = loaded(end, log_start=log_start)
     if producers is not None and (not live or end > first):
@@ -225,6 +229,17 @@ def _checked(
         )
     producers.end = limit
     return found
+
+
+def _check_tail(path: str, plan: _Plan, end: int, tail_crc: int) -> None:
+    """Raise DataCorruptionError if the last batch differs from the committed one."""
+    last = plan.scanned[-1] if plan.scanned else None
+    if last is None or last.end != end or -1 in (last.tail_crc, tail_crc):
+        return
+    if last.tail_crc != tail_crc:
+        raise DataCorruptionError(
+            FOREIGN, path=joined(path, log_name(last.base)), first=last.base, end=end
+        )
 
 
 def _remove_retired(fs: FileSystem, path: str, first: int) -> None:

@@ -14,6 +14,7 @@ from sparklog.clock import stopwatch
 from sparklog.errors import DataCorruptionError
 from sparklog.format.index import IndexState, final_time_entry, index_entries, txn_entry
 from sparklog.format.names import index_name, log_name, timeindex_name, txnindex_name
+from sparklog.format.scan import is_rewritten, stored_crcs
 from sparklog.fs import FileSystem
 from sparklog.log.batch_windows import Window, marker_reader, walk
 from sparklog.log.producer_state import ProducerState, has_producers
@@ -30,6 +31,7 @@ class Scanned:
     """What a segment holds up to `end` (byte `size`); `error` is why it goes no further.
 
     `epochs`: (epoch, offset) wherever the leader epoch rises. `disk_bytes`: the file's size.
+    `tail_crc`: the CRC field of the last batch, -1 if it was rewritten by compaction or erasure.
     `read_ms`: how long the pass took.
     """
 
@@ -43,6 +45,7 @@ class Scanned:
     txnindex: bytearray = field(default_factory=bytearray)
     epochs: list[tuple[int, int]] = field(default_factory=list)
     read_ms: int = 0
+    tail_crc: int = -1
 
 
 class _Scan:
@@ -69,6 +72,9 @@ class _Scan:
                     )
         self._producers.end = found.end = int(table["last_offset"][-1]) + 1
         found.size = int(table["position"][-1] + table["size"][-1])
+        last = table[-1:]
+        crc = int.from_bytes(stored_crcs(window.data, last, window.position), "big")
+        found.tail_crc = -1 if is_rewritten(last)[0] else crc
         self._take_epochs(table[table["magic"] >= 2])
 
     def _take_epochs(self, table: Table) -> None:

@@ -1,9 +1,9 @@
-"""Checks that segments hold the very batches that the ledger says were appended.
+"""Checks that segments hold the batches that the ledger recorded.
 
-Each ledger record of an append names the offsets that a partition got, and since `crcs` exists a
-checksum of the batches' CRC fields. So batches of another partition, or of another log, are found
-although they are whole and have the right offsets. Records of older sparklogs have no checksum:
-of those only the boundaries are compared, for an append begins and ends with a batch.
+A ledger record of an append names the offsets of each partition and a checksum of the batches' CRC
+fields. The check therefore finds batches of another partition or another log, even if they are
+whole and have the right offsets. Records of older sparklogs have no checksum. For these records
+only the boundaries are compared: an append begins and ends at a batch boundary.
 """
 
 from array import array
@@ -15,8 +15,7 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from sparklog.common import TopicPartition
-from sparklog.format.batch import DELETE_HORIZON
-from sparklog.format.scan import stored_crcs
+from sparklog.format.scan import is_rewritten, stored_crcs
 from sparklog.log.batch_windows import Window
 from sparklog.service.verification.findings import Findings, Severity
 
@@ -25,23 +24,23 @@ _NO_CRC: Final = -1
 
 
 class Appends:
-    """The appends to one partition, ascending: their offsets [first, end) and their checksums."""
+    """Appends to one partition in ascending order: offsets [first, end) and checksums."""
 
     def __init__(self) -> None:
         self._rows = array("q")
 
     def add(self, first: int, end: int, crc: int | None) -> None:
-        """Note an append. `crc` is None in records that have no checksum."""
+        """Add an append. `crc` is None if the ledger record has no checksum."""
         self._rows.extend((first, end, _NO_CRC if crc is None else crc))
 
     def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return first offsets, end offsets and checksums; -1 where there is no checksum."""
+        """Return first offsets, end offsets and checksums (-1 for none)."""
         rows = np.array(self._rows, np.int64).reshape(-1, 3)
         return rows[:, 0], rows[:, 1], rows[:, 2]
 
 
 class _Batches:
-    """Batches that were read and belong to appends that are not complete yet."""
+    """Batches of appends that are not complete yet."""
 
     def __init__(self) -> None:
         self.bases = self.ends = np.empty(0, np.int64)
@@ -51,21 +50,17 @@ class _Batches:
         self._more_crcs: list[bytes] = []
 
     def add(self, window: Window, table: Table) -> None:
-        fields = ["base_offset", "last_offset", "count", "attributes"]
-        self._tables.append(table[fields].copy())
+        self._tables.append(table[["base_offset", "last_offset", "count", "attributes"]].copy())
         self._more_crcs.append(stored_crcs(window.data, table, window.position))
 
     def settle(self) -> None:
-        """Take in what was added, before anything is asked."""
+        """Merge added batches. Call this before the other methods."""
         if not self._tables:
             return
         table = np.concatenate(self._tables)
-        ends = table["last_offset"] + 1
-        rewritten = table["count"] != ends - table["base_offset"]
-        rewritten |= table["attributes"] & DELETE_HORIZON != 0
         self.bases = np.concatenate((self.bases, table["base_offset"]))
-        self.ends = np.concatenate((self.ends, ends))
-        self._is_rewritten = np.concatenate((self._is_rewritten, rewritten))
+        self.ends = np.concatenate((self.ends, table["last_offset"] + 1))
+        self._is_rewritten = np.concatenate((self._is_rewritten, is_rewritten(table)))
         self._crcs = b"".join((self._crcs, *self._more_crcs))
         self._tables, self._more_crcs = [], []
 
@@ -76,7 +71,7 @@ class _Batches:
         self._is_rewritten, self._crcs = self._is_rewritten[count:], self._crcs[count * 4 :]
 
     def rows(self, first: int, end: int) -> slice | None:
-        """Return the batches that are just [first, end); None unless they begin and end there."""
+        """Return the batches of [first, end), None if no batch begins or ends there."""
         low, high = (int(np.searchsorted(self.bases, offset)) for offset in (first, end))
         if low == high or self.bases[low] != first or self.ends[high - 1] != end:
             return None
@@ -86,7 +81,7 @@ class _Batches:
         return int(crc32c(memoryview(self._crcs)[rows.start * 4 : rows.stop * 4]))
 
     def is_complete(self, rows: slice) -> bool:
-        """Tell whether no offset is missing and no batch has lost records since the append."""
+        """Return whether the batches cover all offsets and none was rewritten."""
         follow = self.bases[rows][1:] == self.ends[rows][:-1]
         return bool(follow.all()) and not self._is_rewritten[rows].any()
 
@@ -94,8 +89,8 @@ class _Batches:
 class AppendCheck:
     """A `Consumer` over all segments of a partition.
 
-    Compaction and erasure rewrite batches, which then have fewer records than offsets: what was
-    appended as such a batch isn't compared.
+    Compaction and erasure rewrite batches, which then have fewer records than offsets. Appends with
+    rewritten batches are not compared.
     """
 
     def __init__(
@@ -106,35 +101,43 @@ class AppendCheck:
         *,
         gaps_below: int,
     ) -> None:
-        """Args: appends: those of all partitions, to name the one whose batches lie here."""
+        """Prepare the check of partition `key`.
+
+        Args:
+            appends: Appends to all partitions. They identify the owner of foreign batches.
+            gaps_below: Batches below this offset may be missing because of compaction.
+        """
         self._key, self._appends, self._out = key, appends, out
         self._gaps_below = gaps_below
         self._firsts, self._ends, self._crcs = appends.get(key, Appends()).columns()
         self._next = 0  # the first append that isn't checked yet
+        self.confirmed = 0  # appends whose checksum is right
         self._batches = _Batches()
         self._path = ""
 
     def begin(self, path: str, base: int) -> None:
-        """Turn to the segment with this log, whose first offset is `base`."""
+        """Begin the segment with base offset `base`."""
         if not self._path:
             self._skip_below(base)  # retention took the beginning
         self._path = path
 
     def is_known_before(self, offset: int) -> bool:
-        """Tell whether the ledger has a checksum of the append that holds the offset before."""
+        """Return whether the ledger has a checksum of the append that ends at or spans `offset`."""
         at = int(np.searchsorted(self._ends, offset))
         return at < len(self._ends) and self._crcs[at] != _NO_CRC and self._firsts[at] < offset
 
     def take(self, window: Window, table: Table) -> None:
-        """Keep what is needed of the batches."""
+        """Keep offsets and CRC fields of the batches."""
         if len(self._firsts) > self._next and len(table):
             self._batches.add(window, table)
 
     def finish(self, end: int, *, damaged: bool) -> bool:
-        """Check the appends that end at or below `end`, where the segment ends.
+        """Check the appends up to the segment's end.
 
-        Args: damaged: batches of the segment are missing, so nothing in it can be compared.
-        Returns: whether all batches that could be compared are those that were appended.
+        Args:
+            end: The segment's end offset.
+            damaged: Batches of the segment are missing, so it cannot be compared.
+        Returns: whether all compared appends are right.
         """
         if damaged:
             self._skip_below(end)
@@ -161,7 +164,9 @@ class AppendCheck:
             return may_miss
         if crc == _NO_CRC or not self._batches.is_complete(rows):
             return True
-        return self._batches.crc(rows) == crc
+        is_same = self._batches.crc(rows) == crc
+        self.confirmed += is_same
+        return is_same
 
     def _report(self, first: int, last: int) -> None:
         start, end = int(self._firsts[first]), int(self._ends[last])
@@ -181,7 +186,7 @@ class AppendCheck:
         )
 
     def _owner(self, first: int) -> TopicPartition | None:
-        """Return the partition whose append the batches from an offset on are."""
+        """Return the partition to which the batches at an offset were appended."""
         for key, appends in self._appends.items():
             if key == self._key:
                 continue

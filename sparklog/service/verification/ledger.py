@@ -40,6 +40,7 @@ EPOCH_UNKNOWN: Final = 2**31 - 1
 _STORED: Final = {  # by what the ledger calls it
     "topics": "topics", "ends": "ends", "starts": "starts", "local": "local_starts",
     "dropped": "dropped", "writers": "writers", "origins": "origins", "idempotent": "idempotent",
+    "tails": "tails",
 }  # fmt: skip
 
 

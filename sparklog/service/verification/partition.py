@@ -68,40 +68,64 @@ class PartitionCheck:
         """Check everything. FileNotFoundError: the files moved meanwhile; look again."""
         part, result = self._part, self.result
         names = self._fs.listdir(part.path)
-        self._check_metadata()
+        misnamed = self._check_metadata()
         bases = self._live(bases_of(names))
         result.start = max(part.start, bases[0]) if bases else part.start
         result.end = result.start
         if bases:
             self._check_segments(bases, names)
+        if misnamed is not None:
+            self._judge_name(*misnamed)
         result.end = max(result.end, result.start)
         check_partition_files(self._fs, part, names, result.end, self._out)
         if self._is_foreign:  # a repair would make these files look as if they belonged here
             self._out.found = [replace(finding, fix=None) for finding in self._out.found]
         return result
 
-    def _check_metadata(self) -> None:
+    def _check_metadata(self) -> tuple[str, str] | None:
+        """Return (path, why) if the file names another partition: the batches then tell more."""
         path = joined(self._part.path, PARTITION_METADATA)
         fix = None if self._topic_id is None else FixKind.METADATA
         try:
             found = parse_partition_metadata(read_bytes(self._fs, path), path=path)
         except FileNotFoundError:
             self._out.add(Severity.DIFFERENCE, path, "it is missing", fix=fix)
-            return
+            return None
         except DataCorruptionError as error:
             self._out.add(Severity.DIFFERENCE, path, error.reason, fix=fix)
-            return
+            return None
         why = why_foreign(found, self._part.key, None)
         if why is not None:
-            self._is_foreign = True
-            self._out.add(Severity.DAMAGE, path, why, first=self._part.start, end=self._part.end)
-        elif self._topic_id not in (None, found.topic_id):
+            return path, f"it names partition {found.partition}"
+        if self._topic_id not in (None, found.topic_id):
             self._out.add(
                 Severity.DIFFERENCE,
                 path,
                 f"topic id {found.topic_id} is not the ledger's {self._topic_id}: the directory is "
                 "of another topic, or this file is; put the right one here",
             )
+        return None
+
+    def _judge_name(self, path: str, what: str) -> None:
+        """Report a partition.metadata that names another partition."""
+        part = self._part
+        if self._appends.confirmed and not self._is_foreign:
+            self._out.add(
+                Severity.DIFFERENCE,
+                path,
+                f"{what}, but the batches are {part.key}'s by the ledger's checksums",
+                fix=None if self._topic_id is None else FixKind.METADATA,
+            )
+            return
+        self._is_foreign = True
+        self._out.add(
+            Severity.DAMAGE,
+            path,
+            f"{what}: the directory is that partition's. If the two were swapped, stop what uses "
+            "the log and rename them back; else restore this one from a copy",
+            first=part.start,
+            end=part.end,
+        )
 
     def _live(self, bases: list[int]) -> list[int]:
         """Return the segments that belong to the log; report missing and surplus ones."""

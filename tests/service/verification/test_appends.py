@@ -12,6 +12,7 @@ from sparklog.clock import ManualClock
 from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.home import commits_of
 from sparklog.service import Finding, erase, verify
+from sparklog.service.health import examine
 from sparklog.service.verification.appends import Appends
 from sparklog.storage.ledger_records import decode, encode
 from tests import paths
@@ -87,6 +88,49 @@ def test_swapped_segments(
             assert len(rows) == 48 and all(row.startswith(b"%d-" % p) for row in rows)
 
 
+@pytest.mark.parametrize("crash", [False, True], ids=["closed", "crashed"])
+def test_a_writer_does_not_go_on_in_another_partitions_segment(tmp_path: Path, crash: bool) -> None:
+    """Not at an open, and not where the files were swapped under it."""
+    path = tmp_path / "log"
+    make(path, crash=crash)
+    rows = pa.table({"value": ["more"]})
+    active = bases(path)[-1]
+    swap(path, active)
+    with sparklog.open(path, "rw") as log:
+        for p in range(2):
+            with pytest.raises(sparklog.DataCorruptionError, match="another partition's") as raised:
+                log.append("t", rows, partition=p)
+            assert raised.value.path == str(path / f"t-{p}" / f"{active:020d}.log")
+        assert sorted(log.offline()) == [("t", 0), ("t", 1)]
+    assert examine(path).level.value == "red"
+    assert not verify(path, repair=True).ok
+    swap(path, active)
+    with sparklog.open(path, "rw") as log:
+        assert not log.offline()
+        swap(path, active)
+        with pytest.raises(sparklog.DataCorruptionError, match="another partition's"):
+            log.append("t", rows, partition=0)
+        swap(path, active)
+    with sparklog.open(path, "rw") as log:
+        log.append("t", rows, partition=0)
+        assert log.offsets("t") == {0: (0, 49), 1: (0, 48)}
+    assert verify(path).ok
+
+
+def test_a_snapshot_keeps_what_the_last_batches_are(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    make(path)
+    with sparklog.open(path, "rw") as log:
+        session = commits_of(log)
+        assert session is not None
+        with session.exclusive():
+            session.write_snapshot()
+            assert len(session.state.tails) == 2
+    swap(path, bases(path)[-1])
+    with sparklog.open(path, "rw") as log:
+        assert sorted(log.offline()) == [("t", 0), ("t", 1)]
+
+
 def test_all_logs_of_two_partitions_swapped(tmp_path: Path) -> None:
     path = tmp_path / "log"
     make(path)
@@ -160,8 +204,9 @@ def test_what_compaction_and_erasure_rewrote_is_not_compared(tmp_path: Path) -> 
 def test_a_ledger_record_keeps_its_checksums() -> None:
     raw = (
         b'{"v":1,"kind":"append","ends":{"t":{"1":[0,4],"0":[2,3]},"u":{"0":[7,9]}},'
-        b'"crcs":[5,6,4294967295],"time":1,"epoch":0}'
+        b'"crcs":[5,6,4294967295],"tails":[7,8,9],"time":1,"epoch":0}'
     )
     record = decode(raw, path="x", offset=0)
     assert record.crcs == {("t", 1): 5, ("t", 0): 6, ("u", 0): 4294967295}
+    assert record.tails == {("t", 1): 7, ("t", 0): 8, ("u", 0): 9}
     assert encode(record) == raw
