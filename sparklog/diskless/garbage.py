@@ -372,7 +372,7 @@ class Garbage:
         self._delete(gone, report, "staged")
 
     def _sweep_positions(self, report: Report) -> None:
-        """A group's lower positions; the highest counts."""
+        """Delete a group's positions, except the highest and the one that is kept below it."""
         by_group: dict[str, list[tuple[int, StoredObject]]] = {}
         for each in self._log.store.list(READERS):
             found = parse_position(each.name)
@@ -381,7 +381,7 @@ class Garbage:
         lower = [
             each
             for positions in by_group.values()
-            for _, each in sorted(positions, key=lambda one: one[0])[:-1]
+            for _, each in sorted(positions, key=lambda one: one[0])[:-2]
         ]
         self._delete(lower, report, "position")
 

@@ -2,17 +2,20 @@
 
 Nobody waits for a turn: who commits creates number k+1 on top of k, and lists. A higher one then
 means that another member was quicker, or came between: again, on top of that, so that no member's
-offsets are lost. Lower ones may go. A group that is deleted leaves a number too, which says so, for
-one that began anew at 0 would be met by requests from before.
+offsets are lost. The newest readable number below it is kept: if the highest number is missing or
+damaged, the group continues at that older position and reads some records again. All others may go.
+A group that is deleted leaves a number too, which says so, for one that began anew at 0 would be
+met by requests from before.
 
     reader: what sparklog.logdir.group_offsets has; {} once it is deleted
     attempt: what tells it from another one under its number
+    number: its number, so that a copy under another number is not taken; 79c0b564 wrote none
 """
 
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -44,12 +47,26 @@ from sparklog.storage.groups import (
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.store_retry import StoreRetry
 
-_CURE: Final = "it is written anew when its reader commits; delete it to forget that reader"
+_CURE: Final = "it is written again when the group commits; delete it to forget the group"
 _NOBODY: Final = Reader("", "")
 """What a group is that was deleted."""
 _LOGGER: Final = logging.getLogger(__name__)
 _LISTINGS: Final = 10  # so often one that shows what is gone is asked again
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
+
+
+class _Position:
+    """A group's highest number, -1 for none, and its newest readable number with what it says.
+
+    `reader` None: nothing is known of the group, or it was deleted. `readable` -1: no number can be
+    read.
+    """
+
+    __slots__ = ("number", "readable", "reader")
+
+    def __init__(self, number: int, reader: Reader | None, readable: int | None = None) -> None:
+        self.number, self.reader = number, reader
+        self.readable = number if readable is None else readable
 
 
 class DisklessGroups:
@@ -67,7 +84,7 @@ class DisklessGroups:
         """`retry`: how long who asks waits for a store that is away; `patience`: who commits."""
         self._store = store
         self._retry, self._patience = retry or StoreRetry(), patience or Patience(timeout_ms=30_000)
-        self._known: dict[str, tuple[int, Reader | None]] = {}  # what this handle wrote last
+        self._known: dict[str, _Position] = {}  # what this handle wrote last
 
     # --- asking ------------------------------------------------------------------------------
 
@@ -79,36 +96,61 @@ class DisklessGroups:
     def reader(self, group: str) -> Reader | None:
         """Return all that is known of a group. Cost: a listing, two GETs at the same time."""
         check_group(group)
-        return self._retry.call(lambda: self._newest(readers_prefix(group)))[1]
+        return self._retry.call(lambda: self._newest(readers_prefix(group))).reader
 
     def readers(self) -> Readers:
         """Return all groups, by name. Cost: a listing, and a GET a group."""
         return self._retry.call(self._all)
 
     def _all(self) -> Readers:
-        newest: dict[str, tuple[int, int]] = {}
+        listed: dict[str, dict[int, int]] = {}
         for one in self._store.list(READERS):
             place = parse_position(one.name)
             if place is not None:
-                newest[place[0]] = max(newest.get(place[0], (-1, 0)), (place[1], one.time_ms))
-        groups, damaged = [], {}
-        names = [_name(prefix, number) for prefix, (number, _) in newest.items()]
-        found = zip(newest.items(), self._store.get_many(names), strict=True)
-        for (prefix, (number, time_ms)), raw in found:
+                listed.setdefault(place[0], {})[place[1]] = one.time_ms
+        groups, damaged = [], dict[str, int]()
+        newest = {prefix: max(times) for prefix, times in listed.items()}
+        raws = self._store.get_many([_name(prefix, number) for prefix, number in newest.items()])
+        for (prefix, number), raw in zip(newest.items(), raws, strict=True):
             try:
                 if isinstance(raw, FileNotFoundError):  # there is a higher one by now
-                    reader = self._newest(prefix)[1]
+                    reader = self._newest(prefix).reader
                 elif isinstance(raw, Exception):
                     raise raw
                 else:
                     reader = self._parse(raw, prefix, number)
             except (DataCorruptionError, UnsupportedVersionError) as error:
                 _LOGGER.warning("%s", error)
-                damaged[self._path(prefix, number)] = time_ms
-                continue
+                damaged[self._path(prefix, number)] = listed[prefix][number]
+                is_newer = isinstance(error, UnsupportedVersionError)
+                reader = None if is_newer else self._older(prefix, listed[prefix], number).reader
             if reader is not None:
                 groups.append(reader)
         return Readers(sorted(groups, key=lambda reader: reader.group), damaged)
+
+    def damaged_positions(self) -> Iterator[tuple[DataCorruptionError, bool]]:
+        """Yield (error, whether another number of the group can be read) for damaged objects.
+
+        Cost: a listing, and a GET for each number.
+        """
+        places = [parse_position(one.name) for one in self._store.list(READERS)]
+        numbers = [place for place in places if place is not None]
+        raws = self._store.get_many([_name(*place) for place in numbers])
+        errors, readable = list[tuple[str, DataCorruptionError]](), set[str]()
+        for (prefix, number), raw in zip(numbers, raws, strict=True):
+            if isinstance(raw, FileNotFoundError):
+                continue  # replaced since the listing
+            if isinstance(raw, Exception):
+                raise raw
+            try:
+                self._parse(raw, prefix, number)
+            except DataCorruptionError as error:
+                errors.append((prefix, error))
+            except UnsupportedVersionError:
+                continue
+            else:
+                readable.add(prefix)
+        return ((error, prefix in readable) for prefix, error in errors)
 
     def group_of_planner(self, planner: str) -> str | None:
         """Return the group that a task registered for `planner`; None if none has yet."""
@@ -189,7 +231,7 @@ class DisklessGroups:
 
     def _forget_all(self, prefix: str) -> bool:
         try:
-            if self._newest(prefix)[1] is None:
+            if self._newest(prefix).reader is None:
                 return False
         except DataCorruptionError:
             return self._change(prefix, lambda _: _NOBODY, heal=True)
@@ -212,6 +254,8 @@ class DisklessGroups:
             place = parse_position(path.removeprefix(f"{self._store.url}/"))
             if place is None or not is_expired(time_ms, now_ms, retention_ms):
                 continue
+            if any(readers_prefix(reader.group) == place[0] for reader in found.groups):
+                continue  # it continues at an older position
             with contextlib.suppress(UnsupportedVersionError):  # a newer sparklog's: it stays
                 if not dry_run:
                     self._forget_all(place[0])
@@ -256,15 +300,18 @@ class DisklessGroups:
         known = self._known.get(prefix)
         tries = 0
         while True:
-            number, reader = known or self._newest(prefix, heal=heal)
-            wanted = decide(reader)
+            position = known or self._newest(prefix, heal=heal)
+            number = position.number
+            wanted = decide(position.reader)
             if wanted is None and known is None:
                 return False
             if wanted is not None and self._create(prefix, number + 1, wanted):
                 names = self._listed(prefix)
-                self._known[prefix] = number + 1, None if wanted is _NOBODY else wanted
+                is_deleted = wanted is _NOBODY
+                self._known[prefix] = _Position(number + 1, None if is_deleted else wanted)
                 if max(names, default=0) <= number + 1:
-                    self._delete([names[at] for at in names if at <= number])
+                    kept = {number + 1} if is_deleted else {number + 1, position.readable}
+                    self._delete([name for at, name in names.items() if at not in kept])
                     return True
             known = None
             self._known.pop(prefix, None)
@@ -276,7 +323,7 @@ class DisklessGroups:
         """Create a number, which is tried until somebody's is there; False: another's."""
         attempt, name = uuid.uuid4().hex, _name(prefix, number)
         content = {} if reader is _NOBODY else reader_to_json(reader)
-        raw = seal("reader", {"attempt": attempt, "reader": content})
+        raw = seal("reader", {"attempt": attempt, "number": number, "reader": content})
         ends_ms, tries = self._patience.timer() + self._patience.timeout_ms, 0
         while True:
             try:
@@ -298,14 +345,16 @@ class DisklessGroups:
                 )
             self._patience.back_off(tries)
 
-    def _newest(self, prefix: str, *, heal: bool = False) -> tuple[int, Reader | None]:
-        """The highest number, -1 for none, and what it says; None: nothing, or it was deleted.
+    def _newest(self, prefix: str, *, heal: bool = False) -> "_Position":
+        """Return the position of a group: that of an older number if the highest is damaged.
 
-        Raises: DataCorruptionError, if it isn't to be healed; UnsupportedVersionError.
+        Raises: DataCorruptionError: no number can be read, without `heal`;
+            UnsupportedVersionError.
         """
         tries = 0
         while True:
-            number = max(self._listed(prefix), default=-1)
+            listed = self._listed(prefix)
+            number = max(listed, default=-1)
             names = [_name(prefix, at) for at in (number, number + 1) if at >= 0]
             found = self._store.get_many(names)
             while isinstance(found[-1], bytes):  # a listing may lag, a get doesn't
@@ -314,7 +363,7 @@ class DisklessGroups:
             if not isinstance(found[-1], FileNotFoundError):
                 raise found[-1]
             if number < 0:
-                return -1, None
+                return _Position(-1, None)
             raw = found[0]
             if isinstance(raw, FileNotFoundError):
                 tries += 1  # a higher one took its place since the listing
@@ -327,12 +376,22 @@ class DisklessGroups:
             if isinstance(raw, Exception):
                 raise raw
             try:
-                return number, self._parse(raw, prefix, number)
+                return _Position(number, self._parse(raw, prefix, number))
             except DataCorruptionError as error:
-                if not heal:
+                older = self._older(prefix, listed, number)
+                if older.readable < 0 and not heal:
                     raise
-                _LOGGER.warning("%s; its group commits anew", error)
-                return number, None
+                what = "commits anew" if older.readable < 0 else "continues at an older position"
+                _LOGGER.warning("%s; its group %s", error, what)
+                return older
+
+    def _older(self, prefix: str, numbers: Iterable[int], damaged: int) -> "_Position":
+        """Return what the newest readable number below a damaged one says. Cost: a GET for each."""
+        for number in sorted((each for each in numbers if each < damaged), reverse=True):
+            with contextlib.suppress(DataCorruptionError, FileNotFoundError):
+                raw = self._store.get(_name(prefix, number))
+                return _Position(damaged, self._parse(raw, prefix, number), number)
+        return _Position(damaged, None, -1)
 
     def _listed(self, prefix: str) -> dict[int, str]:
         """{number: object} of a group, by the store's listing."""
@@ -344,9 +403,14 @@ class DisklessGroups:
         found = unseal("reader", raw, path=path, cure=_CURE)
         try:
             content: dict[str, Any] = found["reader"]
-            return reader_from_json(content) if content else None
+            if found.get("number", number) != number:
+                raise ValueError(f"it is number {found['number']}")
+            reader = reader_from_json(content) if content else None
+            if reader is not None and readers_prefix(reader.group) != prefix:
+                raise ValueError(f"it is of group {reader.group}")
         except _MALFORMED as error:
             raise DataCorruptionError(f"no position ({error!r}); {_CURE}", path=path) from error
+        return reader
 
     def _delete(self, names: list[str]) -> None:
         """Remove what a higher number has replaced; what stays is removed by the next one."""
@@ -362,7 +426,7 @@ class DisklessGroups:
 
 def first_position(reader: Reader) -> tuple[str, bytes]:
     """Return (name, contents) of a group's first object, in a log that is being made."""
-    content = {"attempt": uuid.uuid4().hex, "reader": reader_to_json(reader)}
+    content = {"attempt": uuid.uuid4().hex, "number": 0, "reader": reader_to_json(reader)}
     return _name(readers_prefix(reader.group), 0), seal("reader", content)
 
 

@@ -96,7 +96,8 @@ def _read_groups(log: Log, found: Reading) -> None:
         return
     rows = table.to_pylist()
     if any(row["kind"] == "damaged" for row in rows):
-        found["groups"] = Failed("a reader is shown as damaged")
+        # A row of a table, which has no room for advice: verify has it.
+        found["groups"] = Failed("damaged: shown in the table of readers; run verify")
     else:
         found["groups"] = tuple(tuple(row.values()) for row in rows)
 

@@ -15,7 +15,8 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnsupportedVersionError,
 )
-from sparklog.storage.groups import Committed, Origin, Reader
+from sparklog.storage.checksummed_json import seal
+from sparklog.storage.groups import Committed, Origin, Reader, reader_to_json
 from sparklog.testing.faultstore import Faults, FaultStore
 from sparklog.tiered.target import open_store
 
@@ -53,7 +54,7 @@ def test_partitions_of_a_group_stay_beside_one_another(store: FaultStore) -> Non
     commit(one, {T0: 6})
     commit(two, {T1: 3})  # a commit may go back
     assert offsets(one) == offsets(two) == {T0: 6, T1: 3}
-    assert store.bucket.names() == [position_name("g", 3)]
+    assert store.bucket.names() == [position_name("g", 2), position_name("g", 3)]
     origins = {T0: Origin(2, 1)}
     one.commit("g", {T0: 9}, now_ms=4, host="h", origins=origins)
     (reader,) = two.readers().groups
@@ -63,6 +64,7 @@ def test_partitions_of_a_group_stay_beside_one_another(store: FaultStore) -> Non
 
 def test_a_member_that_goes_on_pays_a_put_a_listing_and_a_deletion(store: FaultStore) -> None:
     one = groups_of(store)
+    commit(one, {T0: 4})
     commit(one, {T0: 5})
     before = store.counts.as_dict()
     commit(one, {T0: 6})
@@ -125,7 +127,7 @@ def test_a_damaged_position_is_told_until_its_reader_commits(
     commit(one, {T0: 5})
     store.put(position_name("g", 0), raw)
     other = groups_of(store)
-    with pytest.raises(DataCorruptionError, match="written anew when its reader commits"):
+    with pytest.raises(DataCorruptionError, match="written again when the group commits"):
         other.positions("g")
     assert list(other.readers().damaged) == [f"{store.url}/{position_name('g', 0)}"]
     commit(other, {T0: 8})
@@ -212,3 +214,56 @@ def test_a_listing_that_shows_what_is_gone_is_not_asked_for_ever(store: FaultSto
     store.delete([position_name("g", 0)])
     with pytest.raises(StorageUnavailableError, match="a get finds none"):
         groups_of(store)._newest(readers_prefix("g"))
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "cut", "longer", "older", "another group"])
+def test_a_group_continues_at_its_older_position(store: FaultStore, how: str) -> None:
+    one = groups_of(store)
+    one.commit("other", {T0: 50}, now_ms=1, host="h")
+    for n in range(4):
+        commit(one, {T0: n, T1: 10 + n})
+    older, newest = store.bucket.names()[:2]
+    raw = store.get(newest)
+    changed = {
+        "empty": b"", "cut": raw[:30], "longer": raw + raw, "older": store.get(older),
+        "another group": store.get(store.bucket.names()[2]),
+    }  # fmt: skip
+    store.delete([newest])
+    if how != "missing":
+        store.put(newest, changed[how])
+    other = groups_of(store)
+    assert offsets(other) == {T0: 2, T1: 12}
+    found = other.readers()
+    assert [reader.group for reader in found.groups] == ["g", "other"]
+    assert list(found.damaged) == ([] if how == "missing" else [f"{store.url}/{newest}"])
+    commit(other, {T0: 8})  # of one partition: the other keeps its position
+    assert offsets(groups_of(store)) == {T0: 8, T1: 12}
+    assert not groups_of(store).readers().damaged
+    assert older in store.bucket.names()
+    commit(other, {T0: 9})
+    assert older not in store.bucket.names()
+
+
+def test_a_copy_above_the_newest_position_is_not_taken(store: FaultStore) -> None:
+    one = groups_of(store)
+    commit(one, {T0: 5})
+    store.put(position_name("g", 1), store.get(position_name("g", 0)))
+    other = groups_of(store)
+    assert offsets(other) == {T0: 5}
+    commit(other, {T1: 6})
+    assert offsets(groups_of(store)) == {T0: 5, T1: 6}
+
+
+def test_a_position_that_an_older_version_wrote_has_no_number(store: FaultStore) -> None:
+    content = {"attempt": "a", "reader": reader_to_json(Reader("g", "group", offsets={
+        T0: Committed(5, 1)}))}  # fmt: skip
+    store.put(position_name("g", 3), seal("reader", content))
+    assert offsets(groups_of(store)) == {T0: 5}
+
+
+def test_a_deleted_group_leaves_no_older_position(store: FaultStore) -> None:
+    one = groups_of(store)
+    commit(one, {T0: 5})
+    commit(one, {T0: 6})
+    assert one.delete("g")
+    assert store.bucket.names() == [position_name("g", 2)]

@@ -10,6 +10,7 @@ from sparklog.diskless.quarantine import Quarantine
 from sparklog.errors import SparklogError
 from sparklog.service.repair.store_segments import REPAIRS, SegmentRepair
 from sparklog.service.verification.findings import Finding, FixKind
+from sparklog.tiered.layout.topic_owners import owner_bytes
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.options import RemoteOptions
 
@@ -52,8 +53,28 @@ class StoreRepair:
         log_id = known_home(self._store).log_id
         self.done += give_up_lost_entries(self._store, log_id, self._clock, self._quarantine)
 
+    def _owner(self, finding: Finding) -> None:
+        """Write a topic's owner object again, so that no log dir's service copies the topic."""
+        name = finding.file.removeprefix(f"{self._store.url}/")
+        kept = self._quarantine.keep(name)
+        log_id = known_home(self._store).log_id
+        self._store.put(name, owner_bytes(log_id, self._store.url, self._clock()))
+        told = "" if kept is None else f"; the former one is {kept}"
+        self.done.append(f"{finding.file} written again{told}")
+
+    def _position(self, finding: Finding) -> None:
+        """Move a group's damaged position away; it continues at the older one."""
+        name = finding.file.removeprefix(f"{self._store.url}/")
+        for each in self._quarantine.remove([name]):
+            self.done.append(
+                f"{self._store.url}/{each} moved to {self._quarantine.prefix}{each}; lost: what "
+                "the group committed last, so that it continues at its position before"
+            )
+
 
 _REPAIRS: Final[dict[FixKind, Callable[[StoreRepair, Finding], None]]] = {
     FixKind.HOME: StoreRepair._home,
     FixKind.LEDGER: StoreRepair._ledger,
+    FixKind.OWNER: StoreRepair._owner,
+    FixKind.POSITION: StoreRepair._position,
 }

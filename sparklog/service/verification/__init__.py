@@ -8,6 +8,6 @@
 - `expectations`, `segment_sizes`: what the ledger says that must be there
 - `findings`: what was found, and how it can be mended; `batches`: how large they are
 
-Of a log in a store: `store_verifier`, its parts `store_ledger` (entries, states) and
-`store_extents` (objects, batches, manifests).
+Of a log in a store: `store_verifier`, its parts `store_ledger` (entries, states), `store_extents`
+(objects, batches, manifests) and `store_side_objects` (groups, signs of life, owners).
 """

@@ -45,6 +45,8 @@ class FixKind(enum.Enum):
     MANIFEST = "write it again from the segment's log"
     SEGMENT = "write the segment again from the objects that it was merged from, while they exist"
     LEDGER = "give up the entries after the last readable one (stop all writers first)"
+    POSITION = "move it to quarantine/: the group continues at its position before"
+    OWNER = "write the topic's owner object again"
     HOME = "write the object again from the log id in the names of the ledger's objects"
 
 

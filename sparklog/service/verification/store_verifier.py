@@ -32,6 +32,7 @@ from sparklog.service.verification.findings import (
 )
 from sparklog.service.verification.store_extents import ExtentCheck
 from sparklog.service.verification.store_ledger import LedgerCheck
+from sparklog.service.verification.store_side_objects import SideObjectCheck
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.object_names import Directory
 from sparklog.tiered.object_store.store import Store
@@ -117,8 +118,11 @@ class _Verifier:
 
     def run(self, report: Verification) -> None:
         """Fill in the report."""
+        side = SideObjectCheck(self._store, self._retry, self._general)
         state = self._ledger.run()
         self._report_lost()
+        if self._ledger.is_whole:
+            side.run(state)
         self._found = self._checked(state, list(partitions_of(state)))
         tallies = list(self._batches)  # of one look at all
         for _ in range(LOOKS_MAX - 1):

@@ -216,6 +216,11 @@ def owner_bytes(log_id: str, path: str, since_ms: int) -> bytes:
     return _Owner(log_id, "", path, since_ms).to_bytes()
 
 
+def check_owner(raw: bytes, path: str) -> None:
+    """Raise DataCorruptionError unless the bytes are an owner object."""
+    _Owner.parse(raw, path)
+
+
 def is_owned(store: Store, owned: str) -> bool:
     """Tell whether a service has been at work in a store: for this log (or a copy), or topic id."""
     try:

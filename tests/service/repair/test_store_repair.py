@@ -19,6 +19,7 @@ from sparklog.log.log import Log
 from sparklog.log.topic_names import new_topic_id
 from sparklog.service import verify
 from sparklog.service.health import Level, examine
+from sparklog.service.verification.findings import Severity
 from sparklog.storage.commits import Chunk
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.target import open_store
@@ -212,7 +213,9 @@ def test_lost_entries_are_given_up(url: str, how: str) -> None:
         if how not in ("far ahead", "copy behind the head"):
             with pytest.raises(LogReplacedError):  # the writer that knew what was given up
                 write(log, range(6, 7))
-    assert verify(url).findings == []
+    left = verify(url).findings
+    assert {finding.severity for finding in left} == {Severity.WARNING}
+    assert "group g is at offset 6 of t-0, above its end 4" in left[0].what
     assert values(url) == {f"{x}{n}".encode() for n in range(4) for x in "bc"}
     with sparklog.open(url, mode="rw") as log:
         assert log.offsets("t") == {0: (0, 4), 1: (0, 4)}
@@ -274,3 +277,69 @@ def test_a_service_of_the_lost_entries_is_fenced(url: str) -> None:
             assert other.home.head.follow().term == 3
         with pytest.raises(LogReplacedError):
             log.home.commits.catch_up()
+
+
+# --- groups, signs of life, owners --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["empty", "doubled", "copied"])
+def test_a_damaged_position_of_a_group(url: str, store: Store, how: str) -> None:
+    with sparklog.open(url, mode="rw") as log:
+        for offset in (1, 2):
+            log.commit_offsets("g", {"t": {0: offset, 1: offset}})
+    newest = [one.name for one in store.list("readers/")][-1]
+    raw = store.get(newest)
+    name = newest if how != "copied" else f"{newest[:-1]}2"
+    store.put(name, {"empty": b"", "doubled": raw + raw}.get(how, raw))
+    (finding,) = verify(url).findings
+    assert (finding.severity, finding.file) == (Severity.DIFFERENCE, f"{url}/{name}")
+    assert "continues at an older position" in finding.what
+    expected = 2 if how == "copied" else 1
+    with sparklog.open(url) as log:
+        assert log.home.groups.positions("g")[("t", 0)].offset == expected
+    assert verify(url, repair=True).ok
+    assert verify(url).findings == []
+    with sparklog.open(url, mode="rw") as log:
+        log.commit_offsets("g", {"t": {0: 2}})
+        found = log.home.groups.positions("g")
+        assert {key: at.offset for key, at in found.items()} == {("t", 0): 2, ("t", 1): expected}
+
+
+def test_a_group_without_any_position(url: str, store: Store) -> None:
+    with sparklog.open(url, mode="rw") as log:
+        log.commit_offsets("g", {"t": {0: 1}})
+    (one,) = store.list("readers/")
+    store.put(one.name, b"?")
+    report = verify(url, repair=True)
+    assert not report.ok
+    assert [f.severity for f in report.findings] == [Severity.DAMAGE]
+
+
+@pytest.mark.parametrize("how", ["missing", "empty"])
+def test_an_owner_is_written_again(url: str, store: Store, how: str) -> None:
+    (one,) = store.list("owners/")
+    store.delete([one.name])
+    if how == "empty":
+        store.put(one.name, b"")
+    (finding,) = verify(url).findings
+    assert finding.file == f"{url}/{one.name}"
+    assert verify(url, repair=True).ok
+    assert verify(url).findings == []
+    assert store.get(one.name)
+
+
+def test_signs_of_life_that_are_none(url: str, store: Store) -> None:
+    with sparklog.open(url, mode="rw") as log:
+        lease = log.home.service_lease()
+        assert lease.acquire()
+        lease.release()
+        endpoint = log.home.endpoint_lease({})
+        assert endpoint.acquire()
+        endpoint.release()
+    assert verify(url).findings == []
+    names = [one.name for prefix in ("service/", "endpoint/") for one in store.list(prefix)]
+    for name in names:
+        store.put(name, b"[")
+    report = verify(url)
+    assert report.ok
+    assert sorted(f.file for f in report.findings) == sorted(f"{url}/{name}" for name in names)
