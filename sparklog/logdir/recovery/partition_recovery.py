@@ -111,9 +111,7 @@ def recover(
     from_base = max((b for b in live if b <= recovery_point and epochs is not None), default=lowest)
     plan = _Plan()
     producers: ProducerState | None = None
-    loaded = partial(
-        load_producers, fs, path, now=clock(), expiration_ms=producer_id_expiration_ms
-    )
+    loaded = partial(load_producers, fs, path, now=clock(), expiration_ms=producer_id_expiration_ms)
     unsure = {b for b in live if b >= from_base or not _has_index(fs, path, b, config)}
     for at, base in enumerate(live):
         if base not in unsure:
