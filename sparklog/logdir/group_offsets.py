@@ -63,7 +63,9 @@ from sparklog.storage.groups import (
 
 READERS_PREFIX: Final = "sparklog.readers-"
 _LOCK_TIMEOUT_MS: Final = 2000  # it is held for an fsync
-_CURE: Final = "it is written anew when its reader commits; delete it to forget that reader"
+_CURE: Final = (
+    "its reader writes it again with its next commit; delete the file to forget that reader"
+)
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -311,6 +313,20 @@ def read_readers(fs: FileSystem, home: str) -> Readers:
     return Readers(sorted(groups, key=lambda reader: reader.group), damaged)
 
 
+def damaged_readers(fs: FileSystem, home: str) -> dict[str, DataCorruptionError]:
+    """Return {path: what is wrong} of the files of groups that cannot be read. Lock-free."""
+    found = {}
+    for name in fs.listdir(home):
+        if name.startswith(READERS_PREFIX) and not name.endswith(".tmp"):
+            path = os.path.join(home, name)
+            with contextlib.suppress(FileNotFoundError, UnsupportedVersionError):
+                try:
+                    _read(fs, path)
+                except DataCorruptionError as error:
+                    found[path] = error
+    return found
+
+
 def expire_readers(
     fs: FileSystem, home: str, *, now_ms: int, retention_ms: int, dry_run: bool = False
 ) -> list[Expired]:
@@ -377,8 +393,14 @@ def _read(fs: FileSystem, path: str) -> Reader | None:
     raw = read_bytes(fs, path)
     if not raw:
         return None
-    found = unseal("reader", raw, path=path, cure=_CURE)
-    return reader_from_json(found)
+    reader = reader_from_json(unseal("reader", raw, path=path, cure=_CURE))
+    if os.path.basename(_path("", reader.group)) != os.path.basename(path):
+        raise DataCorruptionError(
+            f"the file holds the positions of group {reader.group}, whose file has another name; "
+            f"{_CURE}",
+            path=path,
+        )
+    return reader
 
 
 def _write(fs: FileSystem, path: str, reader: Reader, *, is_new: bool) -> None:

@@ -13,6 +13,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogEr
 from sparklog.format.names import partition_dir
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.topic_names import INTERNAL, REMOTE_METADATA
+from sparklog.logdir.group_offsets import damaged_readers
 from sparklog.logdir.ledger import LEDGER
 from sparklog.logdir.log_dirs import find_dirs, offline_error
 from sparklog.logdir.paths import split_path
@@ -249,6 +250,8 @@ class _Verifier:
                 break
         log_dir_state = self.log_dir_state
         if log_dir_state.situation.is_ours:
+            for path, error in damaged_readers(self._fs, self._directories[0]).items():
+                general.add(Severity.DAMAGE, path, error.reason)
             check_remote_settings(self._fs, log_dir_state, general)
         else:
             ends = {key: checked.end for key, checked in self.checked.items()}

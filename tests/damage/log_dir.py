@@ -183,6 +183,7 @@ def kinds_of(files: Files, before: Files) -> list[Kind]:
             "group", groups[0], groups[1], before[groups[0]], f"sparklog.readers-{0:032x}",
             undetectable={
                 "missing": "the file is all that is known of a group",
+                "empty": "a reader's first commit makes an empty file, to lock it",
                 "older": "a power cut may bring an older commit back: PROTOCOL, Registered readers",
             },
         )

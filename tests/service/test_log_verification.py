@@ -468,3 +468,25 @@ def test_one_is_not_said_as_many(tmp_path: Path) -> None:
     report = verify(tmp_path / "log")
     report.partitions = report.segments = 1  # without the ledger's
     assert "(closed): 1 partition, 1 segment, " in str(report)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "copied"])
+def test_damaged_files_of_readers_are_reported(tmp_path: Path, damage: str) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t")
+        log.commit_offsets("g", {"t": {0: 0}})
+        (file,) = (tmp_path / "log").glob("sparklog.readers-*")
+        raw = file.read_bytes()
+        if damage == "copied":
+            file = file.with_name(f"sparklog.readers-{0:032x}")
+            file.write_bytes(raw)
+        else:
+            file.write_bytes(raw[:-9] if damage == "truncated" else raw[:-9] + b"?" + raw[-8:])
+        (finding,) = verify(tmp_path / "log").findings
+        assert (finding.severity, finding.file) == (Severity.DAMAGE, str(file))
+        assert "with its next commit; delete the file to forget that reader" in finding.what
+        if damage != "copied":
+            log.commit_offsets("g", {"t": {0: 0}})  # as the message says
+        else:
+            file.unlink()
+        assert verify(tmp_path / "log").ok
