@@ -11,6 +11,7 @@ Each step is decided on the log's state, made by an entry, and safe by itself.
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from sparklog.clock import monotonic_ms
@@ -194,7 +195,8 @@ class DisklessUpkeep:
         merges = [
             merge
             for merge in due_merges(
-                state, self._options, now_ms=report.time_ms, time_of=self.log.time_of
+                state, self._options, now_ms=report.time_ms,
+                time_of=partial(self.log.age_time_of, now_ms=report.time_ms),
             )
             if (merge.key, merge.topic_id) not in self.damaged
         ]

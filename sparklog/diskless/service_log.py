@@ -9,6 +9,7 @@ from sparklog.common import TopicPartition
 from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.entries import Entry, HomeRecord, ObjectKey, new_attempt_id
 from sparklog.diskless.extents import Extent
+from sparklog.diskless.names import entry_name
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import SparklogError
 from sparklog.lru_cache import LruCache
@@ -38,6 +39,7 @@ class ServiceLog:
     def __init__(self, commits: DisklessCommits) -> None:
         self.commits = commits
         self._times = LruCache[int, int](_TIMES)
+        self._stored_times = LruCache[int, int](_TIMES)
 
     @property
     def store(self) -> Store:
@@ -74,6 +76,23 @@ class ServiceLog:
             found = entry.record.time_ms
             self._times.put(number, found)
         return found
+
+    def age_time_of(self, number: int, now_ms: int) -> int:
+        """Return the time (ms) from which the age of an entry counts.
+
+        That is the entry's time. If it is later than `now_ms`, a writer's clock was ahead, and all
+        later entries have such times, too: the store's time of the object is returned instead.
+        Cost: that of `time_of`; a listing of one object, once, for an entry from the future.
+        """
+        time_ms = self.time_of(number)
+        if time_ms <= now_ms:
+            return time_ms
+        stored_ms = self._stored_times.get(number)
+        if stored_ms is None:
+            listed = self.store.list(entry_name(self.log_id, number))
+            stored_ms = min((one.time_ms for one in listed), default=time_ms)
+            self._stored_times.put(number, stored_ms)
+        return stored_ms
 
     def create(self, decide: Callable[[DisklessState], NewEntry]) -> tuple[int, Entry]:
         """Create the entry that `decide` wants at the log's state; returns (its number, the entry).

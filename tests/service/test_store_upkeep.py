@@ -90,6 +90,23 @@ def test_a_round_merges_what_is_old(
     assert home.head.follow().term == 1  # nobody else took the log meanwhile
 
 
+def test_a_clock_ten_years_ahead_does_not_stop_merging_by_age(
+    url: str, home: DisklessHome, store: ObjectStore, clock: ManualClock
+) -> None:
+    """Times of entries never fall, so all later entries have times from the future, too."""
+    topic(home)
+    clock.advance(max(one.time_ms for one in store.list()) - clock())  # the store's time
+    ahead = open_log(url, mode="rw", clock=ManualClock(clock() + 3650 * 24 * 60 * MINUTE))
+    assert isinstance(ahead.home, DisklessHome)
+    write(ahead.home, "a")
+    ahead.close()
+    home.commits.catch_up()
+    write(home, "b")
+    clock.advance(60 * MINUTE)
+    Service(url, clock=clock).run_once()
+    assert segments(home) == [(0, 2, True)]
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_rounds_one_by_one_leave_readers_their_time(
     url: str, home: DisklessHome, store: ObjectStore, clock: ManualClock, same: bool
