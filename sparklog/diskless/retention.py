@@ -5,6 +5,7 @@ Which records go is decided by the rules that every home has (`sparklog.log.due_
 extent stands for a segment there. So records go as their pieces do, whether merged or not.
 """
 
+import bisect
 from collections.abc import Callable, Mapping
 
 from sparklog.common import TopicPartition
@@ -52,11 +53,26 @@ def _due(
     time_of: Callable[[int], int],
 ) -> DueSegments:
     extents = state.extents[key]
-    by_base = {extent.base: extent for extent in extents}
+    filled: list[int] = []  # numbers of extents with records, once they are asked for
+    numbers = {extent.base: number for number, extent in enumerate(extents)}
 
     def largest(base: int) -> int:
-        extent = by_base[base]
-        return extent.max_timestamp if extent.max_timestamp >= 0 else time_of(extent.born)
+        """A segment that compaction has emptied is no younger than what follows it.
+
+        Its own entry is that of the cleaning. Kafka's file has the time of its last append.
+        """
+        number = numbers[base]
+        if extents[number].max_timestamp >= 0:
+            return extents[number].max_timestamp
+        own = time_of(extents[number].born)
+        if extents[number].size:
+            return own
+        if not filled:
+            filled.extend(at for at, extent in enumerate(extents) if extent.size)
+        following = bisect.bisect_right(filled, number)
+        if following == len(filled) or extents[filled[following]].max_timestamp < 0:
+            return own
+        return min(own, extents[filled[following]].max_timestamp)
 
     return due(
         [LocalSegment(extent.base, extent.size) for extent in extents],

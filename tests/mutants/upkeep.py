@@ -8,6 +8,13 @@ MERGING = "diskless/test_merging.py"
 
 MUTANTS = (
     mutant(
+        "emptied-segment-as-old-as-its-cleaning",
+        "diskless/retention.py",
+        "return min(own, extents[filled[following]].max_timestamp)",
+        "return own",
+        "service/test_store_upkeep.py::test_segments_that_compaction_has_emptied_expire",
+    ),
+    mutant(
         "one-batch-rewrites-the-epochs",
         "service/verification/leader_epochs.py",
         "if not lonely or _fault(entries, others, self._part.start, end) is not None:",

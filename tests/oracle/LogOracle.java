@@ -246,6 +246,17 @@ public class LogOracle {
     }
   }
 
+  /** Retention after a clean start; `cleaning`: the cleaner runs before it, in the same process. */
+  static Map<String, Object> retain(File dir, Map<String, Object> request) throws Exception {
+    Time time = new FixedTime(number(request, "now", System.currentTimeMillis()));
+    try (Loaded l = new Loaded(dir, true, request, time)) {
+      if (Boolean.TRUE.equals(request.get("cleaning")))
+        cleaner(time).clean(new LogToClean(l.log, 0, l.log.activeSegment().baseOffset(), false));
+      l.log.deleteOldSegments();
+      return walk(l.log, false);
+    }
+  }
+
   static Map<String, Object> time(File dir, Map<String, Object> request) throws Exception {
     List<Object> found = new ArrayList<>();
     try (Loaded l = new Loaded(dir, true, request, Time.SYSTEM)) {
@@ -391,6 +402,7 @@ public class LogOracle {
         case "open": return open(copy, request);
         case "clean": return clean(copy, request);
         case "time": return time(copy, request);
+        case "retain": return retain(copy, request);
         case "bench_open": return bench(copy, request, false);
         case "bench_clean": return bench(copy, request, true);
         default: throw new IllegalArgumentException("unknown command " + cmd);

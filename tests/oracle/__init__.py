@@ -124,6 +124,18 @@ class Oracle:
         )
         return _opened(answer)
 
+    def retain(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        now_ms: int,
+        config: Mapping[str, object],
+        cleaning: bool = False,
+    ) -> Opened:
+        """Run Kafka's retention once; return what remains. `cleaning`: the cleaner runs before."""
+        answer = self.call("retain", dir=directory, now=now_ms, config=config, cleaning=cleaning)
+        return _opened(answer)
+
     def time(
         self, directory: str | os.PathLike[str], times: Iterable[int]
     ) -> list[tuple[int, int] | None]:

@@ -166,6 +166,33 @@ def test_retain_is_at_once_and_nothing_else(
     assert segments(home) == [(1, 2, False)]
 
 
+def test_segments_that_compaction_has_emptied_expire(url: str, clock: ManualClock) -> None:
+    """They were as old as their cleaning, and kept all that follows them."""
+    day, options = 24 * 60 * MINUTE, {"diskless.merge.interval.ms": 1}
+    config = {
+        "cleanup.policy": "compact,delete", "internal.segment.bytes": 400,
+        "retention.ms": 7 * day, "min.cleanable.dirty.ratio": 0.01, "delete.retention.ms": 0,
+    }  # fmt: skip
+    with sparklog.open(url, "rw", clock=clock) as log:
+        log.create_topic("t", config=config)
+        for n in range(12):
+            stamps = pa.array([clock() + n], pa.timestamp("ms"))
+            rows = {"key": [b"k"], "value": [b"%04d" % n + b"." * 100], "timestamp": stamps}
+            log.append("t", pa.table(rows), partition=0)
+        clock.advance(1000)
+        Service(url, clock=clock, options=options | {"log.cleaner.enable": "false"}).run_once()
+        clock.advance(6 * day)
+        for _ in range(2):
+            Service(url, clock=clock, options=options).run_once()
+        assert log.offsets("t") == {0: (0, 12)}
+        assert log.read("t").read_all().num_rows == 1
+        assert not Service(url, clock=clock, options=options).retain().deleted  # a day is left
+        clock.advance(2 * day)
+        (gone,) = Service(url, clock=clock, options=options).retain().deleted
+        assert {segment.bytes for segment in gone.segments[:5]} == {0}
+        assert log.offsets("t") == {0: (12, 12)}
+
+
 def test_retention_waits_for_registered_readers(
     url: str, home: DisklessHome, clock: ManualClock
 ) -> None:
