@@ -84,8 +84,9 @@ class TopicConfig:
         "retention.ms", _WEEK_MS, low=-1, long=True,
         also=["log.retention.ms", ("log.retention.minutes", MINUTE_MS),
               ("log.retention.hours", HOUR_MS)],
-        doc="Age in record time (ms) at which a closed segment may be deleted; -1 never. Topics "
-        "that the sink makes by itself have -1.",
+        doc="Age in record time (ms) at which a closed segment may be deleted; -1 never. A new "
+        "topic has -1 unless its creator or the log's options say otherwise, where Kafka's has "
+        "the default of a week: records of a backfill are older than that.",
     )
     retention_bytes: int = option(
         "retention.bytes", -1, low=LONG_MIN, long=True, also=["log.retention.bytes"],
@@ -279,6 +280,19 @@ class TopicConfig:
 KEYS: Final[dict[str, Key]] = keys_of(TopicConfig)
 """Kafka's topic key -> its description, in the order of the docs."""
 
+def _check_local(unit: str, local: int, total: int) -> None:
+    bounded = total >= 0
+    if bounded and local != -2 and (local == -1 or local > total):
+        raise InvalidRequestError(
+            f"local.retention.{unit}={local}: want at most retention.{unit}={total}, "
+            "or -2 to follow it"
+        )
+
+
+NEW_TOPICS: Final = TopicConfig(retention_ms=-1)
+"""Defaults of new topics in a log whose options say nothing else. They differ from Kafka's, so that
+they are written into the topic's config, and hold in a broker that takes the log over."""
+
 OWN_KEYS: Final = frozenset({"retention.respect.readers", "segment.idle.ms"})
 """Topic keys that Kafka doesn't know: a broker that adopts the log takes no notice of them."""
 
@@ -348,7 +362,7 @@ class LogOptions:
         doc="Time after which a registered reader that commits no more is forgotten, and no longer "
         "holds retention back.",
     )
-    topics: TopicConfig = field(default_factory=TopicConfig)
+    topics: TopicConfig = NEW_TOPICS
 
     def __post_init__(self) -> None:
         for key in LOG_KEYS.values():
@@ -368,17 +382,8 @@ class LogOptions:
         found, rest = read(LOG_KEYS.values(), values)
         topic, rest = read(KEYS.values(), rest)
         refuse_unknown(rest, LOG_KEYS | KEYS)
-        return cls(**found, topics=TopicConfig(**topic))
+        return cls(**found, topics=replace(NEW_TOPICS, **topic))
 
 
 LOG_KEYS: Final[dict[str, Key]] = keys_of(LogOptions)
 """Log-wide key -> its description."""
-
-
-def _check_local(unit: str, local: int, total: int) -> None:
-    bounded = total >= 0
-    if bounded and local != -2 and (local == -1 or local > total):
-        raise InvalidRequestError(
-            f"local.retention.{unit}={local}: want at most retention.{unit}={total}, "
-            "or -2 to follow it"
-        )

@@ -149,7 +149,7 @@ def test_log_options_carry_defaults_for_topics():
 def test_the_table_for_the_docs_has_every_key():
     table = markdown([*KEYS.values(), *LOG_KEYS.values()])
     assert all(f"| `{name}` |" in table for name in [*KEYS, *LOG_KEYS])
-    assert "; -1 never. Topics that the sink makes by itself have -1. | 604800000 | -1..2" in table
+    assert "records of a backfill are older than that. | 604800000 | -1..2" in table
     assert "| -1..2^63-1 | `log.retention.ms`, `log.retention.minutes`, " in table
     assert "also" not in markdown([LOG_KEYS["flush"]]).partition("\n")[0]
 

@@ -282,7 +282,14 @@ class DisklessUpkeep:
         due = due_extents(state, self._terms(state, now), now_ms=now, time_of=self.log.time_of)
         ids = {name: topic.id for name, topic in state.log.topics.items()}
         expired = {key: found.expired for key, found in due.items() if found.expired}
-        held = self._announcements.unannounced(expired, ids, now=at_once, dry_run=report.dry_run)
+        sizes: dict[str, int] = {}
+        topics = {key.topic for key in expired}
+        for key, extents in state.extents.items() if topics else ():
+            if key.topic in topics:
+                sizes[key.topic] = sizes.get(key.topic, 0) + sum(each.size for each in extents)
+        held = self._announcements.unannounced(
+            expired, ids, sizes=sizes, now=at_once, dry_run=report.dry_run
+        )
         if not report.dry_run:
             report.notes += [
                 f"{key}: {pluralize(len(found), 'extent')} due, announced; go in the next round"

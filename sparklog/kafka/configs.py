@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from sparklog.config import KEYS, TopicConfig
+from sparklog.config import KEYS, NEW_TOPICS, TopicConfig
 from sparklog.configdef import Key, format_value
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.kafka.apis import Served
@@ -157,7 +157,7 @@ class Configs:
             _broker_entry(key.name, key, getattr(self._options, key.field), key.field in secret)
             for key in ENDPOINT_KEYS.values()
         ]
-        defaults = self._log.home.commits.topic_defaults if self._is_writable else TopicConfig()
+        defaults = self._log.home.commits.topic_defaults if self._is_writable else NEW_TOPICS
         entries += [
             _broker_entry(key.also[0][0], key, getattr(defaults, key.field), False)
             for key in KEYS.values() if key.also
@@ -255,7 +255,8 @@ class Configs:
         if not self._is_writable:
             raise read_only(self._log.path)
         try:
-            altered_config(info.name, info.config.to_dict(), changes)
+            defaults = self._log.home.commits.topic_defaults
+            altered_config(info.name, info.config.to_dict(), changes, defaults)
             if not validate_only:
                 self._log.alter_topic(info.name, config=changes)
         except UnknownTopicError:

@@ -6,7 +6,7 @@ Each is one change with one record.
 from collections.abc import Callable, Collection, Mapping
 
 from sparklog.common import TopicPartition
-from sparklog.config import TopicConfig
+from sparklog.config import NEW_TOPICS, TopicConfig
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from sparklog.log.arguments import refused
 from sparklog.log.commit import check_known
@@ -108,7 +108,7 @@ def alter_topic(
 
     def decide(state: LogState) -> Change:
         topic = _topic(commits, name)
-        parsed = altered_config(name, topic.config, config)
+        parsed = altered_config(name, topic.config, config, commits.topic_defaults)
         count = max(topic.dirs) + 1  # not those found: a number that was given out stays so
         wanted = count if partitions is None else partitions
         if wanted < count:
@@ -129,11 +129,18 @@ def alter_topic(
 
 
 def altered_config(
-    name: str, before: Mapping[str, str], config: Mapping[str, object | None]
+    name: str,
+    before: Mapping[str, str],
+    config: Mapping[str, object | None],
+    defaults: TopicConfig = NEW_TOPICS,
 ) -> TopicConfig:
-    """Return what a topic's config is after a change; None resets one. Raises InvalidRequestError.
+    """Return what a topic's config is after a change; None resets a key to the log's default.
+
+    Raises: InvalidRequestError.
     """
     merged: dict[str, object] = {k: v for k, v in before.items() if k not in config}
+    reset = defaults.to_dict()
+    merged |= {key: reset[key] for key, value in config.items() if value is None and key in reset}
     merged |= {key: value for key, value in config.items() if value is not None}
     parsed = TopicConfig.parse(merged)
     _check_tiering(name, TopicConfig.parse(before), parsed)

@@ -8,6 +8,7 @@ deletes, whichever process runs it. From then on the topic's retention goes by i
 import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from sparklog.common import TopicPartition
@@ -60,6 +61,7 @@ class DeletionAnnouncements:
         due: Mapping[TopicPartition, Sequence[Gone]],
         ids: Mapping[str, str],
         *,
+        sizes: Mapping[str, int] = MappingProxyType({}),
         unsure: Collection[str] = (),
         now: bool = False,
         dry_run: bool = False,
@@ -69,6 +71,7 @@ class DeletionAnnouncements:
         What lies below the log start is gone for readers already, and no config keeps it.
         Args:
             due: what goes for good. ids: {topic: its id} of all topics.
+            sizes: {topic: bytes that it holds}, to say how much of it goes.
             unsure: topics of which it can't be told whether anything is due.
             now: somebody asked for the deletion, so it isn't put off. dry_run: nothing is noted.
         """
@@ -86,7 +89,7 @@ class DeletionAnnouncements:
             known = {i: g for i, g in before.items() if i in live and (g or i in looked)}
             fresh = {name for name in wanted if ids[name] not in known}
             for name in sorted(fresh):
-                self._warn(wanted[name], now=now, dry_run=dry_run)
+                self._warn(wanted[name], sizes.get(name, 0), now=now, dry_run=dry_run)
             if not dry_run:
                 for name in wanted:
                     known[ids[name]] = now or name not in fresh
@@ -98,17 +101,27 @@ class DeletionAnnouncements:
             return fresh | {name for name in unsure if name in ids and ids[name] not in known}
 
     def _warn(
-        self, due: Mapping[TopicPartition, Sequence[Gone]], *, now: bool, dry_run: bool
+        self,
+        due: Mapping[TopicPartition, Sequence[Gone]],
+        size_bytes: int,
+        *,
+        now: bool,
+        dry_run: bool,
     ) -> None:
+        share = ""
+        if size_bytes > 0:
+            gone_bytes = sum(one.bytes for gone in due.values() for one in gone)
+            share = f" ({min(100, 100 * gone_bytes // size_bytes)}% of the topic goes)"
         when = "would be deleted" if dry_run else "are deleted now" if now else "are due"
         next_round = "" if dry_run or now else " The next round deletes them."
         for key, gone in due.items():
             first, last = gone[0], gone[-1]
             _LOGGER.log(
                 logging.INFO if dry_run else logging.WARNING,
-                "%s-%d: offsets [%d, %d) %s, %s of %d bytes; the first by %s: %s.%s "
+                "%s-%d: offsets [%d, %d) %s, %s of %d bytes%s; the first by %s: %s.%s "
                 "To keep them, set %s=-1 on the topic",
                 *key, first.base, last.end, when,
                 pluralize(len(gone), self._what, self._plural),
-                sum(one.bytes for one in gone), first.rule, first.why, next_round, first.rule,
+                sum(one.bytes for one in gone), share,
+                first.rule, first.why, next_round, first.rule,
             )  # fmt: skip

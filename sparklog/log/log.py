@@ -88,8 +88,10 @@ class Log:
         """Make a topic; a new partition goes to the log dir that has fewest.
 
         `config` takes Kafka's topic keys ("retention.ms", ...); what it leaves out has the
-        defaults of the log's options, then Kafka's. A topic that was deleted and is made again
-        goes on at its old end, so that no offset ever names two records. `starts`: {partition:
+        defaults of the log's options, then Kafka's. One default is not Kafka's: records are kept
+        (retention.ms=-1) unless `config` or the log's options say otherwise. A topic that was
+        deleted and is made again goes on at its old end, so that no offset ever names two records.
+        `starts`: {partition:
         offset} where they begin, of a topic whose records come from elsewhere and keep their
         offsets (sparklog.tools.moving.placing): some may be missing.
 

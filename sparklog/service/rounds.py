@@ -195,8 +195,9 @@ class Rounds:
         """Return the terms of what is due; topics whose first deletion this is keep their own."""
         final = {key: d.expired for key, d in due.items() if d is not None and not d.local}
         unsure = {key.topic for key, found in due.items() if found is None}
+        sizes = self._due_partitions.sizes({key.topic for key in final})
         held = self._announcements.unannounced(
-            final, ids, unsure=unsure, now=at_once, dry_run=report.dry_run
+            final, ids, sizes=sizes, unsure=unsure, now=at_once, dry_run=report.dry_run
         )
         if not report.dry_run:
             report.notes += [

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from sparklog.config import KEYS, LOG_KEYS, LogOptions, TopicConfig
+from sparklog.config import KEYS, LOG_KEYS, NEW_TOPICS, LogOptions, TopicConfig
 from sparklog.configdef import (
     SPARKS_OWN,
     Key,
@@ -183,11 +183,10 @@ def parse(values: Mapping[str, Any]) -> SinkOptions:
     remote, given = RemoteOptions.parse(given)
     found, rest = read(OPTIONS.values(), given)
     log = {key: rest.pop(key) for key in LOG_KEYS if key in rest}
-    keep = TopicConfig(retention_ms=-1)  # for Kafka's week would erase a backfill at once
     asked = {key.name for key in KEYS.values() if {key.name, *(s for s, _ in key.also)} & {*rest}}
     options = SinkOptions(
         **found,
-        topic_config=TopicConfig.parse(rest, base=keep),
+        topic_config=TopicConfig.parse(rest, base=NEW_TOPICS),
         given=frozenset(asked | {"partitions", "compression.type"} & given.keys()),
         log=LogOptions.parse(log),
         remote=remote,

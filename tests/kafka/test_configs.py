@@ -12,7 +12,7 @@ from confluent_kafka.admin import (
 )
 
 import sparklog
-from sparklog.config import KEYS, TopicConfig
+from sparklog.config import KEYS, NEW_TOPICS, TopicConfig
 from sparklog.kafka import Endpoint
 from sparklog.kafka.configs import Configs
 from sparklog.kafka.messages import Api, ErrorCode, unknown_names
@@ -111,7 +111,7 @@ def test_the_endpoints_options_are_a_brokers(sparklog_log: Log) -> None:
     ("change", "error", "after"),
     [
         (("retention.ms", SET, "5"), "none", {"retention.ms": "5"}),
-        (("retention.ms", DELETE, None), "none", {}),
+        (("retention.ms", DELETE, None), "none", {"retention.ms": "-1"}),  # the log's default
         (("segment.bytes", DELETE, None), "none", {"retention.ms": "1000"}),
         (("nonsense", DELETE, None), "none", {"retention.ms": "1000"}),
         (("cleanup.policy", APPEND, "compact"), "none",
@@ -155,7 +155,7 @@ def test_a_config_that_is_set_to_kafkas_default_is_set(sparklog_log: Log) -> Non
     assert known.to_dict() == {"retention.ms": "604800000", "segment.ms": "5"}
     assert [e.name for e in describe_configs(sparklog_log.topic("a"))] == sorted(known.to_dict())
     assert alter(configs, TOPIC, "a", ("retention.ms", DELETE, None))[0] == "none"
-    assert sparklog_log.topic("a").config.to_dict() == {"segment.ms": "5"}
+    assert sparklog_log.topic("a").config.to_dict() == {"retention.ms": "-1", "segment.ms": "5"}
 
 
 @pytest.mark.sparklog(topics=["a"])
@@ -166,7 +166,7 @@ def test_a_resources_changes_come_together_or_not_at_all(sparklog_log: Log) -> N
     twice = [("retention.ms", SET, "5"), ("retention.ms", DELETE, None)]
     assert alter(configs, TOPIC, "a", *twice)[0] == "invalid_request"
     assert alter(configs, TOPIC, "a", ("retention.ms", SET, "5"), times=2)[0] == "invalid_request"
-    assert sparklog_log.topic("a").config == TopicConfig()
+    assert sparklog_log.topic("a").config == NEW_TOPICS
     assert alter(configs, TOPIC, "b", ("retention.ms", SET, "5"))[0] == "unknown_topic_or_partition"
 
 
@@ -227,4 +227,5 @@ def test_librdkafkas_admin_client(sparklog_log: Log) -> None:
         whole = ConfigResource(kind, "a", set_config={"segment.bytes": "2000000"})
         with pytest.warns(DeprecationWarning, match="incremental"):
             admin.alter_configs([whole])[whole].result(240)
-    assert sparklog_log.topic("a").config.to_dict() == {"segment.bytes": "2000000"}
+    after = {"retention.ms": "-1", "segment.bytes": "2000000"}
+    assert sparklog_log.topic("a").config.to_dict() == after

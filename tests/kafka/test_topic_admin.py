@@ -56,6 +56,7 @@ def test_a_topic_is_made_as_asked(sparklog_log: Log) -> None:
     shown = {each["name"]: (each["value"], each["config_source"]) for each in one["configs"]}
     assert shown["retention.ms"] == ("60000", 1)
     assert shown["segment.bytes"] == ("1073741824", 5)
+    assert topics["b"].config.to_dict() == {"retention.ms": "-1"}
 
 
 def test_validate_only_changes_nothing(sparklog_log: Log) -> None:

@@ -157,6 +157,36 @@ def test_a_topic_made_after_the_log_was_opened_is_read_at_once(log_path: str) ->
         assert followed.read_next_batch().num_rows == 2
 
 
+WEEK = 7 * 24 * 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("options", "config", "kept_ms"),
+    [
+        ({}, {}, -1),
+        ({}, {"retention.bytes": 1000, "segment.ms": 5}, -1),
+        ({}, {"retention.ms": WEEK}, WEEK),
+        ({"log.retention.hours": 24 * 7}, {}, WEEK),
+        ({"log.retention.hours": 1}, {}, 3_600_000),
+        ({"log.retention.hours": 1}, {"retention.ms": -1}, -1),
+        ({"segment.ms": 5}, {}, -1),
+    ],
+)
+def test_a_new_topic_keeps_its_records_unless_asked(
+    log_path: str, options: dict[str, object], config: dict[str, object], kept_ms: int
+) -> None:
+    """It is written into the config, so that a broker that takes over has the same."""
+    with sparklog.open(log_path, "rw", options=options) as log:
+        assert log.create_topic("t", config=config).config.retention_ms == kept_ms
+    with sparklog.open(log_path, "rw") as log:
+        found = log.topic("t").config
+        assert found.retention_ms == kept_ms
+        assert (found.to_dict().get("retention.ms") == "-1") == (kept_ms == -1)
+        log.alter_topic("t", config={"retention.ms": 5})
+        log.alter_topic("t", config={"retention.ms": None})
+        assert log.topic("t").config.retention_ms == -1  # as a new topic's
+
+
 def test_altered_topic(log_path: str) -> None:
     with sparklog.open(log_path, "rw") as log:
         log.create_topic("t", config={"retention.ms": 5})
@@ -169,7 +199,7 @@ def test_altered_topic(log_path: str) -> None:
             log.alter_topic("t", partitions=2)
         log.append("t", rows("x"), partition=2)
     with sparklog.open(log_path) as log:
-        assert log.topic("t").config.to_dict() == {"segment.ms": "7"}
+        assert log.topic("t").config.to_dict() == {"retention.ms": "-1", "segment.ms": "7"}
         assert values(log, "t") == [b"x"]
 
 

@@ -8,6 +8,27 @@ MERGING = "diskless/test_merging.py"
 
 MUTANTS = (
     mutant(
+        "a-new-topic-expires-after-a-week",
+        "config.py",
+        "topics: TopicConfig = NEW_TOPICS",
+        "topics: TopicConfig = TopicConfig()",
+        "log/test_log.py::test_a_new_topic_keeps_its_records_unless_asked",
+    ),
+    mutant(
+        "reset-retention-is-a-week",
+        "log/admin.py",
+        "if value is None and key in reset}",
+        "if key is None}",
+        "log/test_log.py::test_a_new_topic_keeps_its_records_unless_asked",
+    ),
+    mutant(
+        "first-deletion-not-told",
+        "service/metrics/first_deletions.py",
+        "_PARTS * size > sizes.get(topic, 0) > 0",
+        "size > sizes.get(topic, 0) > 0",
+        "service/health/test_examine.py::test_a_first_deletion_is_told_before_a_service_runs",
+    ),
+    mutant(
         "emptied-segment-as-old-as-its-cleaning",
         "diskless/retention.py",
         "return min(own, extents[filled[following]].max_timestamp)",

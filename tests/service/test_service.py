@@ -152,10 +152,13 @@ def test_size_retention_and_its_report(path, clock):
         assert Service(path, clock=clock).run_once().deleted == []
 
 
+A_WEEK = {"internal.segment.bytes": "400", "retention.ms": "604800000"}
+
+
 def backfilled(path, clock):
     """Events of 2013 under a week's retention: due as soon as they are written."""
     log = sparklog.open(path, "rw", clock=clock)
-    log.create_topic("t", config={"internal.segment.bytes": "400"})
+    log.create_topic("t", config=A_WEEK)
     for _ in range(6):
         log.append("t", rows(["x" * 100], at_ms=1_357_000_000_000))
     return log
@@ -172,6 +175,7 @@ def test_a_first_deletion_is_announced_a_round_ahead(path, clock, caplog):
         report = Service(path, clock=clock).run_once()
         (said,) = warned(caplog)
         assert "offsets [0, 6) are due" in said
+        assert "(100% of the topic goes)" in said
         assert "retention.ms=-1" in said
         assert "The next round deletes them" in said
         assert not report.deleted
@@ -201,7 +205,7 @@ def test_a_topic_that_is_made_again_is_announced_again(path, clock):
         Service(path, clock=clock).run_once()
         assert Service(path, clock=clock).run_once().deleted
         log.delete_topic("t")
-        log.create_topic("t", config={"internal.segment.bytes": "400"})
+        log.create_topic("t", config=A_WEEK)
         log.append("t", rows(["x" * 100], at_ms=1_357_000_000_000))
         assert not Service(path, clock=clock).run_once().deleted
 

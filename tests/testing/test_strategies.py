@@ -8,7 +8,7 @@ from hypothesis import find, given, settings
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.config import TopicConfig
+from sparklog.config import NEW_TOPICS, TopicConfig
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import RESERVED
 from sparklog.testing import strategies
@@ -54,7 +54,7 @@ def test_a_table_comes_back_as_it_was(data: pa.Table) -> None:
 def test_a_log_takes_any_topic(name: str, config: dict[str, object]) -> None:
     with opened() as log:
         log.create_topic(name, config=config)
-        assert log.topic(name).config == TopicConfig.parse(config)
+        assert log.topic(name).config == TopicConfig.parse(config, base=NEW_TOPICS)
 
 
 @pytest.mark.parametrize("name", [".", "..", *sorted(RESERVED), "__sparklog_x"])

@@ -307,7 +307,8 @@ def test_what_clients_changed_is_taken_back_and_what_we_changed_is_told(tmp_path
     with sparklog.open(path, "rw") as log:
         config = log.topic("t").config.to_dict()
         assert config == {"retention.ms": "5000", "flush.ms": "9", "segment.idle.ms": "7"}
-        assert log.topic("u").config.to_dict() == {"segment.ms": "604800000"}
+        after = {"segment.ms": "604800000", "retention.ms": "-1"}
+        assert log.topic("u").config.to_dict() == after
         log.alter_topic("t", config={"flush.ms": None, "retention.ms": 7000})
         log.delete_topic("u")
         log.create_topic("u")
@@ -317,7 +318,8 @@ def test_what_clients_changed_is_taken_back_and_what_we_changed_is_told(tmp_path
     assert any(f"u (id {ids['u']}) was deleted here" in note for note in done.notes)
     cluster = known(LOCAL, str(path))
     assert cluster.topics["t"].config == {"retention.ms": "7000"}
-    assert (cluster.topics["u"].id, cluster.topics["u"].config) == (new, {})
+    keeps = {"retention.ms": "-1"}  # a broker's default would delete after a week
+    assert (cluster.topics["u"].id, cluster.topics["u"].config) == (new, keeps)
     assert "theirs" in cluster.topics
     assert hand_over(path).metadata_records == 0
 
@@ -331,11 +333,12 @@ def test_configs_that_only_the_cluster_understands_stay(tmp_path: Path) -> None:
         ConfigRecord(2, "u", "segment.ms", "604800000"),
     )  # fmt: skip
     with sparklog.open(path, "rw") as log:
-        assert log.topic("u").config.to_dict() == {"segment.ms": "604800000"}
+        after = {"segment.ms": "604800000", "retention.ms": "-1"}
+        assert log.topic("u").config.to_dict() == after
     assert hand_over(path).metadata_records == 1  # the ledger's, which has the config: its epoch
     assert hand_over(path).metadata_records == 0
     config = known(LOCAL, str(path)).topics["u"].config
-    assert config == {"no.such.key": "x", "segment.ms": "604800000"}
+    assert config == {"no.such.key": "x", "segment.ms": "604800000", "retention.ms": "-1"}
 
 
 def test_configs_of_the_cluster_are_not_taken_twice(tmp_path: Path) -> None:

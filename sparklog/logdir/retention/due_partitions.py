@@ -5,7 +5,7 @@ oldest of these expires, or the log is larger than it may be, nothing is due the
 write lock: what this finds is a guess, which the steps under the lock make again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from sparklog.clock import system_clock
@@ -87,6 +87,15 @@ class DuePartitions:
             if seen.found.expired or seen.found.rolls:
                 found[key] = seen.found
         return found
+
+    def sizes(self, topics: Collection[str]) -> dict[str, int]:
+        """Return how many bytes of log these topics hold, as `due` last saw them."""
+        sizes: dict[str, int] = {}
+        for key, seen in self._seen.items() if topics else ():
+            if key.topic in topics:
+                held = sum(segment.size for segment in seen.segments)
+                sizes[key.topic] = sizes.get(key.topic, 0) + held
+        return sizes
 
     def held(self, key: TopicPartition) -> list[LocalSegment] | None:
         """Return a partition's segments as `due` last saw them; None if it couldn't.

@@ -10,8 +10,8 @@ from sparklog.html import Html, el
 from sparklog.notebook import table
 
 CHECKS: Final = (
-    "writable", "partitions", "readers", "disk", "service", "tier", "cleaner", "writers",
-    "erasures", "moves",
+    "writable", "partitions", "readers", "disk", "retention", "service", "tier", "cleaner",
+    "writers", "erasures", "moves",
 )  # fmt: skip
 """The names of all checks, in the order in which they are told."""
 _TOLD: Final = 3  # reasons in a verdict

@@ -3,7 +3,7 @@
 - `names`: what every number is called and means
 - `observed`: LogMetrics and its parts: what the log's files say
 - `observer`: Observer: reading them, cheaply again and again (`ledger`, `commit_trail`, `tiers`,
-  `batches`, `awaiting_deletion`);
+  `batches`, `awaiting_deletion`, `first_deletions`);
   `store_observer`: of a log in a store; `collecting`: collect: either, once
 - `service_meters`: what the service counts of its own rounds; `offline_directories`
 - `samples`: all of it as samples with labels

@@ -167,7 +167,9 @@ class LogMetrics:
     `commits`: since the observer's first look, or of all that the ledger holds; None for a log
     without a ledger. `batches`: {topic: figures of its newest batches, a row a codec}, of topics
     that were sampled by now. `offline`: {(topic, partition): why}. `errors`: what wasn't read.
-    `tier_fault`: why remote segments can't be read, if the log itself says so.
+    `first_deletions`: {topic: (bytes that are due, of so many)} where retention has deleted nothing
+    yet and would now take more than half. `tier_fault`: why remote segments can't be read, if the
+    log itself says so.
     """
 
     path: str
@@ -187,6 +189,7 @@ class LogMetrics:
     offline: dict[TopicPartition, str] = field(default_factory=dict)
     remote_url: str | None = None
     tier_fault: str | None = None
+    first_deletions: dict[str, tuple[int, int]] = field(default_factory=dict)
     merges: list[MergeMetrics] = field(default_factory=list)
     term: int | None = None
     holder: dict[str, object] = field(default_factory=dict)

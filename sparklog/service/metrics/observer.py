@@ -42,8 +42,10 @@ from sparklog.logdir.retention.partition_retention import PartitionRetention, re
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.topics_file import partition_path
 from sparklog.logdir.view import LogDirView
+from sparklog.service.announcement_file import AnnouncementFile
 from sparklog.service.metrics.awaiting_deletion import DeletedFiles
 from sparklog.service.metrics.batches import TOPICS_A_LOOK, TOPICS_ONCE, BatchObserver
+from sparklog.service.metrics.first_deletions import first_deletions
 from sparklog.service.metrics.ledger import LedgerTail
 from sparklog.service.metrics.observed import (
     DirectoryMetrics,
@@ -195,6 +197,8 @@ class Observer:
         found.detail = LogDetail(trail=self._tail.trail, paces=paces, held=held, places=places)
         missed: list[TopicPartition] = []
         found.partitions = list(self._partitions(places, held, due, missed))
+        announced = AnnouncementFile(fs, home).read().get("segment", {})
+        found.first_deletions = first_deletions(found, due, ids, announced)
         quiet = page is None or page.state is State.IDLE
         if missed and quiet and peek(fs, home) == page:
             # Nobody changed the log meanwhile (or the page itself), so they weren't deleted now.

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -18,12 +18,13 @@ from sparklog.diskless.missing_objects import Unreadable, unreadable_extents
 from sparklog.diskless.retention import due_extents
 from sparklog.diskless.state import DisklessState, partitions_of
 from sparklog.errors import DataCorruptionError, SparklogError
-from sparklog.log.due_segments import RetentionConstraints
+from sparklog.log.due_segments import DueSegments, RetentionConstraints
 from sparklog.log.group_lag import retention_floors
 from sparklog.log.partition_reader import reader_of
 from sparklog.lru_cache import LruCache
 from sparklog.service.metrics.batches import BatchObserver
 from sparklog.service.metrics.commit_trail import CommitTrail
+from sparklog.service.metrics.first_deletions import first_deletions
 from sparklog.service.metrics.ledger import CommitCounts
 from sparklog.service.metrics.observed import (
     AwaitingDeletion,
@@ -187,7 +188,12 @@ class StoreObserver:
         floors = retention_floors(
             state.log, readers, now_ms=found.time_ms, retention_ms=self._kept_ms
         )
-        found.partitions = list(self._partitions(state, floors, found.time_ms, times))
+        terms = {key: RetentionConstraints(floor) for key, floor in floors.items()}
+        due = due_extents(state, terms, now_ms=found.time_ms, time_of=times)
+        found.partitions = list(self._partitions(state, due))
+        ids = {name: topic.id for name, topic in state.log.topics.items()}
+        announced = ServiceNotes.parse(sign).announced.get("segment", {})
+        found.first_deletions = first_deletions(found, due, ids, announced)
         found.batches = self._batches.observe(
             {
                 TopicPartition(p.topic, p.partition): (p.log_start_offset, p.log_end_offset)
@@ -240,14 +246,8 @@ class StoreObserver:
                 self._counts.count(record)
 
     def _partitions(
-        self,
-        state: DisklessState,
-        floors: Mapping[TopicPartition, int],
-        now_ms: int,
-        time_of: Callable[[int], int],
+        self, state: DisklessState, due: Mapping[TopicPartition, DueSegments]
     ) -> Iterator[PartitionMetrics]:
-        terms = {key: RetentionConstraints(floor) for key, floor in floors.items()}
-        due = due_extents(state, terms, now_ms=now_ms, time_of=time_of)
         for key in partitions_of(state):
             extents = state.extents.get(key, ())
             place = Directory(*key, state.log.topics[key.topic].id).prefix.rstrip("/")

@@ -65,7 +65,8 @@ def export_log(
         raise InvalidRequestError(f"{to} is the log itself: choose another place")
     info = log.topic(topic)
     first, last = planned(log, topic, start, end, isolation)
-    config = {k: v for k, v in info.config.to_dict().items() if not k.startswith(_NOT_KEPT)}
+    config = {"retention.ms": str(info.config.retention_ms)}  # the source's, though it be Kafka's
+    config |= {k: v for k, v in info.config.to_dict().items() if not k.startswith(_NOT_KEPT)}
     writer = f"export/{info.id}/{topic}"
     with open_log(to, mode="rw", storage_options=storage_options) as target:
         if topic not in target.topics():

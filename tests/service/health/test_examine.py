@@ -368,6 +368,48 @@ def test_a_writer_that_stands_still_with_the_lock(path: str, clock: ManualClock)
 # --- the background work ------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("home", ["log", "file://{}/store"])
+def test_a_first_deletion_is_told_before_a_service_runs(
+    tmp_path: Path, clock: ManualClock, home: str
+) -> None:
+    """And the command that the verdict names keeps the records."""
+    path = home.format(tmp_path) if "{" in home else str(tmp_path / home)
+    old = pa.array([T0 - 400 * 24 * 60 * MINUTE] * 10, pa.timestamp("ms"))
+    with sparklog.open(path, "rw", clock=clock) as log:
+        for name, kept_ms in {"old": 3_600_000, "new": 3_600_000, "kept": -1}.items():
+            log.create_topic(name, config={"retention.ms": kept_ms, "segment.idle.ms": -1})
+        for topic in ("old", "kept"):
+            log.append(topic, rows(10).append_column("timestamp", old))
+        log.append("new", rows(10))
+    found = examine(path, clock=clock)
+    assert levels(found)["retention"] == "amber"
+    assert "(100%) of topic old" in what(found, "retention")
+    assert "for the first time" in what(found, "retention")
+    (check,) = [one for one in found.checks if one.name == "retention"]
+    assert check.command is not None
+    assert run(shlex.split(check.command)[1:]) == 0
+    assert found.check("retention") and examine(path, clock=clock).check("retention") is None
+    with stepped(Service(path, clock=clock)) as service:
+        for _ in range(3):
+            assert not service.run_once().deleted
+    with sparklog.open(path, clock=clock) as log:
+        assert log.read("old").read_all().num_rows == 10
+
+
+def test_a_deletion_that_is_not_the_first_is_not_told(path: str, clock: ManualClock) -> None:
+    old = pa.array([T0 - 400 * 24 * 60 * MINUTE] * 10, pa.timestamp("ms"))
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("old", config={"retention.ms": 3_600_000})
+        log.append("old", rows(10).append_column("timestamp", old))
+        for _ in range(2):
+            Service(path, clock=clock).run_once()
+        assert log.offsets("old") == {0: (10, 10)}
+        log.append("old", rows(10).append_column("timestamp", old))
+    found = examine(path, clock=clock)
+    assert found.check("retention") is None
+    assert "retention should have deleted" in what(found, "service")
+
+
 def test_work_without_a_service(path: str, clock: ManualClock) -> None:
     small = {"internal.segment.bytes": 2000}
     with sparklog.open(path, "rw", clock=clock) as log:
@@ -377,7 +419,7 @@ def test_work_without_a_service(path: str, clock: ManualClock) -> None:
             log.append("t", rows(10))
             log.append("c", pa.table({"key": ["k"] * 10, "value": [f"{n}" * 100] * 10}))
     found = examine(path, clock=clock)
-    assert levels(found) == {"service": "amber"}
+    assert levels(found) == {"service": "amber", "retention": "amber"}
     assert "retention should have deleted" in what(found, "service")
     assert "1 partition should be compacted" in what(found, "service")
     assert "1 of 1 compacted partition wants cleaning" in what(found, "cleaner")

@@ -1,8 +1,8 @@
 """The checks: what was seen, judged. Functions of a `Sight`; nothing is read here.
 
 - `places`: writable, partitions, disk; `readers`; `writers`
-- `work`: what is done in the background, and by whom: service, tier, cleaner, erasures,
-  moves
+- `work`: what is done in the background, and by whom: retention, service, tier, cleaner,
+  erasures, moves
 - `rhythm`: has somebody stopped, by its own measure; `commands`: what helps
 """
 
@@ -10,7 +10,14 @@ from collections.abc import Iterator
 
 from sparklog.service.health.checks.places import disk, partitions, writable
 from sparklog.service.health.checks.readers import readers
-from sparklog.service.health.checks.work import cleaner, erasures, moves, service, tier
+from sparklog.service.health.checks.work import (
+    cleaner,
+    erasures,
+    moves,
+    retention,
+    service,
+    tier,
+)
 from sparklog.service.health.checks.writers import writers
 from sparklog.service.health.model import Check
 from sparklog.service.health.sight import Sight
@@ -29,6 +36,8 @@ def judge(sight: Sight) -> Iterator[Check]:
     if sight.disks:
         yield disk(sight)
     if sight.kind == "log":
+        if sight.found.first_deletions:
+            yield retention(sight)
         yield service(sight)
         tiered = sight.found.remote_url is not None or sight.found.tier_fault is not None
         if tiered and not sight.in_store:

@@ -30,6 +30,23 @@ def service(sight: Sight) -> Check:
     return Check("service", Level.GREEN, f"led by {who}{since}")
 
 
+def retention(sight: Sight) -> Check:
+    """Is a topic about to lose most of its records, for the first time?"""
+    first = sight.found.first_deletions
+    topic = max(first, key=lambda name: first[name])
+    due_bytes, size_bytes = first[topic]
+    what = (
+        f"a service's next rounds delete {size_text(due_bytes)} of {size_text(size_bytes)} "
+        f"({100 * due_bytes // size_bytes}%) of topic {topic}, by its retention and for the first "
+        "time"
+    )
+    if len(first) > 1:
+        what += f"; and most of {pluralize(len(first) - 1, 'more topic')}"
+    keep = ("--add-config", "retention.ms=-1,retention.bytes=-1")
+    command = sparklog("configs alter", sight, "--topic", topic, *keep)
+    return Check("retention", Level.AMBER, what, command)
+
+
 def _look_at(sight: Sight, leader: Leader) -> str:
     if leader.alive is None:  # in a store nobody tells a dead one from one that stands still
         return sparklog("serve", sight)
