@@ -10,8 +10,8 @@ MUTANTS = (
     mutant(
         "a-new-topic-expires-after-a-week",
         "config.py",
-        "topics: TopicConfig = NEW_TOPICS",
-        "topics: TopicConfig = TopicConfig()",
+        "topics=replace(NEW_TOPICS, **topic)",
+        "topics=TopicConfig(**topic)",
         "log/test_log.py::test_a_new_topic_keeps_its_records_unless_asked",
     ),
     mutant(
