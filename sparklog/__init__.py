@@ -132,13 +132,16 @@ def open(
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("sparklog")` known to a Spark session, where it isn't found by itself.
+    """Make `format("sparklog")` known to a Spark session, where Spark doesn't find it by itself.
 
-    Needed where the package came by `--py-files` or `addPyFile`; an installed one is found.
+    Spark finds a package that is installed for the Python of its workers. Call this for a package
+    that was shipped with `--py-files` or `addPyFile`.
+
+    Raises: InvalidRequestError if the workers' Python can't import sparklog.
     """
-    from sparklog.datasource import SparklogDataSource
+    from sparklog import datasource
 
-    spark.dataSource.register(SparklogDataSource)
+    datasource.register(spark)
 
 
 def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
@@ -146,12 +149,14 @@ def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
 
     For a session that runs; `spark_conf` gives a session that is to be built more than that.
     `checkpoints` False: they stay as Spark keeps them. See sparklog.state.session.enable for what
-    it sets and raises.
+    it sets and raises, and `register` for what is wrong with a session whose Python workers don't
+    find sparklog; nothing is set then.
     """
     from sparklog.state import session
 
-    session.enable(spark, checkpoints=checkpoints)
+    session.refuse_connect(spark)
     register(spark)
+    session.enable(spark, checkpoints=checkpoints)
 
 
 def spark_conf(

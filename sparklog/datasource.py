@@ -1,7 +1,8 @@
 """`format("sparklog")`: the Python data source that joins source and sink under one name."""
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.errors import InvalidRequestError
 from sparklog.extras import needed
@@ -15,6 +16,18 @@ with needed():
         DataSourceWriter,
     )
     from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SOURCE: Final = "org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource"
+_OPTIONS: Final = "org.apache.spark.sql.util.CaseInsensitiveStringMap"
+_EXISTS: Final = "DATA_SOURCE_ALREADY_EXISTS"
+_REMEDY: Final = (
+    "install sparklog for that Python, start the session with the environment variable "
+    "PYSPARK_PYTHON set to a Python that has sparklog, or ship the package with --py-files or "
+    "addPyFile. Then call sparklog.enable(spark) or sparklog.register(spark) again"
+)
 
 
 class SparklogDataSource(DataSource):
@@ -110,3 +123,59 @@ class SparklogDataSource(DataSource):
                 'spark.read.format("sparklog") and createTempView'
             )
         return dict(self.options)
+
+
+def register(spark: "SparkSession") -> None:
+    """Register the Python data source in a session, whether or not its JVM has sparklog's jar.
+
+    `spark.dataSource.register` refuses the name once the JVM finds the jar's class
+    `sparklog.DefaultSource`, which needs the Python data source that is to be registered. The
+    session's DataSourceManager takes it in any order (Spark 4.3).
+
+    Cost: starts a Python worker on the driver's host, which is used again.
+
+    Raises: InvalidRequestError if the Python workers of the driver's host can't import sparklog;
+        the session is then as it was before.
+    """
+    session = getattr(spark, "_jsparkSession", None)
+    if session is None:
+        _register_on_server(spark)
+        return
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql.udf import _wrap_function
+
+    context = spark.sparkContext
+    jvm: Any = context._jvm
+    source = getattr(jvm, _SOURCE)(_wrap_function(context, SparklogDataSource))
+    name = SparklogDataSource.name()
+    try:
+        source.createDataSourceInPython(
+            name, getattr(jvm, _OPTIONS).empty(), jvm.scala.Option.empty()
+        )
+    except (Py4JError, PySparkException) as error:
+        raise InvalidRequestError(
+            f"Spark's Python workers run {context.pythonExec}, which can't load sparklog: "
+            f"{_reason(error)}. To use format(\"sparklog\"), {_REMEDY}"
+        ) from None
+    session.sessionState().dataSourceManager().registerDataSource(name, source)
+
+
+def _register_on_server(spark: "SparkSession") -> None:
+    try:
+        spark.dataSource.register(SparklogDataSource)
+    except Exception as error:  # Spark Connect's classes need packages of their own
+        if _EXISTS not in str(error):
+            raise
+        raise InvalidRequestError(
+            "the Spark Connect server has sparklog's jar, but its Python doesn't find the sparklog "
+            "package: install sparklog for the server's Python (PYSPARK_PYTHON) and start the "
+            "server again; register isn't needed then"
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    """Return the line of a worker's error that says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
+    return re.sub(r"\s*SQLSTATE: \w+$", "", (named or lines or [repr(error)])[-1]).rstrip(".")

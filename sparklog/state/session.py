@@ -74,12 +74,7 @@ def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
     Raises: InvalidRequestError on Spark Connect, whose server has to be started with the settings
         of `spark_conf`, and if the jar can't be compiled.
     """
-    if not hasattr(spark, "_jsparkSession"):
-        raise InvalidRequestError(
-            "a Spark Connect session can't give its server classes of this kind: start the server "
-            "with the settings that sparklog.spark_conf() gives (on the command line: sparklog "
-            "spark-conf), and call sparklog.register(spark) here"
-        )
+    refuse_connect(spark)
     found = find(spark)
     if found is NO_JAR:  # listJars doesn't tell: spark.jars of a second context aren't loaded
         load_jar(spark, jar())
@@ -87,3 +82,13 @@ def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
         _LOGGER.log(found.level, "%s", found.reason)
     for key, value in (_IN_SESSION if checkpoints else {}).items():
         spark.conf.set(key, value)
+
+
+def refuse_connect(spark: "SparkSession") -> None:
+    """Raise InvalidRequestError for a Spark Connect session; see `enable`."""
+    if not hasattr(spark, "_jsparkSession"):
+        raise InvalidRequestError(
+            "a Spark Connect session can't give its server classes of this kind: start the server "
+            "with the settings that sparklog.spark_conf() gives (on the command line: sparklog "
+            "spark-conf), and call sparklog.register(spark) here"
+        )

@@ -1,6 +1,7 @@
 """Whole applications: killed at random moments, under spark-submit, two at a time."""
 
 import functools
+import json
 import os
 import random
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from click.testing import CliRunner
 import sparklog
 from sparklog.cli.spark_conf import spark_conf
 from sparklog.errors import SparklogError
+from sparklog.jvm.jar import jar
 from tests import depth
 from tests.spark.conftest import environment
 from tests.spark.driver import ROWS
@@ -148,3 +151,33 @@ def checkpoints_as_logs() -> list[str]:
     said = CliRunner().invoke(spark_conf, ["--args"])
     assert said.exit_code == 0, said.output
     return [*said.output.split(), "--conf", "spark.sql.shuffle.partitions=2"]
+
+
+@pytest.mark.parametrize("jars", ["", pytest.param("spark.jars", marks=pytest.mark.deep)])
+def test_workers_without_sparklog_are_named_and_the_session_stays_usable(
+    tmp_path: Path, jars: str
+) -> None:
+    """Spark refuses the Python source's name once it finds the jar's class of that name."""
+    python, package = tmp_path / "python", tmp_path / "package.zip"
+    site = Path(pyspark.__file__).parents[1]  # on a path its links to a checkout aren't followed
+    base = os.path.realpath(sys.executable)
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {base} -s "$@"\n')
+    python.chmod(0o755)
+    root = Path(sparklog.__file__).parents[1]
+    with zipfile.ZipFile(package, "w") as file:
+        for source in (root / "sparklog").rglob("*.py"):
+            file.write(source, source.relative_to(root))
+    done = subprocess.run(
+        [
+            sys.executable, str(Path(__file__).with_name("bare_workers.py")), str(python),
+            str(package), jar() if jars else "", str(tmp_path),
+        ],
+        env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-5000:]
+    *before, refused, enabled, first, second = json.loads(done.stdout.splitlines()[-1])
+    assert refused.startswith(f"InvalidRequestError: Spark's Python workers run {python}, which")
+    assert "No module named 'sparklog'" in refused and "PYSPARK_PYTHON" in refused
+    assert (enabled, first, second) == (None, 1, 2)
+    assert all("call sparklog.register(spark)" in error for error in before)
+    assert len(before) == bool(jars)

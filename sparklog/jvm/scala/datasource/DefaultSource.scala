@@ -2,10 +2,11 @@ package sparklog
 
 import java.util.{Map => JavaMap}
 
+import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.connector.catalog.{SessionConfigSupport, Table}
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.execution.datasources.v2.python.{
-  PythonDataSourceCreationResult, PythonDataSourceV2
+  PythonAccess, PythonDataSourceCreationResult, PythonDataSourceV2
 }
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -32,7 +33,16 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
     super.getOrCreateDataSourceInPython(name, given, schema)
   }
 
+  /** An IllegalArgumentException if Spark doesn't know the Python source that this one wraps. */
+  private def checkPackage(): Unit =
+    try PythonAccess.source(this)
+    catch {
+      case e: AnalysisException if e.getCondition == DefaultSource.NotFound =>
+        throw new IllegalArgumentException(DefaultSource.NoPackage)
+    }
+
   override def inferSchema(options: CaseInsensitiveStringMap): StructType = {
+    checkPackage()
     CallerOptions.check(options)
     super.inferSchema(options)
   }
@@ -42,6 +52,7 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
       partitioning: Array[Transform],
       properties: JavaMap[String, String]): Table = {
     val options = new CaseInsensitiveStringMap(properties)
+    checkPackage()
     CallerOptions.check(options)
     val python = super.getTable(schema, partitioning, properties)
     val why = CallerOptions.whyPython(options)
@@ -54,4 +65,11 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
 
   /** A plan shows it. */
   override def toString: String = "sparklog"
+}
+
+private object DefaultSource {
+  private val NotFound = "DATA_SOURCE_NOT_EXIST"
+  private val NoPackage = "this session has sparklog's jar, but the Python of its workers " +
+    "(PYSPARK_PYTHON) doesn't find the sparklog package. If the package was shipped with " +
+    "--py-files or addPyFile, call sparklog.register(spark); else install it for that Python"
 }
