@@ -140,7 +140,7 @@ class SegmentSink:
             result = self._stage_and_commit(log, df, columns, planned, query)
         if result.replayed:
             _report_replay(result, planned, log)
-        if identity.batch % _SWEEP_EVERY == 0:
+        if first or identity.batch % _SWEEP_EVERY == 0:
             log.home.sweep_staged(identity.writer, identity.batch)
 
     def _stage_and_commit(

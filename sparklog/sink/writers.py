@@ -12,7 +12,7 @@ import json
 import pickle
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -34,9 +34,10 @@ from sparklog.sink.segment_sink import commit_chunks, plan_tasks
 from sparklog.sink.task import TaskPlan
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
-from sparklog.storage.staging import TaskStaging
+from sparklog.storage.staging import TaskStaging, chunk_label
 
 _QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
 _CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
 
@@ -120,8 +121,14 @@ class _Writer:
         staging = self._plan.staging
         if context is None:
             return Staged(self._plan.run(batches, task=0).pack(), staging)
-        told = (context.getLocalProperty(name) or "" for name in (_QUERY, _CHECKPOINTS))
-        return Staged(self._plan.run(batches, task=context.partitionId()).pack(), staging, *told)
+        query, below = (context.getLocalProperty(name) or "" for name in (_QUERY, _CHECKPOINTS))
+        plan = self._labelled(self._plan, query, context.getLocalProperty(_BATCH))
+        packed = plan.run(batches, task=context.partitionId()).pack()
+        return Staged(packed, staging, query, below)
+
+    def _labelled(self, plan: TaskPlan, query: str, batch: str | None) -> TaskPlan:
+        """Return the plan under whose label a task stages; see `StreamWriter._labelled`."""
+        return plan
 
 
 def _chunks(messages: Iterable[WriterCommitMessage | None]) -> list[Chunk]:
@@ -169,8 +176,22 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         """Stage one task's rows; runs in an executor."""
         return self._stage(iterator)
 
+    def _labelled(self, plan: TaskPlan, query: str, batch: str | None) -> TaskPlan:
+        """Name staged files after the micro-batch, so that its commit can delete all of them.
+
+        Files of attempts that were killed or lost are not reported to `commit` or `abort`. No
+        other write stages under this label: a write inside foreachBatch is a BatchWriter.
+        """
+        if not query or not batch:
+            return plan
+        return replace(plan, label=chunk_label(query, int(batch)))
+
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit a micro-batch, or drop it as a replay."""
+        """Commit a micro-batch, or drop it as a replay.
+
+        Deletes what other attempts staged for it and for earlier micro-batches of the query: one
+        listing of each log dir.
+        """
         told = next((message for message in messages if isinstance(message, Staged)), None)
         if told is None and self._options.checkpoint is None:
             return  # without a task there are no rows
@@ -180,6 +201,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             plan = plan_tasks(self._options, log, "", self._columns)
             source = {"query": planned.identity.writer}
             commit_chunks(log, self._options, plan, _chunks(messages), planned, dict(source))
+            if query:
+                log.home.sweep_staged(query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Let go of what the tasks staged; what is committed stays, whatever Spark thinks."""

@@ -1,7 +1,8 @@
 """format("sparklog") for writing, several queries on one log, and log to log."""
 
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import sparklog
+from sparklog.logdir.chunk_files import CHUNK_PREFIX
 from sparklog.sink import SegmentSink
+from sparklog.storage.staging import chunk_label
 from tests.waiting import until
 
 pytestmark = pytest.mark.spark
@@ -113,6 +116,37 @@ def test_stream_write_is_exactly_once(
         (Path(checkpoint) / kind / f".{last}.crc").unlink()
     with pytest.raises(StreamingQueryException, match="BatchConflictError"):
         run_batches(writer, 1)
+
+
+def test_files_of_lost_attempts_go_with_the_next_commit(
+    numbers: Numbers, path: str, checkpoint: str
+) -> None:
+    """An attempt that is killed with its executor reports nothing to commit or abort."""
+
+    def with_staged_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            names = [name for name in os.listdir(path) if name.startswith(CHUNK_PREFIX)]
+            texts = [f"{n:0500}" for n in range(batch.num_rows)]
+            yield pa.record_batch({"key": [",".join(names)] * len(texts), "value": texts})
+
+    rows = numbers(rows=60_000, partitions=1).mapInArrow(
+        with_staged_files, "key string, value string"
+    )
+    writer = rows.writeStream.format("sparklog").options(path=path, topic="t")
+    writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    query = writer.start()
+    assert query.awaitTermination(240) and query.exception() is None
+    with sparklog.open(path) as log:
+        keys = log.read("t", columns=["key"]).read_all()["key"].unique().to_pylist()
+    seen = {name for key in keys for name in bytes(key).decode().split(",") if name}
+    own, other = (f"{CHUNK_PREFIX}{chunk_label(query.id, n)}-0-" for n in (0, 7))
+    assert seen and all(name.startswith(own) for name in seen)
+    left = [Path(path, f"{own}killed"), Path(path, f"{own.replace('-0-0-', '-1-0-')}lost")]
+    alive = [Path(path, f"{other}later"), Path(path, f"{CHUNK_PREFIX}w1234-0-batch")]
+    for file in (*left, *alive):
+        file.write_bytes(b"rows")
+    assert writer.start().awaitTermination(240)
+    assert sorted(Path(path).glob(f"{CHUNK_PREFIX}*")) == sorted(alive)
 
 
 @pytest.mark.parametrize("name", ["named", None])

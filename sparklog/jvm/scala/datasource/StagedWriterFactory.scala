@@ -10,18 +10,24 @@ import org.apache.spark.sql.execution.datasources.v2.python.{
 }
 import org.apache.spark.sql.types.StructType
 
-import sparklog.sink.{StageError, StagingDataWriter}
+import sparklog.sink.{StageError, StagePlan, StagingDataWriter}
 
 /** Makes the writers of tasks, which stage rows by `plan` (JSON). `staging`: Python's, pickled. */
 private[datasource] final class StagedWriterFactory(
     plan: Array[Byte], staging: Array[Byte], schema: StructType)
     extends DataWriterFactory with StreamingDataWriterFactory {
   override def createWriter(partition: Int, task: Long): DataWriter[InternalRow] =
-    try new StagedWriter(new StagingDataWriter(plan, schema, partition), staging)
-    catch { case e: StageError => throw StagedWriter.asOfPython(e) }
+    writer(partition, null)
 
-  override def createWriter(partition: Int, task: Long, epoch: Long): DataWriter[InternalRow] =
-    createWriter(partition, task)
+  /** A task of a micro-batch: its files are named after that, for its commit to delete them. */
+  override def createWriter(partition: Int, task: Long, epoch: Long): DataWriter[InternalRow] = {
+    val query = StagedWriter.told(StagedWriter.Query)
+    writer(partition, if (query.isEmpty) null else StagePlan.label(query, epoch))
+  }
+
+  private def writer(partition: Int, label: String): DataWriter[InternalRow] =
+    try new StagedWriter(new StagingDataWriter(plan, schema, partition, label), staging)
+    catch { case e: StageError => throw StagedWriter.asOfPython(e) }
 }
 
 /** Stages a task's rows; tells Python's commit what it staged as a task in Python tells it. */
@@ -54,14 +60,14 @@ private final class StagedWriter(stager: StagingDataWriter, staging: Array[Byte]
 }
 
 private object StagedWriter {
-  private val Query = "sql.streaming.queryId"
+  val Query = "sql.streaming.queryId"
   private val Checkpoints = "spark.sql.streaming.checkpointLocation"
 
   /** The error as Spark makes one of what a Python worker raises, so that Python gets it so. */
   def asOfPython(e: StageError): RuntimeException =
     PythonAccess.error(e.toString, e.getStackTrace)
 
-  private def told(property: String): String = {
+  def told(property: String): String = {
     val context = TaskContext.get()
     val found = if (context == null) null else context.getLocalProperty(property)
     if (found == null) "" else found

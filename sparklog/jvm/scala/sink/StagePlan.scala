@@ -11,8 +11,8 @@ import sparklog.format.Codec
  * What tasks stage rows by: the JSON that sparklog/sink/jvm_plan.py makes, which describes it.
  * Topics are parsed when a row goes to one.
  */
-final class StagePlan private (plan: JsonNode) {
-  val label: String = plan.get("label").asText
+final class StagePlan private (plan: JsonNode, givenLabel: String) {
+  val label: String = if (givenLabel == null) plan.get("label").asText else givenLabel
   /** The columns to write, of those that the rows have. */
   val columns: Array[String] = StagePlan.texts(plan.get("columns"))
   /** Of all rows; null: each row names its own. */
@@ -56,7 +56,14 @@ final class StagePlan private (plan: JsonNode) {
 
 object StagePlan {
   /** Of the plan's JSON; plans of another version than the jar's don't come here. */
-  def parse(json: Array[Byte]): StagePlan = new StagePlan(new ObjectMapper().readTree(json))
+  def parse(json: Array[Byte], label: String = null): StagePlan =
+    new StagePlan(new ObjectMapper().readTree(json), label)
+
+  /** The label of a writer's micro-batch: `chunk_label` (sparklog/storage/staging.py). */
+  def label(writer: String, batch: Long): String = {
+    val digest = MessageDigest.getInstance("SHA-256").digest(writer.getBytes("UTF-8"))
+    digest.take(8).map(byte => f"${byte & 0xff}%02x").mkString + "-" + batch
+  }
 
   private[sink] def texts(list: JsonNode): Array[String] = {
     val found = new Array[String](list.size)

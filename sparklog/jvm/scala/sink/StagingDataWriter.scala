@@ -11,10 +11,12 @@ import org.apache.spark.sql.types.StructType
  * @param planJson of sparklog/sink/jvm_plan.py
  * @param schema of the rows; columns that the plan doesn't name are left aside
  * @param taskId the task's number, the same for all its attempts
+ * @param label in the place of the plan's; null: the plan's
  */
-final class StagingDataWriter(planJson: Array[Byte], schema: StructType, taskId: Int)
+final class StagingDataWriter(
+    planJson: Array[Byte], schema: StructType, taskId: Int, label: String = null)
     extends DataWriter[InternalRow] {
-  private val task = StageTask.inFiles(StagePlan.parse(planJson), schema, taskId)
+  private val task = StageTask.inFiles(StagePlan.parse(planJson, label), schema, taskId)
 
   /** A StageError if the row can't be staged. */
   override def write(row: InternalRow): Unit = task.add(row)
