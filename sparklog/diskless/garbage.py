@@ -577,7 +577,15 @@ class Garbage:
         known = self._tables.get(extent.object)
         if known is None:
             get = partial(self._log.store.get, extent.object)
-            head = read_head(get, path=f"{self._log.store.url}/{extent.object}")
+            path = f"{self._log.store.url}/{extent.object}"
+            try:
+                head = read_head(get, path=path)
+            except FileNotFoundError as error:
+                raise DataCorruptionError(
+                    "the extent table is missing, so nothing is deleted until it is back; restore "
+                    "the object from a copy of the bucket",
+                    path=path, first=extent.base, end=extent.end,
+                ) from error  # fmt: skip
             known = self._tables[extent.object] = frozenset({extent.object, *head.names})
         return known
 

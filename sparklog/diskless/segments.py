@@ -10,6 +10,7 @@ only what is named still is damaged.
 """
 
 import errno
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -318,6 +319,24 @@ class DisklessSegments:
         opened = self._opened(extent)
         return self._replayed(at)[1] if opened is None else opened.part(TXNINDEX) or b""
 
+    def loss(
+        self, extent: Extent, error: FileNotFoundError | ObjectEndsError
+    ) -> DataCorruptionError:
+        """Return the error for an object that the ledger names and that is missing, or cut off."""
+        is_missing = isinstance(error, FileNotFoundError)
+        what = "the object is missing" if is_missing else f"the object is cut off ({error})"
+        cure = "restore it from a copy of the bucket"
+        if extent.segment:
+            home = shlex.quote(self._objects.store.url)
+            cure = (
+                f"`sparklog verify {home} --repair` writes it again, while the objects that it was "
+                f"merged from exist; otherwise {cure}"
+            )
+        return DataCorruptionError(
+            f"{what}, and its records can't be read; {cure}", path=self.url_of(extent),
+            first=extent.base, end=extent.end,
+        )  # fmt: skip
+
     def url_of(self, extent: Extent) -> str:
         """The URL of an extent's object."""
         return self._objects.url(extent.object)
@@ -357,13 +376,7 @@ class _Healed:
             raise StaleReadError(str(error)) from error
         except (FileNotFoundError, ObjectEndsError) as error:
             if self._segments.is_there(extent):
-                raise DataCorruptionError(
-                    f"the records are lost, though the ledger names them: {error}; restore the "
-                    "object from a copy of the bucket",
-                    path=self._segments.url_of(extent),
-                    first=extent.base,
-                    end=extent.end,
-                ) from error
+                raise self._segments.loss(extent, error) from error
             raise StaleReadError(
                 f"offsets [{extent.base}, {extent.end}) aren't where they were: {error}"
             ) from error

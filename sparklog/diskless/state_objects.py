@@ -106,7 +106,9 @@ def decode_state(raw: bytes, *, path: str) -> DisklessState:
     except _MALFORMED as error:
         if isinstance(error, UnsupportedVersionError):
             raise
-        reason = f"not a state of the log ({error!r}); delete it"
+        is_json = not isinstance(error, json.JSONDecodeError)
+        fault = repr(error) if is_json else "its first line is not JSON"
+        reason = f"not a state of the log ({fault}); readers skip it"
         raise DataCorruptionError(reason, path=path) from error
 
 

@@ -1,6 +1,8 @@
 """Retries reads while segments move, and says what is wrong if that doesn't help."""
 
 import logging
+import re
+import shlex
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
@@ -19,6 +21,7 @@ from sparklog.storage.segments import StaleReadError, UndeterminedLossError
 from sparklog.storage.view import View
 
 RETRY_MS: Final = 1000
+_ADVICE: Final = re.compile("`sparklog |restore|repair")
 _LOGGER: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -117,8 +120,10 @@ def final_error(
     view: View, topic: str, partition: int, at: int, end: int, error: Exception
 ) -> SparklogError:
     """Return the error for [at, end) that could not be read, again and again."""
-    if isinstance(error, DataCorruptionError | LogReplacedError):
+    if isinstance(error, LogReplacedError):
         return error
+    if isinstance(error, DataCorruptionError):
+        return with_advice(error, view.home)
     if any(isinstance(link, UndeterminedLossError) for link in (error, error.__cause__)):
         return StorageUnavailableError(
             f"{topic}-{partition}: offsets [{at}, {end}) can't be read: {error}"
@@ -131,9 +136,26 @@ def final_error(
             f"{view.home} was replaced by an earlier state since they were planned; start over"
         )
     return DataCorruptionError(
-        f"{error}; `sparklog verify` says which file is wrong, `sparklog verify --repair` mends "
-        "what it can; restore the rest from a copy",
+        f"{error}; {_advice(view.home)}",
         path=reader_of(view, topic, partition).where,
         first=at,
         end=end,
+    )
+
+
+def with_advice(error: DataCorruptionError, home: str) -> DataCorruptionError:
+    """Return the error with what to do, where its message says nothing of that."""
+    if type(error) is not DataCorruptionError or _ADVICE.search(error.reason):
+        return error
+    return DataCorruptionError(
+        f"{error.reason}; {_advice(home)}",
+        path=error.path, position=error.position, first=error.first, end=error.end,
+    )  # fmt: skip
+
+
+def _advice(home: str) -> str:
+    place = shlex.quote(home)
+    return (
+        f"`sparklog verify {place}` reports all damage, `sparklog verify {place} --repair` repairs "
+        "what it can; restore the rest from a copy"
     )

@@ -31,14 +31,25 @@ def unseal(name: str, raw: bytes, *, path: str, cure: str) -> dict[str, Any]:
         check_version(document["version"], path)
         content: dict[str, Any] = document[name]
         if document["crc32c"] != _crc(content):
-            raise ValueError("its crc32c doesn't fit")
+            raise ValueError("its checksum does not match")
     except UnsupportedVersionError:
         raise
     except _WRONG as error:
         raise DataCorruptionError(
-            f"no document of {name} ({error!r}); {cure}", path=path
+            f"no document of {name} ({_fault(raw, error)}); {cure}", path=path
         ) from error
     return content
+
+
+def _fault(raw: bytes, error: Exception) -> str:
+    """Return why a document can't be used, in words."""
+    if not raw:
+        return "it is empty"
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return "it is not JSON"
+    if isinstance(error, KeyError):
+        return f"it has no field {error}"
+    return str(error)
 
 
 def _crc(content: dict[str, Any]) -> int:

@@ -72,6 +72,9 @@ class BucketHome:
     files: Files = field(default_factory=dict)
     kinds: list[Kind] = field(default_factory=list)
     actions: Actions = ACTIONS
+    foreign_words: tuple[str, ...] = (
+        "recover", "copy the segment anew", "Errno", "JSONDecodeError"
+    )  # fmt: skip
 
     @contextmanager
     def lay_out(self, files: Files) -> Iterator[MemoryPlace]:

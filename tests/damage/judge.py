@@ -57,6 +57,10 @@ class Judge:
         self._repair(files, row)
         self._round(files, row)
         self._run_commands(files, row)
+        for action, text in row.texts.items():
+            row.broken |= {
+                f"{action}: says {words!r}" for words in self._home.foreign_words if words in text
+            }
         if row.words["write"] == "ok" and row.words["read"] == RIGHT and "unwritable" in row.texts:
             row.broken.add("status: says it can't be written, and appends work")
         if kind is not None and damage in kind.undetectable:

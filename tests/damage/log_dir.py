@@ -99,6 +99,7 @@ class LogDirHome:
     files: Files = field(default_factory=dict)
     kinds: list[Kind] = field(default_factory=list)
     actions: Actions = ACTIONS
+    foreign_words: tuple[str, ...] = ()
 
     @contextmanager
     def lay_out(self, files: Files) -> Iterator[DirectoryPlace]:

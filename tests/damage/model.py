@@ -119,6 +119,10 @@ class Home(Protocol):
         """Every kind of file in it."""
 
     @property
+    def foreign_words(self) -> Sequence[str]:
+        """Words that no message may have: advice of other homes, names of Python's errors."""
+
+    @property
     def actions(self) -> Actions:
         """What is run on it."""
 

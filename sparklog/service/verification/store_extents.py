@@ -108,7 +108,7 @@ class ExtentCheck:
         try:
             pieces = self._retry.call(partial(self._readers[1].pieces, extent))
         except SourceChangedError:
-            self._damage(out, extent, path, "it is missing, or ends before")
+            self._damage(out, extent, path, f"it is missing, or ends before; {_COPY}")
         except DataCorruptionError as error:
             self._damage(out, extent, path, error.reason, error.position)
         except InvalidRequestError as error:  # the key ring lacks its key
@@ -217,8 +217,8 @@ class ExtentCheck:
                      if (found := part(manifest, body, each)) is not None}  # fmt: skip
         except FileNotFoundError:
             self._manifest_fault(out, extent, name, "it is missing")
-        except DataCorruptionError as error:
-            self._manifest_fault(out, extent, name, error.reason)
+        except DataCorruptionError as error:  # its advice is for a tier's manifests
+            self._manifest_fault(out, extent, name, error.reason.partition(";")[0])
         except InvalidRequestError as error:  # the key ring lacks its key
             self._manifest_fault(out, extent, name, str(error))
         else:
