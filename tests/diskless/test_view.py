@@ -25,6 +25,7 @@ from sparklog.log.positions import offsets_for_times
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.tiered.reading.store_retry import StoreRetry
+from sparklog.tiered.target import open_store
 from tests.diskless.bucket_log import (
     LOG_ID,
     START_MS,
@@ -36,6 +37,7 @@ from tests.diskless.bucket_log import (
     counting,
     expected,
     read_all,
+    view_of,
 )
 from tests.logdir.partitions import batch, marker, transactional
 from tests.tiered.copies import segment_id
@@ -480,3 +482,21 @@ def test_aborted_transactions_are_found_without_manifests(log: BucketLog) -> Non
     found = records_of(view, 0, end, isolation="read_committed")
     assert [value for _, value in found][:3] == [b"8a", b"7b", b"end"]
     assert len(records_of(view, 0, end)) == 9
+
+
+@pytest.mark.parametrize("how", ["missing", "another entry"])
+def test_a_reader_notices_a_roll_back(store_url: str, how: str) -> None:
+    """The home object is the same, but the newest entry that the reader knows is not there."""
+    log = BucketLog(store_url)
+    for _ in range(2):
+        log.commit([Part(T0, 3)])
+    view = view_of(open_store(store_url))
+    assert view.spans([T0])[T0] == (0, 6)
+    name = entry_name(LOG_ID, log.state.number)
+    log.store.delete([name])
+    if how == "another entry":
+        other = BucketLog(store_url, topics={})
+        other.commit([Part(T0, 2)])
+    view.renew_if_replaced()
+    assert view.incarnation == 1
+    assert view.spans([T0])[T0] == (0, 3 if how == "missing" else 5)

@@ -11,9 +11,19 @@ them; whoever mends a bug that the suite let through adds it here.
     tiering      copies, their metadata, deletion, remote reads, the service's lease
     checkpoints  checkpoints as logs, reset, backups
     upkeep       merges, garbage and the lease of a log in a store
+    histories    lost entries, roll-backs and groups' positions of a log in a store
 """
 
-from tests.mutants import checkpoints, commits, reading, recovery, retention, tiering, upkeep
+from tests.mutants import (
+    checkpoints,
+    commits,
+    histories,
+    reading,
+    recovery,
+    retention,
+    tiering,
+    upkeep,
+)
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
@@ -24,6 +34,7 @@ MUTANTS = (
     *tiering.MUTANTS,
     *checkpoints.MUTANTS,
     *upkeep.MUTANTS,
+    *histories.MUTANTS,
 )
 
 __all__ = ["MUTANTS", "Mutant"]
