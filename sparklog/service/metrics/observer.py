@@ -286,7 +286,9 @@ class Observer:
         places: Mapping[TopicPartition, PartitionRetention],
     ) -> TierObserver | None:
         tiered = any(p.config.remote_storage_enable for p in places.values())
-        if found.remote_url is None and found.tier_fault is None and REMOTE_METADATA in ids:
+        metadata = places.get(TopicPartition(REMOTE_METADATA, 0))
+        knows_copies = metadata is not None and metadata.end > 0
+        if found.remote_url is None and found.tier_fault is None and knows_copies:
             found.tier_fault = str(settings_missing(self.directories[0]))
         if not tiered and found.remote_url is None:
             return None

@@ -9,6 +9,7 @@ from sparklog.fs import FileSystem
 from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.service.verification.findings import Finding, Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import LogDirState
+from sparklog.tiered.remote_log_metadata.topic import METADATA
 from sparklog.tiered.settings import read_settings, settings_fault, settings_missing
 
 
@@ -20,7 +21,7 @@ def check_remote_settings(fs: FileSystem, log_dir_state: LogDirState, out: Findi
         severity = Severity.DIFFERENCE if fault.is_repairable else Severity.DAMAGE
         fix = FixKind.REMOTE if fault.is_repairable else None
         out.add(severity, fault.path, fault.what, fix=fix)
-    elif state is not None and REMOTE_METADATA in state.topics and read_settings(fs, home) is None:
+    elif state is not None and state.ends.get(METADATA) and read_settings(fs, home) is None:
         error = settings_missing(home)
         out.add(Severity.DAMAGE, error.path, error.reason)
 
