@@ -15,7 +15,7 @@ object Checkpoints extends Operations {
     val key = bytesFrom(in)
     val length = in.readInt()
     val value = if (length < 0) null else in.readNBytes(length)
-    val made = RecordBatch.encode(offset, epoch, timestamp, key, value, length)
+    val made = RecordBatch.encode(offset, epoch, timestamp, key, value, length, RecordBatch.NoTag)
     val size = made.remaining
     assert(RecordBatch.sizeAt(made, 0).contains(size.toLong) && RecordBatch.isSound(made, 0, size))
     val back = RecordBatch.decode(made, 0, size)
@@ -29,7 +29,7 @@ object Checkpoints extends Operations {
   private def damaged(in: DataInputStream, out: DataOutputStream): Unit =
     while (in.available > 0) {
       val (first, end) = (in.readLong(), in.readLong())
-      val found = DamagedRecord.examine(bytesFrom(in), 0, first, end)
+      val found = DamagedRecord.examine(bytesFrom(in), 0, first, end, RecordBatch.NoTag)
       out.writeInt(found.fold(-1)(_.size))
       for (record <- found.getOrElse(Nil)) {
         out.writeLong(record.position)
