@@ -13,6 +13,7 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
+from sparklog.fs import LOCAL
 from sparklog.log.admin import drop_topic
 from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.cleaning.cleaner import clean_partition
@@ -29,6 +30,7 @@ from sparklog.tiered.remote_log_metadata.topic import (
     publish_deleted_partitions,
 )
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
+from sparklog.tiered.settings import RemoteSettings, write_settings
 from tests.tiered.copies import T0, TOPIC_ID, copy
 
 STARTED, FINISHED = SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED
@@ -39,6 +41,7 @@ KEY = TOPIC_ID, 0
 @pytest.fixture
 def log(tmp_path: Path, clock: ManualClock) -> Any:
     with sparklog.open(tmp_path / "log", "rw", clock=clock) as opened:
+        write_settings(LOCAL, commits_of(opened).home, RemoteSettings("memory://bucket"))
         ensure_topic(commits_of(opened))
         yield opened
 
@@ -136,7 +139,7 @@ def test_a_damaged_topic_says_what_to_do(log: sparklog.Log, tmp_path: Path) -> N
     raw = bytearray(path.read_bytes())
     raw[100] ^= 1
     path.write_bytes(raw)
-    with pytest.raises(DataCorruptionError, match=r"rebuild\(path\)"):
+    with pytest.raises(DataCorruptionError, match="`sparklog tier rebuild PATH`"):
         seen(log)
 
 
