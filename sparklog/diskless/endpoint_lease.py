@@ -22,6 +22,7 @@ from typing import Any, Final
 from sparklog.clock import Clock, monotonic_ms
 from sparklog.diskless.names import ENDPOINT, endpoint_name, parse_endpoint
 from sparklog.errors import StorageUnavailableError
+from sparklog.storage.bounded_json import parse_json
 from sparklog.storage.lease import LeaseLostError
 from sparklog.tiered.object_store.store import Store
 
@@ -204,7 +205,7 @@ class NumberedLease:
 
 def _parsed(sign: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(sign or b"{}")
+        found = parse_json(sign or b"{}")
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

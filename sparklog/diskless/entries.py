@@ -18,6 +18,7 @@ What a reader doesn't know stops it: nothing is ever skipped.
 """
 
 import json
+import re
 import shlex
 import uuid
 from collections.abc import Iterable, Mapping
@@ -27,9 +28,12 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from sparklog.common import TopicPartition
 from sparklog.diskless.extents import Extent
+from sparklog.diskless.names import checked_object
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.batch import decode_one, encode_one
+from sparklog.format.names import check_topic
 from sparklog.storage import ledger_records
+from sparklog.storage.bounded_json import parse_json
 from sparklog.storage.format_version import FORMAT_VERSION, check_version
 from sparklog.storage.ledger_records import (
     AppendRecord,
@@ -37,6 +41,8 @@ from sparklog.storage.ledger_records import (
     InvalidRecordError,
     LedgerRecord,
     ResetRecord,
+    SnapshotRecord,
+    TopicRecord,
 )
 from sparklog.tiered.layout.wrapped_key import WrappedKey
 
@@ -44,6 +50,7 @@ ENTRY_BYTES_MAX: Final = 8 << 20
 """Of an entry with its inline data: one PUT, never parts, and small enough to race."""
 LEDGER_TOPIC: Final = "__sparklog_commits"  # the partition that an entry is a batch of
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 Place: TypeAlias = tuple[int, int, str, int]
 """Base, end, object and first byte of an extent: `Extent.place`."""
@@ -227,7 +234,7 @@ def decode(raw: bytes, *, number: int, path: str) -> Entry:
         offset, value, size = decode_one(raw, path=path)
         if offset != number:
             raise ValueError(f"it is entry {offset}")
-        fields = json.loads(value or b"")
+        fields = parse_json(value or b"")
         check_version(fields["v"], path)
         before = fields.get("before", -1)
         record = _record_of(fields["record"], path=path, number=number)
@@ -239,7 +246,7 @@ def decode(raw: bytes, *, number: int, path: str) -> Entry:
             seen=fields.get("seen", -1),
             before=before if isinstance(before, int) else -1,
             befores=before if isinstance(before, dict) else {},
-            keys={name: key_from_json(key) for name, key in fields.get("keys", {}).items()},
+            keys=keys_from_json(fields.get("keys", {})),
             producers=_producers_from_json(fields, record),
             data_at=size,
         )
@@ -339,13 +346,21 @@ def _extent_from_json(values: list[Any]) -> tuple[TopicPartition, Extent]:
     topic, partition, base, end, name, start, size, latest, epoch, *tail = values
     if not (0 <= base <= end and start >= 0 and size >= 0):
         raise ValueError(f"{values!r} is no extent")
-    extent = Extent(base, end, _text(name), start, size, latest, epoch, -1, *tail)
+    name = checked_object(name) if name else ""
+    extent = Extent(base, end, name, start, size, latest, epoch, -1, *tail)
     return TopicPartition(_text(topic), partition), extent
 
 
 def key_to_json(key: ObjectKey) -> dict[str, Any]:
     """Return the JSON form of a key, here and in states."""
     return {"id": key.id, "wrapped": key.wrapped.to_dict(), "size": key.size, "at": key.at}
+
+
+def keys_from_json(fields: Mapping[str, Any]) -> dict[str, ObjectKey]:
+    """Return the keys of objects by their names, "" for that of the inline data."""
+    return {
+        checked_object(name) if name else "": key_from_json(key) for name, key in fields.items()
+    }
 
 
 def key_from_json(fields: Mapping[str, Any]) -> ObjectKey:
@@ -405,7 +420,7 @@ def _record_of(fields: dict[str, Any], *, path: str, number: int) -> EntryRecord
             return MergeRecord(
                 term=fields["term"], topic=_text(fields["topic"]), topic_id=_text(fields["id"]),
                 partition=fields["partition"],
-                sources=tuple((b, e, _text(o), s) for b, e, o, s in fields["sources"]),
+                sources=tuple((b, e, checked_object(o), s) for b, e, o, s in fields["sources"]),
                 gaps=fields.get("gaps", False), **common,
             )  # fmt: skip
         case "import":
@@ -422,4 +437,25 @@ def _record_of(fields: dict[str, Any], *, path: str, number: int) -> EntryRecord
         case "noop":
             return NoOpRecord(**common)
         case _:
-            return ledger_records.decode(fields, path=path, offset=number)
+            return checked_record(ledger_records.decode(fields, path=path, offset=number))
+
+
+def checked_record(record: LedgerRecord) -> LedgerRecord:
+    """Return a record that was read from the store, whose topics make names of objects.
+
+    Raises: ValueError: a topic's name is none that Kafka allows, or its id is none.
+    """
+    topics: list[tuple[str, str]] = []
+    if isinstance(record, TopicRecord):
+        topics = [(record.topic, record.id)]
+    elif isinstance(record, SnapshotRecord):
+        topics = [(name, topic.id) for name, topic in record.topics.items()]
+        topics += [(held.name, topic_id) for topic_id, held in record.deleted.items()]
+    for name, topic_id in topics:
+        try:
+            check_topic(name)
+        except InvalidRequestError as error:
+            raise ValueError(str(error)) from error
+        if not _ID.fullmatch(topic_id):
+            raise ValueError(f"{topic_id!r} is no id of a topic")
+    return record

@@ -9,6 +9,7 @@ import json
 
 from sparklog.diskless.names import ERASURES
 from sparklog.storage.begun_erasure import BegunErasure
+from sparklog.storage.bounded_json import parse_json
 from sparklog.tiered.object_store.store import Store
 
 
@@ -47,5 +48,5 @@ def _put(store: Store, begun: BegunErasure) -> None:
 
 def _get(store: Store, name: str) -> BegunErasure | None:
     with contextlib.suppress(FileNotFoundError, ValueError):
-        return BegunErasure.parse(json.loads(store.get(name)))
+        return BegunErasure.parse(parse_json(store.get(name)))
     return None

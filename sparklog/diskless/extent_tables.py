@@ -31,9 +31,11 @@ import crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from sparklog.diskless.entries import ObjectKey, key_from_json, key_to_json
+from sparklog.diskless.entries import ObjectKey, key_to_json, keys_from_json
 from sparklog.diskless.extents import PIECE_DTYPE, Extent, Extents
+from sparklog.diskless.names import checked_object
 from sparklog.errors import DataCorruptionError
+from sparklog.storage.bounded_json import parse_json
 from sparklog.storage.format_version import FORMAT_VERSION, check_version
 
 Pieces = NDArray[np.void]
@@ -45,6 +47,8 @@ _ROW_DTYPE: Final = np.dtype([(n, PIECE_DTYPE[n]) for n in PIECE_DTYPE.names or 
 _SUM_DTYPE: Final = np.dtype("<u4")
 HEAD_BYTES: Final = 64 << 10
 """What a reader asks for first: the head and some 1,500 names."""
+NAMES_MAX: Final = 256 << 20
+"""Bytes of the names, when inflated: of two million objects they have 200 MB."""
 _HEAD: Final = struct.Struct("<4sIQI")
 _CRC: Final = struct.Struct("<I")
 _MAGIC: Final = b"SLXT"
@@ -110,6 +114,8 @@ def head_size(raw: bytes, *, path: str) -> int:
     if magic != _MAGIC or crc != crc32c.crc32c(raw[: _HEAD.size]):
         raise _damaged("its head isn't one, or was changed", path, 0)
     check_version(version, path)
+    if size > NAMES_MAX:
+        raise _damaged(f"its names have {size} bytes", path, 0)
     return _NAMES_AT + int(size)
 
 
@@ -122,9 +128,13 @@ def decode_head(raw: bytes, *, path: str) -> TableHead:
     names = raw[_NAMES_AT:end]
     if len(raw) < end or crc32c.crc32c(names) != _HEAD.unpack_from(raw)[3]:
         raise _damaged("its names are cut off, or were changed", path, _NAMES_AT)
-    fields: dict[str, Any] = json.loads(zlib.decompress(names))
-    keys = {name: key_from_json(key) for name, key in fields["keys"].items()}
-    return TableHead(fields["names"], keys)
+    try:
+        inflating = zlib.decompressobj()
+        fields: dict[str, Any] = parse_json(inflating.decompress(names, NAMES_MAX))
+        found = [checked_object(name) if name else "" for name in fields["names"]]
+        return TableHead(found, keys_from_json(fields["keys"]))
+    except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as error:
+        raise _damaged(f"its names are none ({error})", path, _NAMES_AT) from error
 
 
 def objects_of(raw: bytes, *, path: str) -> set[str]:

@@ -5,6 +5,7 @@ the same time the other one's counts for both. Only an empty place becomes a hom
 there else (a tier's copies, somebody's files) would be mixed with the log for ever.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +27,7 @@ _FIX: Final = (
     "`sparklog verify {url} --repair` writes it again, because the names of the objects "
     "ledger-<log id>/... also contain the log id"
 )
+_LOG_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # names of objects hold it
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def read_home(store: Store) -> HomeObject | None:
     path, cure = f"{store.url}/{HOME}", _FIX.format(url=store.url)
     found = unseal("home", raw, path=path, cure=cure)
     log_id = found.get("log_id") if isinstance(found, dict) else None
-    if not isinstance(log_id, str) or not log_id:
+    if not isinstance(log_id, str) or not _LOG_ID.fullmatch(log_id):
         raise DataCorruptionError(f"it contains no log id; {cure}", path=path)
     return HomeObject(log_id, int(found.get("made", 0)))
 

@@ -26,6 +26,7 @@ from sparklog.diskless.names import asked_name, service_name
 from sparklog.diskless.service_log import NewEntry, ServiceLog, VoidError
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import StorageUnavailableError
+from sparklog.storage.bounded_json import parse_json
 from sparklog.storage.lease import LeaseLostError
 from sparklog.tiered.object_store.store import Store
 
@@ -339,7 +340,7 @@ def _sign(store: Store, term: int) -> bytes:
 
 def _parsed(sign: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(sign or b"{}")
+        found = parse_json(sign or b"{}")
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

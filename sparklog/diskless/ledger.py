@@ -10,7 +10,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.diskless.entries import Entry, EntryRecord, HomeRecord, decode, restore_advice
+from sparklog.diskless.entries import (
+    ENTRY_BYTES_MAX,
+    Entry,
+    EntryRecord,
+    HomeRecord,
+    decode,
+    restore_advice,
+)
 from sparklog.diskless.names import entry_name
 from sparklog.diskless.process_lock import ProcessLock
 from sparklog.diskless.state import DisklessState
@@ -58,9 +65,12 @@ class EntryReader:
         return f"{self.store.url}/{entry_name(self.log_id, number)}"
 
     def raw(self, number: int) -> bytes | None:
-        """Return the bytes of an entry, None if there is none. Raises: StorageUnavailableError."""
+        """Return the bytes of an entry, None if there is none; fewer if the answer was cut off.
+
+        Raises: StorageUnavailableError; DataCorruptionError: it is larger than any entry.
+        """
         try:
-            raw = self.store.get(entry_name(self.log_id, number))
+            raw = self.store.get(entry_name(self.log_id, number), limit=ENTRY_BYTES_MAX)
         except FileNotFoundError:
             return None
         self._seen(entry_name(self.log_id, number), raw)
@@ -72,7 +82,22 @@ class EntryReader:
         Raises: StorageUnavailableError; DataCorruptionError; UnsupportedVersionError.
         """
         raw = self.raw(number)
-        return None if raw is None else decode(raw, number=number, path=self.path(number))
+        return None if raw is None else self._decoded(number, raw)
+
+    def _decoded(self, number: int, raw: bytes) -> Entry:
+        """Return the entry of its bytes; read them again if the answer with them was cut off."""
+        name, path = entry_name(self.log_id, number), self.path(number)
+        try:
+            return decode(raw, number=number, path=path)
+        except DataCorruptionError:
+            try:
+                size = min(self.store.size(name), ENTRY_BYTES_MAX)
+                whole = self.store.get(name, 0, size) if size > len(raw) else raw
+            except FileNotFoundError:
+                raise missing_entry(path, "it was there a moment ago") from None
+            if whole == raw:
+                raise
+            return decode(whole, number=number, path=path)
 
     def find_many(self, numbers: Sequence[int]) -> list[Entry | None]:
         """Return entries, asked for at the same time. Raises what `find` does."""
@@ -80,14 +105,15 @@ class EntryReader:
             return [self.find(numbers[0])]
         names = [entry_name(self.log_id, number) for number in numbers]
         found: list[Entry | None] = []
-        for number, raw in zip(numbers, self.store.get_many(names), strict=True):
+        raws = self.store.get_many(names, limit=ENTRY_BYTES_MAX)
+        for number, raw in zip(numbers, raws, strict=True):
             if isinstance(raw, FileNotFoundError):
                 found.append(None)
             elif isinstance(raw, Exception):
                 raise raw
             else:
                 self._seen(entry_name(self.log_id, number), raw)
-                found.append(decode(raw, number=number, path=self.path(number)))
+                found.append(self._decoded(number, raw))
         return found
 
     def known(self, numbers: Sequence[int]) -> list[Entry]:

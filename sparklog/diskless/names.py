@@ -51,6 +51,18 @@ def entry_name(log_id: str, number: int) -> str:
     return f"{ledger_prefix(log_id)}{number:020d}"
 
 
+def checked_object(name: object) -> str:
+    """Return the name of an object that was read from the store.
+
+    Raises: ValueError: it is no name of an object below the home, where a store has directories.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r} where an object's name belongs")
+    if "\0" in name or "\\" in name or any(part in ("", ".", "..") for part in name.split("/")):
+        raise ValueError(f"{name!r} is no name of an object below the log's home")
+    return name
+
+
 def parse_entry(name: str) -> int | None:
     """The number of a ledger entry's object, of any log; None if it is no such."""
     prefix, _, number = name.partition("/")

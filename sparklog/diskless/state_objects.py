@@ -19,18 +19,26 @@ from typing import Any, Final
 
 import crc32c
 import pyarrow as pa
+import pyarrow.compute as pc
 import zstandard
 
 from sparklog.common import TopicPartition
+from sparklog.diskless.entries import checked_record, key_to_json, keys_from_json
 from sparklog.diskless.entries import decode as decode_entry
-from sparklog.diskless.entries import key_from_json, key_to_json
 from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.ledger import Head, missing_entry
-from sparklog.diskless.names import entry_name, parse_state, state_name, state_prefix
+from sparklog.diskless.names import (
+    checked_object,
+    entry_name,
+    parse_state,
+    state_name,
+    state_prefix,
+)
 from sparklog.diskless.state import FOLD_VERSION, DeletedParts, DisklessState
 from sparklog.errors import DataCorruptionError, SparklogError, UnsupportedVersionError
 from sparklog.log.producer_state import ProducerState
 from sparklog.storage import ledger_records
+from sparklog.storage.bounded_json import parse_json
 from sparklog.storage.format_version import FORMAT_VERSION, check_version
 from sparklog.tiered.object_store.store import Store
 
@@ -39,6 +47,10 @@ EVERY: Final = 100
 SHARE: Final = 10
 _MAGIC: Final = b"sparklog-state "
 _LINE_MAX: Final = 4096
+STATE_BYTES_MAX: Final = 256 << 20
+INFLATED_MAX: Final = 256 << 20
+"""Bytes of a state's JSON, or of its columns: of a million extents they have 200 MB."""
+_ZSTD: Final = (0xFD2FB528).to_bytes(4, "little")  # what each zstd frame begins with
 _CLOSING_S: Final = 10.0
 _SCHEMA: Final = pa.schema(
     [
@@ -51,7 +63,7 @@ _SCHEMA: Final = pa.schema(
 )  # fmt: skip
 _MALFORMED: Final = (
     KeyError, TypeError, ValueError, AttributeError, IndexError, pa.ArrowException,
-    zstandard.ZstdError,
+    zstandard.ZstdError, RecursionError, MemoryError,
 )  # fmt: skip
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -96,12 +108,12 @@ def decode_state(raw: bytes, *, path: str) -> DisklessState:
     """
     try:
         line = raw[: raw.index(b"\n", 0, _LINE_MAX)]
-        head = json.loads(line.removeprefix(_MAGIC))
+        head = parse_json(line.removeprefix(_MAGIC))
         check_version(head["v"], path)
         if head["fold"] != FOLD_VERSION:
             raise UnsupportedVersionError(f"{path} is of fold {head['fold']}, not {FOLD_VERSION}")
         plain, extents = _checked(raw[len(line) + 1 :], head["json"], head["extents"])
-        content = json.loads(zstandard.decompress(plain))
+        content = parse_json(_inflated(plain))
         return _state_of(head, content, _extents_from_bytes(extents), path)
     except _MALFORMED as error:
         if isinstance(error, UnsupportedVersionError):
@@ -144,7 +156,7 @@ def _state_of(
 ) -> DisklessState:
     state = DisklessState(content["log_id"], head["number"], head["id"])
     record = ledger_records.decode(content["snapshot"], path=path, offset=head["number"])
-    state.log.apply(record)
+    state.log.apply(checked_record(record))
     at = 0
     for topic, partition, count in content["partitions"]:
         state.extents[TopicPartition(topic, partition)] = tuple(rows[at : at + count])
@@ -160,7 +172,7 @@ def _state_of(
     state.commits, state.resets = content["commits"], content["resets"]
     for topic, partition, known in content["producers"]:
         state.producers[TopicPartition(topic, partition)] = ProducerState.from_json(known)
-    state.keys = {name: key_from_json(key) for name, key in content["keys"].items()}
+    state.keys = keys_from_json(content["keys"])
     state.term, state.holder, state.floor = content["term"], content["holder"], content["floor"]
     return state
 
@@ -206,11 +218,34 @@ def _extents_to_bytes(extents: Iterable[Extents]) -> bytes:
 
 
 def _extents_from_bytes(raw: bytes) -> list[Extent]:
+    _check_inflated(raw)
     table = pa.ipc.open_stream(pa.BufferReader(raw)).read_all()
+    for name in pc.unique(table.column("object")).to_pylist():
+        checked_object(name)
     names = _SCHEMA.names
     if "crc" not in table.column_names:  # of an older version, which drops what entries record
         names = names[:-1]
     return list(map(Extent, *(table.column(name).to_pylist() for name in names)))
+
+
+def _inflated(raw: bytes) -> bytes:
+    """Return what zstd packed. Raises: ValueError: it is larger than any state."""
+    if zstandard.frame_content_size(raw) > INFLATED_MAX:
+        raise ValueError(f"more than {INFLATED_MAX} bytes when inflated")
+    return zstandard.decompress(raw, max_output_size=INFLATED_MAX)
+
+
+def _check_inflated(raw: bytes) -> None:
+    """Refuse columns that take too much memory: each announces its size before its zstd frame.
+
+    Raises: ValueError.
+    """
+    total, at = 0, raw.find(_ZSTD)
+    while at >= 0:
+        total += max(0, int.from_bytes(raw[max(0, at - 8) : at], "little", signed=True))
+        at = raw.find(_ZSTD, at + 1)
+    if total > INFLATED_MAX:
+        raise ValueError(f"more than {INFLATED_MAX} bytes when inflated")
 
 
 # -- objects
@@ -233,7 +268,8 @@ class StateObjects:
         Cost: a listing, and two GETs at the same time.
         """
         log_id = self._log_id()
-        found = [parse_state(log_id, one.name) for one in self._store.list(state_prefix(log_id))]
+        listed = self._store.list(state_prefix(log_id))
+        found = [parse_state(log_id, one.name) for one in listed if one.size <= STATE_BYTES_MAX]
         numbers = sorted(number for number in found if number is not None and number >= least)
         for number in reversed(numbers):
             state = self._read(log_id, number, is_strict=is_strict)
@@ -246,6 +282,9 @@ class StateObjects:
         raw, entry = self._store.get_many(names)
         path = f"{self._store.url}/{names[0]}"
         for got in (raw, entry):
+            if isinstance(got, DataCorruptionError):  # larger than any such object
+                _LOGGER.warning("%s; an older state, or the ledger, is read instead", got)
+                return None
             if isinstance(got, Exception) and not isinstance(got, FileNotFoundError):
                 raise got
         if isinstance(raw, Exception):

@@ -20,5 +20,6 @@
 - `query_origin`: which query a writer was, and how far it had read;
   `source_offsets`: a source's offsets as JSON
 - `checksummed_json`: small documents that a person can read and a checksum guards;
+  `bounded_json`: JSON of storage, however deeply it is nested;
   `format_version`: what a newer sparklog wrote is refused
 """

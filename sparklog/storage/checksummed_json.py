@@ -9,6 +9,7 @@ from typing import Any, Final
 import crc32c
 
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
+from sparklog.storage.bounded_json import parse_json
 from sparklog.storage.format_version import FORMAT_VERSION, check_version
 
 _WRONG: Final = (KeyError, TypeError, AttributeError, ValueError)
@@ -27,7 +28,7 @@ def unseal(name: str, raw: bytes, *, path: str, cure: str) -> dict[str, Any]:
     if a newer sparklog wrote it.
     """
     try:
-        document = json.loads(raw)
+        document = parse_json(raw)
         check_version(document["version"], path)
         content: dict[str, Any] = document[name]
         if document["crc32c"] != _crc(content):

@@ -45,6 +45,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar, assert_
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
+from sparklog.storage.bounded_json import parse_json
 from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.format_version import FORMAT_VERSION, check_version
 from sparklog.storage.offset_ranges import OffsetRange
@@ -315,7 +316,7 @@ def decode(raw: bytes | dict[str, Any], *, path: str, offset: int) -> LedgerReco
         DataCorruptionError): it is none.
     """
     try:
-        fields = json.loads(raw) if isinstance(raw, bytes) else raw
+        fields = parse_json(raw) if isinstance(raw, bytes) else raw
         version = fields.get("v", FORMAT_VERSION)
         if version != FORMAT_VERSION:
             check_version(version, "the commit ledger", newest=DELETED_VERSION)

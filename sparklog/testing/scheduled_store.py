@@ -216,11 +216,15 @@ class ScheduledStore:
     def copy(self, source: Store, source_name: str, name: str) -> None:
         self._write("put", name, source.get(source_name))
 
-    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(
+        self, name: str, start: int = 0, end: int | None = None, *, limit: int | None = None
+    ) -> bytes:
         bucket, process = self._bucket, self._process
         return process.request(lambda: bucket.read(process.name, name)[start:end])
 
-    def get_many(self, names: Sequence[str]) -> list[bytes | Exception]:
+    def get_many(
+        self, names: Sequence[str], *, limit: int | None = None
+    ) -> list[bytes | Exception]:
         found: list[bytes | Exception] = []
         for name in names:
             try:

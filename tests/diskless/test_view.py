@@ -404,12 +404,12 @@ def test_a_store_that_is_away_is_waited_for(
     view.topics()
     store, get, left = view.objects.store, view.objects.store.get, 3
 
-    def away(*args: Any) -> bytes:
+    def away(*args: Any, **given: Any) -> bytes:
         nonlocal left
         left -= 1
         if left >= 0:
             raise StorageUnavailableError("away", passing=True)
-        return get(*args)
+        return get(*args, **given)
 
     store.get = away  # type: ignore[method-assign]
     with pytest.raises(StorageUnavailableError):

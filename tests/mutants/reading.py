@@ -4,6 +4,20 @@ from tests.mutants.mutant import mutant
 
 MUTANTS = (
     mutant(
+        "any-name-of-an-object",
+        "diskless/names.py",
+        'any(part in ("", ".", "..") for part in name.split("/"))',
+        "False",
+        "diskless/test_hostile_objects.py::test_an_entry_with_such_names_is_damage",
+    ),
+    mutant(
+        "entry-of-any-size",
+        "diskless/ledger.py",
+        "self.store.get(entry_name(self.log_id, number), limit=ENTRY_BYTES_MAX)",
+        "self.store.get(entry_name(self.log_id, number))",
+        "diskless/test_hostile_objects.py::test_an_entry_is_fetched_up_to_its_largest_size",
+    ),
+    mutant(
         "bytes-of-another-commit-read",
         "diskless/checksums.py",
         "if end == extent.size and crc != extent.crc:",

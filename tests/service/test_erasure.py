@@ -60,7 +60,7 @@ class LameStore(DictStore):
         self._change()
         super().delete(names)
 
-    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, name: str, start: int = 0, end: int | None = None, **given: int) -> bytes:
         if self.away:
             raise StorageUnavailableError("away", path=URL)
         return super().get(name, start, end)
@@ -91,7 +91,7 @@ class CallingStore(DictStore):
             self.act = None
             act()
 
-    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, name: str, start: int = 0, end: int | None = None, **given: int) -> bytes:
         if self.at_first and name.endswith(".manifest"):
             self._call()
         return super().get(name, start, end)

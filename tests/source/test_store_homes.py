@@ -35,9 +35,11 @@ def got(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
     names: Names = []
     get = ObjectStore.get
 
-    def counted(self: ObjectStore, name: str, start: int = 0, end: int | None = None) -> bytes:
+    def counted(
+        self: ObjectStore, name: str, start: int = 0, end: int | None = None, **given: int
+    ) -> bytes:
         names.append(name)
-        return get(self, name, start, end)
+        return get(self, name, start, end, **given)
 
     monkeypatch.setattr(ObjectStore, "get", counted)
     views.HOMES.clear()

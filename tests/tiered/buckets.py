@@ -49,14 +49,16 @@ class DictStore:
     def put_stream(self, name: str, pieces: Iterable[bytes], size: int) -> None:
         self.put(name, b"".join(pieces))
 
-    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(
+        self, name: str, start: int = 0, end: int | None = None, *, limit: int = 0
+    ) -> bytes:
         if name not in self.objects:
             raise FileNotFoundError(name)
         data = self.objects[name][start:end]
         self.requests.append(("get", name, len(data)))
         return data
 
-    def get_many(self, names: Sequence[str]) -> list[bytes | Exception]:
+    def get_many(self, names: Sequence[str], *, limit: int = 0) -> list[bytes | Exception]:
         found: list[bytes | Exception] = []
         for name in names:
             try:

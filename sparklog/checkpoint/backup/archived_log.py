@@ -9,7 +9,7 @@ from sparklog.checkpoint.backup.snapshots import SNAPSHOTS, Snapshot, SnapshotTr
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import Buffer
 from sparklog.lru_cache import LruCache
-from sparklog.tiered.object_store.store import Store, StoredObject
+from sparklog.tiered.object_store.store import Store, StoredObject, too_large
 
 
 class ArchivedLog:
@@ -34,7 +34,9 @@ class ArchivedLog:
         self._files = {entry.path: entry for entry in tree.files}
         self._blocks: LruCache[bytes, bytes] = LruCache(threads + 1)
 
-    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(
+        self, name: str, start: int = 0, end: int | None = None, *, limit: int | None = None
+    ) -> bytes:
         """Return the bytes [start, end) of an object, fewer only where it ends.
 
         Raises: DataCorruptionError: a block is gone, or not what was written.
@@ -42,6 +44,8 @@ class ArchivedLog:
         entry = self._files.get(name)
         if entry is None:
             raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.url}/{name}")
+        if end is None and limit is not None and entry.size > limit:
+            raise too_large(f"{self.url}/{name}", limit)
         if entry.data is not None:
             return entry.data[start:end]
         stop = entry.size if end is None else min(end, entry.size)
@@ -61,12 +65,14 @@ class ArchivedLog:
 
         return self._blocks.get_or_make(digest, fetch)
 
-    def get_many(self, names: Sequence[str]) -> list[bytes | Exception]:
+    def get_many(
+        self, names: Sequence[str], *, limit: int | None = None
+    ) -> list[bytes | Exception]:
         """Return whole objects, or why one could not be had."""
         found: list[bytes | Exception] = []
         for name in names:
             try:
-                found.append(self.get(name))
+                found.append(self.get(name, limit=limit))
             except Exception as error:  # noqa: BLE001 - the caller is told
                 found.append(error)
         return found

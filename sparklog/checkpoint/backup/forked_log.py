@@ -109,12 +109,14 @@ class ForkedLog(ObjectStore):
         size = self._listed.get(name)
         return self._source.size(name) if size is None else size
 
-    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(
+        self, name: str, start: int = 0, end: int | None = None, *, limit: int | None = None
+    ) -> bytes:
         """Return bytes of what is here, or of what is referred to."""
         found = self._references.get(name)
         if found is None:
-            return super().get(name, start, end)
-        return found.source.get(found.name, start, end)
+            return super().get(name, start, end, limit=limit)
+        return found.source.get(found.name, start, end, limit=limit)
 
     def size(self, name: str) -> int:
         """Return an object's size in bytes."""

@@ -18,7 +18,13 @@ import crc32c
 
 from sparklog.errors import DataCorruptionError
 from sparklog.storage.checksummed_json import seal, unseal
-from sparklog.tiered.layout.object_names import Directory, manifest_name, remote_log_name
+from sparklog.tiered.layout.object_names import (
+    Directory,
+    manifest_name,
+    parse_directory,
+    parse_log,
+    remote_log_name,
+)
 from sparklog.tiered.layout.wrapped_key import WrappedKey
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
@@ -154,9 +160,18 @@ def parse(raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
             replaces=tuple(content["replaces"]),
             encryption=None if wrapped is None else WrappedKey.parse(wrapped),
         )
-    except (KeyError, TypeError, ValueError) as error:
+        _check_names(segment)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataCorruptionError(f"no manifest ({error!r}); {_CURE}", path=path) from error
     return manifest, body
+
+
+def _check_names(segment: RemoteSegment) -> None:
+    """Refuse a manifest whose copy would have names outside of its prefix. Raises: ValueError."""
+    found = parse_directory(directory_of(segment).prefix.rstrip("/"))
+    log = parse_log(remote_log_name(segment.base, segment.id))
+    if found != directory_of(segment) or log is None or "/" in segment.topic:
+        raise ValueError(f"{log_object(segment)!r} is no name of a copy")
 
 
 def part(manifest: Manifest, body: bytes, name: str) -> bytes | None:

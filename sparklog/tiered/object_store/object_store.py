@@ -27,7 +27,11 @@ from sparklog.tiered.object_store.failures import (
     without,
     words_of,
 )
-from sparklog.tiered.object_store.store import Store, StoredObject
+from sparklog.tiered.object_store.store import (
+    Store,
+    StoredObject,
+    too_large,
+)
 
 T = TypeVar("T")
 PARTS_MAX: Final = 10_000  # S3's bound
@@ -217,14 +221,17 @@ class ObjectStore:
             receipts.extend(future.result() for future in under_way)
         return receipts, crc
 
-    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(
+        self, name: str, start: int = 0, end: int | None = None, *, limit: int | None = None
+    ) -> bytes:
         """Return bytes [start, end); none of them is asked of the store if there are none."""
         if end is not None and end <= start:
             return b""
+        stop = end if end is not None or limit is None else start + limit + 1
 
         def attempt() -> bytes:
             try:
-                data = self._once("gets", lambda: self._driver.read(name, start, end))
+                data = self._once("gets", lambda: self._driver.read(name, start, stop))
             except FileNotFoundError:
                 raise
             except Exception as error:
@@ -242,14 +249,19 @@ class ObjectStore:
                 expect_size(name, len(data), max(0, min(end, size) - start))
             return data
 
-        return self._retried("read", name, attempt)
+        data = self._retried("read", name, attempt)
+        if end is None and limit is not None and len(data) > limit:
+            raise too_large(f"{self.url}/{name}", limit)
+        return data
 
-    def get_many(self, names: Sequence[str]) -> list[bytes | Exception]:
+    def get_many(
+        self, names: Sequence[str], *, limit: int | None = None
+    ) -> list[bytes | Exception]:
         """Return small objects, up to 16 at a time."""
 
         def one(name: str) -> bytes | Exception:
             try:
-                return self.get(name)
+                return self.get(name, limit=limit)
             except Exception as error:  # noqa: BLE001 - the caller's to look at
                 return error
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sparklog.errors import DataCorruptionError
 from sparklog.fs import Buffer
 
 
@@ -69,13 +70,20 @@ class Store(Protocol):
         Raises: InvalidRequestError if more or fewer bytes come; the object then doesn't show.
         """
 
-    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(
+        self, name: str, start: int = 0, end: int | None = None, *, limit: int | None = None
+    ) -> bytes:
         """Return the bytes [start, end) of an object, fewer only where it ends.
 
         A second request looks at its size if fewer came.
+        Args: limit: without `end`, the largest size of the object. No more is fetched, and that an
+            answer was cut off isn't noticed: the caller has to know whether the bytes are whole.
+        Raises: DataCorruptionError: the object is larger than `limit`.
         """
 
-    def get_many(self, names: Sequence[str]) -> list[bytes | Exception]:
+    def get_many(
+        self, names: Sequence[str], *, limit: int | None = None
+    ) -> list[bytes | Exception]:
         """Return whole small objects, fetched at the same time, or why one could not be."""
 
     def size(self, name: str) -> int:
@@ -96,3 +104,12 @@ class Store(Protocol):
 
         They don't show but take room. Returns how many there were.
         """
+
+
+def too_large(path: str, limit: int) -> DataCorruptionError:
+    """Return the error for an object that is larger than what sparklog writes under its name."""
+    return DataCorruptionError(
+        f"the object has more than {limit} bytes, so sparklog did not write it; restore it from a "
+        "copy of the bucket",
+        path=path,
+    )

@@ -140,8 +140,10 @@ def test_only_what_is_new_goes(places: Places, monkeypatch: pytest.MonkeyPatch) 
     fetched: list[tuple[str, int]] = []
     get = ObjectStore.get
 
-    def counted(self: ObjectStore, name: str, start: int = 0, end: int | None = None) -> bytes:
-        data = get(self, name, start, end)
+    def counted(
+        self: ObjectStore, name: str, start: int = 0, end: int | None = None, **given: int
+    ) -> bytes:
+        data = get(self, name, start, end, **given)
         if self.url == open_store(places.log).url:
             fetched.append((name, len(data)))
         return data

@@ -31,7 +31,7 @@ class Watched(DictStore):
         self.ranges: dict[str, list[tuple[int, int]]] = {}
         self._asked = threading.Condition()
 
-    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, name: str, start: int = 0, end: int | None = None, **given: int) -> bytes:
         data = super().get(name, start, end)
         with self._asked:
             self.ranges.setdefault(name, []).append((start, start + len(data)))
