@@ -1,5 +1,6 @@
 """Retries reads while segments move, and says what is wrong if that doesn't help."""
 
+import contextlib
 import logging
 import re
 import shlex
@@ -123,7 +124,7 @@ def final_error(
     if isinstance(error, LogReplacedError):
         return error
     if isinstance(error, DataCorruptionError):
-        return with_advice(error, view.home)
+        return with_advice(error, view.home, copy=_is_copy(view, topic, partition, at))
     if any(isinstance(link, UndeterminedLossError) for link in (error, error.__cause__)):
         return StorageUnavailableError(
             f"{topic}-{partition}: offsets [{at}, {end}) can't be read: {error}"
@@ -136,25 +137,44 @@ def final_error(
             f"{view.home} was replaced by an earlier state since they were planned; start over"
         )
     return DataCorruptionError(
-        f"{error}; {_advice(view.home)}",
+        f"{error}; {_advice(view.home, copy=_is_copy(view, topic, partition, at))}",
         path=reader_of(view, topic, partition).where,
         first=at,
         end=end,
     )
 
 
-def with_advice(error: DataCorruptionError, home: str) -> DataCorruptionError:
-    """Return the error with what to do, where its message says nothing of that."""
+def _is_copy(view: View, topic: str, partition: int, at: int) -> bool:
+    """Whether an offset of a log dir is only in remote storage, which `verify` does not read."""
+    if "://" in view.home:
+        return False
+    with contextlib.suppress(SparklogError, FileNotFoundError):
+        for one in reader_of(view, topic, partition).segments.metadata():
+            if one.base <= at and (one.end is None or at < one.end):
+                return not one.local
+    return False
+
+
+def with_advice(error: DataCorruptionError, home: str, *, copy: bool) -> DataCorruptionError:
+    """Return the error with what to do, where its message says nothing of that.
+
+    `copy`: the damage is in a log dir's remote storage.
+    """
     if type(error) is not DataCorruptionError or _ADVICE.search(error.reason):
         return error
     return DataCorruptionError(
-        f"{error.reason}; {_advice(home)}",
+        f"{error.reason}; {_advice(home, copy=copy)}",
         path=error.path, position=error.position, first=error.first, end=error.end,
     )  # fmt: skip
 
 
-def _advice(home: str) -> str:
+def _advice(home: str, *, copy: bool) -> str:
     place = shlex.quote(home)
+    if copy:
+        return (
+            f"`sparklog tier verify {place} --deep` reports all damaged copies; restore the object "
+            "from a copy of the bucket"
+        )
     return (
         f"`sparklog verify {place}` reports all damage, `sparklog verify {place} --repair` repairs "
         "what it can; restore the rest from a copy"
