@@ -60,6 +60,8 @@ SWAP_RECOVERIES: Final = by_depth(small=4, ci=8, all=8)
 RECRASH_EVERY: Final = by_depth(small=48, ci=6, all=6)
 # Bits flipped in each file, evenly spread.
 FLIPS: Final = by_depth(small=12, ci=60, all=60)
+# Of the calls of a ledger's repair every such one is cut.
+REPAIR_CUT_STEP: Final = by_depth(small=23, ci=5, all=1)
 # Logs that our cleaner and Kafka's both clean.
 CLEANER_SEEDS: Final = by_depth(small=8, ci=20, all=300)
 # Random logs of which keys are erased, then loaded by Kafka's code.

@@ -49,11 +49,12 @@ def verify(
 
     Works on a log that is open, closed, left by a crash, or a broker's, and changes nothing
     without --repair. A repair makes indexes, snapshots, leader epochs, watermarks and checkpoints
-    anew and moves what does not belong there to files sparklog-quarantine-* of the log dir. In a
-    store it writes sparklog.home, manifests and states again, and damaged segments from the objects
-    that they were merged from while these exist. Originals are copied to quarantine/. All
-    batches are counted by topic and codec; what they were before compression is known by
-    decompressing a few of each segment.
+    anew and moves what does not belong there to files sparklog-quarantine-* of the log dir. It
+    rebuilds a damaged commit ledger and reports which of its facts are lost. In a store it writes
+    sparklog.home, manifests and states again, and damaged segments from the objects that they were
+    merged from while these exist. Originals are copied to quarantine/. All batches are counted by
+    topic and codec; what they were before compression is known by decompressing a few of each
+    segment.
     """
     if quick:
         if repair or dry_run:

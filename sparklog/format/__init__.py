@@ -6,6 +6,7 @@
 - `metadata_records`: of a KRaft cluster's metadata
 - `compression`, `partitioner`: codecs; which partition a key goes to
 - `index`, `checkpoint_files`, `producer_snapshot`, `names`: the files beside a log
+- `bit_correction`: a flipped bit, found by the CRC
 - `batch_cutting`: a batch that is left with fewer records
 - `compaction`: what stays of batches when only the newest record of a key does
 - `erasure`: batches less the records that a predicate chooses

@@ -16,8 +16,10 @@ from sparklog.log.topic_names import INTERNAL, check_new, new_topic_id
 from sparklog.storage.commits import Change, CommitLog, change
 from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.ledger_records import (
+    CommitRecord,
     DropRecord,
     LastMicroBatch,
+    LedgerRecord,
     PurgeRecord,
     ResetRecord,
     StartRecord,
@@ -25,6 +27,7 @@ from sparklog.storage.ledger_records import (
     UndeleteRecord,
 )
 from sparklog.storage.log_state import LogState, is_writer_of
+from sparklog.storage.lost_commits import COMMITTED_BEFORE
 from sparklog.storage.topic_state import TopicState
 
 
@@ -330,6 +333,9 @@ def reset_writers(commits: CommitLog, writer: str, batch: int) -> list[str]:
 
     def decide(state: LogState) -> Change | None:
         known = state.writers
+        if (declared := _declared(state, writer, batch)) is not None:
+            ahead[:] = [writer]
+            return Change(record=declared)
         ahead[:] = sorted(w for w in known if is_writer_of(w, writer) and known[w].batch > batch)
         if not ahead:
             return None
@@ -341,6 +347,29 @@ def reset_writers(commits: CommitLog, writer: str, batch: int) -> list[str]:
 
     change(commits, decide)
     return ahead
+
+
+def _declared(state: LogState, writer: str, batch: int) -> LedgerRecord | None:
+    """Return the record that says which batch was a writer's last one, where its own may be lost.
+
+    None where nothing is lost, or the writer has committed or was reset since.
+    """
+    last = state.writers.get(writer)
+    if state.lost is None or (last is not None and last.time_ms >= state.lost.time_ms):
+        return None
+    if last is None and any(is_writer_of(known, writer) for known in state.writers):
+        return None  # the name of a query, whose sinks are the writers
+    if last is not None and batch == last.batch:
+        return ResetRecord(writer=writer, batch=batch, writers={writer: _now(last, state)})
+    if last is not None and batch < last.batch:
+        return None
+    return CommitRecord(ends={}, writer=writer, batch=batch, fingerprint=COMMITTED_BEFORE)
+
+
+def _now(last: LastMicroBatch, state: LogState) -> LastMicroBatch:
+    """Return a writer's last micro-batch as one that was declared after the ledger's repair."""
+    assert state.lost is not None
+    return last._replace(time_ms=max(state.time_ms, state.lost.time_ms))
 
 
 def _last(commits: CommitLog, writer: str, batch: int) -> LastMicroBatch | None:

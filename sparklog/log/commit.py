@@ -23,6 +23,7 @@ from sparklog.log.topic_names import refuse_brokers_own
 from sparklog.storage.commits import Change, Chunk, CommitLog, change
 from sparklog.storage.ledger_records import AppendRecord, CommitRecord, Ranges
 from sparklog.storage.log_state import LogState
+from sparklog.storage.lost_commits import COMMITTED_BEFORE
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.query_origin import QueryOrigin, predecessor
 from sparklog.texts import check_text
@@ -143,6 +144,7 @@ def _known(
         return None if chunks else CommitResult(False, commits.clock(), {})
     earlier = committed(commits, identity)
     if earlier is None:
+        _check_lost(commits, identity, {chunk.topic for chunk in chunks})
         _check_origin(commits, identity, {chunk.topic for chunk in chunks})
     return earlier
 
@@ -204,7 +206,7 @@ def committed(commits: CommitLog, identity: Identity) -> CommitResult | None:
             fingerprint, time_ms, ends = found.fingerprint, found.time_ms, found.ends
         elif identity.batch != last.batch:
             fingerprint, ends = "", None
-    if fingerprint == identity.fingerprint:
+    if fingerprint in (identity.fingerprint, COMMITTED_BEFORE):
         return CommitResult(True, time_ms, _by_topic(ends or {}))
     if not fingerprint:
         raise BatchConflictError(
@@ -220,6 +222,29 @@ def committed(commits: CommitLog, identity: Identity) -> CommitResult | None:
         "Its checkpoint was lost, copied or rewound: give the restarted query another sink name "
         "(option `name` or `writerId`) to append its rows anew, restore the checkpoint that "
         "belongs to this log, or reset the writer in the log to the batch before (Log.reset)"
+    )
+
+
+def _check_lost(commits: CommitLog, identity: Identity, topics: Set[str]) -> None:
+    """Refuse rows that may be in the log already, by a commit whose ledger record was lost."""
+    lost, writer, batch = commits.state.lost, identity.writer, identity.batch
+    lost = None if lost is None else lost.above(commits.state.starts)
+    spans = [] if lost is None else [
+        f"{key} [{span.first}, {span.end})"
+        for key, spans in sorted(lost.offsets.items())
+        if key.topic in topics
+        for span in spans
+    ]  # fmt: skip
+    last = commits.state.writers.get(writer)
+    if lost is None or not spans or (last is not None and last.time_ms >= lost.time_ms):
+        return
+    raise BatchConflictError(
+        f"the ledger of {commits.home} was repaired at {iso(lost.time_ms)}, and the records of "
+        f"the commits that wrote {', '.join(spans)} are lost. Writer {writer} has committed "
+        f"nothing since, so the rows of its batch {batch} may be there already; nothing was "
+        f"written. Read those offsets. If the rows of batch {batch} are missing there, call "
+        f"Log.reset({writer!r}, {batch - 1}); if they are there, call Log.reset({writer!r}, "
+        f"{batch}). Then start the query again"
     )
 
 

@@ -301,6 +301,10 @@ class Log:
         `writer` is one writer, or a query's id for all of its sinks ("id/name"). What they had
         committed stays where it is; the batches that come again are appended anew, and are dropped
         as replays only from then on. Idempotent. Returns the writers that had gone further.
+
+        After a repair of the commit ledger that lost commits, a writer's next batch is refused
+        until this call says which batch of it is the last one in the log. That may be a later one
+        than the ledger knows; a replay of it is then dropped.
         """
         arguments.text("writer", writer, "a writer or the id of a query, a string")
         batch = arguments.integer("batch", batch)

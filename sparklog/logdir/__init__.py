@@ -24,6 +24,9 @@
 - `service_lease`: one service at a time; `endpoint_lock`: one coordinator of Kafka clients' groups
 - `staging`, `chunk_files`: chunks that tasks stage as files, which a commit takes in
   (`chunk_appends`); `log_dir_check`: whether an executor sees the driver's log dir
+- `state_copy`: a second copy of the ledger's state, for repairs
+- `ledger_end`: where the ledger ends, and whether it can be opened; `repair_advice`: the advice of
+  errors about files that `sparklog verify --repair` rebuilds
 - `erasures_file`: that records were erased, for readers
 - `paths`, `segment_files`, `segment_listing`: names and listings of log dirs and segments;
   `file_sync`: fsync errors

@@ -26,6 +26,7 @@ from sparklog.logdir.offset_checkpoints import (
 )
 from sparklog.logdir.partition.producer_snapshots import is_whole
 from sparklog.logdir.recovery.redo import publish_all
+from sparklog.logdir.state_copy import write_state_copy
 from sparklog.storage.log_state import LogState
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -116,6 +117,7 @@ def _leave_durable(session: LogDirCommits) -> None:
             session.writer(topic, partition).close()
     session.ledger.log.delete_records(ledger_bases(fs, session.home)[0])  # older ones expired
     session.ledger.log.close()
+    write_state_copy(fs, session.home, session.ledger.end, state)
     absent = session.dirs.absent
     write_checkpoints(fs, session.directories, state, session.ledger.end, absent=absent)
     publish_all(session)

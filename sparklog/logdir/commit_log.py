@@ -47,6 +47,7 @@ from sparklog.logdir.partition.segment_swap import SegmentSwap
 from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.redo import carry_out, publish_all
 from sparklog.logdir.recovery.returned_partitions import take_in_returned
+from sparklog.logdir.state_copy import write_state_copy
 from sparklog.storage.commits import AppendedBefore, Change, Chunk, PositionMovedError
 from sparklog.storage.leader_epochs import new_epoch
 from sparklog.storage.ledger_records import (
@@ -346,8 +347,11 @@ class LogDirCommits(LogManager):
         one, and so does a step whose effects can't be taken back (`irrevocable`).
         """
         unsynced = self.state.unsynced and (self.sync or irrevocable)
-        if self.ledger.wants_snapshot or unsynced:
+        is_full = self.ledger.wants_snapshot
+        if is_full or unsynced:
             self.write_snapshot()
+        if is_full:
+            write_state_copy(self.fs, self.home, self.ledger.end, self.state)
 
     def make_durable(self) -> None:
         """Sync what was committed with flush=none, and say so by a snapshot."""

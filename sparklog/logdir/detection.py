@@ -50,6 +50,19 @@ def is_store_home(fs: FileSystem, directory: str) -> bool:
     )
 
 
+def has_lost_ledger(fs: FileSystem, directory: str) -> bool:
+    """Return whether sparklog's own files are there, but the commit ledger's directory is missing.
+
+    Cost: a stat of a log with a ledger.
+    """
+    return not fs.is_dir(os.path.join(directory, str(LEDGER))) and has_own_files(fs, directory)
+
+
+def has_own_files(fs: FileSystem, directory: str) -> bool:
+    """Return whether files are there that sparklog renders from the ledger."""
+    return any(fs.exists(os.path.join(directory, name)) for name in (TOPICS_NAME, WATERMARKS_NAME))
+
+
 def is_checkpoint_log(fs: FileSystem, directory: str) -> bool:
     """Tell whether it is the log dir of a query's checkpoint, which only looks like a broker's.
 

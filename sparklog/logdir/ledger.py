@@ -28,6 +28,7 @@ from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.partition.partition_segments import LogDirSegments
+from sparklog.logdir.repair_advice import REBUILDS_LEDGER
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.ledger_records import (
     CommitRecord,
@@ -92,9 +93,7 @@ class Ledger:
         state = self.log.state
         return state.size >= self.segment_bytes or (state.size == 0 and state.end > 0)
 
-    def append(
-        self, record: LedgerRecord, *, epoch: int, time_ms: int, sync: bool
-    ) -> LedgerRecord:
+    def append(self, record: LedgerRecord, *, epoch: int, time_ms: int, sync: bool) -> LedgerRecord:
         """Append one record, complete with time and epoch; durable if `sync`."""
         whole = replace(record, time_ms=time_ms, epoch=epoch)
         key = whole.writer.encode() if isinstance(whole, CommitRecord | ResetRecord) else None
@@ -125,9 +124,7 @@ class LedgerFiles:
             yield from reversed(list(replay(self._fs, self.home, base, end)))
             end = base
 
-    def commits_of(
-        self, end: int, writers: Collection[str]
-    ) -> Iterator[tuple[int, LedgerRecord]]:
+    def commits_of(self, end: int, writers: Collection[str]) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield all records: whose a commit is shows when it is read."""
         return self.records_backwards(end)
 
@@ -143,7 +140,7 @@ def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: in
     for offset, record in replay(fs, directory, first, end):
         if not rooted and not isinstance(record, SnapshotRecord):
             raise DataCorruptionError(
-                "this ledger segment does not begin with a snapshot; restore it from a copy",
+                f"this ledger segment does not begin with a snapshot; {REBUILDS_LEDGER}",
                 path=ledger_path(directory),
                 first=offset,
                 end=end,
@@ -154,7 +151,7 @@ def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: in
         except KeyError as error:
             raise DataCorruptionError(
                 f"a {record.kind} record contradicts those before it (nothing is known of "
-                f"{error}); restore the ledger from a copy",
+                f"{error}); {REBUILDS_LEDGER}",
                 path=ledger_path(directory),
                 first=offset,
                 end=offset + 1,
@@ -166,7 +163,7 @@ def last_base(fs: FileSystem, directory: str, end: int) -> int:
     bases = [base for base in ledger_bases(fs, directory) if base < max(end, 1)]
     if not bases:
         raise DataCorruptionError(
-            "no segment of the commit ledger is left; restore it from a copy",
+            f"no segment of the commit ledger is left; {REBUILDS_LEDGER}",
             path=ledger_path(directory),
             first=0,
             end=end,
@@ -195,7 +192,7 @@ def replay(
             yield from parse_rows(rows, path)
     except StaleReadError as error:
         raise DataCorruptionError(
-            f"{error}; restore this file from a copy",
+            f"{error}; {REBUILDS_LEDGER}",
             path=path,
             first=first,
             end=end,
@@ -231,7 +228,7 @@ def whole_end(fs: FileSystem, directory: str) -> int:
         behind = _records_behind(raw, stop, end, path)
         if any(record.flushed for record in behind):
             raise DataCorruptionError(
-                "the commit ledger is damaged before its last record; restore it from a copy",
+                f"the commit ledger is damaged before its last record; {REBUILDS_LEDGER}",
                 path=path,
                 position=stop,
                 first=end,
@@ -243,7 +240,7 @@ def whole_end(fs: FileSystem, directory: str) -> int:
         if not base:
             return 0  # its first record was never finished
     raise DataCorruptionError(
-        "no segment of the commit ledger is left; restore it from a copy",
+        f"no segment of the commit ledger is left; {REBUILDS_LEDGER}",
         path=ledger_path(directory),
         first=0,
     )

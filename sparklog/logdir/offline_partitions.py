@@ -21,6 +21,7 @@ from sparklog.format.names import PARTITION_METADATA, partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.logdir.broker_lockout import is_marked_open, was_closed_by_us
 from sparklog.logdir.log_dirs import LogDirs, offline_error
+from sparklog.logdir.repair_advice import rebuilt_by_repair
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.log_state import LogState
 
@@ -38,6 +39,8 @@ def stored_metadata(fs: FileSystem, path: str) -> PartitionMetadata | None:
         return parse_partition_metadata(read_bytes(fs, name), path=name)
     except FileNotFoundError:
         return None
+    except DataCorruptionError as error:
+        raise rebuilt_by_repair(error) from error
 
 
 def stored_topic_id(fs: FileSystem, path: str) -> str | None:

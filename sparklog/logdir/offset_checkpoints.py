@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparklog.common import TopicPartition
+from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint_files import format_offsets, parse_offsets
 from sparklog.fs import FileSystem, read_bytes, write_durably
+from sparklog.logdir.repair_advice import rebuilt_by_repair
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"
@@ -33,7 +35,10 @@ def read_offsets(fs: FileSystem, directory: str, name: str) -> Offsets:
         raw = read_bytes(fs, path)
     except FileNotFoundError:
         return {}
-    return parse_offsets(raw, path=path) if raw else {}
+    try:
+        return parse_offsets(raw, path=path) if raw else {}
+    except DataCorruptionError as error:
+        raise rebuilt_by_repair(error) from error
 
 
 def write_offsets(

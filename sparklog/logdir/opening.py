@@ -32,9 +32,8 @@ from sparklog.logdir.broker_lockout import (
 from sparklog.logdir.chunk_files import sweep_chunks
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.deleted_files import make_room, unlink_due
-from sparklog.logdir.detection import is_checkpoint_log, is_store_home
+from sparklog.logdir.detection import has_own_files, is_checkpoint_log, is_store_home
 from sparklog.logdir.free_space import below_floor
-from sparklog.logdir.high_watermarks import published
 from sparklog.logdir.ledger import (
     LEDGER_TOPIC,
     Ledger,
@@ -42,7 +41,9 @@ from sparklog.logdir.ledger import (
     ledger_bases,
     ledger_config,
     ledger_path,
+    whole_end,
 )
+from sparklog.logdir.ledger_end import checked_end
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dir_identity import check_same
 from sparklog.logdir.log_dirs import LogDirUnnamedError, claim_dirs, find_dirs
@@ -54,12 +55,17 @@ from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.log_recovery import make_durable
 from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
 from sparklog.logdir.recovery.redo import carry_out_all, publish_all, settle_directories
+from sparklog.logdir.repair_advice import REBUILDS_LEDGER
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics_file import partition_path
 from sparklog.logdir.uncommitted_tails import committed_ledger_end, remove_tails
 from sparklog.storage.log_state import LogState
 
 _LOGGER: Final = logging.getLogger(__name__)
+_LOSSES: Final = (
+    "the configurations of topics, the log starts of tiered topics, the deleted topics that can be "
+    "given back, and the writers' last micro-batches, so that a restarted query may write twice"
+)
 
 
 def open_session(
@@ -236,8 +242,8 @@ def _look_for_partitions(session: LogDirCommits) -> None:
 def _check_ledger(session: LogDirCommits) -> None:
     if not _has_ledger(session):
         raise DataCorruptionError(
-            "the commit ledger is gone though the log was not closed; restore it from a copy, or "
-            f"remove {OPEN_MARKER_NAME} to take the partitions as they are, half commits included",
+            "the commit ledger is missing, though the log was not closed. Without the ledger, the "
+            f"log would lose {_LOSSES}. {REBUILDS_LEDGER}",
             path=ledger_path(session.home),
         )
 
@@ -344,32 +350,23 @@ def _refuse_foreign(session: LogDirCommits) -> None:
 
 
 def _ledger_end(session: LogDirCommits) -> int:
-    """Return the ledger's end; 0 if there is none (or one that was never finished)."""
+    """Return the ledger's end; 0 if there is none (or one that was never finished).
+
+    Raises: DataCorruptionError: the ledger is missing or damaged, while files of ours are there.
+    """
     fs, home = session.fs, session.home
-    if not _has_ledger(session):
-        if published(fs, home) is not None and was_closed_by_us(fs, [home]):
-            raise DataCorruptionError(
-                "the commit ledger is gone, and no broker was here since the log was closed; "
-                "restore it from a copy, or remove sparklog.watermarks to take the partitions "
-                "over as a broker's",
-                path=ledger_path(home),
-            )
-        return 0
-    own = session.dirs.own(session.directories)
-    end = committed_ledger_end(fs, home, own) if ledger_bases(fs, home) else 0
-    marks = published(fs, home)
-    floor = 0 if marks is None else marks.durable
-    if end < floor:
+    if _has_ledger(session):
+        own = session.dirs.own(session.directories)
+        if has_own_files(fs, home) or (ledger_bases(fs, home) and whole_end(fs, home)):
+            return checked_end(fs, home, lambda: committed_ledger_end(fs, home, own))
+        remove_tree(fs, ledger_path(home))  # the creation of this log was cut
+    elif has_own_files(fs, home):
         raise DataCorruptionError(
-            "the commit ledger is empty or damaged; restore it from a copy, or remove it and "
-            "sparklog.watermarks to take the partitions over as a broker's",
+            "the commit ledger is missing. Taking the partitions over without it, as a broker's, "
+            f"would lose {_LOSSES}. {REBUILDS_LEDGER}",
             path=ledger_path(home),
-            first=end,
-            end=floor,
         )
-    if not end:
-        remove_tree(fs, ledger_path(home))
-    return end
+    return 0
 
 
 def _make_ledger(session: LogDirCommits, generation: int) -> None:

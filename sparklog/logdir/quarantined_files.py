@@ -44,6 +44,13 @@ class QuarantinedFiles:
         self._done.append(f"moved {path} to {target}")
         return True
 
+    def keep(self, path: str, log_dir: str) -> None:
+        """Give a file a second name there, durably; it stays where it is."""
+        target = self._target(path, log_dir)
+        self._fs.link(path, target)
+        self._fs.sync_dir(log_dir)
+        self._done.append(f"kept {path} as {target}")
+
     def move_tail(self, path: str, log_dir: str, position: int) -> None:
         """Move the bytes of a file from `position` on; they are safe before they are cut."""
         target = self._target(path, log_dir)

@@ -26,6 +26,7 @@ from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.high_watermarks import published
 from sparklog.logdir.ledger import LEDGER, whole_end
 from sparklog.logdir.meta_properties import is_kept_from_brokers
+from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, read_offsets
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.quarantined_files import QuarantinedFiles
 from sparklog.logdir.segment_files import joined, segment_bases
@@ -49,7 +50,8 @@ def committed_ledger_end(fs: FileSystem, home: str, directories: Sequence[str]) 
     marks = published(fs, home)
     closed = None if marks is None else marks.ends.get(LEDGER)
     if closed is not None and 0 < closed < end and is_untouched(fs, directories):
-        return closed
+        # A close writes the end twice: a file that is older than the other proves nothing.
+        return closed if read_offsets(fs, home, HIGH_WATERMARK).get(LEDGER) == closed else end
     return end
 
 

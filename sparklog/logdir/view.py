@@ -37,6 +37,7 @@ from sparklog.logdir.log_dirs import find_dirs, not_found, offline_error
 from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
 from sparklog.logdir.partition.partition_segments import LogDirSegments
+from sparklog.logdir.repair_advice import rebuilt_by_repair
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.segment_listing import SegmentListing
 from sparklog.logdir.topics_file import read_topics
@@ -401,6 +402,8 @@ class LogDirView:
                 return parse_partition_metadata(raw, path=name)
             except FileNotFoundError:
                 continue
+            except DataCorruptionError as error:
+                raise rebuilt_by_repair(error) from error
         return None
 
     def _is_being_made(self, topic: str) -> bool:

@@ -31,6 +31,8 @@ from sparklog.service.verification.findings import (
     BAD,
     Finding,
     Findings,
+    Fix,
+    FixKind,
     Severity,
     Verification,
     ordered,
@@ -84,7 +86,8 @@ def verify(
     snapshots, leader epochs, watermarks, topics, checkpoints. What does not belong to the log is
     moved to plain files `sparklog-quarantine-*` of its log dir. No record is ever removed: damaged
     ones are reported with their exact range and stay where they are. Needs the log's write lock; a
-    log that was left by a crash is recovered first, by opening it.
+    log that was left by a crash is recovered first, by opening it. A damaged commit ledger is
+    rebuilt before all else; `done` then says from which sources, and what is lost.
 
     For a log in a store, `verify` checks entries, states, extents, batches, manifests and their
     indexes; it reads all bytes. A repair writes a missing or wrong `sparklog.home`, manifests and
@@ -116,15 +119,42 @@ def verify(
     verifier = _Verifier(fs, split_path(path), settings, threads, progress)
     began = monotonic_ms()
     report = verifier.run()
-    if repair and any(finding.fix is not None for finding in report.findings):
+    if repair and FixKind.COMMIT_LEDGER in _fixes(report):
+        first, verifier = report, _Verifier(fs, split_path(path), settings, threads, progress)
+        report = _ledger_repaired(fs, clock, settings, first, verifier)
+    if repair and report.refused is None and _fixes(report):
         done, refused = _repair(fs, clock, settings, report, verifier)
         after = _Verifier(fs, split_path(path), settings, threads, progress).run()
         after.findings = _merged(report.findings, after.findings)
-        after.done, after.refused = done, refused
+        after.done, after.refused = [*report.done, *done], refused
         report = after
     report.unseen = _unseen(fs, split_path(path), clock)
     report.took_ms = monotonic_ms() - began
     return report
+
+
+def _fixes(report: Verification) -> set[FixKind]:
+    """Return the repairs that are left to do."""
+    return {f.fix.kind for f in report.findings if f.fix is not None and not f.repaired}
+
+
+def _ledger_repaired(
+    fs: FileSystem, clock: Clock, options: LogOptions, before: Verification, verifier: "_Verifier"
+) -> Verification:
+    """Repair the commit ledger, then verify again: all else is compared with the ledger."""
+    directories = before.directories
+    state = LogDirState(directories, situation_of(fs, directories, find_dirs(fs, directories)))
+    state.dirs = find_dirs(fs, directories)
+    state.found = listing(fs, directories, state.dirs)
+    repair = LogRepair(fs, clock, options, state, {}, before.findings)
+    refused = repair.repair_ledger()
+    if refused is not None:
+        before.done, before.refused = repair.done, refused
+        return before
+    after = verifier.run()
+    after.findings = _merged(before.findings, after.findings)
+    after.done = repair.done
+    return after
 
 
 def _of_store(
@@ -194,7 +224,8 @@ def _repair(
     parts = {
         key: replace(checked.part, end=checked.end) for key, checked in verifier.checked.items()
     }
-    repair = LogRepair(fs, clock, options, verifier.log_dir_state, parts, report.findings)
+    left = [finding for finding in report.findings if not finding.repaired]
+    repair = LogRepair(fs, clock, options, verifier.log_dir_state, parts, left)
     refused = repair.run()
     return repair.done, refused
 
@@ -388,6 +419,12 @@ class _Verifier:
             checked.out.add(
                 Severity.DIFFERENCE, error.filename or part.path, "it went away while it was read"
             )
+        if key == LEDGER:  # whatever is damaged in it, the ledger's own repair looks at
+            checked.out.found = [
+                replace(f, fix=Fix(FixKind.COMMIT_LEDGER, f.file))
+                if f.severity is Severity.DAMAGE and f.fix is None else f
+                for f in checked.out.found
+            ]  # fmt: skip
         return checked
 
     def _report(self, general: Findings) -> Verification:

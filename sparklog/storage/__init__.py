@@ -13,7 +13,7 @@
 - `staging`: rows become the chunks of a commit; `chunk_table`: many of them as columns;
   `row_faults`: why rows are refused
 - `ledger_records`: the records of the commit ledger, and their form on disk; `topic_state`,
-  `deleted_topic`
+  `deleted_topic`, `lost_commits`
 - `log_state`: what the ledger says, folded
 - `leader_epochs`: which epoch began where
 - `offset_ranges`: sets of offsets of a partition

@@ -27,7 +27,9 @@ Each record is a JSON object. All have `v`, `kind`, `time` (ms), `epoch` (the le
     adopt     a broker's directory was taken over: topics, ends, starts
     snapshot  the whole state; the first record of every ledger segment. `fork`: of which log;
               `tails`: the CRC field of the last batch of each partition, where it is known;
-              `deleted`: {topic id: all of a topic that can be given back}
+              `deleted`: {topic id: all of a topic that can be given back}; `lost`: offsets of
+              commits whose records were lost {time, offsets {topic: {partition: [[first, end]]}}},
+              which a repair of the ledger writes. Older sparklogs ignore it
 
 A commit's `origin` says which query this was and how far it read (`query_origin`); the snapshot
 has each writer's last one, and the topics that it wrote to.
@@ -48,6 +50,7 @@ from sparklog.errors import DataCorruptionError, UnsupportedVersionError
 from sparklog.storage.bounded_json import parse_json
 from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.format_version import FORMAT_VERSION, check_version
+from sparklog.storage.lost_commits import LostCommits
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.query_origin import QueryOrigin
 from sparklog.storage.topic_state import TopicState, by_partition
@@ -283,6 +286,7 @@ class SnapshotRecord(AdoptRecord):
     fork: ForkedFrom | None = None
     deleted: Mapping[str, DeletedTopic] = field(default_factory=dict)
     tails: Mapping[TopicPartition, int] | None = None
+    lost: LostCommits | None = None
 
 
 LedgerRecord: TypeAlias = (
@@ -329,7 +333,7 @@ def decode(raw: bytes | dict[str, Any], *, path: str, offset: int) -> LedgerReco
     except _MALFORMED as error:
         reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
         raise InvalidRecordError(
-            f"not a ledger record ({reason}); restore this file from a copy",
+            f"not a ledger record ({reason})",
             path=path,
             first=offset,
             end=offset + 1,
@@ -436,6 +440,9 @@ def _snapshot_to_json(record: SnapshotRecord) -> dict[str, Any]:
         fields["fork"] = {"path": of.path, "offset": of.offset, "time": of.time_ms}
     if record.tails:
         fields["tails"] = _nested(record.tails)
+    if record.lost is not None:
+        offsets = _nested({key: list(spans) for key, spans in record.lost.offsets.items()})
+        fields["lost"] = {"time": record.lost.time_ms, "offsets": offsets}
     if record.deleted:
         fields["deleted"] = {topic_id: one.to_json() for topic_id, one in record.deleted.items()}
     return fields
@@ -570,9 +577,7 @@ def _drop_from_json(fields: dict[str, Any]) -> DropRecord:
     _check_texts(fields["topic"], fields["id"])
     delay_ms = fields.get("delay", 0)
     _check_numbers(delay_ms)
-    return DropRecord(
-        topic=fields["topic"], id=fields["id"], delay_ms=delay_ms, **_common(fields)
-    )
+    return DropRecord(topic=fields["topic"], id=fields["id"], delay_ms=delay_ms, **_common(fields))
 
 
 def _undelete_from_json(fields: dict[str, Any]) -> UndeleteRecord:
@@ -625,6 +630,7 @@ def _snapshot_from_json(fields: dict[str, Any]) -> SnapshotRecord:
         fork=_optional(_forked_from, fields, "fork"),
         deleted=_deleted(fields.get("deleted", {})),
         tails=_optional(_offsets, fields, "tails"),
+        lost=_optional(_lost, fields, "lost"),
         **_layout(fields),
         **_common(fields),
     )
@@ -717,6 +723,11 @@ def _partitions(pairs: Sequence[tuple[str, int]]) -> frozenset[TopicPartition]:
 
 def _deleted(fields: Mapping[str, Any]) -> dict[str, DeletedTopic]:
     return {topic_id: DeletedTopic.from_json(one) for topic_id, one in fields.items()}
+
+
+def _lost(fields: dict[str, Any]) -> LostCommits:
+    _check_numbers(fields["time"])
+    return LostCommits(time_ms=fields["time"], offsets=_range_sets(fields["offsets"]))
 
 
 def _forked_from(fields: dict[str, Any]) -> ForkedFrom:

@@ -24,6 +24,7 @@ from sparklog.storage.ledger_records import (
     TopicRecord,
     UndeleteRecord,
 )
+from sparklog.storage.lost_commits import LostCommits
 from sparklog.storage.offset_ranges import SpansByKey, clipped, merged
 from sparklog.storage.query_origin import QueryOrigin
 from sparklog.storage.topic_state import TopicState
@@ -52,6 +53,7 @@ class LogState:
     abandoned: SpansByKey | None = field(default_factory=dict)  # by resets; None: nobody noted it
     deleted: dict[str, DeletedTopic] = field(default_factory=dict)  # by id: can be given back
     tails: dict[TopicPartition, int] = field(default_factory=dict)  # CRC fields of last batches
+    lost: LostCommits | None = None  # commits whose records a repair of the ledger didn't find
 
     def apply(self, record: LedgerRecord) -> None:
         """Fold one record in. Raises KeyError if it contradicts those before it."""
@@ -251,6 +253,7 @@ class LogState:
         self.origins, self.deleted = dict(record.origins or {}), dict(record.deleted)
         self.idempotent = set(record.idempotent or ())
         self.tails = dict(record.tails or {})
+        self.lost = record.lost
         known = record.abandoned
         self.abandoned = None if known is None else {key: [*some] for key, some in known.items()}
 
@@ -271,4 +274,5 @@ class LogState:
             abandoned=None if known is None else {key: [*some] for key, some in known.items()},
             deleted=dict(self.deleted),
             tails=dict(self.tails) or None,
+            lost=None if self.lost is None else self.lost.above(self.starts),
         )

@@ -261,7 +261,7 @@ def test_the_first_dir_is_away(tmp_path: Path) -> None:
 def test_the_ledger_is_gone_from_a_closed_log(tmp_path: Path) -> None:
     a, _b = dirs = make(tmp_path)
     shutil.rmtree(a / "__sparklog_commits-0")
-    with pytest.raises(sparklog.DataCorruptionError, match="ledger is gone"):
+    with pytest.raises(sparklog.DataCorruptionError, match="ledger is missing"):
         sparklog.open(path_of(dirs), "rw")
 
 

@@ -224,7 +224,7 @@ class TestDamagedLedger:
 
     def test_a_missing_one_is_refused_while_the_guard_stands(self, tmp_path: Path) -> None:
         shutil.rmtree(self.make(tmp_path / "l").parent)
-        with pytest.raises(sparklog.DataCorruptionError, match="sparklog_open"):
+        with pytest.raises(sparklog.DataCorruptionError, match="`sparklog verify PATH --repair`"):
             sparklog.open(tmp_path / "l", "rw")
 
     def test_an_offline_partition_is_so_for_every_session(self, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ MUTANTS = (
     mutant(
         "fingerprint-not-compared",
         "log/commit.py",
-        "if fingerprint == identity.fingerprint:",
+        "if fingerprint in (identity.fingerprint, COMMITTED_BEFORE):",
         "if fingerprint:",
         "log/test_reset.py::test_batches_after_it_are_appended_anew_and_once",
     ),

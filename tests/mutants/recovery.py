@@ -6,7 +6,44 @@ ONE = "crash/test_every_cut.py::test_one_operation_and_its_recovery"
 
 SEEDS = "crash/test_seeds.py"
 
+LEDGER_REPAIR = "service/repair/test_ledger_repair.py"
+
 MUTANTS = (
+    mutant(
+        "lost-commit-written-twice",
+        "log/commit.py",
+        "    if lost is None or not spans or (",
+        "    if lost is None or spans or (",
+        f"{LEDGER_REPAIR}::test_a_writer_goes_on_once_its_last_batch_is_declared",
+    ),
+    mutant(
+        "log-closed-without-a-copy-of-its-state",
+        "logdir/closing.py",
+        "    write_state_copy(fs, session.home, session.ledger.end, state)\n",
+        "",
+        f"{LEDGER_REPAIR}::test_nothing_is_lost_of_a_closed_log",
+    ),
+    mutant(
+        "broker-takes-over-without-the-ledger",
+        "logdir/opening.py",
+        "    elif has_own_files(fs, home):",
+        "    elif False:",
+        f"{LEDGER_REPAIR}::test_nothing_is_lost_of_a_closed_log",
+    ),
+    mutant(
+        "records-behind-the-damage-not-folded",
+        "service/repair/ledger_salvage.py",
+        "            if following_at is None:",
+        "            if following_at or not following_at:",
+        f"{LEDGER_REPAIR}::test_the_state_copy_of_another_ledger_is_older",
+    ),
+    mutant(
+        "ledger-repaired-before-the-new-segment-is-whole",
+        "service/repair/ledger_repair.py",
+        "sorted(names, key=lambda name: name.endswith(LOG)):  # the log goes last",
+        "sorted(names, key=lambda name: not name.endswith(LOG)):",
+        f"{LEDGER_REPAIR}::test_a_repair_that_was_cut_anywhere_is_repeated",
+    ),
     mutant(
         "found-record-not-made-durable",
         "logdir/recovery/log_recovery.py",
@@ -16,8 +53,8 @@ MUTANTS = (
     ),
     mutant(
         "lost-ledger-tail-believed",
-        "logdir/recovery/log_recovery.py",
-        "if end < max(floor, 1):",
+        "logdir/ledger_end.py",
+        "if end < floor:",
         "if end < 1:",
         "logdir/test_opening.py::TestDamagedLedger::test_a_lost_tail_is_refused_and_nothing_is_cut",
     ),
@@ -145,8 +182,8 @@ MUTANTS = (
     mutant(
         "ledger-record-behind-the-close-believed",
         "logdir/uncommitted_tails.py",
-        "        return closed\n",
-        "        return end\n",
+        "return closed if read_offsets(fs, home, HIGH_WATERMARK).get(LEDGER) == closed else end",
+        "return end",
         "logdir/test_uncommitted_tails.py::test_behind_the_ledger[one_that_fits]",
     ),
     mutant(

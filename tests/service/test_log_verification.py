@@ -369,7 +369,7 @@ def test_a_damaged_ledger(where: float, log: Path) -> None:
     damage = [f for f in report.findings if f.severity is Severity.DAMAGE]
     assert damage
     assert all("__sparklog_commits-0" in f.file for f in report.findings), str(report)
-    assert verify(log, repair=True).findings == report.findings
+    assert verify(log, repair=True).ok
 
 
 def test_a_ledger_that_contradicts_itself(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,24 @@ def test_the_log_start_stays(path: Path, clock: ManualClock) -> None:
         assert commits_of(log).state.epoch == 0  # not taken for a broker's
         assert local_start(log) == start
         assert log.offsets("t")[0] == (0, 33)
+
+
+@pytest.mark.parametrize("lost", [(), ("sparklog.watermarks",)], ids=["ledger", "watermarks too"])
+def test_the_log_start_stays_when_the_ledger_is_rebuilt(
+    lost: tuple[str, ...], path: Path, clock: ManualClock
+) -> None:
+    """What a takeover as a broker's would make of it: all remote records are out of reach."""
+    with filled(path, clock, 30, local_retention_bytes="800") as log:
+        start = shorten(log, clock)
+    shutil.rmtree(path / "__sparklog_commits-0")
+    for name in ("sparklog.state", *lost):
+        (path / name).unlink()
+    report = verify(path, repair=True, clock=clock)
+    assert report.ok, str(report)
+    with sparklog.open(path, "rw", clock=clock) as log:
+        assert log.offsets("t")[0] == (0, 30)
+        assert local_start(log) == start
+    assert verify(path).ok
 
 
 def test_a_log_start_above_it_takes_its_place(path: Path, clock: ManualClock) -> None:

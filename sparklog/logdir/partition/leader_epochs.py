@@ -7,11 +7,12 @@ and recovery drop it), never a batch without one. Source: LeaderEpochFileCache.j
 
 import os
 
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint_files import Epochs, format_epochs, parse_epochs
 from sparklog.format.names import EPOCH_CHECKPOINT
 from sparklog.fs import File, FileSystem, read_bytes, write_durably
 from sparklog.logdir.partition.repairs import replace
+from sparklog.logdir.repair_advice import rebuilt_by_repair
 from sparklog.storage.leader_epochs import assigned, clipped
 
 
@@ -62,6 +63,8 @@ def read_epochs(fs: FileSystem, directory: str) -> Epochs:
         return parse_epochs(read_bytes(fs, path), path)
     except FileNotFoundError:
         return []
+    except DataCorruptionError as error:
+        raise rebuilt_by_repair(error) from error
 
 
 def create_epochs(fs: FileSystem, directory: str) -> File:
@@ -71,9 +74,7 @@ def create_epochs(fs: FileSystem, directory: str) -> File:
     return file
 
 
-def write_epochs(
-    fs: FileSystem, directory: str, entries: Epochs, *, sync_dir: bool = True
-) -> None:
+def write_epochs(fs: FileSystem, directory: str, entries: Epochs, *, sync_dir: bool = True) -> None:
     """Replace the checkpoint, durably; without `sync_dir` the caller syncs the directory."""
     path = os.path.join(directory, EPOCH_CHECKPOINT)
     write_durably(fs, path, format_epochs(entries), sync_dir=sync_dir)

@@ -34,8 +34,8 @@ from sparklog.logdir.ledger import (
     ledger_config,
     ledger_path,
     replay,
-    whole_end,
 )
+from sparklog.logdir.ledger_end import checked_end
 from sparklog.logdir.lock import Page
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.partition.directories import remove_tree
@@ -111,7 +111,7 @@ def full(session: LogManager) -> bool:
     fs, home = session.fs, session.home
     session.offline.clear()
     session.dirs = session.read_dirs()
-    end = _checked_end(session)
+    end = checked_end(fs, home)
     _LOGGER.warning("%s: recovering after an unclean stop; ledger end %d", home, end)
     state = LogState()
     fold(fs, home, end, state=state, first=None)
@@ -136,22 +136,6 @@ def full(session: LogManager) -> bool:
     publish_all(session)
     session.idle()
     return end < held
-
-
-def _checked_end(session: LogManager) -> int:
-    """Return the ledger's end, and refuse one that lies below what was published as durable."""
-    end = whole_end(session.fs, session.home)
-    marks = published(session.fs, session.home)
-    floor = 0 if marks is None else marks.durable
-    if end < max(floor, 1):
-        raise DataCorruptionError(
-            f"the commit ledger ends at offset {end}, but {floor} records were durable: its tail "
-            "is damaged or gone; restore it from a copy",
-            path=ledger_path(session.home),
-            first=end,
-            end=floor,
-        )
-    return end
 
 
 def _recovery_point(fs: FileSystem, home: str, end: int) -> int:

@@ -2,7 +2,8 @@
 
 - `model`: Level, Check, Health: the verdict; `limits`: from where on something is wrong
 - `examiner`: examine, once; an Examiner looks again and again. Neither locks or changes anything
-- `sight`: what one look saw; `log_dir_sight`: of log dirs; `store_sight`: of a log
+- `sight`: what one look saw; `log_dir_sight`: of log dirs, `needed_files`: files without which
+  reads or writes fail; `store_sight`: of a log
   in a store; `disk_forecast`: how long disks last
 - `checks`: what was seen, judged; `words`: figures in sentences; `bounded`: no longer than so
 - `gauges`: the verdict as metrics

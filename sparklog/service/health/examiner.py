@@ -9,6 +9,7 @@ from sparklog.clock import Clock, monotonic_ms, system_clock
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem, check_reachable
 from sparklog.logdir.detection import holds_log
+from sparklog.logdir.ledger_end import ledger_fault
 from sparklog.logdir.paths import split_path
 from sparklog.opening import holds_home, url_of
 from sparklog.service.health.bounded import bounded
@@ -16,6 +17,7 @@ from sparklog.service.health.checks import judge
 from sparklog.service.health.limits import LIMITS, Limits
 from sparklog.service.health.log_dir_sight import log_dir_sight
 from sparklog.service.health.model import Health
+from sparklog.service.health.needed_files import unreadable_files
 from sparklog.service.health.sight import Own, Sight
 from sparklog.service.health.store_sight import store_sight
 from sparklog.service.metrics.observed import LogMetrics, LogObserver, PartitionMetrics
@@ -33,7 +35,7 @@ PATIENCE_MS: Final = 2000
 PATIENCE: Final = "remote.patience.ms"
 _STORE_MS: Final = 15_000  # a log in a store takes a dozen requests, one after another
 _ENTRIES: Final = 256  # of its ledger that are looked at for who commits how often
-_ASK_AGAIN_MS: Final = 60_000  # how often a tier is asked whether it answers
+_ASK_AGAIN_MS: Final = 60_000  # how often a tier is asked, and the whole ledger is read
 _NEW: Final = ": is its disk mounted? (`sparklog topics create` makes a new log)"
 _NOTHING_THERE: Final = "sparklog.health"  # the name of an object that no tier has
 
@@ -92,6 +94,7 @@ class Examiner:
         self._limits, self._observer, self._fs, self._clock = limits, observer, fs, clock
         self._opening = opening
         self._is_owner = observer is not None or bool(storage_options)
+        self._seen_faults: tuple[float, tuple[str | None, list[str]]] | None = None
         self._tier: tuple[float, str | None] | None = None  # when it was asked, and what was wrong
 
     def examine(self, own: Own | None = None, *, found: LogMetrics | None = None) -> Health:
@@ -125,10 +128,31 @@ class Examiner:
                 self.path, batches=False, options=self._rest, fs=self._fs, clock=self._clock
             )
         found = found or self._observer.observe()
-        sight = log_dir_sight(self.path, directories, found, self._limits, self._fs)
+        sight = log_dir_sight(
+            self.path, directories, found, self._limits, self._fs,
+            faults=self._faults(directories, found),
+        )  # fmt: skip
         if found.remote_url is not None:
             sight.tier_error = self._asked(found.remote_url)
         return sight
+
+    def _faults(self, directories: list[str], found: LogMetrics) -> tuple[str | None, list[str]]:
+        """Return why a writer can't open the ledger, and why reads fail; at most once a minute.
+
+        A fault is looked at again each time. Cost: the ledger's newest segment is read (16 MiB at
+        most), and that of `unreadable_files`.
+        """
+        known = self._seen_faults
+        if known is not None and not any(known[1]) and monotonic_ms() - known[0] < _ASK_AGAIN_MS:
+            return known[1]
+        try:
+            fault = ledger_fault(self._fs, directories[0])
+            why = None if fault is None else str(fault)
+        except (SparklogError, OSError) as error:  # newer than this sparklog, or on a failing disk
+            why = str(error)
+        faults = why, unreadable_files(self._fs, directories, found)
+        self._seen_faults = monotonic_ms(), faults
+        return faults
 
     def _nothing(self, why: str, *, is_mountable: bool = False) -> Sight:
         found = LogMetrics(path=self.path, time_ms=self._clock())

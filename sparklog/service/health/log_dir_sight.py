@@ -13,6 +13,7 @@ from sparklog.log.dirt import find_dirt
 from sparklog.log.due_segments import LocalSegment, largest_of
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir import service_lease
+from sparklog.logdir.detection import has_lost_ledger
 from sparklog.logdir.erasures_file import LOCK_NAME as ERASING_NAME
 from sparklog.logdir.erasures_file import begun_erasures
 from sparklog.logdir.free_space import SPARE_BYTES
@@ -35,16 +36,29 @@ _AGES_MAX: Final = 2000  # segments whose records' time is looked up; of others 
 
 
 def log_dir_sight(
-    path: str, directories: Sequence[str], found: LogMetrics, limits: Limits, fs: FileSystem
+    path: str,
+    directories: Sequence[str],
+    found: LogMetrics,
+    limits: Limits,
+    fs: FileSystem,
+    *,
+    faults: tuple[str | None, list[str]],
 ) -> Sight:
-    """Return what there is to judge. Cost: a few stats, and two a compacted partition."""
+    """Return what there is to judge.
+
+    Args: faults: why the commit ledger can't be opened (None: it can), and why reads fail.
+    Cost: a few stats, and two per compacted partition.
+    """
     sight = Sight(
         path=path,
-        kind="log" if has_ledger(fs, directories[0]) else "broker",
+        kind="log" if _is_ours(fs, directories[0]) else "broker",
         limits=limits,
         found=found,
     )
     sight.unwritable = list(_unwritable(fs, directories[0], found.directories))
+    sight.ledger_fault, sight.unreadable = faults
+    if sight.ledger_fault is not None:
+        sight.unwritable.append(sight.ledger_fault)
     held = _held_lock(fs, directories[0], found.time_ms - limits.lock_ms)
     if held is not None and not sight.unwritable:
         silent = span_text(found.time_ms - held[1])
@@ -65,6 +79,10 @@ def log_dir_sight(
     sight.compacted = sum(key.topic not in INTERNAL for key in compacted)
     sight.dirty = list(_dirty(fs, compacted, found)) if sight.kind == "log" else []
     return sight
+
+
+def _is_ours(fs: FileSystem, home: str) -> bool:
+    return has_ledger(fs, home) or has_lost_ledger(fs, home)
 
 
 def _erasures(fs: FileSystem, home: str) -> list[BegunErasure]:

@@ -64,6 +64,9 @@ class Sight:
     """A log as of `found.time_ms`. `kind`: see Health; `nothing`: why there is none;
     `is_mountable`: it may be that its disk isn't mounted.
 
+    `ledger_fault`: why the commit ledger can't be opened. `unreadable`: files that readers or
+    writers need and that are missing or damaged, as far as names and small files show.
+
     `path`: as its user named it. `in_store`: its home is a store. `unwritable`: why it can't be
     written, by what a look at its places shows; `lock_holder`: the process that keeps all others
     from it, standing still. `read_only`: what the user who looks has no right to write to, which
@@ -81,6 +84,8 @@ class Sight:
     is_mountable: bool = False
     in_store: bool = False
     unwritable: list[str] = field(default_factory=list)
+    ledger_fault: str | None = None
+    unreadable: list[str] = field(default_factory=list)
     lock_holder: int | None = None
     read_only: str | None = None
     leader: Leader | None = None

@@ -22,7 +22,7 @@ from sparklog.logdir.closing import close_session
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.high_watermarks import publish
 from sparklog.logdir.ledger import LEDGER
-from sparklog.logdir.lock import LOCK_NAME, LogLock
+from sparklog.logdir.lock import LOCK_NAME, LogLock, State
 from sparklog.logdir.offset_checkpoints import (
     CLEANER,
     HIGH_WATERMARK,
@@ -35,6 +35,7 @@ from sparklog.logdir.quarantined_files import QuarantinedFiles
 from sparklog.logdir.recovery.redo import publish_all, write_starts
 from sparklog.logdir.topics_file import write_topics
 from sparklog.service.repair.derived_files import DerivedFiles
+from sparklog.service.repair.ledger_repair import LedgerRepair
 from sparklog.service.verification.findings import Finding, FixKind
 from sparklog.service.verification.log_dir_state import (
     ExpectedPartition,
@@ -46,6 +47,7 @@ from sparklog.tiered.settings import restore_settings
 
 _GENERAL: Final = (
     FixKind.CHECKPOINT, FixKind.WATERMARKS, FixKind.TOPICS, FixKind.REMOTE, FixKind.OPEN,
+    FixKind.COMMIT_LEDGER,
 )  # fmt: skip
 # What is foreign goes first; a snapshot is rebuilt from older ones, an index from snapshots.
 _ORDER: Final = (
@@ -76,6 +78,31 @@ class LogRepair:
                 self._in_session()
             else:
                 self._closed()
+        except SparklogError as error:
+            return str(error)
+        return None
+
+    def repair_ledger(self) -> str | None:
+        """Repair the commit ledger alone; returns why it could not, None if it could.
+
+        Everything else follows from the ledger, so the log is to be verified again then.
+        """
+        situation = self.log_dir_state.situation
+        if situation is Situation.OPEN:
+            return (
+                "the log is open, and its commit ledger is damaged: end its queries, services and "
+                "other writers, then repeat this"
+            )
+        try:
+            with self._locked(left_open=situation is Situation.CRASHED) as lock:
+                page = lock.read()
+                repair = LedgerRepair(
+                    self.fs, self.clock, self.log_dir_state,
+                    was_crash=situation is Situation.CRASHED, done=self.done,
+                )  # fmt: skip
+                if page is not None and situation is Situation.CRASHED:
+                    lock.write(replace(page, state=State.FULL))  # nothing that it says holds then
+                repair.run()
         except SparklogError as error:
             return str(error)
         return None
@@ -220,8 +247,11 @@ class LogRepair:
             self._set_aside()
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Keep brokers and writers away without opening the log; leaves no lock file of ours."""
+    def _locked(self, *, left_open: bool = False) -> Iterator[LogLock]:
+        """Keep brokers and writers away without opening the log; leaves no lock file of ours.
+
+        Args: left_open: the log was not closed, and stays so.
+        """
         fs, home = self.fs, self.log_dir_state.home
         there = self.log_dir_state.dirs.present(self.log_dir_state.directories)
         paths = [os.path.join(d, KAFKA_LOCK_NAME) for d in there]
@@ -234,10 +264,10 @@ class LogRepair:
             stack.callback(lock.close)
             lock.join()
             lock.acquire()
-            if is_marked_open(fs, home) or not lock.is_last():
+            if is_marked_open(fs, home) != left_open or not lock.is_last():
                 raise LogLockedError(f"{home} was opened meanwhile; verify it again", path=home)
             try:
-                yield
+                yield lock
             finally:
                 for path in made:
                     with contextlib.suppress(FileNotFoundError):

@@ -34,6 +34,7 @@ class FixKind(enum.Enum):
     EPOCHS = "rebuild it from the batches of the log"
     METADATA = "set it aside and write it anew from the ledger"
     CHECKPOINT = "write it anew from what the ledger and the logs say"
+    COMMIT_LEDGER = "rebuild the commit ledger from its surviving records and from other files"
     WATERMARKS = "write it anew from the ledger"
     TOPICS = "write the topics file anew from the ledger"
     ASIDE = "move it to quarantine"

@@ -5,7 +5,9 @@ from typing import Any, Final
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, SparklogError, UnsupportedVersionError
+from sparklog.format.names import log_name
 from sparklog.fs import FileSystem
+from sparklog.logdir.detection import has_lost_ledger
 from sparklog.logdir.high_watermarks import WATERMARKS_NAME, Published, published
 from sparklog.logdir.ledger import (
     LEDGER,
@@ -50,10 +52,10 @@ def read_ledger(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> No
     Where it can't be read, the files that were rendered from it stand in.
     """
     if not has_ledger(fs, log_dir_state.home):
-        if log_dir_state.situation.is_ours:
+        if log_dir_state.situation.is_ours or has_lost_ledger(fs, log_dir_state.home):
             out.add(
-                Severity.DAMAGE, ledger_path(log_dir_state.home),
-                "the commit ledger is gone; restore it from a copy",
+                Severity.DAMAGE, ledger_path(log_dir_state.home), "the commit ledger is missing",
+                fix=FixKind.COMMIT_LEDGER,
             )  # fmt: skip
             _stand_in(fs, log_dir_state, published(fs, log_dir_state.home))
         return
@@ -77,14 +79,15 @@ def _ledger_end(
         end = committed_ledger_end(fs, log_dir_state.home, own)
     except DataCorruptionError as error:
         out.add(
-            Severity.DAMAGE, error.path, error.reason, position=error.position, first=error.first
-        )
+            Severity.DAMAGE, error.path, error.reason, position=error.position, first=error.first,
+            fix=FixKind.COMMIT_LEDGER,
+        )  # fmt: skip
         return None
     floor = 0 if marks is None else max(marks.durable, marks.ends.get(LEDGER, 0))
     if marks is not None and end < floor and not _may_lose(log_dir_state, marks):
         out.add(
-            Severity.DAMAGE, path, "committed records are missing at its end; restore it from a "
-            "copy", first=end, end=floor,
+            Severity.DAMAGE, path, "committed records are missing at its end", first=end,
+            end=floor, fix=FixKind.COMMIT_LEDGER,
         )  # fmt: skip
         return None
     return end
@@ -131,6 +134,10 @@ def _check_records(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Fi
                 raise
             except (DataCorruptionError, StaleReadError):
                 records.interrupt()  # the partition check says where; the next segment begins anew
+                out.add(
+                    Severity.DAMAGE, joined(ledger_path(log_dir_state.home), log_name(base)),
+                    "this segment of the commit ledger is damaged", fix=FixKind.COMMIT_LEDGER,
+                )  # fmt: skip
                 if at + 1 == len(bases):
                     return False
         if not records.rooted:
@@ -139,7 +146,10 @@ def _check_records(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Fi
         reason, first = str(error), None
         if isinstance(error, InvalidRecordError):
             reason, first = error.reason, error.first
-        out.add(Severity.DAMAGE, ledger_path(log_dir_state.home), reason, first=first)
+        out.add(
+            Severity.DAMAGE, ledger_path(log_dir_state.home), reason, first=first,
+            fix=FixKind.COMMIT_LEDGER if isinstance(error, InvalidRecordError) else None,
+        )  # fmt: skip
         state = LogState()
         try:
             fold(fs, log_dir_state.home, end, state=state, first=None)

@@ -26,6 +26,7 @@ from sparklog.logdir.broker_lockout import (
     was_clean,
     was_closed_by_us,
 )
+from sparklog.logdir.detection import has_lost_ledger
 from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dirs import LogDirs
@@ -167,7 +168,8 @@ def situation_of(
     if is_marked_open(fs, home):
         held = _is_held(fs, os.path.join(home, LOCK_NAME), first=_SESSION, length=1)
         return Situation.OPEN if held else Situation.CRASHED
-    if has_ledger(fs, home) and was_closed_by_us(fs, directories):
+    held = has_ledger(fs, home) or has_lost_ledger(fs, home)
+    if held and was_closed_by_us(fs, directories):
         return Situation.CLOSED
     if any(_is_held(fs, os.path.join(d, KAFKA_LOCK_NAME), first=0, length=0) for d in directories):
         return Situation.RUNNING

@@ -97,7 +97,10 @@ class PartitionCheck:
         why = why_foreign(found, self._part.key, None)
         if why is not None:
             return path, f"it names partition {found.partition}"
-        if self._topic_id not in (None, found.topic_id):
+        if self._topic_id is not None and _differs_in_one_bit(found.topic_id, self._topic_id):
+            what = f"a flipped bit makes the topic id {found.topic_id}, not {self._topic_id}"
+            self._out.add(Severity.DIFFERENCE, path, what, fix=fix)
+        elif self._topic_id not in (None, found.topic_id):
             self._out.add(
                 Severity.DIFFERENCE,
                 path,
@@ -246,3 +249,9 @@ class PartitionCheck:
         if crashed and (last or base >= self._part.recovery_point):
             return Severity.LEFTOVER, FixKind.INDEXES
         return Severity.DIFFERENCE, FixKind.INDEXES
+
+
+def _differs_in_one_bit(one: str, other: str) -> bool:
+    """Return whether two texts of one length differ in a single bit."""
+    bits = sum((a ^ b).bit_count() for a, b in zip(one.encode(), other.encode(), strict=False))
+    return len(one) == len(other) and bits == 1

@@ -45,6 +45,8 @@ def _read_only(place: str) -> str:
 def _look(sight: Sight) -> str | None:
     if sight.lock_holder is not None:
         return process(sight.lock_holder)
+    if sight.ledger_fault is not None:
+        return sparklog("verify", sight, "--repair")
     if not sight.is_known:
         return sparklog("verify", sight)
     if sight.in_store:
@@ -70,6 +72,9 @@ def partitions(sight: Sight) -> Check:
         names = [str(key) for key in sorted(unreadable)]
         what = f"records of {named(names, 'partition')} can't be read: "
         what += unreadable[min(unreadable)]
+        return Check("partitions", Level.RED, what, sparklog("verify", sight))
+    if sight.unreadable:
+        what = f"reads or writes fail: {sight.unreadable[0]}"
         return Check("partitions", Level.RED, what, sparklog("verify", sight))
     if found.errors and not sight.unwritable:
         what = f"not all of it could be read: {found.errors[0]}"

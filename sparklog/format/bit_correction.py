@@ -1,0 +1,31 @@
+"""Corrects a flipped bit by the CRC that covers it.
+
+A CRC-32C detects every pair of flipped bits up to 2^31 bits, so the bit that explains a wrong CRC
+is the only one. With more bits flipped, no bit explains it, but for one case in 2^32 per bit of
+the data: callers check in addition that the corrected data are what they must be.
+"""
+
+from typing import Final
+
+from crc32c import crc32c
+
+_POLYNOMIAL: Final = 0x82F63B78  # CRC-32C, reflected
+
+
+def corrected(data: bytes, crc: int) -> bytes | None:
+    """Return `data` with the one bit turned that makes its CRC-32C `crc`; None if none does.
+
+    Returns `data` as it is if the CRC fits, or if the flipped bit is in `crc` itself.
+    Cost: up to 0.5 us per byte.
+    """
+    syndrome = crc32c(data) ^ crc
+    if not syndrome & (syndrome - 1):  # nothing is wrong, or one bit of the stored CRC is
+        return data
+    state = 1
+    for distance in range(8 * len(data)):  # of the bit from the end, in the order of the CRC
+        state = (state >> 1) ^ (_POLYNOMIAL if state & 1 else 0)
+        if state == syndrome:
+            fixed = bytearray(data)
+            fixed[len(data) - 1 - distance // 8] ^= 1 << (7 - distance % 8)
+            return bytes(fixed)
+    return None

@@ -1,0 +1,56 @@
+"""The ledger's end, checked against the end that was published as durable.
+
+Used by whoever opens the log, recovers it or judges whether it can be opened.
+"""
+
+from collections.abc import Callable
+
+from sparklog.errors import DataCorruptionError
+from sparklog.fs import FileSystem
+from sparklog.logdir.detection import has_lost_ledger
+from sparklog.logdir.high_watermarks import published
+from sparklog.logdir.ledger import fold, has_ledger, ledger_path, whole_end
+from sparklog.logdir.repair_advice import REBUILDS_LEDGER
+from sparklog.storage.log_state import LogState
+
+
+def checked_end(
+    fs: FileSystem, home: str, find_end: Callable[[], int] | None = None
+) -> int:
+    """Return the offset after the ledger's last whole record.
+
+    Args: find_end: finds the end; by default `whole_end`.
+    Raises: DataCorruptionError: the ledger is missing or damaged, or ends below the end that was
+        published as durable.
+    Cost: one read of the ledger's newest segment (at most 16 MiB), and of one small file.
+    """
+    if not has_ledger(fs, home):
+        raise DataCorruptionError(
+            f"the commit ledger is missing; {REBUILDS_LEDGER}", path=ledger_path(home)
+        )
+    marks = published(fs, home)  # first: the ledger may grow meanwhile
+    end = whole_end(fs, home) if find_end is None else find_end()
+    floor = 1 if marks is None else max(marks.durable, 1)
+    if end < floor:
+        raise DataCorruptionError(
+            f"the commit ledger ends at offset {end}, but {floor} records were durable: its tail "
+            f"is damaged or missing; {REBUILDS_LEDGER}",
+            path=ledger_path(home),
+            first=end,
+            end=floor,
+        )
+    return end
+
+
+def ledger_fault(fs: FileSystem, home: str) -> DataCorruptionError | None:
+    """Return the error that opening the ledger raises; None if there is none.
+
+    Raises: UnsupportedVersionError. Cost: that of `checked_end`, and a fold of the same segment.
+    """
+    if not has_ledger(fs, home) and not has_lost_ledger(fs, home):
+        return None
+    try:
+        fold(fs, home, checked_end(fs, home), state=LogState(), first=None)
+    except DataCorruptionError as error:
+        return error
+    return None

@@ -1,0 +1,45 @@
+"""`sparklog.state`: a copy of the ledger's state, for a repair of a damaged or missing ledger.
+
+A snapshot record and the ledger offset up to which it tells, in a sealed document. It is written
+at each clean close, and whenever a full ledger segment is followed by the next one. The ledger is
+the truth; nothing but a repair reads this file. Older sparklogs neither know nor change it, so it
+may be older than the ledger.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.errors import DataCorruptionError, UnsupportedVersionError
+from sparklog.fs import FileSystem, read_bytes, write_durably
+from sparklog.storage.checksummed_json import seal, unseal
+from sparklog.storage.ledger_records import SnapshotRecord, decode, encode
+from sparklog.storage.log_state import LogState
+
+STATE_NAME: Final = "sparklog.state"
+
+
+@dataclass(frozen=True, slots=True)
+class StateCopy:
+    """The state as of the ledger's records below `offset`."""
+
+    offset: int
+    record: SnapshotRecord
+
+
+def write_state_copy(fs: FileSystem, home: str, offset: int, state: LogState) -> None:
+    """Replace the copy; a power cut may bring the former one back. Cost: one fdatasync."""
+    content = {"offset": offset, "record": json.loads(encode(state.snapshot()))}
+    write_durably(fs, os.path.join(home, STATE_NAME), seal("state", content), sync_dir=False)
+
+
+def read_state_copy(fs: FileSystem, home: str) -> StateCopy | None:
+    """Return the copy; None if it is missing, damaged or newer than this sparklog."""
+    path = os.path.join(home, STATE_NAME)
+    try:
+        content = unseal("state", read_bytes(fs, path), path=path, cure="the next close writes it")
+        record = decode(content["record"], path=path, offset=content["offset"])
+    except (FileNotFoundError, DataCorruptionError, UnsupportedVersionError, KeyError):
+        return None
+    return StateCopy(content["offset"], record) if isinstance(record, SnapshotRecord) else None

@@ -1,0 +1,80 @@
+"""Finds missing or damaged files that readers and writers of a log dir need.
+
+Looks at names, sizes and small files only. Damage within segments is found by `sparklog verify`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from sparklog.common import TopicPartition
+from sparklog.errors import SparklogError
+from sparklog.format.names import INDEX, TIMEINDEX, log_name
+from sparklog.fs import FileSystem
+from sparklog.log.due_segments import LocalSegment
+from sparklog.logdir.ledger import LEDGER
+from sparklog.logdir.lock import State, peek
+from sparklog.logdir.offline_partitions import stored_topic_id
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.retention.partition_retention import PartitionRetention
+from sparklog.logdir.segment_files import bases_of, joined, offsets_of
+from sparklog.logdir.view import LogDirView
+from sparklog.service.metrics.observed import LogMetrics
+
+_SHOWN: Final = 20  # faults of this kind that are listed; the first one is enough for a verdict
+
+
+def unreadable_files(fs: FileSystem, directories: Sequence[str], found: LogMetrics) -> list[str]:
+    """Return why reads or writes fail, one sentence per file; none of offline partitions.
+
+    Cost: what a reader's first look costs; one listing and two small files per partition.
+    """
+    try:
+        view = LogDirView(fs, directories)
+        keys = [TopicPartition(name, p) for name, info in view.topics().items() for p in info.dirs]
+        view.spans(keys)
+    except (SparklogError, OSError) as error:
+        return [str(error)]
+    page = peek(fs, directories[0])
+    is_quiet = page is None or page.state is State.IDLE
+    faults: list[str] = []
+    for key, place in sorted(found.detail.places.items()):
+        if key == LEDGER or key in found.offline:
+            continue
+        try:
+            read_epochs(fs, place.directory)
+            stored_topic_id(fs, place.directory)
+            if is_quiet:
+                faults += _missing_segments(fs, place, found.detail.held.get(key, ()))
+        except FileNotFoundError:
+            continue  # deleted or moved meanwhile
+        except (SparklogError, OSError) as error:
+            faults.append(str(error))
+        if len(faults) >= _SHOWN:
+            break
+    if peek(fs, directories[0]) != page:
+        return []  # a writer is at work, and may just be renaming what was looked at
+    return faults
+
+
+def _missing_segments(
+    fs: FileSystem, place: PartitionRetention, held: Sequence[LocalSegment]
+) -> Iterator[str]:
+    """Yield a sentence for each segment whose log is missing or empty."""
+    names = fs.listdir(place.directory)
+    bases = bases_of(names)
+    if not bases and place.end > place.log_start:
+        yield (
+            f"{place.directory} holds no segment, though records up to offset {place.end} are "
+            "committed; restore the segments from a copy"
+        )
+    known, timed = set(bases), set(offsets_of(names, TIMEINDEX))
+    for base in offsets_of(names, INDEX):  # a segment whose log is missing has left both
+        if base in timed and base not in known and bases and bases[0] < base <= place.end:
+            path = joined(place.directory, log_name(base))
+            yield f"{path} is missing, though its indexes are there; restore the file from a copy"
+    if place.config.compact:
+        return  # a cleaned segment may hold nothing
+    for segment in held:
+        path = joined(place.directory, log_name(segment.base))
+        if segment.base < place.end and fs.size(path) == 0:
+            yield f"{path} is empty, though its records are committed; restore the file from a copy"

@@ -1,0 +1,200 @@
+"""Finds the records that survive in a damaged commit ledger: before, behind and in the damage."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from sparklog.errors import DataCorruptionError, UnsupportedVersionError
+from sparklog.format.batch import (
+    BATCH_PREFIX,
+    CRC_START,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_END,
+    seal,
+)
+from sparklog.format.bit_correction import corrected
+from sparklog.format.names import log_name
+from sparklog.format.records import Decoder
+from sparklog.format.scan import scan
+from sparklog.fs import FileSystem, read_bytes
+from sparklog.logdir.ledger import has_ledger, ledger_bases, ledger_path, parse_rows
+from sparklog.storage.ledger_records import LedgerRecord
+
+_CORRECTED_MAX: Final = 1 << 20  # bytes of a record in which a flipped bit is looked for
+_BASE_MAX: Final = 1 << 40  # above any ledger offset; zero bytes where a batch begins are common
+
+
+@dataclass(slots=True)
+class SurvivingLedger:
+    """The surviving records of a ledger, and its damaged segments.
+
+    `records`: by offset. `bases`: of all segments. `damaged`: the bases of damaged
+    segments. `corrected`: {base: the segment's bytes} where a flipped bit explained
+    all of its damage. `end`: the offset after the last surviving record.
+    """
+
+    records: dict[int, LedgerRecord] = field(default_factory=dict)
+    bases: list[int] = field(default_factory=list)
+    damaged: set[int] = field(default_factory=set)
+    corrected: dict[int, bytes] = field(default_factory=dict)
+    filled: set[int] = field(default_factory=set)
+    """The bases of segments that hold any byte."""
+
+    is_torn: bool = False
+    """Whether the damage of the last segment reaches to its end."""
+
+    @property
+    def end(self) -> int:
+        """The offset after the last surviving record; 0 if there is none."""
+        return max(self.records, default=-1) + 1
+
+
+def surviving_ledger(fs: FileSystem, home: str) -> SurvivingLedger:
+    """Read all segments of the ledger. Raises: UnsupportedVersionError.
+
+    Cost: one pass over the ledger; where damage is found, one over the rest of its segment.
+    """
+    found = SurvivingLedger()
+    if not has_ledger(fs, home):
+        return found
+    found.bases = ledger_bases(fs, home)
+    for number, base in enumerate(found.bases):
+        path = os.path.join(ledger_path(home), log_name(base))
+        raw = read_bytes(fs, path)
+        if raw:
+            found.filled.add(base)
+        following = found.bases[number + 1] if number + 1 < len(found.bases) else None
+        segment = _Segment(raw, base, following, path)
+        found.records |= segment.records
+        found.is_torn = segment.is_torn
+        if segment.is_whole:
+            continue
+        found.damaged.add(base)
+        if segment.is_corrected:
+            found.corrected[base] = bytes(segment.bytes)
+    return found
+
+
+class _Segment:
+    """One segment file: its surviving records, and its bytes with flipped bits corrected."""
+
+    def __init__(self, raw: bytes, base: int, following: int | None, path: str) -> None:
+        self.bytes, self._path = bytearray(raw), path
+        self.records: dict[int, LedgerRecord] = {}
+        self.is_whole, self.is_torn = True, False
+        expected, position, is_lost = base, 0, False
+        while position < len(raw):
+            stop, records = self._whole_from(position, expected)
+            self.records |= records
+            if records:
+                position, expected = stop, max(records) + 1
+                continue
+            self.is_whole = False
+            following_at = self._next_batch(position + 1, expected)
+            record = self._corrected(position, following_at or len(raw), expected)
+            if record is not None:
+                self.records[expected] = record
+            else:
+                is_lost = True
+            if following_at is None:
+                self.is_torn = record is None
+                break
+            position = following_at
+            expected = BATCH_PREFIX.unpack_from(self.bytes, position)[0]
+        end = max(self.records, default=base - 1) + 1
+        if following is not None and end < following:  # its tail was cut off
+            self.is_whole, is_lost = False, True
+        self.is_corrected = not self.is_whole and not is_lost
+
+    def _whole_from(self, position: int, expected: int) -> tuple[int, dict[int, LedgerRecord]]:
+        """Return where the whole records from a position on end, and the records."""
+        view = memoryview(self.bytes)[position:]
+        table = scan(view, path=self._path).table
+        offsets = np.concatenate(([expected], table["last_offset"][:-1] + 1))[: len(table)]
+        wrong = np.flatnonzero(table["base_offset"] != offsets)
+        table = table[: int(wrong[0])] if len(wrong) else table
+        if not len(table):
+            return position, {}
+        stop = int(table["position"][-1] + table["size"][-1])
+        records: dict[int, LedgerRecord] = {}
+        try:
+            records.update(_parsed(view[:stop], self._path))
+        except DataCorruptionError as error:
+            if isinstance(error, UnsupportedVersionError):
+                raise
+            for row in table:  # a batch that is whole, but no record: the others count
+                at = int(row["position"])
+                try:
+                    records.update(_parsed(view[at : at + int(row["size"])], self._path))
+                except DataCorruptionError:
+                    self.is_whole = False
+        view.release()
+        for row in table:  # no CRC covers the leader epoch; the record itself has it, too
+            record = records.get(int(row["base_offset"]))
+            if record is not None and record.epoch != int(row["leader_epoch"]):
+                self.is_whole = False
+                at = position + int(row["position"])
+                prefix = BATCH_PREFIX.unpack_from(self.bytes, at)
+                BATCH_PREFIX.pack_into(self.bytes, at, *prefix[:2], record.epoch, prefix[3])
+        return position + stop, records
+
+    def _next_batch(self, position: int, expected: int) -> int | None:
+        """Return where the next whole record with a higher offset begins."""
+        raw = np.frombuffer(self.bytes, np.uint8)
+        if len(raw) < position + HEADER_SIZE:
+            return None
+        tail = raw[position:]
+        magics = np.flatnonzero(tail[MAGIC_END - 1 :] == MAGIC)  # where a batch may begin
+        magics = magics[(tail[magics] == 0) & (tail[np.minimum(magics + 1, len(tail) - 1)] == 0)]
+        for start in magics.tolist():
+            at = position + start
+            if at + HEADER_SIZE > len(raw):
+                break
+            offset = BATCH_PREFIX.unpack_from(self.bytes, at)[0]
+            if not expected < offset < _BASE_MAX:
+                continue
+            found = scan(bytes(raw[at:]), path=self._path, max_batches=1)
+            if len(found):
+                return int(at)
+        return None
+
+    def _corrected(self, position: int, stop: int, expected: int) -> LedgerRecord | None:
+        """Return the record in [position, stop) if one flipped bit explains its damage.
+
+        Its bytes are then corrected. Offset and length aren't covered by the CRC; they follow from
+        the records around it.
+        """
+        size = stop - position
+        if not HEADER_SIZE < size <= _CORRECTED_MAX:
+            return None
+        batch = bytearray(self.bytes[position:stop])
+        epoch = BATCH_PREFIX.unpack_from(batch)[2]
+        BATCH_PREFIX.pack_into(batch, 0, expected, size - LOG_OVERHEAD, epoch, MAGIC)
+        crc = int.from_bytes(batch[MAGIC_END:CRC_START], "big")
+        content = corrected(bytes(batch[CRC_START:]), crc)
+        if content is None:
+            return None
+        batch[CRC_START:] = content
+        seal(batch)
+        try:
+            records = dict(_parsed(batch, self._path))
+        except DataCorruptionError:
+            return None
+        record = records.get(expected)
+        if record is None or len(records) != 1:
+            return None
+        BATCH_PREFIX.pack_into(batch, 0, expected, size - LOG_OVERHEAD, record.epoch, MAGIC)
+        self.bytes[position:stop] = batch
+        return record
+
+
+def _parsed(raw: bytes | bytearray | memoryview, path: str) -> Iterator[tuple[int, LedgerRecord]]:
+    batches = scan(raw, path=path)
+    decoder = Decoder(["offset", "value"])
+    decoder.add_many(raw, batches.table, path=path)
+    yield from parse_rows(decoder.finish(), path)
