@@ -13,6 +13,7 @@ import pyarrow as pa
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.log_backed.metadata_marker import MARKER_START
+from sparklog.checkpoint.query_sink import query_name
 from sparklog.checkpoint.spark_files.offset_log import document_of, rows_between
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
@@ -78,6 +79,13 @@ class History:
     query_id: str | None
     is_log_backed: bool
     batches: list[BatchRow] = field(default_factory=list)
+    query_name: str | None = None
+
+    @property
+    def query(self) -> str:
+        """The query's name, if it is known, and its id."""
+        known = self.query_id or "unknown"
+        return known if self.query_name is None else f"{self.query_name} ({known})"
 
     def table(self) -> pa.Table:
         """The batches, a row each; offsets as JSON text."""
@@ -97,7 +105,7 @@ class History:
     def _repr_html_(self) -> str:
         """The newest batches first, for those are asked for."""
         kind = "a log" if self.is_log_backed else "files"
-        said = f"{self.path} ({kind}), query {self.query_id or 'unknown'}"
+        said = f"{self.path} ({kind}), query {self.query}"
         columns = ("batch", "planned", "committed", "watermark", "rows", "go back behind it")
         rows = [
             (
@@ -117,6 +125,7 @@ class History:
         return {
             "path": self.path,
             "query_id": self.query_id,
+            "query_name": self.query_name,
             "log_backed": self.is_log_backed,
             "batches": [row.to_dict() for row in self.batches],
         }
@@ -137,6 +146,7 @@ def history(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> History:
     return History(
         path=checkpoint.path,
         query_id=query_id(checkpoint),
+        query_name=query_name(checkpoint),
         is_log_backed=checkpoint.is_log_backed,
         batches=list(_rows(batches)),
     )

@@ -46,6 +46,8 @@ _SKIPS: Final = (
     "query's id) and skips the batches after {batch} that it has already, without a message"
 )
 _EFFECTS: Final = {
+    SinkKind.LOG: "Sink: the log has the batches after {batch} already and takes none of them a "
+    "second time, unless the query writes to another log, or the log follows (--log LOG).",
     SinkKind.DELTA: f"Sink: {_SKIPS}.",
     SinkKind.KAFKA: "Sink: Kafka gets the rows of the batches after {batch} a second time.",
     SinkKind.FOREACH_BATCH: "Sink: foreachBatch calls its function again for the batches after "
@@ -63,16 +65,20 @@ _EFFECTS: Final = {
 class QuerySink:
     """The sink of a query. `output`: a file sink's directory, as the query or the caller names it.
 
-    `query_name` is None where it isn't known.
+    `query_name` is None where it isn't known. `follows`: the caller names the log, which is reset
+    or forked as well.
     """
 
     kind: SinkKind
     description: str = ""
     output: str | None = None
     query_name: str | None = None
+    follows: bool = False
 
     def effect(self, batch: int) -> str:
         """What the sink does with the batches after `batch`; "" for a sink that follows."""
+        if self.follows:
+            return ""
         return _EFFECTS.get(self.kind, "").format(batch=batch)
 
 
@@ -130,7 +136,7 @@ def choose_sink(
     if sink is not None:
         return QuerySink(kind=SinkKind(sink))
     if log is not None:
-        return QuerySink(kind=SinkKind.LOG)
+        return QuerySink(kind=SinkKind.LOG, follows=True)
     if recorded.kind is SinkKind.DELTA:
         raise InvalidRequestError(
             f"{checkpoint.path}: its query writes to {recorded.description}, and "

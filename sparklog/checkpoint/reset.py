@@ -20,7 +20,7 @@ from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.log_backed.layout import LOGS
 from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.checkpoint.nesting import check_not_nested
-from sparklog.checkpoint.query_sink import Announce, choose_sink
+from sparklog.checkpoint.query_sink import Announce, QuerySink, SinkKind, choose_sink
 from sparklog.checkpoint.running_query import check_quiet, cleaned_meanwhile, stopped
 from sparklog.checkpoint.staged_checkpoint import RESET, is_mount_point, staged_checkpoint
 from sparklog.checkpoint.truncated_copy import copy_truncated
@@ -123,6 +123,7 @@ def reset(
         check_sources(batches, batch, sources or {}, fs=fs, storage_options=storage_options)
         check_quiet(batches, clock())
         chosen = choose_sink(checkpoint, log=log, output=output, sink=sink)
+        _check_log_named(chosen, checkpoint, batch, sink)
         truncation = plan_truncation(batches, batch, checkpoint.path, is_reset=True)
         done = _describe(batches, truncation, log, writer, storage_options, dry_run=dry_run)
         told: list[str] = []
@@ -140,6 +141,18 @@ def _check_no_mount_point(checkpoint: Checkpoint) -> None:
         raise InvalidRequestError(
             f"{checkpoint.path} is a mount point, where no other directory can be put: use "
             "sparklog.checkpoint.fork instead, and start the query with that",
+            path=checkpoint.path,
+        )
+
+
+def _check_log_named(
+    chosen: QuerySink, checkpoint: Checkpoint, batch: int, sink: str | None
+) -> None:
+    if chosen.kind is SinkKind.LOG and not chosen.follows and sink is None:
+        raise InvalidRequestError(
+            f"{checkpoint.path}: its query writes to a log, which would drop the batches after "
+            f"{batch} when they come again. Name the log (--log LOG), so that it takes them once "
+            "more; or give --sink other if the query will write to something else",
             path=checkpoint.path,
         )
 

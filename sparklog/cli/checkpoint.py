@@ -75,7 +75,7 @@ def history(path: str, as_json: bool) -> int:
 def _print_history(found: History) -> None:
     out = console()
     kind = "log-backed" if found.is_log_backed else "files"
-    out.print(f"{found.path} ({kind}), query {found.query_id or 'unknown'}", markup=False)
+    out.print(f"{found.path} ({kind}), query {found.query}", markup=False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("batch", "planned", "committed", "rows", "offsets", "state", "can go back"):
         table.add_column(name, justify="right" if name in ("batch", "rows", "state") else "left")
@@ -84,14 +84,19 @@ def _print_history(found: History) -> None:
         fields = row.to_dict()
         table.add_row(
             str(row.batch),
-            (fields["planned"] or "-")[:19],
-            (fields["committed"] or "-")[:19],
+            _when(fields["planned"]),
+            _when(fields["committed"]),
             str(sum(known)) if len(known) == len(row.rows) else "?",
             Text(" ".join(json.dumps(value) for value in row.sources.values())),
             "-" if row.state_version is None else str(row.state_version),
             Text(f"no: {row.obstacle}" if row.obstacle else "yes"),
         )
     out.print(table)
+
+
+def _when(iso: str | None) -> str:
+    """A time in UTC, to the second."""
+    return "-" if iso is None else f"{iso[:19]}Z"
 
 
 @checkpoint.command()

@@ -41,6 +41,7 @@ def commits(
     if not table.num_rows:
         click.echo("no commit is in the ledger" + (" of these" if writer or topic else ""))
         return EXIT_OK
-    show(table, ["offset", "time", "kind", "writer", "batch", "topic", "partition", "first",
-                 "end"])  # fmt: skip
+    named = ["query"] if table["query"].null_count < table.num_rows else []
+    show(table, ["offset", "time", "kind", *named, "writer", "batch", "topic", "partition",
+                 "first", "end"])  # fmt: skip
     return EXIT_OK

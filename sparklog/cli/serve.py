@@ -1,7 +1,9 @@
 """`sparklog serve`: the service without Spark."""
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -15,8 +17,10 @@ from sparklog.cli.pages import Pages, PagesOptions, pages_options
 from sparklog.cli.parsing import key_values
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import Reach, parse_storage_options, storage_option
+from sparklog.quantities import size_text
 from sparklog.service import Service
 from sparklog.service.options import ServiceOptions
+from sparklog.storage.round_report import Report
 from sparklog.tiered.keyring import Keyring
 
 _LOOK_S: Final = 1.0
@@ -127,6 +131,7 @@ def serve(
     )
     if once or dry_run:
         return _run_once(service, dry_run=dry_run, as_json=as_json)
+    service.on_round = partial(_tell_round, path, as_json=as_json)
     with (
         stop_signal() as stop,
         service,
@@ -142,6 +147,19 @@ def serve(
                 server.look()
     tell_event("stopped", path, as_json=as_json)
     return EXIT_OK
+
+
+def _tell_round(path: str, report: Report, *, as_json: bool) -> None:
+    """Print one line about a round that copied or deleted something."""
+    moved = report.moved
+    if not moved:
+        return
+    if as_json:
+        counts = {what: {"count": n, "bytes": size} for what, (n, size) in moved.items()}
+        click.echo(json.dumps({"event": "round", "path": path, "done": counts}))
+    else:
+        done = ", ".join(f"{what}: {n} ({size_text(size)})" for what, (n, size) in moved.items())
+        click.echo(f"{path}: {done}", err=True)
 
 
 def _reach(

@@ -17,6 +17,7 @@ SCHEMA: Final = pa.schema(
         ("time", pa.timestamp("ms", tz="UTC")),
         ("kind", pa.string()),
         ("writer", pa.string()),
+        ("query", pa.string()),
         ("batch", pa.int64()),
         ("fingerprint", pa.string()),
         ("topic", pa.string()),
@@ -30,6 +31,7 @@ SCHEMA: Final = pa.schema(
 def commits_table(ledger: FollowedLedger, writer: str | None) -> pa.Table:
     """Return the commits, appends and resets that the ledger still holds, oldest first."""
     rows: list[dict[str, Any]] = []
+    names: dict[str, str] = {}
     for offset, record in ledger.held():
         common: dict[str, Any] = {"offset": offset, "time": record.time_ms, "kind": record.kind}
         if isinstance(record, ResetRecord):
@@ -41,9 +43,13 @@ def commits_table(ledger: FollowedLedger, writer: str | None) -> pa.Table:
                 continue
             common |= {"writer": record.writer, "batch": record.batch}
             common["fingerprint"] = record.fingerprint
+            if record.origin is not None and record.origin.name:
+                names[record.writer] = record.origin.name
             rows += [{**common, **span} for span in _ranges(record)]
         elif isinstance(record, AppendRecord) and writer is None:
             rows += [{**common, **span} for span in _ranges(record)]
+    for row in rows:
+        row["query"] = names.get(row.get("writer", ""))
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 

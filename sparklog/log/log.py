@@ -118,9 +118,7 @@ class Log:
         admin.alter_topic(self._commits, name, partitions, given)
         return self._committed_topic(name)
 
-    def delete_topic(
-        self, name: str, *, topic_id: str | None = None, now: bool = False
-    ) -> int:
+    def delete_topic(self, name: str, *, topic_id: str | None = None, now: bool = False) -> int:
         """Delete a topic. Readers at work get an error that says so.
 
         Its records stay for its file.delete.delay.ms (60000, if nobody set it), and
@@ -469,7 +467,10 @@ class Log:
         return dict(self.view.offline().items())
 
     def give_up(
-        self, topic: str | None = None, partitions: Iterable[int] | None = None, *,
+        self,
+        topic: str | None = None,
+        partitions: Iterable[int] | None = None,
+        *,
         dry_run: bool = False,
     ) -> list[GivenUp]:
         """Give up what offline partitions (all, or a topic's) miss; returns what is lost.
@@ -530,8 +531,9 @@ class Log:
     def commits(self, writer: str | None = None) -> pa.Table:
         """Return the ledger: which commit wrote which offsets, when, for whom.
 
-        Columns: offset, time, kind, writer, batch, fingerprint, topic, partition, first, end;
-        one row for each partition that a commit touched. `writer` keeps only that writer's. A row
+        Columns: offset, time, kind, writer, query (the query's name, if the ledger holds one),
+        batch, fingerprint, topic, partition, first, end; one row
+        for each partition that a commit touched. `writer` keeps only that writer's. A row
         of kind reset takes back the commits of its writer, above it, with a higher batch.
         """
         arguments.optional_text("writer", writer, "a writer, a string")

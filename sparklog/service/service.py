@@ -58,6 +58,9 @@ class Service:
     that was active when it started, or with the interpreter.
     """
 
+    on_round: Callable[[Report], None] | None = None
+    """Called with the report of each round, by the thread that did it."""
+
     _users, _passing = 0, False  # who uses the log just now, and whether it was opened for that
 
     def __init__(
@@ -358,6 +361,8 @@ class Service:
                 self._due[name] = report.time_ms + self._options.cleaner_backoff_ms
         report.took_ms = monotonic_ms() - began
         self.last_report = report
+        if self.on_round is not None:
+            self.on_round(report)
         if report.worked:
             _LOGGER.info("%s", report)
 

@@ -1,6 +1,6 @@
 """The report of a round: what it did, or would do, as objects, as JSON, in words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -178,6 +178,10 @@ class Swept:
     bytes: int
 
 
+def _sizes(each: Sequence[Expired | Uploaded | Removed | Merged]) -> tuple[int, int]:
+    return len(each), sum(one.bytes for one in each)
+
+
 @dataclass(slots=True, kw_only=True)
 class Report:
     """One round. With `dry_run` nothing was changed, and this is what would be.
@@ -224,6 +228,23 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists, for JSON."""
         return asdict(self)
+
+    @property
+    def moved(self) -> dict[str, tuple[int, int]]:
+        """What was copied, merged or deleted: {what: (how many, bytes)}, of what there was."""
+        expired = [segment for each in self.deleted for segment in each.segments]
+        found = {
+            "segments copied to remote storage": _sizes(self.uploaded),
+            "segments deleted": _sizes(expired),
+            "copies deleted from remote storage": _sizes(self.removed),
+            "files unlinked": (len(self.purged), self.purged_bytes),
+            "objects without a copy deleted": (len(self.orphans), self.orphan_bytes),
+            "segments merged": _sizes(self.merged),
+            "objects deleted from the store": (
+                sum(swept.objects for swept in self.swept), sum(s.bytes for s in self.swept),
+            ),
+        }  # fmt: skip
+        return {what: sizes for what, sizes in found.items() if sizes[0]}
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

@@ -65,7 +65,12 @@ def test_known_sinks(golden: Golden, class_name: str, description: str, kind: Si
         kind = SinkKind.OTHER if kind is SinkKind.FILES else kind
         found = choose_sink(checkpoint, log=None, output=None, sink=kind)
     assert choose_sink(checkpoint, log=None, output=None, sink=kind).kind is kind
-    assert bool(found.effect(3)) == (kind is not SinkKind.LOG)
+    assert found.effect(3).startswith("Sink: ")
+    if kind is SinkKind.LOG:
+        with pytest.raises(InvalidRequestError, match="Name the log"):
+            reset(path, to=9, dry_run=True)
+        reset(path, to=9, sink="other", dry_run=True)
+        assert choose_sink(checkpoint, log="/log", output=None, sink=None).effect(3) == ""
 
 
 def test_contradictions(golden: Golden, tmp_path: Path) -> None:

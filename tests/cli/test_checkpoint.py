@@ -1,6 +1,7 @@
 """`sparklog checkpoint` as users and scripts meet it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,17 @@ def test_history(golden: Golden, capsys: Capture) -> None:
     text = capsys.readouterr().out
     assert text.startswith(f"{path} (files), query ")
     assert "80" in text  # rows of both sources
+    assert re.search(r" 0 +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", text)
     assert "no: it isn't committed" in text
     assert run(["checkpoint", "history", path, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [b["can_go_back"] for b in found["batches"]] == [True] * 6 + [False]
+    assert found["query_name"] is None
+    sink = {"class": "NoopTable$", "description": "noop-table"}
+    note = Path(path) / "sparklog.query"
+    note.write_text(json.dumps({"name": "totals", "sink": sink}))
+    assert run(["checkpoint", "history", path]) == 0
+    assert f"query totals ({found['query_id']})" in capsys.readouterr().out
 
 
 def test_verify(golden: Golden, capsys: Capture) -> None:

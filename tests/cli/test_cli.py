@@ -18,6 +18,7 @@ import pytest
 import sparklog
 from sparklog.cli.app import run
 from sparklog.errors import LogLockedError
+from sparklog.storage.round_report import Deleted, Expired, Report, Uploaded
 from tests.service.logs import flip, kept, logs, make
 from tests.waiting import until
 
@@ -288,6 +289,36 @@ def test_an_error_is_one_line(service: type[FakeService], capsys: Capture) -> No
     assert run(["serve", "p", "--once"]) == 1
     assert capsys.readouterr().err == "Error: somebody holds it: process 7\n"
     assert service.calls[-1] == "close"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_serving_tells_each_round_that_deleted_something(
+    as_json: bool, service: type[FakeService], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """One line a round; none for a round without copies and deletions."""
+    segments = tuple(Expired(n, n + 1, 1 << 20, "retention.ms", "") for n in range(2))
+    report = Report(path="p", time_ms=0)
+    report.notes.append("nothing but a note")
+    busy = Report(path="p", time_ms=0)
+    busy.uploaded.append(Uploaded(topic="t", partition=0, base=0, end=5, bytes=100))
+    busy.deleted.append(Deleted(topic="t", partition=0, segments=segments, log_start=2))
+
+    def start(self: FakeService) -> FakeService:
+        for each in (report, busy):
+            self.on_round(each)  # type: ignore[attr-defined]
+        os.kill(os.getpid(), signal.SIGTERM)
+        return self
+
+    monkeypatch.setattr(FakeService, "__enter__", start)
+    assert run(["serve", "p", *(["--json"] if as_json else [])]) == 0
+    said = capsys.readouterr()
+    if as_json:
+        (line,) = [json.loads(s) for s in said.out.splitlines() if '"round"' in s]
+        assert line["done"]["segments deleted"] == {"count": 2, "bytes": 2 << 20}
+        return
+    assert [line for line in said.err.splitlines() if line.startswith("p: ")] == [
+        "p: segments copied to remote storage: 1 (100 B), segments deleted: 2 (2.0 MiB)"
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -10,6 +10,7 @@ import sparklog
 from sparklog.cli.app import run
 from sparklog.clock import ManualClock
 from sparklog.log.commit import Identity
+from sparklog.storage.query_origin import QueryOrigin
 from sparklog.storage.staging import Framing
 
 Capture = pytest.CaptureFixture[str]
@@ -29,7 +30,8 @@ def log(tmp_path: Path, clock: ManualClock) -> str:
                 for p in (0, 1):
                     rows = pa.table({"value": ["x", "y"]}).to_batches()[0]
                     stager.add(log.topic("t"), rows, partition=p)
-                identity = Identity(writer=writer, batch=batch, fingerprint="f")
+                origin = QueryOrigin(name="hourly totals") if writer == "q/b" else None
+                identity = Identity(writer=writer, batch=batch, fingerprint="f", origin=origin)
                 log.commit(stager.finish(), identity=identity)
         log.append("other", pa.table({"value": ["x"]}))
     return path
@@ -46,7 +48,7 @@ def test_commits(log: str, capsys: Capture, clock: ManualClock) -> None:
     assert len(rows) == 9
     assert rows[-1] | {"offset": 0} == {
         "offset": 0, "time": clock(), "kind": "append", "writer": None, "batch": None,
-        "fingerprint": None, "topic": "other", "partition": 0, "first": 0, "end": 1,
+        "query": None, "fingerprint": None, "topic": "other", "partition": 0, "first": 0, "end": 1,
     }  # fmt: skip
     mine = documents(capsys, "commits", log, "--writer", "q/b", "--last", "1")
     assert [(r["batch"], r["partition"], r["first"], r["end"]) for r in mine] == [
@@ -56,6 +58,9 @@ def test_commits(log: str, capsys: Capture, clock: ManualClock) -> None:
     assert len(documents(capsys, "commits", log, "--topic", "other")) == 1
     assert run(["commits", log, "--writer", "q/a", "--last", "1"]) == 0
     assert " commit   q/a          1   t               0       4     6 " in capsys.readouterr().out
+    assert {r["query"] for r in mine} == {"hourly totals"}
+    assert run(["commits", log, "--writer", "q/b", "--last", "1"]) == 0
+    assert " commit   hourly totals   q/b " in capsys.readouterr().out
     assert run(["commits", log, "--writer", "nobody"]) == 0
     assert capsys.readouterr().out == "no commit is in the ledger of these\n"
 
