@@ -26,7 +26,7 @@ from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.high_watermarks import published
 from sparklog.logdir.ledger import LEDGER, whole_end
 from sparklog.logdir.meta_properties import is_kept_from_brokers
-from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, read_offsets
+from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, RECOVERY_POINT, read_offsets
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.quarantined_files import QuarantinedFiles
 from sparklog.logdir.segment_files import joined, segment_bases
@@ -43,16 +43,24 @@ def is_untouched(fs: FileSystem, directories: Sequence[str]) -> bool:
 def committed_ledger_end(fs: FileSystem, home: str, directories: Sequence[str]) -> int:
     """Return the ledger's end after a clean close: `whole_end`, or the published end if lower.
 
+    The close writes the end into three files. A record is uncommitted only if all of them end
+    before it: one file alone may be an older copy of itself, and its end that of an older log.
+
     Raises:
         DataCorruptionError: The ledger is damaged.
     """
     end = whole_end(fs, home)
     marks = published(fs, home)
-    closed = None if marks is None else marks.ends.get(LEDGER)
-    if closed is not None and 0 < closed < end and is_untouched(fs, directories):
-        # A close writes the end twice: a file that is older than the other proves nothing.
-        return closed if read_offsets(fs, home, HIGH_WATERMARK).get(LEDGER) == closed else end
-    return end
+    if marks is None or not is_untouched(fs, directories):
+        return end
+    ends = [marks.ends.get(LEDGER, 0)]
+    try:
+        ends += [
+            read_offsets(fs, home, name).get(LEDGER, 0) for name in (RECOVERY_POINT, HIGH_WATERMARK)
+        ]
+    except DataCorruptionError:
+        return end
+    return max(ends) if all(0 < closed < end for closed in ends) else end
 
 
 def remove_tails(session: LogDirCommits, partitions: Collection[TopicPartition]) -> None:

@@ -12,6 +12,7 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.format.scan import rebase, scan
 from sparklog.logdir.meta_properties import META_PROPERTIES
+from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, RECOVERY_POINT
 from sparklog.service import verify
 from sparklog.service.health import examine
 from sparklog.service.verification.appends import Appends
@@ -224,3 +225,22 @@ def test_a_log_without_a_tail_is_left_as_it_is(tmp_path: Path) -> None:
     sparklog.open(path, "rw").close()
     assert kept(path / "t-0") == before
     assert not [name for name in os.listdir(path) if "quarantine" in name]
+
+
+@pytest.mark.parametrize("name", ["sparklog.watermarks", HIGH_WATERMARK, RECOVERY_POINT])
+def test_an_older_checkpoint_file_makes_no_record_uncommitted(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "log"
+    make(path)
+    older = (path / name).read_bytes()
+    with sparklog.open(path, "rw") as log:
+        log.append("t", pa.table({"value": ["last"]}))
+    before = values(path)
+    (path / name).write_bytes(older)
+    if name != HIGH_WATERMARK:  # which is refused: see PROTOCOL, Read
+        with sparklog.open(path, "rw") as log:
+            log.append("t", pa.table({"value": ["more"]}))
+    else:
+        assert verify(path, repair=True).ok
+    assert values(path)[: len(before)] == before
+    assert not list(path.glob("sparklog-quarantine-*"))
+    assert verify(path).ok, str(verify(path))
