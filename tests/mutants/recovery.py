@@ -182,9 +182,19 @@ MUTANTS = (
     mutant(
         "ledger-record-behind-the-close-believed",
         "logdir/uncommitted_tails.py",
-        "return closed if read_offsets(fs, home, HIGH_WATERMARK).get(LEDGER) == closed else end",
+        "return max(ends) if all(0 < closed < end for closed in ends) else end",
         "return end",
         "logdir/test_uncommitted_tails.py::test_behind_the_ledger[one_that_fits]",
+    ),
+    mutant(
+        "older-watermarks-make-records-uncommitted",
+        "logdir/uncommitted_tails.py",
+        "return max(ends) if all(0 < closed < end for closed in ends) else end",
+        "return min(ends)",
+        (
+            "logdir/test_uncommitted_tails.py::"
+            "test_an_older_checkpoint_file_makes_no_record_uncommitted[sparklog.watermarks]"
+        ),
     ),
     mutant(
         "writer-goes-on-in-a-foreign-segment",
