@@ -94,7 +94,9 @@ def _by_topic(rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
     if column.null_count:
         raise row_faults.NULL_TOPIC.error()
     rest = rows.drop_columns(["topic"])
-    names = pc.unique(column).to_pylist()
+    # Spark's strings may hold any bytes: a name that isn't UTF-8 is refused as the JVM refuses it.
+    raw = column.cast(pa.binary())
+    names = [(name, name.decode(errors="replace")) for name in pc.unique(raw).to_pylist()]
     if len(names) == 1:
-        return [(names[0], rest)]
-    return [(name, rest.filter(pc.equal(column, name))) for name in names]
+        return [(names[0][1], rest)]
+    return [(text, rest.filter(pc.equal(raw, name))) for name, text in names]

@@ -1,6 +1,7 @@
 """format("sparklog") for writing, several queries on one log, and log to log."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -80,6 +81,47 @@ def test_sql_has_views_and_refuses_tables(spark: SparkSession, path: str) -> Non
     spark.sql(f"CREATE TEMPORARY VIEW seen USING sparklog {given}")
     assert spark.sql("SELECT count(*) FROM seen").first()[0] == 2
     spark.sql("DROP VIEW seen")
+
+
+@pytest.mark.one_path
+def test_every_call_that_would_make_a_table_is_refused(
+    spark: SparkSession, numbers: Numbers, path: str, checkpoint: str
+) -> None:
+    """Spark would keep a table that can be neither read nor written."""
+    df, given = spark.sql("SELECT 'a' value"), {"path": path, "topic": "t"}
+    sql = f"USING sparklog OPTIONS (path '{path}', topic 't')"
+    stream = numbers().writeStream.format("sparklog").options(**given)
+    stream = stream.option("checkpointLocation", checkpoint)
+    calls: dict[str, Callable[[], object]] = {
+        "create": lambda: df.writeTo("made").using("sparklog").options(**given).create(),
+        "replace": lambda: df.writeTo("made").using("sparklog").options(**given).createOrReplace(),
+        "save": lambda: df.write.format("sparklog").options(**given).saveAsTable("made"),
+        "append": lambda: df.write.format("sparklog").mode("append").saveAsTable("made", **given),
+        "stream": lambda: stream.toTable("made"),
+        "table": lambda: spark.sql(f"CREATE TABLE made (value binary) {sql}"),
+        "select": lambda: spark.sql(f"CREATE TABLE made {sql} AS SELECT 'a' value"),
+        "catalog": lambda: spark.catalog.createTable("made", path, "sparklog", df.schema),
+    }
+    for name, call in calls.items():
+        with pytest.raises(PySparkException, match=r"no table was made\. To write, give") as told:
+            call()
+        assert "CREATE TEMPORARY VIEW" in str(told.value), name
+        assert not spark.catalog.tableExists("made"), name
+    assert not Path(path).exists()
+    spark.read.schema("value binary").format("sparklog").options(path=path, subscribe="t")
+
+
+@pytest.mark.one_path
+def test_a_topic_that_is_not_utf8_is_refused(spark: SparkSession, path: str) -> None:
+    """Spark's strings hold any bytes."""
+    df = spark.sql("SELECT 'a' value, 't' topic UNION ALL SELECT 'b', cast(X'74FF' AS string)")
+    texts = set()
+    for jvm in ("true", "false"):
+        with pytest.raises(PySparkException, match="InvalidRequestError") as told:
+            df.coalesce(1).write.format("sparklog").mode("append").option("jvm", jvm).save(path)
+        texts.update(re.findall("InvalidRequestError: (.*)", str(told.value)))
+    (text,) = {text.strip() for text in texts}
+    assert "t\ufffd" in text
 
 
 @pytest.mark.one_path
