@@ -70,8 +70,9 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
    */
   override def supportsExternalMetadata(): Boolean = {
     val isMade = StackWalker.getInstance().walk[java.lang.Boolean](_.limit(DefaultSource.Frames)
-      .anyMatch(frame => frame.getClassName == DefaultSource.Catalog &&
-        frame.getMethodName.contains("createTable")))
+        .anyMatch(frame =>
+          frame.getClassName == DefaultSource.Catalog &&
+            frame.getMethodName.contains("createTable")))
     if (isMade) throw new IllegalArgumentException(DefaultSource.NoTables)
     super.supportsExternalMetadata()
   }
