@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from sparklog.log.topic_names import INTERNAL, REMOTE_METADATA
 from sparklog.logdir.group_offsets import damaged_readers
 from sparklog.logdir.ledger import LEDGER
 from sparklog.logdir.log_dirs import find_dirs, offline_error
+from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.view import LogDirView
@@ -364,6 +366,12 @@ class _Verifier:
                 or log_dir_state.state is None
             ):
                 keys.append(key)
+            elif why := self._why_foreign(key):
+                general.add(
+                    Severity.DAMAGE, log_dir_state.path(key),
+                    f"{why}; the log has no {key.topic}-{key.partition}, and readers fail on it: "
+                    "move the directory out of the log dir",
+                )  # fmt: skip
             elif log_dir_state.situation is Situation.CLOSED:
                 what = (
                     "the ledger does not know this partition; the next open takes it over"
@@ -384,6 +392,13 @@ class _Verifier:
             missing = {key for key in missing if log_dir_state.why_absent(key)}
         self._note_missing(missing, general)
         return keys
+
+    def _why_foreign(self, key: TopicPartition) -> str | None:
+        """Return why a directory that the ledger does not know is another partition's."""
+        with suppress(SparklogError, OSError):
+            found = stored_metadata(self._fs, self.log_dir_state.path(key))
+            return why_foreign(found, key, None)
+        return None
 
     def _note_missing(self, missing: set[TopicPartition], general: Findings) -> None:
         state = self.log_dir_state.state

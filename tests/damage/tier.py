@@ -18,7 +18,7 @@ NO_REQUEST = "status asks the bucket for nothing of a copy; tier verify does"
 COPIES = {
     ".log": {**UNREAD, "missing": NO_REQUEST},
     ".manifest": dict.fromkeys(
-        ("missing", "empty", "flipped", "flipped-head", "truncated", "older"), NO_REQUEST
+        ("missing", "empty", "flipped", "flipped-head", "truncated", "older", "swapped"), NO_REQUEST
     ),
 }
 LOCAL_BYTES = 450  # of a partition: its first segment is remote only, the second one is both

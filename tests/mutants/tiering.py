@@ -217,4 +217,11 @@ MUTANTS = (
         "        self._store.delete([log_object(s)",
         "tiered/copying/test_deletion.py",
     ),
+    mutant(
+        "manifest-of-another-copy-believed",
+        "tiered/reading/remote_objects.py",
+        "if held.id != segment.id:",
+        "if held.id != segment.id and not held.id:",
+        "tiered/reading/test_tiered_segments.py::test_a_manifest_of_another_copy_is_refused",
+    ),
 )

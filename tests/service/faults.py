@@ -128,7 +128,7 @@ FAULTS = [
     Fault("watermarks missing", "sparklog.watermarks", "missing", gone),
     Fault("watermarks flipped", "sparklog.watermarks", "damaged", flipped(-5)),
     Fault("topics missing", "sparklog.topics", "missing", gone),
-    Fault("topics flipped", "sparklog.topics", "crc32c", flipped(-30)),
+    Fault("topics flipped", "sparklog.topics", "checksum", flipped(-30)),
     Fault("marks unreadable", HIGH_WATERMARK, "not a number", overwritten(0, b"x")),
     Fault("mark low", HIGH_WATERMARK, "the ledger says 60", offsets("t", 0, 59)),
     Fault("mark high", HIGH_WATERMARK, "the log ends at 60", offsets("t", 0, 61)),

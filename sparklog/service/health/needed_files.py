@@ -11,12 +11,14 @@ from sparklog.errors import SparklogError
 from sparklog.format.names import INDEX, TIMEINDEX, log_name
 from sparklog.fs import FileSystem
 from sparklog.log.due_segments import LocalSegment
-from sparklog.logdir.ledger import LEDGER
+from sparklog.logdir.ledger import LEDGER, has_ledger
 from sparklog.logdir.lock import State, peek
 from sparklog.logdir.offline_partitions import stored_topic_id
 from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.repair_advice import REBUILDS_FILE
 from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.logdir.segment_files import bases_of, joined, offsets_of
+from sparklog.logdir.topics_file import TOPICS_NAME
 from sparklog.logdir.view import LogDirView
 from sparklog.service.metrics.observed import LogMetrics
 
@@ -37,6 +39,11 @@ def unreadable_files(fs: FileSystem, directories: Sequence[str], found: LogMetri
     page = peek(fs, directories[0])
     is_quiet = page is None or page.state is State.IDLE
     faults: list[str] = []
+    topics = joined(directories[0], TOPICS_NAME)
+    if keys and is_quiet and has_ledger(fs, directories[0]) and not fs.exists(topics):
+        faults.append(
+            f"{topics} is missing, so readers do not see the configs of topics; {REBUILDS_FILE}"
+        )
     for key, place in sorted(found.detail.places.items()):
         if key == LEDGER or key in found.offline:
             continue
@@ -66,6 +73,12 @@ def _missing_segments(
         yield (
             f"{place.directory} holds no segment, though records up to offset {place.end} are "
             "committed; restore the segments from a copy"
+        )
+    start = max(place.log_start, place.local_start)
+    if bases and bases[0] > start and not place.gaps:
+        yield (
+            f"{place.directory} begins at offset {bases[0]}, though records from offset {start} on "
+            "are committed; restore the first segments from a copy"
         )
     known, timed = set(bases), set(offsets_of(names, TIMEINDEX))
     for base in offsets_of(names, INDEX):  # a segment whose log is missing has left both

@@ -63,7 +63,7 @@ def read_ledger(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> No
     end = _ledger_end(fs, log_dir_state, marks, out)
     if end is not None and _check_records(fs, log_dir_state, end, out):
         _check_watermarks(log_dir_state, marks, out)
-        _check_topics(fs, log_dir_state, out)
+        _check_topics(fs, log_dir_state, marks, out)
     else:
         _stand_in(fs, log_dir_state, marks)
 
@@ -294,12 +294,15 @@ def _check_watermarks(log_dir_state: LogDirState, marks: Published | None, out: 
         out.add(Severity.DIFFERENCE, path, "not what the ledger says", fix=FixKind.WATERMARKS)
 
 
-def _check_topics(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> None:
+def _check_topics(
+    fs: FileSystem, log_dir_state: LogDirState, marks: Published | None, out: Findings
+) -> None:
     path = joined(log_dir_state.home, TOPICS_NAME)
     assert log_dir_state.state is not None
-    severity = (
-        Severity.LEFTOVER if log_dir_state.situation is Situation.CRASHED else Severity.DIFFERENCE
-    )
+    # A commit writes the topics file before the watermarks. A crash in between leaves both behind.
+    is_published = marks is not None and marks.ends.get(LEDGER) == log_dir_state.ledger_end
+    is_cut = log_dir_state.situation is Situation.CRASHED and not is_published
+    severity = Severity.LEFTOVER if is_cut else Severity.DIFFERENCE
     try:
         topics = read_topics(fs, log_dir_state.home)
     except SparklogError as error:

@@ -200,12 +200,12 @@ class RemoteObjects:
                 self._opened.move_to_end(segment.id)
                 return found
         name = manifest_object(segment)
-        opened = self._cached(name)
+        opened = self._cached(segment, name)
         if opened is None:
             raw = (self.retry if patient else StoreRetry()).call(
                 lambda: _fetched(self.store, segment, name, lambda: self.store.get(name))
             )
-            opened = self._parsed(raw, name)
+            opened = self._parsed(segment, raw, name)
             self._cache.put(self._cache_key(name), 0, raw)
         self._keep(opened)
         return opened
@@ -222,26 +222,34 @@ class RemoteObjects:
         for segment, answer in zip(segments, answers, strict=True):
             if isinstance(answer, bytes):
                 try:
-                    found.append(self._parsed(answer, manifest_object(segment)))
+                    found.append(self._parsed(segment, answer, manifest_object(segment)))
                 except (DataCorruptionError, InvalidRequestError) as error:
                     found.append(error)
             else:
                 found.append(answer)
         return found
 
-    def _cached(self, name: str) -> OpenedSegment | None:
+    def _cached(self, segment: RemoteSegment, name: str) -> OpenedSegment | None:
         """What a cache on disk has from earlier; None as well if it is of no use any more."""
         raw = self._cache.get(self._cache_key(name), 0)
         try:
-            return None if raw is None else self._parsed(raw, name)
+            return None if raw is None else self._parsed(segment, raw, name)
         except (DataCorruptionError, InvalidRequestError):  # its key was changed since, perhaps
             return None
 
     def _cache_key(self, name: str) -> str:
         return f"{self.store.url}/{name}"
 
-    def _parsed(self, raw: bytes, name: str) -> OpenedSegment:
+    def _parsed(self, segment: RemoteSegment, raw: bytes, name: str) -> OpenedSegment:
         manifest, body = manifests.parse(raw, path=f"{self.store.url}/{name}")
+        held = manifest.segment
+        if held.id != segment.id:
+            raise DataCorruptionError(
+                f"it is the manifest of another copy ({held.topic}-{held.partition}, offsets "
+                f"[{held.base}, {held.end}), id {held.id}): two objects were swapped or copied; "
+                "restore this object from a copy of the bucket",
+                path=f"{self.store.url}/{name}", first=segment.base, end=segment.end,
+            )  # fmt: skip
         if manifest.encryption is None:
             return OpenedSegment(manifest, body, None)
         if self.keys is None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import sparklog
-from sparklog.clock import system_clock
+from sparklog.clock import ManualClock, system_clock
 from sparklog.errors import (
     DataCorruptionError,
     StorageUnavailableError,
@@ -17,12 +17,14 @@ from sparklog.fs import LOCAL
 from sparklog.log.log import Log
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.segment_files import segment_bases
+from sparklog.service import Service
 from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.remote_log_metadata.topic import ensure_topic, publish
 from sparklog.tiered.remote_segment import RemoteSegment
 from tests.logdir.partitions import T0
 from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, copy_partition, objects, tiered_log
+from tests.tiered.logs import filled
 
 KEPT = 3  # local segments that stay
 
@@ -172,3 +174,27 @@ def test_a_copy_that_is_lost_is_reported(
         del store.objects[name]
     with tiered(path, store) as log, pytest.raises(DataCorruptionError):
         log.read("t", [0]).read_all()
+
+
+def test_a_manifest_of_another_copy_is_refused(tmp_path: Path) -> None:
+    clock = ManualClock()
+    (tmp_path / "bucket").mkdir()
+    with filled(tmp_path / "log", clock, 12, partitions=2, local_retention_bytes="0"):
+        for _ in range(3):
+            Service(tmp_path / "log", remote=f"file://{tmp_path}/bucket", clock=clock).run_once()
+    ours, theirs = (
+        min((tmp_path / "bucket").glob(f"t-{p}-*/*.manifest")) for p in (0, 1)
+    )  # fmt: skip
+    first, second = ours.read_bytes(), theirs.read_bytes()
+    with sparklog.open(tmp_path / "log") as log:
+        records = log.read("t").read_all()
+    ours.write_bytes(second)
+    theirs.write_bytes(first)
+    for partition in (0, 1):
+        with sparklog.open(tmp_path / "log") as log:
+            with pytest.raises(DataCorruptionError, match="it is the manifest of another copy"):
+                log.read("t", [partition]).read_all()
+    ours.write_bytes(first)
+    theirs.write_bytes(second)
+    with sparklog.open(tmp_path / "log") as log:
+        assert log.read("t").read_all() == records
