@@ -47,6 +47,9 @@ IMPORT_MARK: Final = "sparklog.import"
 """The object that says, until there is the other one, that a log is being made of another."""
 
 _COMPONENTS: Final = frozenset({"background", "clock", "news", "patience", "store", "tidy"})
+SERVED_READ_ONLY: Final = (
+    "Kafka clients can read an archive: `sparklog serve URL --kafka PORT --read-only`"
+)
 _ONE_NAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "local": "file"}
 _ONE_SLASH: Final = ("memory", "local")  # as fsspec has them
 
@@ -153,7 +156,7 @@ def url_of(path: Path, *, mode: str = "r", fs: FileSystem = LOCAL) -> str | None
     if archive is not None and mode != "r" and not is_store_home(fs, home):
         raise InvalidRequestError(
             f"{os.fspath(path)} is an archive, which is read-only: use mode='r', or restore it to "
-            "a log dir (sparklog tier restore)",
+            f"a log dir (sparklog tier restore). {SERVED_READ_ONLY}",
             path=home,
         )
     is_spelled_so = os.fspath(path).strip().startswith("file://") and mode != "r"

@@ -64,18 +64,20 @@ def options(command: click.Command) -> set[str]:
     return {o[2:] for o in spelled if o.startswith("--")} | {"help"}
 
 
-PROSE = {
-    "has", "is", "keeps", "never", "reads", "runs", "and", "writes", "wrote", "sparklog",
-    "takes", "can", "cannot", "does", "makes", "needs", "was", "leaves", "stores", "copies",
-}  # fmt: skip
-"""First words behind the name of the library in sentences about it, which quote no command."""
+def quotes(text: str) -> Iterator[tuple[list[str], str]]:
+    """Commands that a text quotes, as (words, what follows).
 
-QUOTES = [
-    (place, match[1].split(), match[2])
-    for place, text in texts()
-    for match in COMMAND.finditer(text)
-    if match[1].split()[0] not in PROSE and not match[1].startswith("kafka-")
-]
+    Elsewhere the library's name is followed by words of a sentence: "sparklog did not write it". It
+    is a command in a code span, behind a colon, and wherever the name of a command follows.
+    """
+    for match in COMMAND.finditer(text):
+        words = match[1].split()
+        is_marked = text[: match.start()].endswith(("`", ": ", "run "))
+        if (is_marked or words[0] in commands()) and not words[0].startswith("kafka-"):
+            yield words, match[2]
+
+
+QUOTES = [(place, words, rest) for place, text in texts() for words, rest in quotes(text)]
 
 
 def test_quotes_are_found() -> None:
@@ -98,10 +100,10 @@ def test_commands_that_messages_quote_exist_with_their_options() -> None:
 
 
 def test_a_command_that_does_not_exist_would_be_found() -> None:
-    (match,) = COMMAND.finditer("mend it (sparklog verfy PATH --repair); then go on")
-    assert match[1] not in commands()
-    (match,) = COMMAND.finditer("mend it: `sparklog verify PATH --repare`")
-    assert (match[1], OPTION.findall(match[2])) == ("verify", ["repare"])
+    ((words, _),) = quotes("mend it (`sparklog verfy PATH --repair`); then go on")
+    assert " ".join(words) not in commands()
+    ((words, rest),) = quotes("mend it: `sparklog verify PATH --repare`")
+    assert (words, OPTION.findall(rest)) == (["verify"], ["repare"])
     assert "repare" not in options(commands()["verify"])
 
 

@@ -21,8 +21,8 @@ from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.meta_properties import META_PROPERTIES
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.topics_file import TOPICS_NAME
+from sparklog.opening import SERVED_READ_ONLY, holds_home, open_log, url_of
 from sparklog.opening import check_log_dirs as refuse_store
-from sparklog.opening import holds_home, open_log, url_of
 from sparklog.tiered.archive.opening import no_archive
 from sparklog.tiered.reading.options import RemoteOptions
 
@@ -152,7 +152,7 @@ def _archive(path: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"{path} is an archive, which holds segments alone, no ledger, readers or service, or "
         "nothing is there: give a log's directory (`sparklog tier restore` makes one), or the URL "
-        "of a log in a store"
+        f"of a log in a store. {SERVED_READ_ONLY}"
     )
 
 

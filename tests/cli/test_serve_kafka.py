@@ -12,11 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import sparklog
 from sparklog.cli.app import run
+from sparklog.clock import ManualClock
+from sparklog.service import Service
+from tests.tiered.logs import filled, value
 from tests.waiting import until
 
 
@@ -42,6 +45,30 @@ def test_clients_are_served_until_it_is_stopped(tmp_path: Path, more: tuple[str,
     with serving(path, "--kafka", "0", *more) as servers:
         found = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=240)
         assert len(found.topics["flights"].partitions) == 2
+
+
+def test_an_archive_is_served_read_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, clock = f"file://{tmp_path}/copies", ManualClock()
+    (tmp_path / "copies").mkdir()
+    with filled(tmp_path / "log", clock, 6):
+        Service(tmp_path / "log", remote=url, clock=clock).run_once()
+    assert run(["serve", url, "--kafka", "0"]) == 2
+    advice = "`sparklog serve URL --kafka PORT --read-only`"
+    assert advice in " ".join(capsys.readouterr().err.split())
+    with serving(url, "--kafka", "0", "--read-only") as servers:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )  # fmt: skip
+        with contextlib.closing(consumer):
+            consumer.assign([TopicPartition("t", 0, 0)])
+            message = consumer.poll(240)
+            assert message is not None
+            assert (message.error(), message.value()) == (None, value(0))
 
 
 @pytest.mark.parametrize(

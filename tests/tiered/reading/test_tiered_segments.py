@@ -191,9 +191,11 @@ def test_a_manifest_of_another_copy_is_refused(tmp_path: Path) -> None:
     ours.write_bytes(second)
     theirs.write_bytes(first)
     for partition in (0, 1):
-        with sparklog.open(tmp_path / "log") as log:
-            with pytest.raises(DataCorruptionError, match="it is the manifest of another copy"):
-                log.read("t", [partition]).read_all()
+        with (
+            sparklog.open(tmp_path / "log") as log,
+            pytest.raises(DataCorruptionError, match="it is the manifest of another copy"),
+        ):
+            log.read("t", [partition]).read_all()
     ours.write_bytes(first)
     theirs.write_bytes(second)
     with sparklog.open(tmp_path / "log") as log:
