@@ -4,11 +4,11 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import lru_cache
 
 import fsspec
 
-from sparklog.clock import ManualClock, system_clock
+from sparklog.clock import ManualClock, monotonic_ms, system_clock
 from sparklog.diskless.endpoint_lease import NumberedLease
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.home_object import create_home
@@ -22,6 +22,7 @@ from tests.diskless.logs import LOG_ID, T0, Home, commit_by_table
 
 _URLS = itertools.count()
 _AGO_MS = 60_000
+_KEPT_MS = 15_000
 _LOST_HEAD = {
     "missing": "no object was created after it, and no writer is open that knows it (PROTOCOL)"
 }
@@ -87,8 +88,13 @@ class BucketHome:
             place.remove()
 
 
-@cache
 def home() -> BucketHome:
+    """Return the log, built again every few seconds: `status` tells of leases that are old."""
+    return _built_at(monotonic_ms() // _KEPT_MS)
+
+
+@lru_cache(maxsize=1)
+def _built_at(moment: int) -> BucketHome:
     """Build the log: merged, staged, by table, inline; two states; a group; two leases."""
     made = Home(clock=ManualClock(system_clock() - _AGO_MS))
     create_home(made.store, LOG_ID, made.clock)

@@ -127,7 +127,9 @@ def test_alter_configs(ask: Any, sparklog_log: Log, version: int) -> None:
     asked = {"resource_type": TOPIC, "resource_name": "a", "configs": [config]}
     answer = ask(Api.ALTER_CONFIGS, version, resources=[asked], validate_only=False)
     assert [r.error_code for r in answer.responses] == [0]
-    assert sparklog_log.topic("a").config.to_dict() == {"segment.bytes": "2000000"}
+    assert sparklog_log.topic("a").config.to_dict() == {
+        "retention.ms": "-1", "segment.bytes": "2000000",
+    }  # fmt: skip
 
 
 @of(Api.INCREMENTAL_ALTER_CONFIGS)

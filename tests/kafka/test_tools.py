@@ -116,7 +116,7 @@ def test_configs_of_topics(run: Run, sparklog_log: Log) -> None:
         "Completed updating config for topic orders."
     ]
     assert sparklog_log.topic("orders").config.to_dict() == {
-        "segment.bytes": "2000000", "cleanup.policy": "compact,delete",
+        "segment.bytes": "2000000", "cleanup.policy": "compact,delete", "retention.ms": "-1",
     }  # fmt: skip
     everything = done(run("configs", "--describe", *orders, "--all"))
     assert (

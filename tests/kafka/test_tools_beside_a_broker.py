@@ -109,7 +109,8 @@ def said(ran: Ran) -> tuple[int, list[str]]:
 
 
 def test_the_same_words(broker: Broker, tools: Tools, tmp_path: Path) -> None:
-    with sparklog.open(tmp_path / "log", "rw") as log, Endpoint(log) as endpoint:
+    options = {"log.retention.hours": 168}  # a broker's default, which new topics here don't have
+    with sparklog.open(tmp_path / "log", "rw", options=options) as log, Endpoint(log) as endpoint:
         broker.create_topic("flights", 2)
         log.create_topic("flights", 2, {"retention.ms": "-1"})
         producer = broker.producer()
