@@ -125,6 +125,16 @@ MUTANTS = (
         "crash/test_swap.py::test_every_cut_of_a_swap",
     ),
     mutant(
+        "swap-takes-the-snapshot-at-its-base",
+        "logdir/recovery/leftover_files.py",
+        "        if name not in kept and base",
+        "        if name not in swaps and base",
+        (
+            "logdir/recovery/test_partition_recovery.py::"
+            "test_a_completed_swap_keeps_the_snapshot_at_its_base"
+        ),
+    ),
+    mutant(
         "swap-of-changed-sources",
         "logdir/cleaning/rewrite.py",
         "if fs.identity(path) != source.identity or fs.size(path) != source.size:",

@@ -32,7 +32,8 @@ def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
 
     Removes `*.deleted`, `.swap` files from the smallest `.cleaned` base on and all `.cleaned`;
     then the segments that the remaining swaps replace; then renames these, the logs last, so
-    that a cut in between still knows which segments to remove.
+    that a cut in between still knows which segments to remove. Unlike Kafka, this keeps the
+    producer snapshot at the base of a new segment: its state precedes the swapped batches.
     """
     done: list[str] = []
     names = fs.listdir(directory)
@@ -47,9 +48,10 @@ def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
     for name in cleaned:
         _remove(fs, directory, name, done)
     low, high = _span(fs, directory, swaps)
+    kept = {*swaps, *(snapshot_name(_base(name)) for name in swaps)}
     for name in fs.listdir(directory):
         base = parse_base(name)
-        if not name.endswith(SWAP) and base is not None and low <= base < high:
+        if name not in kept and base is not None and low <= base < high:
             _remove(fs, directory, name, done)
     for name in sorted(swaps, key=lambda name: name.endswith(LOG + SWAP)):
         path = joined(directory, name)

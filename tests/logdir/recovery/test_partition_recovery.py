@@ -67,6 +67,17 @@ def test_a_whole_log_is_left_as_it_is(tmp_path: Path) -> None:
     assert files(log.path) == before
 
 
+def test_a_completed_swap_keeps_the_snapshot_at_its_base(tmp_path: Path) -> None:
+    """An erasure rewrote one segment: its snapshot has the batches before, which did not change."""
+    log = filled(tmp_path / "t-0")
+    before = files(log.path)
+    path = Path(log.path)
+    for name in (log_name(6), index_name(6), timeindex_name(6)):
+        shutil.copyfile(path / name, path / f"{name}.swap")
+    run(log, 20, point=20)
+    assert files(log.path) == before
+
+
 @pytest.mark.parametrize("lost", [index_name, timeindex_name])
 def test_what_a_power_cut_left_of_a_retired_segment_goes(
     tmp_path: Path, lost: Callable[[int], str], oracle: Oracle
