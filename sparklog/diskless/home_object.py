@@ -97,7 +97,7 @@ def check_not_missing(store: Store) -> None:
     Cost: two listings; two GETs more if they find objects of a log.
     """
     proofs = log_ids(store)
-    if not proofs or any(isinstance(raw, bytes) for raw in store.get_many([IMPORT, HOME])):
+    if not proofs or any(_are_there(store, IMPORT, HOME)):
         return
     raise DataCorruptionError(
         f"the object {HOME} is missing, but {next(iter(proofs.values()))} shows that a log is "
@@ -106,22 +106,37 @@ def check_not_missing(store: Store) -> None:
     )
 
 
+def _are_there(store: Store, *names: str) -> list[bool]:
+    """Tell which of some objects exist.
+
+    Raises: StorageUnavailableError: an answer that didn't come says nothing.
+    """
+    raws = store.get_many(names)
+    for raw in raws:
+        if isinstance(raw, Exception) and not isinstance(raw, FileNotFoundError):
+            raise raw
+    return [isinstance(raw, bytes) for raw in raws]
+
+
 def check_new(store: Store, log_id: str) -> None:
     """Raise DataCorruptionError if a log without entries is not a new log.
 
     Objects of another log show that `sparklog.home` names the wrong log. Own objects show that the
     ledger was lost: a topic has an owner object, and entries precede states and staged objects.
-    Cost: three listings.
+    Entry 0 may be created meanwhile, so it is asked for after the listings. Its own object is no
+    evidence.
+    Raises: also StorageUnavailableError.
+    Cost: three listings; a GET more if they find objects of a log.
     """
     own, others, lost = entry_name(log_id, 0), list[str](), list[str]()
     for name in _log_objects(store):
         match = LEDGER_OBJECT.fullmatch(name)
         if match is not None and match[1] != log_id:
             others.append(name)
-        elif entry_number_of(log_id, name) is not None:
+        elif name != own and entry_number_of(log_id, name) is not None:
             lost.append(name)
     lost += [one.name for one in store.list(OWNERS)]
-    if not (others or lost) or isinstance(store.get_many([own])[0], bytes):
+    if not (others or lost) or any(_are_there(store, own)):
         return
     if others:
         raise DataCorruptionError(
@@ -135,18 +150,19 @@ def check_new(store: Store, log_id: str) -> None:
 def repairable_log_id(store: Store) -> str:
     """Return the id of the only log with a ledger in this place.
 
-    Raises: InvalidRequestError: there is none, or several, or a log is being imported.
+    Raises: InvalidRequestError: there is none, or several, or a log is being imported;
+        StorageUnavailableError.
     Cost: two listings and a GET per log.
     """
     path = f"{store.url}/{HOME}"
     ids = sorted(log_ids(store))
-    raws = store.get_many([IMPORT, *(entry_name(each, 0) for each in ids)])
-    if isinstance(raws[0], bytes):
+    is_imported, *have_entries = _are_there(store, IMPORT, *(entry_name(each, 0) for each in ids))
+    if is_imported:
         raise InvalidRequestError(
             f"{store.url}: a log is being imported here; repeat the import to complete it",
             path=path,
         )
-    found = [each for each, raw in zip(ids, raws[1:], strict=True) if isinstance(raw, bytes)]
+    found = [each for each, has_entry in zip(ids, have_entries, strict=True) if has_entry]
     if len(found) == 1:
         return found[0]
     what = f"the ledgers of {len(found)} logs ({', '.join(found)})" if found else "no ledger"

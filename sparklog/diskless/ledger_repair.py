@@ -33,7 +33,7 @@ from sparklog.diskless.names import entry_name, ledger_prefix, parse_state, serv
 from sparklog.diskless.quarantine import Quarantine
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import StateObjects, decode_state, proves_entry
-from sparklog.errors import DataCorruptionError, SparklogError
+from sparklog.errors import DataCorruptionError, SparklogError, StorageUnavailableError
 from sparklog.pluralize import pluralize
 from sparklog.storage.ledger_records import AppendRecord, CommitRecord, DropRecord, TopicRecord
 from sparklog.tiered.object_store.store import Store
@@ -174,6 +174,8 @@ class _Losses:
         numbers = sorted(names)[:_SHOWN_MAX]
         raws = self._store.get_many([names[number] for number in numbers])
         for number, raw in zip(numbers, raws, strict=True):
+            if isinstance(raw, StorageUnavailableError):
+                raise raw  # it may be readable
             try:
                 if isinstance(raw, bytes):
                     found.append((number, decode(raw, number=number, path=names[number])))

@@ -3,6 +3,7 @@
 from tests.mutants.mutant import mutant
 
 FAULTS = "diskless/test_commit_faults.py"
+ORDERS = "diskless/model/test_orders.py"
 REPAIR = "service/repair/test_store_repair.py"
 
 MUTANTS = (
@@ -33,6 +34,20 @@ MUTANTS = (
         "retry.call(self._check_new)",
         "pass",
         f"{REPAIR}::test_a_lost_ledger_is_no_new_log",
+    ),
+    mutant(
+        "no-answer-is-a-missing-object",
+        "diskless/home_object.py",
+        "if isinstance(raw, Exception) and not isinstance(raw, FileNotFoundError):",
+        "if raw is None:",
+        f"{ORDERS}::test_without_an_answer_evidence_does_not_make_an_entry_missing",
+    ),
+    mutant(
+        "an-entry-is-its-own-evidence",
+        "diskless/home_object.py",
+        "elif name != own and entry_number_of(log_id, name) is not None:",
+        "elif entry_number_of(log_id, name) is not None:",
+        f"{ORDERS}::test_the_object_of_an_entry_is_no_evidence_for_it",
     ),
     mutant(
         "a-damaged-entry-in-the-window-loses-those-before",
