@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from sparklog.checkpoint import reset, verify
 from sparklog.cli.app import run as run_cli
 from sparklog.clock import system_clock
+from sparklog.service.verification.findings import Finding, Severity
 from sparklog.state.session import MANAGER
 from tests.state.operators import Output, run, session
 
@@ -33,12 +34,19 @@ def test_a_provider_that_spark_does_not_repartition(
     output.pop(last + 1, None)  # of a batch that wasn't committed
     report = verify(path)
     assert not report.ok
-    finding, *others = report.findings
-    assert all("repartition left it out" in other.what for other in others)
+    found = but_leftovers(report.findings)
+    (finding,) = [each for each in found if "UNFINISHED_REPARTITION" in each.what]
+    others = [each.what for each in found if each is not finding]
+    assert all("repartition left it out" in other for other in others), others
     command = f"sparklog checkpoint reset {path} --to {last}"
     assert finding.what.endswith(command)
     assert "can't be started" in report.outlook
     reset(path, to=last, clock=lambda: system_clock() + 10_000)
     assert run_cli([*command.split()[1:], "--dry-run"]) == 0
-    assert verify(path).findings == []
+    assert but_leftovers(verify(path).findings) == []
     run(own, "aggregation", path, output, last + 1)
+
+
+def but_leftovers(findings: list[Finding]) -> list[Finding]:
+    """Leave out the files that Spark was writing when the query was stopped."""
+    return [each for each in findings if each.severity is not Severity.LEFTOVER]

@@ -33,8 +33,13 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
     super.getOrCreateDataSourceInPython(name, given, schema)
   }
 
-  /** An IllegalArgumentException if Spark doesn't know the Python source that this one wraps. */
-  private def checkPackage(): Unit =
+  /**
+   * An IllegalArgumentException if Spark doesn't know the Python source that this one wraps.
+   *
+   * The Python source is that of the session which is active at the first call, for good. So this
+   * is not for `getTable`: `df.write` calls that while another session may be active (Spark 4.3).
+   */
+  private[sparklog] def checkPackage(): Unit =
     try PythonAccess.source(this)
     catch {
       case e: AnalysisException if e.getCondition == DefaultSource.NotFound =>
@@ -52,7 +57,6 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
       partitioning: Array[Transform],
       properties: JavaMap[String, String]): Table = {
     val options = new CaseInsensitiveStringMap(properties)
-    checkPackage()
     CallerOptions.check(options)
     val python = super.getTable(schema, partitioning, properties)
     val why = CallerOptions.whyPython(options)

@@ -32,11 +32,13 @@ final class LogTable(source: DefaultSource, python: Table)
   override def version(): String = python.version()
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
+    source.checkPackage()
     CallerOptions.check(options)
     new LogScanBuilder(new ScanSource(plans, options), schema())
   }
 
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = {
+    source.checkPackage()
     CallerOptions.check(info.options)
     new LogWriteBuilder(source, name(), info, writer)
   }
