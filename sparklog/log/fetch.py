@@ -84,13 +84,10 @@ def known_partitions(view: View, topic: str, partitions: Iterable[int] | None) -
     if partitions is None:
         return view.partitions(topic)
     wanted = list(partitions)
-    for look_again in (True, False):
-        missing = sorted(set(wanted) - set(view.partitions(topic)))
-        if not missing:
-            break
-        if not look_again:
-            raise unknown_partition(view, topic, missing[0])
+    if not set(wanted) <= set(view.partitions(topic)):
         view.refresh()
+        if missing := set(wanted) - set(view.partitions(topic)):
+            raise unknown_partition(view, topic, min(missing))
     return wanted
 
 

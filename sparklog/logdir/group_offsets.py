@@ -297,10 +297,7 @@ def delete_reader(fs: FileSystem, home: str, group: str) -> bool:
 def read_readers(fs: FileSystem, home: str) -> Readers:
     """Return all groups, by name. Lock-free. Cost: a listing and a small file a group."""
     groups, damaged = [], {}
-    for name in fs.listdir(home):
-        if not name.startswith(READERS_PREFIX) or name.endswith(".tmp"):
-            continue
-        path = os.path.join(home, name)
+    for path in _group_files(fs, home):
         with contextlib.suppress(FileNotFoundError):
             try:
                 reader = _read(fs, path)
@@ -316,15 +313,18 @@ def read_readers(fs: FileSystem, home: str) -> Readers:
 def damaged_readers(fs: FileSystem, home: str) -> dict[str, DataCorruptionError]:
     """Return {path: what is wrong} of the files of groups that cannot be read. Lock-free."""
     found = {}
-    for name in fs.listdir(home):
-        if name.startswith(READERS_PREFIX) and not name.endswith(".tmp"):
-            path = os.path.join(home, name)
-            with contextlib.suppress(FileNotFoundError, UnsupportedVersionError):
-                try:
-                    _read(fs, path)
-                except DataCorruptionError as error:
-                    found[path] = error
+    for path in _group_files(fs, home):
+        with contextlib.suppress(FileNotFoundError, UnsupportedVersionError):
+            try:
+                _read(fs, path)
+            except DataCorruptionError as error:
+                found[path] = error
     return found
+
+
+def _group_files(fs: FileSystem, home: str) -> list[str]:
+    names = [name for name in fs.listdir(home) if name.startswith(READERS_PREFIX)]
+    return [os.path.join(home, name) for name in names if not name.endswith(".tmp")]
 
 
 def expire_readers(
