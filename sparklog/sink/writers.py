@@ -8,6 +8,7 @@ plan of their work is in the writer's pickle, where the JVM finds it (`restored`
 send is unpickled to `Staged` (`staged`).
 """
 
+import contextlib
 import json
 import pickle
 import uuid
@@ -24,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.jvm.plans import PLAN_VERSION
 from sparklog.sink import jvm_plan, open_logs
 from sparklog.sink.batch_identity import of_checkpoint
@@ -89,13 +90,15 @@ class _Writer:
         self._columns = columns_to_write(schema, options)
         self._options = options
         self._for_jvm = for_jvm
+        self._write_id = uuid.uuid4().hex
         self._plan: TaskPlan | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickled on its way to the tasks: now the log and the topic must be there.
         if self._plan is None:
             with open_logs.borrowed(self._options) as log:
-                self._plan = plan_tasks(self._options, log, f"w{uuid.uuid4().hex}", self._columns)
+                label = chunk_label(self._write_id, 0)
+                self._plan = plan_tasks(self._options, log, label, self._columns)
                 self._planned()
         plan = self._plan_for_jvm(self._plan)
         staging = pickle.dumps(self._plan.staging)
@@ -161,11 +164,17 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         with open_logs.borrowed(self._options) as log:
             plan = plan_tasks(self._options, log, "", self._columns)
             commit_chunks(log, self._options, plan, _chunks(messages), None, {})
+            log.home.sweep_staged(self._write_id, 0)
             open_logs.close(self._options.path)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Let go of what the tasks staged; what is committed stays, whatever Spark thinks."""
+        """Delete what the tasks staged; rows that are committed stay, whatever Spark reports.
+
+        `messages` lack the tasks that are still running, and those that Spark killed or lost.
+        """
         _discard(messages)
+        with contextlib.suppress(SparklogError), open_logs.borrowed(self._options) as log:
+            log.home.sweep_staged(self._write_id, 0)
         open_logs.close(self._options.path)
 
 

@@ -14,7 +14,7 @@ import sparklog
 from sparklog import sink
 from sparklog.logdir.chunk_files import CHUNK_PREFIX
 from sparklog.sink.options import parse
-from sparklog.sink.writers import StreamWriter
+from sparklog.sink.writers import BatchWriter, StreamWriter
 
 SCHEMA = StructType([StructField("value", StringType())])
 LARGE = 40 << 20  # bytes of one task: its file becomes a segment by rename
@@ -80,3 +80,22 @@ def test_abort_after_commit(home: str, size: int) -> None:
     writer(home).commit(again, 0)  # a replay after the abort: dropped, and swept
     assert chunk_files(home) == []
     assert segments(home) == before
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_batch_write_deletes_what_lost_attempts_staged(home: str, end: str) -> None:
+    """Spark tells of no attempt that it killed or lost, nor of a task that it doesn't await."""
+    rows = pa.RecordBatch.from_pydict({"value": ["x" * 1000] * 1000})
+    options = parse({"path": home, "topic": "t", "compression.type": "none"})
+    mine, other = (pickle.dumps(BatchWriter(options, SCHEMA, False)) for _ in range(2))
+    pickle.loads(other).write(iter([rows]))
+    [alive] = chunk_files(home)
+    told, _ = (pickle.loads(mine).write(iter([rows])) for _ in range(2))
+    assert len(chunk_files(home)) == 3
+    if end == "commit":
+        pickle.loads(mine).commit([told])
+    else:
+        pickle.loads(mine).abort([None])
+    assert chunk_files(home) == [alive]
+    with sparklog.open(home) as log:
+        assert log.offsets("t") == {0: (0, 1000 if end == "commit" else 0)}

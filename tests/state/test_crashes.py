@@ -147,5 +147,10 @@ def test_an_old_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None:
             os.killpg(process.pid, signal.SIGCONT)
         assert process.wait(timeout=300) != 0
         # By the lock file, by the run, or by Spark itself: whichever is looked at first.
-        reasons = ("was replaced", "has taken over", "CONCURRENT_STREAM_LOG_UPDATE")
+        reasons = (
+            "was replaced",
+            "has taken over",
+            "CONCURRENT_STREAM_LOG_UPDATE",
+            "Multiple streaming queries are concurrently using",
+        )
         assert any(reason in driver.said() for reason in reasons), driver.said()
