@@ -1,7 +1,7 @@
-"""The log of a file sink follows its query: cut to a batch, or carried over to a new directory.
+"""Cuts a file sink's log to a batch, or copies it to the output directory of a forked query.
 
-The new log is made beside the old one as `_spark_metadata.next`. Two renames put it in place, each
-of which can be repeated, so that a cut that was broken off is completed by `finish_cut`.
+The new log is written as `_spark_metadata.next` beside the old log. Two renames put the new log in
+place. Each rename can be repeated, so `finish_cut` completes a cut that was interrupted.
 """
 
 import os
@@ -33,7 +33,7 @@ _BEFORE: Final = f"{SINK_LOG}.before"
 
 @dataclass(frozen=True, slots=True)
 class FileSinkCut:
-    """What the log of a file sink in `output` holds after it is cut to `batch`."""
+    """The entries of the log of a file sink in `output` after a cut to `batch`."""
 
     fs: FileSystem
     output: str
@@ -43,7 +43,7 @@ class FileSinkCut:
     entries: list[dict[str, Any]]
 
     def stage(self) -> None:
-        """Write the new log beside the old one; `finish_cut` puts it in place."""
+        """Write the new log beside the old log; `finish_cut` puts the new log in place."""
         directory = os.path.join(self.output, _NEXT)
         remove_all(self.fs, directory)
         write_sink_log(self.fs, directory, self.entries, self.batch, self.interval)
@@ -55,7 +55,7 @@ class FileSinkCut:
         self.fs.sync_dir(self.output)
 
     def describe(self) -> str:
-        """One sentence for the user."""
+        """Return a sentence for the user."""
         if self.newest == self.batch:
             return f"Sink: {self.output} has no batch after {self.batch}; it stays as it is."
         return (
@@ -67,9 +67,10 @@ class FileSinkCut:
 
 
 def plan_cut(batches: Batches, batch: int, output: str) -> FileSinkCut:
-    """Choose what the log of the file sink in `output` holds after a cut to `batch`.
+    """Choose the entries that the log of the file sink in `output` keeps after a cut to `batch`.
 
-    Raises: InvalidRequestError: it can't be cut there; DataCorruptionError: it can't be read.
+    Raises: InvalidRequestError: the log can't be cut there; DataCorruptionError: a file of the log
+        can't be read.
     """
     fs = batches.checkpoint.fs
     log = FileSinkLog.open(fs, output)
@@ -78,9 +79,9 @@ def plan_cut(batches: Batches, batch: int, output: str) -> FileSinkCut:
 
 
 def _end_ms(batches: Batches, batch: int) -> int | None:
-    """A time between the files of a batch and those of the next one; None if it isn't known.
+    """Return a time between the files of a batch and the files of the next batch, or None.
 
-    The commit's time counts only as a record's: that of a file is lost where it is copied.
+    Only the timestamp of a record is used: a copy of a checkpoint changes the times of files.
     """
     later = next((b for b in batches.planned if b > batch), None)
     if later is not None:
@@ -90,7 +91,7 @@ def _end_ms(batches: Batches, batch: int) -> int | None:
 
 
 def finish_cut(fs: FileSystem, output: str) -> None:
-    """Put a staged log in place, if there is one. Idempotent."""
+    """Put a staged log in place if there is a staged log. Idempotent."""
     current, following = os.path.join(output, SINK_LOG), os.path.join(output, _NEXT)
     before = os.path.join(output, _BEFORE)
     if fs.is_dir(following):
@@ -105,7 +106,7 @@ def finish_cut(fs: FileSystem, output: str) -> None:
 def follow_in_place(
     batches: Batches, batch: int, sink: QuerySink, announce: Announce | None
 ) -> FileSinkCut | None:
-    """Say what the sink does with the batches that come again; plan the cut of a file sink."""
+    """Report how the sink treats batches that run again, and plan the cut of a file sink."""
     cut = None
     if sink.kind is SinkKind.FILES and sink.output is not None:
         cut = plan_cut(batches, batch, sink.output)
@@ -116,10 +117,10 @@ def follow_in_place(
 
 
 def carry_over(batches: Batches, batch: int, output: str, new_output: str) -> None:
-    """Make `new_output` the output of the query up to `batch`; the files are linked.
+    """Create `new_output` with hard links to the files that the query wrote up to `batch`.
 
     Raises: InvalidRequestError: `new_output` exists or isn't local, or the log names a file outside
-        of `output` or one that is missing; DataCorruptionError.
+        of `output` or a missing file; DataCorruptionError.
     """
     cut, fs = plan_cut(batches, batch, output), batches.checkpoint.fs
     target = local_path(new_output)

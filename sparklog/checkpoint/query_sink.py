@@ -1,8 +1,8 @@
-"""What a query writes to, and what that sink does with batches that come again.
+"""The sink of a query, and how that sink treats batches that run again.
 
-Spark's checkpoints don't name the sink. sparklog's checkpoint manager notes it when a query starts,
-in `sparklog.query`: {"name": ..., "sink": {"class": ..., "description": ...}}. For other
-checkpoints the caller names it.
+Spark's checkpoints don't name the sink. sparklog's checkpoint manager records the sink in
+`sparklog.query` when a query starts: {"name": ..., "sink": {"class": ..., "description": ...}}. For
+other checkpoints the caller names the sink.
 """
 
 import json
@@ -65,8 +65,8 @@ _EFFECTS: Final = {
 class QuerySink:
     """The sink of a query. `output`: a file sink's directory, as the query or the caller names it.
 
-    `query_name` is None where it isn't known. `follows`: the caller names the log, which is reset
-    or forked as well.
+    `query_name` is None if the name is unknown. `follows`: the caller names the log that the query
+    writes to, and the log is reset or forked as well.
     """
 
     kind: SinkKind
@@ -76,14 +76,14 @@ class QuerySink:
     follows: bool = False
 
     def effect(self, batch: int) -> str:
-        """What the sink does with the batches after `batch`; "" for a sink that follows."""
+        """How the sink treats the batches after `batch`; "" if the sink is reset as well."""
         if self.follows:
             return ""
         return _EFFECTS.get(self.kind, "").format(batch=batch)
 
 
 def recorded_sink(checkpoint: Checkpoint) -> QuerySink:
-    """Return what the checkpoint says of its query's sink; UNKNOWN if it says nothing."""
+    """Return the sink that the checkpoint names, or UNKNOWN."""
     try:
         fields = json.loads(checkpoint.read(QUERY))
         sink, name = fields["sink"], fields.get("name")
@@ -103,7 +103,7 @@ def recorded_sink(checkpoint: Checkpoint) -> QuerySink:
 
 
 def query_name(checkpoint: Checkpoint) -> str | None:
-    """The query's name; None if it has none, or the checkpoint doesn't say it."""
+    """The query's name, or None if the checkpoint doesn't contain a name."""
     return recorded_sink(checkpoint).query_name
 
 
@@ -114,10 +114,10 @@ def choose_sink(
     output: str | os.PathLike[str] | None,
     sink: str | None,
 ) -> QuerySink:
-    """Return the sink that the caller names, else the one that the checkpoint names.
+    """Return the sink that the caller names, otherwise the sink that the checkpoint names.
 
-    Raises: InvalidRequestError: they contradict one another, or the sink would skip the batches
-        that come again and the caller doesn't say what to do about it.
+    Raises: InvalidRequestError: the caller and the checkpoint name different sinks, or the sink
+        would skip the batches that run again and the caller doesn't choose what happens then.
     """
     recorded = recorded_sink(checkpoint)
     if sink is not None and sink not in NAMED:

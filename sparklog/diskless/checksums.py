@@ -22,7 +22,7 @@ WHOLE_BYTES: Final = BLOCK_BYTES
 
 
 def checksum(parts: Iterable[Buffer]) -> int:
-    """Return the CRC-32C of buffers that follow one another."""
+    """Return the CRC-32C of consecutive buffers."""
     crc = 0
     for part in parts:
         crc = crc32c.crc32c(part, crc)
@@ -30,10 +30,10 @@ def checksum(parts: Iterable[Buffer]) -> int:
 
 
 class ExtentSum:
-    """The checksum of one extent's bytes, computed by sequential reads.
+    """The checksum of an extent's bytes, computed by sequential reads.
 
     Reads may overlap, and a pass may begin again where an earlier read began or ended. A read that
-    skips bytes leaves the checksum incomplete. Threads may share it.
+    skips bytes leaves the checksum incomplete. Thread-safe.
     """
 
     def __init__(self, extent: Extent) -> None:
@@ -45,7 +45,7 @@ class ExtentSum:
         """Add bytes that were read at position `at` of the extent.
 
         Args: path: the extent's object, for errors.
-        Raises: DataCorruptionError: all bytes were read, and they are not those of the commit.
+        Raises: DataCorruptionError: all bytes were read, and they differ from the committed bytes.
         """
         extent = self._extent
         if extent.crc < 0:
@@ -81,11 +81,11 @@ class ExtentSum:
 
 
 class SummedLog:
-    """An extent's log whose bytes are compared with the extent's checksum: a `SegmentLog`.
+    """An extent's log that compares its bytes with the extent's checksum: a `SegmentLog`.
 
-    An extent of up to WHOLE_BYTES is compared at the first read, a longer one when a reader has
-    read all of it in order. Where a batch fails its own CRC, and all else is as it was committed,
-    the reader of that batch reports it: the batches before it can be read. Threads may share it.
+    An extent of up to WHOLE_BYTES is compared at the first read, a longer extent when a reader has
+    read all bytes in order. If a batch fails its own CRC and all other bytes are as committed, the
+    reader of that batch reports the damage: earlier batches can be read. Thread-safe.
     """
 
     def __init__(self, log: SegmentLog, extent: Extent, path: str) -> None:
@@ -102,7 +102,7 @@ class SummedLog:
     def pread(self, size: int, at: int) -> bytes:
         """Return the bytes [at, at + size), fewer where the log ends.
 
-        Raises: DataCorruptionError: the extent's bytes are not those of the commit.
+        Raises: DataCorruptionError: the extent's bytes differ from the committed bytes.
         """
         if self._is_checked:
             return self._log.pread(size, at)
@@ -121,7 +121,7 @@ class SummedLog:
 
 
 def _has_damaged_batch(whole: bytes, extent: Extent) -> bool:
-    """Whether the batches have the extent's layout, and one of them fails its CRC."""
+    """Return whether the batches have the extent's layout and a batch fails its CRC."""
     found = scan(whole, path="", check_crc=False)
     if found.error is not None or found.end != extent.size or not len(found):
         return False

@@ -1,6 +1,6 @@
-"""Objects that prove that a ledger entry existed, for an entry that is missing now.
+"""Objects that prove that a missing ledger entry existed.
 
-An entry is created before anything that depends on it, so these objects exist only after it:
+An entry is created before anything that depends on it, so these objects exist only after the entry:
 
     ledger-<log id>/<n>       entries 0..n, because entries are created in order
     state-<log id>/<n>        entry n: the state is written after it
@@ -9,7 +9,7 @@ An entry is created before anything that depends on it, so these objects exist o
     <topic>-<p>-<topic id>/   the entries that committed the offsets of a segment
     owners/<topic id>         of a log without entries: the entry that created the topic
 
-The position of a reader group proves nothing, because a group may commit any offset.
+The position of a reader group is no proof, because a group may commit any offset.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,9 +35,9 @@ _DIGITS: Final = 20
 class Evidence(NamedTuple):
     """An object that proves a missing entry.
 
-    `number`: the number of the entry; None if the object proves only that later entries existed.
-    `what`: what it proves, as a clause for messages. `term`: the term that it proves. `key`, `end`:
-    a partition and the end offset that the object proves.
+    `number`: the number of the entry, or None if the object proves only that later entries existed.
+    `what`: the proven fact, as a clause for messages. `term`: the term that the object proves.
+    `key`, `end`: a partition and the end offset that the object proves.
     """
 
     name: str

@@ -1,11 +1,10 @@
-"""Opens a log whose newest ledger entries are lost: gives them up, and says what is lost.
+"""Repairs a log after the loss of its newest ledger entries, and reports the losses.
 
-The ledger ends at the last entry that can be read. Later numbers that were used are settled by
-no-ops, because a number never gets a second meaning; an object that a number has now is copied to
-the quarantine first. A new term fences the services of the lost entries, and its entry is met by a
-writer that knows all lost entries. Objects that only the lost
-entries explain (states, segments, manifests) are moved to the quarantine. Interrupted anywhere, the
-same call completes it.
+The repaired ledger ends at the last readable entry. The numbers of lost entries are filled with
+no-ops, because a number is never used twice. An object that has such a number is copied to the
+quarantine first. A new term fences the services of the lost entries, and a writer that still knows
+the lost entries meets the entry of that term. Objects that belong to lost entries only (states,
+segments, manifests) are moved to the quarantine. A second call completes an interrupted repair.
 """
 
 import contextlib
@@ -66,11 +65,11 @@ class LostEntries:
 
 
 def find_lost_entries(store: Store, log_id: str, names: Iterable[str]) -> LostEntries | None:
-    """Return the entries that are lost at the end of the ledger, None if there are none.
+    """Return the entries that are lost at the end of the ledger, or None.
 
     Args: names: the objects below the home, listed just before.
     Raises: UnsupportedVersionError: a newer sparklog wrote an entry; StorageUnavailableError.
-    Cost: as opening the log, and a GET for each object that may tell what is lost.
+    Cost: as opening the log, and a GET per object that may describe the lost entries.
     """
     states = StateObjects(store, lambda: log_id)
     head = Head(
@@ -101,7 +100,7 @@ def find_lost_entries(store: Store, log_id: str, names: Iterable[str]) -> LostEn
 
 
 def _last_readable(head: Head) -> DisklessState:
-    """Fold entries one by one as far as that is possible."""
+    """Fold entries in order up to the first entry that can't be applied."""
     with contextlib.suppress(DataCorruptionError):
         while (entry := head.entries.find(head.state.next_number)) is not None:
             head.advance(head.state.next_number, entry)
@@ -116,7 +115,7 @@ def _decoded_state(raw: bytes) -> Iterator[DisklessState]:
 
 
 class _Losses:
-    """Collects what the lost entries contained, from the objects that are left."""
+    """Collects the contents of the lost entries from the remaining objects."""
 
     def __init__(
         self,
@@ -164,7 +163,7 @@ class _Losses:
         lost.losses += self._groups()
 
     def _readable_entries(self) -> list[tuple[int, Entry]]:
-        """The lost entries whose objects are there and can be read."""
+        """The lost entries that can still be read from their objects."""
         log_id, found = self._lost.state.log_id, []
         names = {
             each.number: each.name
@@ -203,7 +202,7 @@ class _Losses:
         self._entries.append(what)
 
     def _compare(self, known: DisklessState) -> None:
-        """Take what a state of the lost entries says."""
+        """Add the facts in a state object of the lost entries."""
         before = self._lost.state.log
         self._lost.term = max(self._lost.term, known.term)
         for key, end in known.log.ends.items():
@@ -252,10 +251,10 @@ def _ranges(numbers: Iterable[int]) -> str:
 def give_up_lost_entries(
     store: Store, log_id: str, clock: Clock, quarantine: Quarantine
 ) -> list[str]:
-    """End the ledger at the last entry that can be read; return what was done, a clause each.
+    """End the ledger at the last readable entry; return a clause for each change.
 
-    All writers and services must be stopped. One that is not raises LogReplacedError when it meets
-    the new entries, or looks for the newest entry that it knows.
+    All writers and services must be stopped. A running writer raises LogReplacedError when it
+    reads the new entries, or when it looks for the newest entry that it knows.
     Raises: as `find_lost_entries`.
     """
     lost = find_lost_entries(store, log_id, [one.name for one in store.list()])
@@ -280,7 +279,7 @@ def give_up_lost_entries(
 
 
 def _take_term(store: Store, state: DisklessState, term: int, clock: Clock) -> None:
-    """Begin a term that no lost entry has, and release it for the next service."""
+    """Begin a term that no lost entry has, and release the term for the next service."""
     head = Head(EntryReader(store, state.log_id), newer=lambda least: state)
     for _ in range(_TERM_TRIES):
         now = head.follow()

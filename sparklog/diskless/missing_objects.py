@@ -1,6 +1,6 @@
-"""Objects that a state names and the store lacks, as far as names and sizes show it.
+"""Finds missing objects of a state by their names and sizes.
 
-`status` asks for these; `verify` reads the bytes. Several objects of one directory are found by a
+`status` uses this check; `verify` reads the bytes. Several objects of a directory are found by a
 listing, single objects and ledger entries by their size. The number of requests is bounded.
 """
 
@@ -35,7 +35,7 @@ class Unreadable(NamedTuple):
 
 
 def unreadable_extents(store: Store, state: DisklessState) -> list[Unreadable]:
-    """Return the extents whose objects are missing or too short.
+    """Return the extents with missing or truncated objects.
 
     Raises: StorageUnavailableError.
     Cost: a listing for each directory with several objects, a HEAD for each other object, two GETs

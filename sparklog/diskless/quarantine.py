@@ -1,7 +1,7 @@
 """Copies of the objects that a repair replaces or removes: `quarantine/<time>/<name>`.
 
-Nothing reads or deletes them. They hold whatever the original held, so delete them when the repair
-is confirmed, and before records must be erased.
+sparklog never reads or deletes these copies. They contain all data of the originals, so delete the
+copies when the repair is confirmed, and before records must be erased.
 """
 
 import re
@@ -13,7 +13,7 @@ from sparklog.tiered.object_store.store import Store
 
 
 class Quarantine:
-    """The quarantine of one repair. Not thread-safe."""
+    """The quarantine of a repair. Not thread-safe."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -21,7 +21,7 @@ class Quarantine:
         self._kept: set[str] = set()
 
     def keep(self, name: str) -> str | None:
-        """Copy an object; return the name of the copy, None if there is no such object."""
+        """Copy an object; return the name of the copy, or None if the object doesn't exist."""
         if name not in self._kept:
             try:
                 self._store.copy(self._store, name, self.prefix + name)
@@ -31,7 +31,7 @@ class Quarantine:
         return self.prefix + name
 
     def remove(self, names: Iterable[str]) -> list[str]:
-        """Copy objects and delete them; return those that existed."""
+        """Move objects to the quarantine; return the names of the objects that existed."""
         found = [name for name in names if self.keep(name) is not None]
         if found:
             self._store.delete(found)

@@ -1,8 +1,8 @@
-"""Writes a damaged segment again, from the extents that it was merged from.
+"""Writes a damaged segment again from the extents of its merge.
 
 The objects of these extents are deleted some time after a merge. While they exist they are a good
-copy. The entry of the merge names them, and the ledger up to it tells their sizes. The new segment
-takes the place of the damaged one by an entry of its own, as every merge does.
+copy. The entry of the merge names the objects, and the ledger before that entry has their sizes. A
+new ledger entry replaces the damaged segment by the new segment, as in every merge.
 """
 
 from typing import Final
@@ -31,14 +31,14 @@ _COPY: Final = "restore the object from a copy of the bucket"
 
 
 class SegmentHealer:
-    """Heals segments of one log, under the log's term. Not thread-safe."""
+    """Heals segments of a log under the log's term. Not thread-safe."""
 
     def __init__(self, log: ServiceLog, keyring: Keyring | None) -> None:
         self._log, self._keyring = log, keyring
         self._merger = Merger(log, term=lambda: log.state.term, keyring=keyring)
 
     def heal(self, key: TopicPartition, extent: Extent) -> Merged:
-        """Replace a damaged segment, or all segments of the merge that made it.
+        """Replace a damaged segment, or all segments of the same merge.
 
         Raises: DataCorruptionError: no good copy is left. VoidError: the extents were replaced
             meanwhile; LeaseLostError: a service began a new term; StorageUnavailableError.
@@ -73,7 +73,7 @@ class SegmentHealer:
             raise self._lost(extent, why) from error
 
     def tried(self, key: TopicPartition, extent: Extent, report: Report) -> bool:
-        """Heal a segment in a service's round; return whether it is healed, the report says why."""
+        """Heal a segment in a service's round and report the result; return False if it failed."""
         try:
             merged = self.heal(key, extent)
         except VoidError:
@@ -88,9 +88,9 @@ class SegmentHealer:
         return True
 
     def is_damaged(self, extent: Extent) -> bool:
-        """Read a segment to its end; return whether a part of it can't be read.
+        """Read a segment to its end; return whether a part can't be read.
 
-        Raises: StorageUnavailableError; InvalidRequestError: the key ring lacks its key.
+        Raises: StorageUnavailableError; InvalidRequestError: the key ring lacks the segment's key.
         """
         reader = SourceReader(self._log.store, self._log.state.keys, self._keyring)
         log = SourceLog(extent.object, [Slice.of(extent)], reader)
@@ -153,7 +153,7 @@ class SegmentHealer:
         raise self._lost(extent, "its sources have other offsets")
 
     def _checksum(self, key: TopicPartition, extent: Extent, state: DisklessState) -> int | None:
-        """The CRC-32C of the segment's log by the ledger, or its manifest; None if it is lost."""
+        """Return the CRC-32C of the segment's log from the ledger or its manifest, or None."""
         if extent.crc >= 0:
             return extent.crc
         name = manifest_object(segment_of(state, key, extent))
@@ -172,7 +172,7 @@ class SegmentHealer:
 
 
 def segment_of(state: DisklessState, key: TopicPartition, extent: Extent) -> RemoteSegment:
-    """Return a closed segment as the state has it."""
+    """Return a closed segment from the state."""
     return RemoteSegment(
         topic=key.topic, topic_id=state.log.topics[key.topic].id,
         partition=key.partition, id=extent.segment, base=extent.base, end=extent.end,

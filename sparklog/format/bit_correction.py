@@ -1,8 +1,8 @@
-"""Corrects a flipped bit by the CRC that covers it.
+"""Corrects a flipped bit in data with a CRC-32C.
 
-A CRC-32C detects every pair of flipped bits up to 2^31 bits, so the bit that explains a wrong CRC
-is the only one. With more bits flipped, no bit explains it, but for one case in 2^32 per bit of
-the data: callers check in addition that the corrected data are what they must be.
+A CRC-32C detects every pair of flipped bits up to 2^31 bits, so at most one bit explains a wrong
+CRC. With more bits flipped, no bit explains the CRC, except by chance: once in 2^32 cases per bit
+of the data. Callers therefore also check that the corrected data are valid.
 """
 
 from typing import Final
@@ -13,9 +13,9 @@ _POLYNOMIAL: Final = 0x82F63B78  # CRC-32C, reflected
 
 
 def corrected(data: bytes, crc: int) -> bytes | None:
-    """Return `data` with the one bit turned that makes its CRC-32C `crc`; None if none does.
+    """Return `data` with a single bit flipped so that the CRC-32C is `crc`, or None.
 
-    Returns `data` as it is if the CRC fits, or if the flipped bit is in `crc` itself.
+    Returns `data` unchanged if the CRC fits, or if the flipped bit is in `crc` itself.
     Cost: up to 0.5 us per byte.
     """
     syndrome = crc32c(data) ^ crc

@@ -1,7 +1,7 @@
-"""Checks of the arguments of public calls, alike for every home.
+"""Checks of the arguments of public calls, the same for every home.
 
 Each function returns its argument in the form that the engine uses, or raises InvalidRequestError
-with the argument's name, the value, and what was expected. An integer is anything with
+with the argument's name, the value, and the expected form. An integer is anything with
 `__index__` (a NumPy integer, too) except a bool: True would name partition 1 in memory and a
 directory `t-True` on disk.
 """
@@ -18,7 +18,7 @@ _SHOWN_CHARS_MAX: Final = 80
 
 
 def refused(name: str, value: object, expected: str) -> InvalidRequestError:
-    """Return the error for an argument `name` whose value is not what was `expected`."""
+    """Return the error for a value of the argument `name` that is not as `expected`."""
     shown = repr(value)
     if len(shown) > _SHOWN_CHARS_MAX:
         shown = f"{shown[:_SHOWN_CHARS_MAX]}... ({type(value).__name__})"
@@ -33,7 +33,7 @@ def text(name: str, value: object, expected: str) -> str:
 
 
 def topic_name(value: object, name: str = "topic") -> str:
-    """Return the name of a topic; whether the log has it is not looked at."""
+    """Return the name of a topic without checking that the topic exists."""
     return text(name, value, "the name of a topic, a string")
 
 
@@ -54,7 +54,7 @@ def _is_integer(value: object) -> bool:
 
 
 def partition_number(value: object, name: str = "partition") -> int:
-    """Return the number of a partition; whether the topic has it is not looked at."""
+    """Return the number of a partition without checking that the partition exists."""
     return integer(name, value, "the number of a partition, an integer")
 
 
@@ -115,7 +115,7 @@ def topic_partitions(name: str, value: object) -> list[TopicPartition]:
 
 
 def position(name: str, value: object) -> str | datetime | dict[int, int]:
-    """Return a start or end position; its offsets are compared with the log's later."""
+    """Return a start or end position without comparing the offsets with the log."""
     if isinstance(value, Mapping):
         return partition_offsets(name, value)
     if isinstance(value, datetime):

@@ -1,6 +1,6 @@
 """The ledger's end, checked against the end that was published as durable.
 
-Used by whoever opens the log, recovers it or judges whether it can be opened.
+Opening, recovery and the health check use this module.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from sparklog.storage.log_state import LogState
 def checked_end(
     fs: FileSystem, home: str, find_end: Callable[[], int] | None = None
 ) -> int:
-    """Return the offset after the ledger's last whole record.
+    """Return the offset after the ledger's last complete record.
 
-    Args: find_end: finds the end; by default `whole_end`.
+    Args: find_end: finds the end; `whole_end` by default.
     Raises: DataCorruptionError: the ledger is missing or damaged, or ends below the end that was
         published as durable.
-    Cost: one read of the ledger's newest segment (at most 16 MiB), and of one small file.
+    Cost: reads the ledger's newest segment (at most 16 MiB) and a small file.
     """
     if not has_ledger(fs, home):
         raise DataCorruptionError(
@@ -43,9 +43,9 @@ def checked_end(
 
 
 def ledger_fault(fs: FileSystem, home: str) -> DataCorruptionError | None:
-    """Return the error that opening the ledger raises; None if there is none.
+    """Return the error that opening the ledger raises, or None.
 
-    Raises: UnsupportedVersionError. Cost: that of `checked_end`, and a fold of the same segment.
+    Raises: UnsupportedVersionError. Cost: as `checked_end`, and a fold of the same segment.
     """
     if not has_ledger(fs, home) and not has_lost_ledger(fs, home):
         return None

@@ -1,9 +1,9 @@
 """`sparklog.state`: a copy of the ledger's state, for a repair of a damaged or missing ledger.
 
-A snapshot record and the ledger offset up to which it tells, in a sealed document. It is written
-at each clean close, and whenever a full ledger segment is followed by the next one. The ledger is
-the truth; nothing but a repair reads this file. Older sparklogs neither know nor change it, so it
-may be older than the ledger.
+The file contains a snapshot record, and the ledger offset up to which the snapshot is complete, in
+a sealed document. It is written at each clean close and whenever the ledger rolls to a new segment.
+The ledger is authoritative; only a repair reads this file. Older versions of sparklog don't write
+the file, so the copy may be older than the ledger.
 """
 
 import json
@@ -29,13 +29,13 @@ class StateCopy:
 
 
 def write_state_copy(fs: FileSystem, home: str, offset: int, state: LogState) -> None:
-    """Replace the copy; a power cut may bring the former one back. Cost: one fdatasync."""
+    """Replace the copy. A power cut may restore the former copy. Cost: an fdatasync."""
     content = {"offset": offset, "record": json.loads(encode(state.snapshot()))}
     write_durably(fs, os.path.join(home, STATE_NAME), seal("state", content), sync_dir=False)
 
 
 def read_state_copy(fs: FileSystem, home: str) -> StateCopy | None:
-    """Return the copy; None if it is missing, damaged or newer than this sparklog."""
+    """Return the copy, or None if the file is missing, damaged or newer than this sparklog."""
     path = os.path.join(home, STATE_NAME)
     try:
         content = unseal("state", read_bytes(fs, path), path=path, cure="the next close writes it")

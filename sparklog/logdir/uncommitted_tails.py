@@ -6,7 +6,7 @@ the log for writing moves them to quarantine files first.
 
 If no broker can have written since the close, all such bytes are moved. After a handover a broker
 may have appended records, and a power cut may have restored our clean mark. Then only bytes that do
-not begin with a whole batch of the next offset are moved.
+not begin with a complete batch of the next offset are moved.
 Source: PROTOCOL, "Open for writing".
 """
 
@@ -44,7 +44,7 @@ def committed_ledger_end(fs: FileSystem, home: str, directories: Sequence[str]) 
     """Return the ledger's end after a clean close: `whole_end`, or the published end if lower.
 
     The close writes the end into three files. A record is uncommitted only if all of them end
-    before it: one file alone may be an older copy of itself, and its end that of an older log.
+    before the record. A single file may be an older copy that ends earlier.
 
     Raises:
         DataCorruptionError: The ledger is damaged.
@@ -67,7 +67,7 @@ def remove_tails(session: LogDirCommits, partitions: Collection[TopicPartition])
     """Move bytes behind the ends of the ledger and of `partitions` to quarantine.
 
     Call this under the write lock, before the guard is made, and only after sparklog's own clean
-    close. Cost: one listing and one stat for each partition.
+    close. Cost: a listing and a stat per partition.
     """
     fs = session.fs
     untouched = is_untouched(fs, session.dirs.own(session.directories))
@@ -111,7 +111,7 @@ def _set_aside(fs: FileSystem, directory: str, base: int, quarantine: Quarantine
 
 
 def _goes_on(fs: FileSystem, path: str, position: int, end: int) -> bool:
-    """Return whether a whole batch of offset `end` or higher begins at a byte of a segment."""
+    """Return whether a complete batch of offset `end` or higher starts at a byte of a segment."""
     with fs.open(path) as file:
         for window in walk(file, start=position):
             if len(window.batches):

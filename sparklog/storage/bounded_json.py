@@ -5,7 +5,7 @@ from typing import Any
 
 
 def parse_json(raw: str | bytes | bytearray) -> Any:
-    """Return the document. Raises ValueError: it is none, or nested too deeply to be one of ours.
+    """Return the document. Raises ValueError: `text` isn't JSON or is nested too deeply.
     """
     try:
         return json.loads(raw)

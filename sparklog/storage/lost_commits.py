@@ -1,7 +1,7 @@
-"""Commits whose ledger records were lost: which offsets they wrote, and since when that is known.
+"""Offsets of commits without a surviving ledger record, and the time at which they were found.
 
-A repair of the commit ledger finds offsets that no surviving record accounts for. A writer that
-committed nothing since may have written them: see `sparklog.log.commit`.
+A repair of the commit ledger finds offsets that no surviving record accounts for. A writer
+without a later commit may have written them: see `sparklog.log.commit`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ class LostCommits:
     offsets: Mapping[TopicPartition, Sequence[OffsetRange]]
 
     def above(self, starts: Mapping[TopicPartition, int]) -> "LostCommits | None":
-        """Return those above the log starts; None if there are none."""
+        """Return the lost commits above the log starts, or None."""
         kept = {
             key: spans
             for key, spans in self.offsets.items()

@@ -1,11 +1,11 @@
-"""Invalid arguments of `Log`'s methods, as a test class: every home refuses them alike.
+"""Invalid arguments of `Log`'s methods, as a test class: all homes raise the same errors.
 
 class TestMine(ArgumentsContract):
     @pytest.fixture
     def open_log(self) -> Callable[[str], Log]: ...
-        # opens one and the same new log again, in mode "r" or "rw"
+        # opens the same new log again, in mode "r" or "rw"
 
-`READS` and `WRITES` are the tables: what is called, the error, and how its message begins.
+`READS` and `WRITES` are the tables: the call, the error, and the start of the error's message.
 """
 
 import datetime as dt
@@ -248,7 +248,7 @@ def wrong_refusals(log: Log, cases: list[Case]) -> list[str]:
 
 
 class ArgumentsContract:
-    """Invalid arguments never change a log, and have one error and message in all homes."""
+    """Invalid arguments never change a log, and raise the same error in all homes."""
 
     def test_invalid_arguments_are_refused(self, open_log: Callable[[str], Log]) -> None:
         log = open_log("rw")

@@ -3,7 +3,7 @@
     <output>/_spark_metadata/12           v1, then one JSON object per file of batch 12
     <output>/_spark_metadata/19.compact   the same for all batches up to 19
 
-The sink skips every batch that is not newer than the newest one in its log. Every tenth batch (by
+The sink skips every batch that is not newer than the newest batch in its log. Every tenth batch (by
 default) compacts the log and needs the files of all batches since the last compaction.
 Source: FileStreamSinkLog, CompactibleFileStreamLog (Spark 4.2).
 """
@@ -29,7 +29,8 @@ _INTERVAL: Final = 10
 class FileSinkLog:
     """The log of the sink that writes to the directory `output`.
 
-    `batches` have a file of their own; `compacted` have one that covers all batches before.
+    `batches` have a file for each batch; the file of a batch in `compacted` also covers all earlier
+    batches.
     """
 
     fs: FileSystem
@@ -64,8 +65,8 @@ class FileSinkLog:
         Args:
             next_planned_ms: when the batch after it was planned. A compacted file does not say
                 which batch an entry belongs to; entries of later batches are younger than this.
-        Raises: InvalidRequestError: the log ends before `batch`, or the entries up to it can't be
-            separated from later ones; DataCorruptionError: a file of the log can't be read.
+        Raises: InvalidRequestError: the log ends before `batch`, or its entries can't be separated
+            from later entries; DataCorruptionError: a file of the log can't be read.
         """
         if self.newest < batch:
             raise InvalidRequestError(
@@ -120,10 +121,10 @@ class FileSinkLog:
 def write_sink_log(
     fs: FileSystem, directory: str, entries: Sequence[dict[str, Any]], batch: int, interval: int
 ) -> None:
-    """Write a log of these entries whose newest batch is `batch`, durably.
+    """Write a durable log of these entries with `batch` as the newest batch.
 
-    The entries are in one file: of the last batch that is compacted, or of batch 0. Files without
-    entries follow, so that the next compaction finds what it expects.
+    A single file contains the entries: the file of the last compacted batch, or of batch 0. Files
+    without entries follow, because the next compaction expects a file for each batch.
     """
     fs.mkdir(directory)
     start = (batch + 1) // interval * interval - 1

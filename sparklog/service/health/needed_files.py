@@ -26,9 +26,9 @@ _SHOWN: Final = 20  # faults of this kind that are listed; the first one is enou
 
 
 def unreadable_files(fs: FileSystem, directories: Sequence[str], found: LogMetrics) -> list[str]:
-    """Return why reads or writes fail, one sentence per file; none of offline partitions.
+    """Return a sentence for each file that makes reads or writes of online partitions fail.
 
-    Cost: what a reader's first look costs; one listing and two small files per partition.
+    Cost: as opening the log for reading, and a listing and two small files per partition.
     """
     try:
         view = LogDirView(fs, directories)
@@ -66,7 +66,7 @@ def unreadable_files(fs: FileSystem, directories: Sequence[str], found: LogMetri
 def _missing_segments(
     fs: FileSystem, place: PartitionRetention, held: Sequence[LocalSegment]
 ) -> Iterator[str]:
-    """Yield a sentence for each segment whose log is missing or empty."""
+    """Yield a sentence for each segment with a missing or empty `.log` file."""
     names = fs.listdir(place.directory)
     bases = bases_of(names)
     if not bases and place.end > place.log_start:

@@ -16,9 +16,9 @@ def first_deletions(
     ids: Mapping[str, str],
     announced: Mapping[str, bool],
 ) -> dict[str, tuple[int, int]]:
-    """Return {topic: (bytes that are due, bytes that it holds)}.
+    """Return {topic: (bytes that retention would delete, bytes of the topic)}.
 
-    What is due of a tiered topic's local segments stays in the store, and doesn't count.
+    Local segments with a copy in remote storage are not counted: their records remain readable.
     Args: announced: {topic id: whether retention has deleted something there}.
     """
     sizes: dict[str, int] = {}

@@ -1,8 +1,9 @@
-"""Repairs the commit ledger: corrects it, cuts its damaged history off, or rebuilds its state.
+"""Repairs the commit ledger: corrects it, truncates its damaged history, or rebuilds its state.
 
-Everything that was there is kept in quarantine. A new ledger segment, which begins with a snapshot
-of the rebuilt state, is made beside the ledger and gets its name last: until then the damaged
-ledger is as it was, and from then on it opens. A repair that was cut is repeated.
+All former files are moved to quarantine. The repair writes a new ledger segment, which starts with
+a snapshot of the rebuilt state, beside the ledger, and renames it last. Before the rename the
+damaged ledger is unchanged; after the rename the ledger opens. An interrupted repair can be
+repeated.
 """
 
 import contextlib
@@ -37,7 +38,7 @@ _MARK: Final = "0" * 31 + "1"  # of the directory where the new segment is made
 
 
 class LedgerRepair:
-    """One repair of a ledger; the log's locks are held, and no session is open."""
+    """A repair of a ledger. The caller has the log's locks and no open session."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class LedgerRepair:
         self._quarantine = QuarantinedFiles(fs, clock(), done)
 
     def run(self) -> None:
-        """Repair it. The ledger's end stays as it is. Raises: UnsupportedVersionError."""
+        """Repair the ledger without changing its end offset. Raises: UnsupportedVersionError."""
         ledger = surviving_ledger(self._fs, self._home)
         floor = published_floor(published(self._fs, self._home))
         if ledger.damaged and ledger.end >= floor:
@@ -99,7 +100,7 @@ class LedgerRepair:
     # -- a new segment
 
     def _rebuild(self, rebuilt: RebuiltState) -> None:
-        """Put a segment in place whose only record, the ledger's last one, is a snapshot."""
+        """Put a segment in place with a snapshot as its only record, the last of the ledger."""
         base = max(rebuilt.end - 1, 0)
         if not has_ledger(self._fs, self._home):
             self._fs.mkdir(self._path)
@@ -124,7 +125,7 @@ class LedgerRepair:
         remove_tree(self._fs, made)
 
     def _remove_others(self, names: set[str]) -> None:
-        """Remove all files of the former segments, whose logs have a name in quarantine."""
+        """Remove all files of the former segments; their logs are linked in quarantine."""
         others = sorted(
             name for name in self._fs.listdir(self._path)
             if parse_base(name) is not None and name not in names
@@ -134,7 +135,7 @@ class LedgerRepair:
         self._fs.sync_dir(self._path)
 
     def _made_segment(self, rebuilt: RebuiltState, base: int) -> str:
-        """Make the new segment in a directory of its own, durably; return its path."""
+        """Write the new segment durably in a separate directory; return the segment's path."""
         path = os.path.join(self._home, retired_dir(*LEDGER, _MARK, "future"))
         if self._fs.is_dir(path):  # of a repair that was cut
             remove_tree(self._fs, path)

@@ -34,8 +34,8 @@ class SurvivingLedger:
     """The surviving records of a ledger, and its damaged segments.
 
     `records`: by offset. `bases`: of all segments. `damaged`: the bases of damaged
-    segments. `corrected`: {base: the segment's bytes} where a flipped bit explained
-    all of its damage. `end`: the offset after the last surviving record.
+    segments. `corrected`: {base: the segment's bytes} of segments with damage that
+    flipped bits explain. `end`: the offset after the last surviving record.
     """
 
     records: dict[int, LedgerRecord] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class SurvivingLedger:
 def surviving_ledger(fs: FileSystem, home: str) -> SurvivingLedger:
     """Read all segments of the ledger. Raises: UnsupportedVersionError.
 
-    Cost: one pass over the ledger; where damage is found, one over the rest of its segment.
+    Cost: a pass over the ledger, and a second pass over the rest of a damaged segment.
     """
     found = SurvivingLedger()
     if not has_ledger(fs, home):
@@ -81,7 +81,7 @@ def surviving_ledger(fs: FileSystem, home: str) -> SurvivingLedger:
 
 
 class _Segment:
-    """One segment file: its surviving records, and its bytes with flipped bits corrected."""
+    """A segment file: the surviving records, and the bytes with flipped bits corrected."""
 
     def __init__(self, raw: bytes, base: int, following: int | None, path: str) -> None:
         self.bytes, self._path = bytearray(raw), path
@@ -112,7 +112,7 @@ class _Segment:
         self.is_corrected = not self.is_whole and not is_lost
 
     def _whole_from(self, position: int, expected: int) -> tuple[int, dict[int, LedgerRecord]]:
-        """Return where the whole records from a position on end, and the records."""
+        """Return the end position of the complete records from a position on, and the records."""
         view = memoryview(self.bytes)[position:]
         table = scan(view, path=self._path).table
         offsets = np.concatenate(([expected], table["last_offset"][:-1] + 1))[: len(table)]
@@ -144,7 +144,7 @@ class _Segment:
         return position + stop, records
 
     def _next_batch(self, position: int, expected: int) -> int | None:
-        """Return where the next whole record with a higher offset begins."""
+        """Return the position of the next complete record with a higher offset."""
         raw = np.frombuffer(self.bytes, np.uint8)
         if len(raw) < position + HEADER_SIZE:
             return None
@@ -164,10 +164,10 @@ class _Segment:
         return None
 
     def _corrected(self, position: int, stop: int, expected: int) -> LedgerRecord | None:
-        """Return the record in [position, stop) if one flipped bit explains its damage.
+        """Return the record in [position, stop) if a single flipped bit explains the damage.
 
-        Its bytes are then corrected. Offset and length aren't covered by the CRC; they follow from
-        the records around it.
+        The record's bytes are then corrected. The CRC doesn't cover offset and length; the adjacent
+        records determine both.
         """
         size = stop - position
         if not HEADER_SIZE < size <= _CORRECTED_MAX:

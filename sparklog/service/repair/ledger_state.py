@@ -1,8 +1,8 @@
 """Rebuilds the state of a log whose ledger is damaged, and reports the source of each fact.
 
-Sources, in this order: the surviving records of the ledger, from the best snapshot on (its own, or
-`sparklog.state`); `sparklog.topics` for topics; `sparklog.watermarks` for ends and log starts; the
-partitions' directories and segments for what these lack. PROTOCOL, "Repair of the ledger".
+Sources, in this order: the surviving records of the ledger, from the best snapshot on (the ledger's
+or `sparklog.state`); `sparklog.topics` for topics; `sparklog.watermarks` for ends and log starts;
+the partitions' directories and segments for all other facts. PROTOCOL, "Repair of the ledger".
 """
 
 import bisect
@@ -50,7 +50,7 @@ _DELETED_DELAY_MS: Final = 7 * 86_400_000
 
 @dataclass(slots=True)
 class RebuiltState:
-    """The state, the ledger offset for its snapshot, and sentences on its sources and losses."""
+    """The state, the ledger offset for the snapshot, and sentences on sources and losses."""
 
     state: LogState
     end: int = 0
@@ -73,7 +73,7 @@ def rebuilt_state(
 ) -> RebuiltState:
     """Return the state as of the ledger's end. Cost: a listing per partition.
 
-    Args: was_crash: the log wasn't closed, so records may be there that no small file tells of.
+    Args: was_crash: the log wasn't closed, so the small files may lack the last records.
     """
     return _Rebuild(fs, log_dir_state, ledger, now_ms, was_crash).run()
 
@@ -162,7 +162,7 @@ class _Rebuild:
         return min([*self._ledger.bases, *self._ledger.records, self._end])
 
     def _root(self) -> tuple[int, SnapshotRecord | None]:
-        """Return the best snapshot, behind which the fewest records are missing, and its end."""
+        """Return the snapshot with the fewest missing records after it, and the snapshot's end."""
         roots: list[tuple[int, SnapshotRecord | None]] = [
             (offset + 1, record)
             for offset, record in self._ledger.records.items()
@@ -186,7 +186,7 @@ class _Rebuild:
     def _missing(self, first: int) -> list[int]:
         """Return the offsets from `first` on without a record.
 
-        A segment's first record is a snapshot, which says nothing new.
+        A segment's first record is a snapshot without new facts.
         """
         if self._absent is None:
             known, bases = self._ledger.records, set(self._ledger.bases)
@@ -262,7 +262,7 @@ class _Rebuild:
             )
 
     def _settle_deleted(self) -> None:
-        """Find deleted topics whose directories exist and whose records are missing."""
+        """Find deleted topics with existing directories and missing records."""
         state, fs = self._state, self._fs
         known = {topic.id for topic in state.topics.values()} | state.deleted.keys()
         found: dict[str, tuple[str, dict[int, int], dict[int, str]]] = {}
@@ -347,7 +347,7 @@ class _Rebuild:
         return max(held, known)
 
     def _held_end(self, path: str, known: int) -> int:
-        """Return where a partition's valid batches end, from `known` on or its last segment."""
+        """Return the end of a partition's valid batches, from `known` on or the last segment."""
         bases = self._bases(path)
         if not bases:
             return known
@@ -398,7 +398,7 @@ class _Rebuild:
 
 
 def _missing_records(missing: list[int], is_tail_lost: bool) -> list[str]:
-    """Return a sentence on the missing records and the facts that only the ledger holds."""
+    """Return a sentence on the missing records and the facts that only the ledger contains."""
     ranges = []
     for _, run in itertools.groupby(enumerate(missing), lambda pair: pair[1] - pair[0]):
         offsets = [offset for _, offset in run]

@@ -16,7 +16,7 @@ from sparklog.tiered.reading.options import RemoteOptions
 
 
 class StoreRepair:
-    """One repair. `done`: what was changed, in its order. Not thread-safe."""
+    """A repair of a log in a store. `done`: the changes, in order. Not thread-safe."""
 
     def __init__(
         self, store: Store, clock: Clock, findings: Sequence[Finding], options: RemoteOptions
@@ -28,9 +28,9 @@ class StoreRepair:
         self._segments = SegmentRepair(store, clock, options, self._quarantine, self.done)
 
     def run(self) -> str | None:
-        """Repair what can be repaired; return why a repair was refused, None if none was.
+        """Carry out all repairs that are possible; return the reason of a refusal, or None.
 
-        Raises: StorageUnavailableError: a part may be done; call it again.
+        Raises: StorageUnavailableError: the repair may be incomplete; call this again.
         """
         try:
             for kind, repair in _REPAIRS.items():
@@ -42,7 +42,7 @@ class StoreRepair:
         return "; ".join(refused) or None
 
     def _wanting(self, kind: FixKind) -> list[Finding]:
-        """Return the findings with this fix, one for each object."""
+        """Return the findings with this fix, without duplicates of an object."""
         files = {one.file: one for one in self._findings if one.fix and one.fix.kind is kind}
         return list(files.values())
 
@@ -63,7 +63,7 @@ class StoreRepair:
         self.done.append(f"{finding.file} written again{told}")
 
     def _position(self, finding: Finding) -> None:
-        """Move a group's damaged position away; it continues at the older one."""
+        """Move a group's damaged position to quarantine; the group continues at the older one."""
         name = finding.file.removeprefix(f"{self._store.url}/")
         for each in self._quarantine.remove([name]):
             self.done.append(

@@ -1,4 +1,4 @@
-"""Repairs what needs an open log in a store: manifests, damaged segments, the newest state."""
+"""Repairs manifests, damaged segments and the newest state of a log in a store."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from sparklog.tiered.reading.options import RemoteOptions
 
 
 class SegmentRepair:
-    """Opens the log for writing and carries out fixes. `done`: what was changed."""
+    """Opens the log for writing and carries out fixes. `done`: the changes."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class SegmentRepair:
             log.close()
 
     def _state(self, log: ServiceLog, healer: SegmentHealer, finding: Finding) -> None:
-        """Move a state object away that is not what the ledger folds to."""
+        """Move a state object that differs from the ledger's state to quarantine."""
         name = finding.file.removeprefix(f"{self._store.url}/")
         for each in self._quarantine.remove([name]):
             self.done.append(f"{self._store.url}/{each} moved to {self._quarantine.prefix}{each}")
@@ -92,7 +92,7 @@ class SegmentRepair:
 
 
 def _extent_of(log: ServiceLog, finding: Finding) -> Iterator[tuple[TopicPartition, Extent]]:
-    """Yield the segment of a finding, if the log has it still."""
+    """Yield the segment of a finding if the log still has that segment."""
     assert finding.topic is not None
     assert finding.partition is not None
     assert finding.fix is not None

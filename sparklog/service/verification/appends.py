@@ -1,9 +1,9 @@
 """Checks that segments hold the batches that the ledger recorded.
 
 A ledger record of an append names the offsets of each partition and a checksum of the batches' CRC
-fields. The check therefore finds batches of another partition or another log, even if they are
-whole and have the right offsets. Records of older sparklogs have no checksum. For these records
-only the boundaries are compared: an append begins and ends at a batch boundary.
+fields. The check therefore finds valid batches of another partition or another log, even if they
+have the right offsets. Records of older versions of sparklog have no checksum. For these records
+only the boundaries are compared: an append starts and ends at a batch boundary.
 """
 
 from array import array
@@ -24,7 +24,7 @@ _NO_CRC: Final = -1
 
 
 class Appends:
-    """Appends to one partition in ascending order: offsets [first, end) and checksums."""
+    """Appends to a partition in ascending order: offsets [first, end) and checksums."""
 
     def __init__(self) -> None:
         self._rows = array("q")
@@ -71,7 +71,7 @@ class _Batches:
         self._is_rewritten, self._crcs = self._is_rewritten[count:], self._crcs[count * 4 :]
 
     def rows(self, first: int, end: int) -> slice | None:
-        """Return the batches of [first, end), None if no batch begins or ends there."""
+        """Return the batches of [first, end), or None if these offsets are no batch boundaries."""
         low, high = (int(np.searchsorted(self.bases, offset)) for offset in (first, end))
         if low == high or self.bases[low] != first or self.ends[high - 1] != end:
             return None

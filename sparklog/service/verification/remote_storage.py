@@ -1,4 +1,4 @@
-"""Checks what a log dir itself knows of its remote storage: the URL, and the metadata of copies."""
+"""Checks a log dir's files on remote storage: the URL, and the metadata of copied segments."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from sparklog.tiered.settings import read_settings, settings_fault, settings_mis
 
 
 def check_remote_settings(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> None:
-    """Report `sparklog.remote` if it is damaged, or missing where the log has copies."""
+    """Report a damaged `sparklog.remote`, or a missing one if the log has copied segments."""
     home, state = log_dir_state.home, log_dir_state.state
     fault = settings_fault(fs, home)
     if fault is not None:
@@ -27,7 +27,7 @@ def check_remote_settings(fs: FileSystem, log_dir_state: LogDirState, out: Findi
 
 
 def with_rebuild(found: Iterable[Finding], home: str) -> Iterator[Finding]:
-    """Add to damage of the metadata of copies which command rebuilds them."""
+    """Add the command that rebuilds damaged metadata of copied segments to its findings."""
     metadata = os.sep + partition_dir(REMOTE_METADATA, 0)
     for finding in found:
         if finding.severity is Severity.DAMAGE and metadata in finding.file and not finding.fix:

@@ -1,4 +1,4 @@
-"""Checks a copy's objects byte by byte against the checksums of its manifest."""
+"""Checks the bytes of a copied segment's objects against the checksums of the manifest."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -33,13 +33,13 @@ def faults_of(
     *,
     ask: Callable[[Callable[[], bytes]], bytes] = lambda get: get(),
 ) -> Iterator[Fault]:
-    """Yield what is wrong with a copy: its manifest, its indexes, its log.
+    """Yield the faults of a copy: of the manifest, the indexes and the log.
 
     Args:
-        keys: opens the indexes of encrypted copies; without it only their logs are compared.
-        ask: sends each request, and may repeat it.
+        keys: decrypts the indexes of encrypted copies. Without keys, only logs are compared.
+        ask: sends each request, and may repeat the request.
     Raises: StorageUnavailableError; InvalidRequestError: the key ring lacks the copy's key.
-    Cost: one get for the manifest, and one for each 8 MiB of the log.
+    Cost: a GET for the manifest, and a GET per 8 MiB of the log.
     """
     name = manifest_object(copy)
     try:

@@ -1,8 +1,9 @@
-"""`sparklog.damaged-<segment id>`: a copy that was found damaged while local segments hold it.
+"""`sparklog.damaged-<segment id>`: a damaged copy of records that local segments still contain.
 
-`tier verify` and local retention write such a file in the first log dir. From then on no local
-segment relies on that copy. The next round of the service copies the local segments again and
-removes the file. One file per copy, so that two processes never overwrite each other's findings.
+`tier verify` and local retention write such a file in the first log dir. While the file
+exists, local retention keeps the segments. The next round of the service copies the local segments
+again and removes the file. Each copy has a separate file, so two processes never overwrite each
+other's findings.
 """
 
 import json
