@@ -1,61 +1,21 @@
 """Commands and options that messages quote: they exist, spelled as the command line spells them.
 
-Whether following the advice helps is tested beside the code that gives it, and in tests/damage.
+Whether the advice helps is tested by the tests that `advice.txt` names, and in tests/damage.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 
 import click
 import pytest
 
-from sparklog.cli.app import app
 from sparklog.cli.command import Command
-from tests.paths import ROOT
+from tests.advice.scan import commands, texts
 
 COMMAND = re.compile(r"(?<![\w./-])sparklog ((?:[a-z][\w-]*)(?: [a-z][\w-]*)*)([^`;)]*)")
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
-
-
-def texts() -> Iterator[tuple[str, str]]:
-    """Every string of the package but docstrings, as (place, text); values in it are {}."""
-    for path in sorted((ROOT / "sparklog").rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        skipped: set[ast.AST] = set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                skipped.add(node.value)
-            if isinstance(node, ast.JoinedStr):
-                skipped |= set(node.values)
-        for node in ast.walk(tree):
-            place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
-            if isinstance(node, ast.JoinedStr):
-                parts = [str(v.value) if isinstance(v, ast.Constant) else "{}" for v in node.values]
-                yield place, "".join(parts)
-            elif isinstance(node, ast.Constant) and node not in skipped:
-                yield place, node.value if isinstance(node.value, str) else ""
-
-
-@cache
-def commands() -> dict[str, click.Command]:
-    """{"topics create": its command} of all commands and groups."""
-    found: dict[str, click.Command] = {}
-
-    def walk(command: click.Command, name: str) -> None:
-        found[name] = command
-        if isinstance(command, click.Group):
-            context = click.Context(command)
-            for part in command.list_commands(context):
-                below = command.get_command(context, part)
-                assert below is not None
-                walk(below, f"{name} {part}".strip())
-
-    walk(app, "")
-    return found
 
 
 def options(command: click.Command) -> set[str]:
@@ -77,7 +37,9 @@ def quotes(text: str) -> Iterator[tuple[list[str], str]]:
             yield words, match[2]
 
 
-QUOTES = [(place, words, rest) for place, text in texts() for words, rest in quotes(text)]
+QUOTES = [
+    (place, words, rest) for place, text in texts(with_help=True) for words, rest in quotes(text)
+]
 
 
 def test_quotes_are_found() -> None:
