@@ -15,13 +15,10 @@ from sparklog.diskless.entries import Entry, NoOpRecord, encode, new_attempt_id
 from sparklog.diskless.ledger import EntryReader
 from sparklog.diskless.names import entry_name
 from sparklog.errors import CommitUnknownError, SparklogError, StorageUnavailableError
-from sparklog.tiered.object_store.failures import Failure, failure_of
+from sparklog.tiered.object_store.failures import is_refusal
 
 TIMEOUT_MS: Final = 120_000
 """How long an entry is tried (delivery.timeout.ms of Kafka's producer)."""
-_DECIDED: Final = frozenset(
-    {Failure.CREDENTIALS, Failure.CERTIFICATE, Failure.BUCKET, Failure.ADDRESS, Failure.CLOCK}
-)
 _NOOPS: Final = 2
 
 
@@ -77,7 +74,7 @@ class EntryCreator:
                     return True
             except StorageUnavailableError as error:
                 why = error
-                if tries == 1 and not self._allowed and _is_refusal(error):
+                if tries == 1 and self._is_final(error):
                     refusal = error
             try:
                 found = self._find(number, entry)
@@ -88,11 +85,29 @@ class EntryCreator:
             if found is not None:
                 return found.id == entry.id
             if refusal is not None:
-                raise refusal
+                raise StorageUnavailableError(
+                    f"nothing was committed: {refusal}",
+                    path=self._entries.path(number), passing=refusal.passing,
+                ) from refusal  # fmt: skip
             waits = why is None or why.passing
             if patience.timer() >= ends_ms or not waits:
                 return self._give_up(number, entry, why)
             patience.back_off(tries)
+
+    def _is_final(self, error: StorageUnavailableError) -> bool:
+        """Whether a failed first request to create an entry made none, and never will.
+
+        The store must have refused it. If the client library may have sent the request twice, the
+        refusal is the answer to the second one, and the first one may still have created the entry
+        (a token expired between the two). This is excluded for a client that was never allowed to
+        create an entry.
+        """
+        cause = error.__cause__
+        return (
+            isinstance(cause, Exception)
+            and is_refusal(cause)
+            and (self._entries.store.sends_once or not self._allowed)
+        )
 
     def _find(self, number: int, entry: Entry) -> Entry | None:
         """Return what lies there. Raises: StorageUnavailableError; CommitUnknownError."""
@@ -129,7 +144,9 @@ class EntryCreator:
                 raise self._failed(number, why)
             if found is not None:
                 return found.id == entry.id
-        raise self._unknown(number, entry, f"the store doesn't answer ({why})") from why
+        answers = why is not None and not why.passing
+        silence = "the store refuses to tell" if answers else "the store doesn't answer"
+        raise self._unknown(number, entry, f"{silence} ({why})") from why
 
     def _unknown(self, number: int, entry: Entry, why: str) -> CommitUnknownError:
         path = self._entries.path(number)
@@ -150,14 +167,3 @@ class EntryCreator:
             f"{'' if why is None else f' ({why})'}; commit again",
             path=path, passing=True,
         )  # fmt: skip
-
-
-def _is_refusal(error: StorageUnavailableError) -> bool:
-    """Whether the store said no to a first try, for the credentials say: it did nothing.
-
-    That is so of who was never let in. Of who was, the client may have sent the request a second
-    time by itself, over a connection that broke (`Store.create`), as a token ran out: the first one
-    may be there, or come to be.
-    """
-    cause = error.__cause__
-    return isinstance(cause, Exception) and failure_of(cause) in _DECIDED

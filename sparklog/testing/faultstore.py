@@ -169,6 +169,7 @@ class FaultDriver:
         self, bucket: Bucket, clock: ManualClock, rng: random.Random, faults: Faults
     ) -> None:
         self.bucket, self.clock, self.rng, self.faults = bucket, clock, rng, faults
+        self.sends_once = faults.again == 0
         self.effects: list[str] = []
         self.crash: tuple[int, bool] | None = None
         self.windows: list[tuple[int, int]] = []

@@ -191,7 +191,7 @@ class ScheduledStore:
     Threads of the process may share it.
     """
 
-    replaces = True
+    replaces, sends_once = True, False
 
     def __init__(self, bucket: ScheduledBucket, process: Process) -> None:
         self.url = bucket.url

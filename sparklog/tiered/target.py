@@ -93,20 +93,19 @@ def _remote(
         from fsspec.core import url_to_fs
     except ImportError:
         raise _missing(url, _EXTRA.get(protocol, "sparklog[tiered]")) from None
-    is_s3, asked = protocol in ("s3", "s3a"), given
-    if is_s3:
-        given = s3_options(given, max(SMALL_PARALLEL, 2 * parallel))
+    is_s3 = protocol in ("s3", "s3a")
 
     def make() -> tuple[Any, str]:
         # Our own instance, not fsspec's shared one: its retries are changed, and a listing that
         # somebody else cached must not be ours.
+        asked = s3_options(given, max(SMALL_PARALLEL, 2 * parallel)) if is_s3 else given
         made: tuple[Any, str] = url_to_fs(
-            url, **{**given, "use_listings_cache": False, "skip_instance_cache": True}
+            url, **{**asked, "use_listings_cache": False, "skip_instance_cache": True}
         )
         return made
 
     try:
-        connection = Connection(make, {**asked, "protocol": _SAME.get(protocol, protocol)})
+        connection = Connection(make, {**given, "protocol": _SAME.get(protocol, protocol)})
     except ImportError as error:
         raise _missing(url, _EXTRA.get(protocol) or _PACKAGE.get(protocol) or str(error)) from None
     except (TypeError, ValueError, KeyError) as error:

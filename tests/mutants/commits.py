@@ -6,6 +6,21 @@ ONE = "crash/test_every_cut.py::test_one_operation_and_its_recovery"
 
 MUTANTS = (
     mutant(
+        "refusal-of-a-second-request",
+        "diskless/entry_creation.py",
+        "            and (self._entries.store.sends_once or not self._allowed)\n",
+        "",
+        "diskless/test_commit_faults.py"
+        "::test_a_client_that_sent_twice_and_was_refused_the_second_time",
+    ),
+    mutant(
+        "refused-entry-is-unknown",
+        "tiered/object_store/failures.py",
+        "    if failure in _REFUSALS:\n        return True\n",
+        "",
+        "diskless/test_commit_faults.py::test_a_refused_entry_is_a_definite_failure",
+    ),
+    mutant(
         "unnamed-log-dir-not-noticed",
         "logdir/log_manager.py",
         "        self._check_all_named()\n",

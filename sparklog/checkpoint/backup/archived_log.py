@@ -19,7 +19,7 @@ class ArchivedLog:
         every block that was fetched.
     """
 
-    replaces = True
+    replaces = sends_once = True
 
     def __init__(
         self,

@@ -47,6 +47,7 @@ class Driver(Protocol):
         looks: a put is to be looked at by `check`, for its answer says nothing of what came.
         delete_max: names in one `delete`.
         replaces: a put over an object is atomic.
+        sends_once: the library repeats no request by itself, so an answer is about all of them.
     """
 
     url: str
@@ -54,6 +55,9 @@ class Driver(Protocol):
     looks: bool
     delete_max: int
     replaces: bool
+
+    @property
+    def sends_once(self) -> bool: ...
 
     def put(self, name: str, data: bytes, crc: int) -> None:
         """Write an object whole; atomically, where the store can."""

@@ -75,6 +75,10 @@ _ELSEWHERE: Final = re.compile(  # S3's: there is such a store, but not here
 )
 _NO_ENDPOINT: Final = "Invalid endpoint: "  # a ValueError of botocore
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
+_REFUSALS: Final = frozenset(
+    {Failure.CREDENTIALS, Failure.CERTIFICATE, Failure.BUCKET, Failure.ADDRESS, Failure.CLOCK}
+)
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _SECRET: Final = re.compile("key|secret|token|pass|credential|connection_string|sas|auth", re.I)
 _SECRET_CHARACTERS_MIN: Final = 6  # replacing less would make words unreadable
 
@@ -101,6 +105,23 @@ def failure_of(error: BaseException, outside: BaseException | None = None) -> Fa
 def will_pass(error: Exception, outside: BaseException | None = None) -> bool:
     """Tell whether the same request may succeed a moment later. Ours were retried already."""
     return not isinstance(error, SparklogError) and failure_of(error, outside) is Failure.PASSING
+
+
+def is_refusal(error: BaseException, outside: BaseException | None = None) -> bool:
+    """Tell whether the store answered that it does not carry out a request.
+
+    That is so if it rejects the credentials or the request itself (HTTP 4xx, but not those codes
+    that mean "later"), and if a disk is full or mounted read-only. A request that was not answered
+    is not refused.
+    """
+    failure = failure_of(error, outside)
+    if failure in _REFUSALS:
+        return True
+    return failure is Failure.OTHER and any(
+        400 <= (_code_and_status(link)[1] or 0) < 500
+        or (isinstance(link, OSError) and link.errno in _FULL)
+        for link in _chain(error, outside)
+    )
 
 
 def says_exists(error: BaseException, outside: BaseException | None = None) -> bool:

@@ -10,7 +10,7 @@ from sparklog.tiered.object_store.fsspec_driver import FsspecDriver
 class MemoryDriver(FsspecDriver):
     """See `Driver`. A forked child has the dict as it was then, and its own from there on."""
 
-    many, looks, replaces = True, False, True
+    many, looks, replaces, sends_once = True, False, True, True
 
     def put(self, name: str, data: bytes, crc: int) -> None:
         path = self._key(name)

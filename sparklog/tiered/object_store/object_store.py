@@ -106,6 +106,11 @@ class ObjectStore:
         """Whether a put over an object replaces it atomically; asks nothing of the store."""
         return self._driver.replaces
 
+    @property
+    def sends_once(self) -> bool:
+        """Whether no library repeats a request; asks nothing of the store."""
+        return self._driver.sends_once
+
     def put(self, name: str, data: bytes) -> None:
         """Write a small object."""
         crc = crc32c.crc32c(data)

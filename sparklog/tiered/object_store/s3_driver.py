@@ -18,6 +18,7 @@ from sparklog.tiered.object_store.store import StoredObject
 
 PART_BYTES_MIN: Final = 5 << 20  # S3's bound for all parts but the last
 COPY_BYTES_MAX: Final = 1 << 30  # S3's bound is 5 GiB, but one request may last for two minutes
+_NO_RETRIES: Final = {"total_max_attempts": 1}
 _CREATES_FROM: Final = (1, 35, 21)  # of botocore
 _CLOSING_S: Final = 0.1  # as s3fs has it; the loop goes on closing it
 _MD5: Final = re.compile("[0-9a-f]{32}")
@@ -27,9 +28,13 @@ def options(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
     """Return `storage_options` for s3fs such that one request is one attempt.
 
     What the caller gave comes first.
+    Raises: ImportError: s3fs is missing.
     """
+    from sparklog.tiered.object_store.s3_session import SingleSendSession, is_supported
+
     config = {
-        "retries": {"total_max_attempts": 1},
+        **({"http_session_cls": SingleSendSession} if is_supported() else {}),
+        "retries": _NO_RETRIES,
         "max_pool_connections": connections,
         "connect_timeout": 10,
         "read_timeout": 60,  # S3 may think about the end of a large upload
@@ -85,6 +90,17 @@ class S3Driver:
         fs.retries = 1  # its own would multiply ours
         fs.close_session = close_session  # s3fs registers it when it connects
         return fs
+
+    @property
+    def sends_once(self) -> bool:
+        """Whether neither botocore nor aiohttp repeats a request."""
+        from sparklog.tiered.object_store.s3_session import SingleSendSession
+
+        config = self._connection.fs.config_kwargs
+        return (
+            config.get("http_session_cls") is SingleSendSession
+            and config.get("retries") == _NO_RETRIES
+        )
 
     def _call(self, method: str, **arguments: Any) -> dict[str, Any]:
         with _only_answers():

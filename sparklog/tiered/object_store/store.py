@@ -31,6 +31,13 @@ class Store(Protocol):
     def replaces(self) -> bool:
         """Whether a put over an object replaces it atomically: a get finds the old or the new."""
 
+    @property
+    def sends_once(self) -> bool:
+        """Whether no client library repeats a request by itself.
+
+        A refused `create` then made no object, and never will.
+        """
+
     def put(self, name: str, data: bytes) -> None:
         """Write a small object, replacing what was there.
 
@@ -40,8 +47,8 @@ class Store(Protocol):
     def create(self, name: str, data: bytes) -> bool:
         """Write a small object if there is none of that name: one request, never tried again.
 
-        After anything but True get the name and compare what is there with `data`: a client may
-        have sent the request twice on its own (aiohttp does, over a connection that broke), so
+        After anything but True get the name and compare what is there with `data`: unless
+        `sends_once`, a client may have sent the request twice on its own, so
         that its second try met what the first had made, and what was never answered may take
         effect at any later time. Of those who create one name at a time one gets True at most.
 

@@ -10,6 +10,7 @@ from sparklog.tiered.object_store.failures import (
     Failure,
     RedirectedError,
     failure_of,
+    is_refusal,
     may_show,
     secrets_in,
     will_pass,
@@ -99,6 +100,34 @@ def test_what_errors_mean(at):
     error, failure = MEANINGS[at]
     assert failure_of(error) is failure
     assert will_pass(error) is (failure is Failure.PASSING)
+
+
+REFUSALS = [
+    (PermissionError(), True),
+    (FakeClientError("AccessDenied", 403), True),
+    (FakeClientError("ExpiredToken", 400), True),
+    (FakeClientError("EntityTooLarge", 400), True),
+    (FakeClientError("NoSuchBucket", 404), True),
+    (FakeClientError("RequestTimeTooSkewed", 403), True),
+    (OSError(errno.ENOSPC, "full"), True),
+    (OSError(errno.EROFS, "read-only"), True),
+    (FakeClientError("ConditionalRequestConflict", 409), False),
+    (FakeClientError("SlowDown", 503), False),
+    (FakeClientError("RequestTimeout", 400), False),
+    (FakeClientError("InternalError", 500), False),
+    (HttpError(status=429), False),
+    (OSError(errno.EIO, "input/output error"), False),
+    (TimeoutError(), False),
+    (ConnectionResetError(), False),
+    (ValueError("anything"), False),
+]
+
+
+@pytest.mark.parametrize("at", range(len(REFUSALS)))
+def test_which_answers_are_refusals(at):
+    error, refused = REFUSALS[at]
+    assert is_refusal(error) is refused
+    assert is_refusal(caused(StorageUnavailableError("ours"), error)) is refused
 
 
 def test_what_was_tried_again_already_is_not_tried_once_more():
