@@ -21,6 +21,7 @@ from sparklog.logdir.detection import LEDGER_OBJECT
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.tiered.layout.object_names import parse_directory
 from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
+from sparklog.tiered.object_store.failures import is_refusal
 from sparklog.tiered.object_store.store import Store
 
 _FIX: Final = (
@@ -252,6 +253,22 @@ def create_home(store: Store, log_id: str, clock: Clock) -> bool:
     Raises: as `Store.create`: read it back.
     """
     return store.create(HOME, _home_bytes(log_id, clock))
+
+
+def write_refusal(store: Store, log_id: str, clock: Clock) -> StorageUnavailableError | None:
+    """Return the error with which the store refuses writes to this home; None if there is none.
+
+    Requests the creation of the home object, which exists: a store answers HTTP 412 to credentials
+    that may write, 403 to others, and changes nothing. If another process deleted the object a
+    moment ago, it is written again, as by a repair. A store that does not answer refuses nothing.
+    Cost: one conditional PUT.
+    """
+    try:
+        create_home(store, log_id, clock)
+    except StorageUnavailableError as error:
+        cause = error.__cause__
+        return error if isinstance(cause, Exception) and is_refusal(cause) else None
+    return None
 
 
 def _home_bytes(log_id: str, clock: Clock) -> bytes:

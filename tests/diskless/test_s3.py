@@ -20,9 +20,11 @@ from sparklog.errors import (
 from sparklog.log.commit import Identity
 from sparklog.log.log import Log
 from sparklog.service import Service
+from sparklog.service.health import Level, examine
 from sparklog.storage.staging import Framing
+from sparklog.tiered.target import open_store
 from tests.tiered.proxy import Proxy
-from tests.tiered.s3 import SECRET, S3Server, started
+from tests.tiered.s3 import READER, SECRET, S3Server, started
 
 pytestmark = pytest.mark.s3
 SHORT = Patience(timeout_ms=2000)
@@ -85,6 +87,27 @@ def test_wrong_credentials_are_told_without_the_secret(s3: S3Server, url: str) -
         assert "secret" in str(caught.value)  # the advice
         assert wrong not in str(caught.value)
         assert url.split("/")[2] in str(caught.value)
+
+
+def test_credentials_that_may_only_read(s3: S3Server, url: str) -> None:
+    """Their commit fails for certain, and status names them; the objects stay as they are."""
+    with sparklog.open(url, mode="rw", storage_options=s3.options()) as log:
+        log.create_topic("t")
+        log.append("t", table("a"))
+    store = open_store(url, s3.options())
+    before = store.list()
+    reader = s3.options(key=READER)
+    for options, what in ((reader, f"these credentials may only read {url}"), (s3.options(), "it")):
+        check = examine(url, storage_options=options).check("writable")
+        assert check is not None
+        assert (check.level, check.what.startswith(what)) == (Level.GREEN, True)
+    assert store.list() == before
+    with sparklog.open(url, mode="rw", storage_options=reader) as log:
+        with pytest.raises(StorageUnavailableError, match="nothing was committed") as caught:
+            log.append("t", table("b"))
+        assert not isinstance(caught.value, CommitUnknownError)
+        assert values(log) == ["a"]
+    assert [one.name for one in store.list()] == [one.name for one in before]
 
 
 def test_a_bucket_that_is_not_there_is_named(s3: S3Server) -> None:

@@ -22,6 +22,8 @@ from tests.waiting import until
 STARTS = 3
 MINIO_IMAGE = "minio/minio:RELEASE.2025-04-22T22-12-26Z"
 KEY, SECRET = "sparklog-test-key", "sparklog-test-secret"
+READER = "sparklog-test-reader"
+"""The key of a user who may not write; with the same secret."""
 
 
 class Unavailable(Exception):
@@ -83,15 +85,22 @@ class S3Server:
             "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
             "actions": ["Admin", "Read", "Write", "List", "Tagging"],
         }
-        (home / "s3.json").write_text(json.dumps({"identities": [identity]}))
+        reader = {
+            "name": "reader",
+            "credentials": [{"accessKey": READER, "secretKey": SECRET}],
+            "actions": ["Read", "List"],
+        }
+        (home / "s3.json").write_text(json.dumps({"identities": [identity, reader]}))
 
-    def options(self, *, secret: str = SECRET, tls: bool = False, port: int = 0) -> dict[str, Any]:
+    def options(
+        self, *, key: str = KEY, secret: str = SECRET, tls: bool = False, port: int = 0
+    ) -> dict[str, Any]:
         """Return `storage_options`; with `port`, by way of a proxy there."""
         scheme = "https" if tls else "http"
         port = port or (self.tls_port if tls else self.port)
         options: dict[str, Any] = {
             "endpoint_url": f"{scheme}://127.0.0.1:{port}",
-            "key": KEY,
+            "key": key,
             "secret": secret,
         }
         if tls:

@@ -58,7 +58,8 @@ def examine(
     Raises: InvalidRequestError: no such path can be.
     Cost: some 0.3 ms a partition, and the ledger's newest segment; one request to a tier, waited
         for 2 s at most. Of a log in a store a dozen requests, one for each group and for each of
-        its newest 256 entries, many at a time; 15 s at most.
+        its newest 256 entries, many at a time, and a conditional PUT that shows whether these
+        credentials may write; 15 s at most.
     """
     return Examiner(
         path, storage_options=storage_options, options=options, limits=limits, fs=fs, clock=clock
@@ -93,6 +94,8 @@ class Examiner:
         self._remote, self._rest = RemoteOptions.parse(self._options)
         self._limits, self._observer, self._fs, self._clock = limits, observer, fs, clock
         self._opening = opening
+        self._is_service = observer is not None
+        self._refusal: tuple[float, StorageUnavailableError | None] | None = None
         self._is_owner = observer is not None or bool(storage_options)
         self._seen_faults: tuple[float, tuple[str | None, list[str]]] | None = None
         self._tier: tuple[float, str | None] | None = None  # when it was asked, and what was wrong
@@ -202,7 +205,26 @@ class Examiner:
             return sight
         if found is None:
             return self._archive(url)
-        return store_sight(self.path, found, self._limits)
+        sight = store_sight(self.path, found, self._limits)
+        is_other = isinstance(self._observer, StoreObserver) and not self._is_service
+        if is_other and not sight.unwritable:
+            assert isinstance(self._observer, StoreObserver)
+            refusal = self._write_refusal(self._observer)
+            if refusal is not None and failure_of(refusal) is Failure.CREDENTIALS:
+                sight.read_only = url
+            elif refusal is not None:
+                sight.unwritable.append(_line(refusal))
+        return sight
+
+    def _write_refusal(self, observer: StoreObserver) -> StorageUnavailableError | None:
+        """Return why the store refuses writes of this process; at most one request per minute."""
+        known = self._refusal
+        if known is None or monotonic_ms() - known[0] >= _ASK_AGAIN_MS:
+            refusal = None
+            with contextlib.suppress(SparklogError, OSError):  # no answer is no refusal
+                refusal = bounded(observer.write_refusal, _STORE_MS, self.path)
+            known = self._refusal = monotonic_ms(), refusal
+        return known[1]
 
     def _observed(self, url: str) -> LogMetrics | None:
         """What is seen of a log; None if there is no log, but an archive perhaps."""

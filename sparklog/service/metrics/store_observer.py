@@ -12,12 +12,12 @@ from sparklog.config import LogOptions
 from sparklog.diskless.compacted_partitions import compacted_partitions
 from sparklog.diskless.erasure_notes import begun_erasures
 from sparklog.diskless.home import DisklessHome, open_log
-from sparklog.diskless.home_object import known_home
+from sparklog.diskless.home_object import known_home, write_refusal
 from sparklog.diskless.lease import ServiceNotes, sign_of_life
 from sparklog.diskless.missing_objects import Unreadable, unreadable_extents
 from sparklog.diskless.retention import due_extents
 from sparklog.diskless.state import DisklessState, partitions_of
-from sparklog.errors import DataCorruptionError, SparklogError
+from sparklog.errors import DataCorruptionError, SparklogError, StorageUnavailableError
 from sparklog.log.due_segments import DueSegments, RetentionConstraints
 from sparklog.log.group_lag import retention_floors
 from sparklog.log.partition_reader import reader_of
@@ -133,6 +133,16 @@ class StoreObserver:
             except (SparklogError, OSError) as error:
                 self._error = str(error)
             return self._directories()
+
+    def write_refusal(self) -> StorageUnavailableError | None:
+        """Return why the store refuses writes of this process; None if nothing was observed yet.
+
+        Cost: `sparklog.diskless.home_object.write_refusal`.
+        """
+        with self._mutex:
+            if self._home is None:
+                return None
+            return write_refusal(self._home.objects.store, str(self._home.identity), self._clock)
 
     def _directories(self) -> list[DirectoryMetrics]:
         return [DirectoryMetrics(self._url, None, self._error)]

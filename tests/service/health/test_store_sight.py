@@ -1,11 +1,13 @@
 """`status` of a log in a store: red where a read or an append fails, and not where both work."""
 
+import errno
 from collections.abc import Iterator
 
 import pytest
 
-from sparklog.diskless.names import entry_name
-from sparklog.service.health import Health, examine
+from sparklog.diskless.names import HOME, entry_name
+from sparklog.service.health import Examiner, Health, Level, examine
+from sparklog.tiered.object_store.memory_driver import MemoryDriver
 from tests.damage.bucket import BucketHome, MemoryPlace, home
 from tests.diskless.logs import LOG_ID
 
@@ -59,3 +61,43 @@ def test_a_missing_object_of_records_is_red(
     assert (level(found, "writable"), str(check.level)) == ("green", "red")
     assert name in check.what
     assert check.command == f"sparklog verify {place.path}"
+
+
+@pytest.mark.parametrize("error", ["rights", "full", "silent", ""])
+def test_a_store_that_refuses_writes(
+    place: MemoryPlace, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    """Credentials without the right to write are named, and are no fault of the log."""
+    errors = {
+        "rights": PermissionError("403"), "full": OSError(errno.ENOSPC, "no space left"),
+        "silent": TimeoutError("no answer"),
+    }  # fmt: skip
+    asked: list[str] = []
+
+    def create(self: MemoryDriver, name: str, data: bytes, crc: int) -> bool:
+        asked.append(name)
+        if error:
+            raise errors[error]
+        return False
+
+    monkeypatch.setattr(MemoryDriver, "create", create)
+    before = place.files()
+    examiner = Examiner(place.path)
+    check = [examiner.examine().check("writable") for _ in range(2)][1]
+    assert check is not None
+    assert (check.level, check.what.partition(";")[0]) == {
+        "rights": (Level.GREEN, f"these credentials may only read {place.path}"),
+        "full": (
+            Level.RED, f"it can't be written: can't create {place.path}/{HOME}: no space left"
+        ),
+    }.get(error, (Level.GREEN, "it can be written"))  # fmt: skip
+    assert asked == [HOME]
+    assert place.files() == before
+
+
+def test_the_look_creates_nothing(place: MemoryPlace) -> None:
+    before = place.files()
+    check = examine(place.path).check("writable")
+    assert check is not None
+    assert (check.level, check.what) == (Level.GREEN, "it can be written")
+    assert place.files() == before

@@ -29,17 +29,15 @@ def writable(sight: Sight) -> Check:
         return Check("writable", Level.RED, what, _look(sight))
     if sight.kind == "broker":
         return Check("writable", Level.GREEN, "a broker's log dirs, for reading only here")
-    if sight.in_store:
-        return Check("writable", Level.GREEN, "its store answers; no write was tried")
     if sight.read_only is not None:
-        return Check("writable", Level.GREEN, _read_only(sight.read_only))
+        return Check("writable", Level.GREEN, _read_only(sight.read_only, sight.in_store))
     return Check("writable", Level.GREEN, "it can be written")
 
 
-def _read_only(place: str) -> str:
+def _read_only(place: str, in_store: bool) -> str:
     """Not red: a monitoring user has no right to write, and those who write have."""
-    user = f"this user (uid {os.geteuid()}) may only read {place}"
-    return f"{user}; nothing seen that would stop its writers"
+    user = "these credentials" if in_store else f"this user (uid {os.geteuid()})"
+    return f"{user} may only read {place}; nothing seen that would stop its writers"
 
 
 def _look(sight: Sight) -> str | None:
