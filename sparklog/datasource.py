@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.extras import needed
+from sparklog.spark_errors import in_worker
 
 with needed():
     from pyspark.sql.datasource import (
@@ -30,6 +31,7 @@ _REMEDY: Final = (
 )
 
 
+@in_worker
 class SparklogDataSource(DataSource):
     """Reads with the options and columns of Spark's Kafka source, writes with those of its sink.
 
@@ -74,7 +76,19 @@ class SparklogDataSource(DataSource):
         return (FilteringBatchReader if options.pushdown else BatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Make the reader of `spark.readStream`."""
+        """Make the reader of `spark.readStream`.
+
+        An error is raised by the reader's first use: Spark reports one that is raised here as an
+        UnboundLocalError of its own.
+        """
+        try:
+            return self._stream_reader(schema)
+        except SparklogError as error:
+            from sparklog.source.refused_stream import RefusedStreamReader
+
+            return RefusedStreamReader(error)
+
+    def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         from sparklog.source import state_options
 
         if state_options.asks_for_state(self.options):

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from sparklog.errors import SparklogError
 from sparklog.jvm.gateway import Gateway
 from sparklog.sink.task_messages import error_fields, error_of
+from sparklog.spark_errors import in_worker
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.staging import TaskStaging
 
@@ -72,6 +73,7 @@ def put(
     return (_told(memoryview(answer)) for answer in tasks.collect())
 
 
+@in_worker
 class _Put:
     """The function of the workers; one call a task, which gives one answer as the JVM's do."""
 

@@ -26,6 +26,7 @@ from sparklog.lru_cache import LruCache
 from sparklog.sink import jvm_job, jvm_plan, task_messages
 from sparklog.sink.size_estimate import SMALL_BYTES, SizeEstimate, is_surely_large
 from sparklog.sink.task import TaskPlan
+from sparklog.spark_errors import in_worker
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 
@@ -141,6 +142,7 @@ def _one_job(df: DataFrame, plan: TaskPlan) -> list[Any]:
     return rows.collect()
 
 
+@in_worker
 class Staging:
     """The function of the job; one call a task."""
 

@@ -23,6 +23,7 @@ from sparklog.sink.query import Query, batch_start, plan_digest, running
 from sparklog.sink.row_staging import RowStaging
 from sparklog.sink.task import TaskPlan
 from sparklog.sink.topic_options import warn_of_ineffective
+from sparklog.spark_errors import in_driver
 from sparklog.storage.commits import Chunk, StagedTooLongError
 from sparklog.storage.home import Home
 from sparklog.storage.staging import chunk_label
@@ -67,6 +68,7 @@ class SegmentSink:
         self._checked: tuple[str, list[str]] = "", []  # run id, its columns
         self._plan = "", ""  # run id, its plan's name
 
+    @in_driver
     def __call__(self, df: DataFrame, batch: int) -> None:
         """Write micro-batch `batch`. Called by Spark; one Spark job.
 

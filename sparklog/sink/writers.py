@@ -33,6 +33,7 @@ from sparklog.sink.columns import columns_to_write
 from sparklog.sink.options import SinkOptions
 from sparklog.sink.segment_sink import commit_chunks, plan_tasks
 from sparklog.sink.task import TaskPlan
+from sparklog.spark_errors import in_worker
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import TaskStaging, chunk_label
@@ -74,6 +75,7 @@ def restored(plan: bytes, staging: bytes, state: bytes) -> "_Writer":
     return writer
 
 
+@in_worker
 class _Writer:
     """`for_jvm`: the JVM asked for a plan."""
 
@@ -149,6 +151,7 @@ def _discard(messages: Iterable[WriterCommitMessage | None]) -> None:
             message.staging.discard(_chunks([message]))
 
 
+@in_worker
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """`df.write`: all partitions in one commit, and the log closed cleanly after it."""
 
@@ -178,6 +181,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         open_logs.close(self._options.path)
 
 
+@in_worker
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """`df.writeStream`: each micro-batch exactly once, by the identity of SegmentSink."""
 

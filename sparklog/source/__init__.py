@@ -1,6 +1,7 @@
 """Reading from Spark: what `spark.read` and `spark.readStream` with format("sparklog") run.
 
-- `stream`, `batch`: Spark's readers: which offsets a micro-batch or a query has
+- `stream`, `batch`: Spark's readers: which offsets a micro-batch or a query has;
+  `refused_stream`: the reader of a streaming request that is refused
 - `options`, `schema`, `offsets`, `patterns`: options, columns, offsets as JSON, subscribePattern
 - `metadata_snapshot`: what the log holds of the selected partitions; `views`: how it is opened
 - `offset_bounds`, `filters`: where reading starts and ends: offsets, timestamps, pushed filters

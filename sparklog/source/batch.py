@@ -15,8 +15,10 @@ from sparklog.source.offset_bounds import resolve_end, resolve_start
 from sparklog.source.options import SourceOptions
 from sparklog.source.read_task import ReadTask
 from sparklog.source.schema import arrow_schema, check_schema
+from sparklog.spark_errors import in_worker
 
 
+@in_worker
 class BatchReader(DataSourceReader):
     """Reads a log once, from the start to the end that the options name."""
 
@@ -51,6 +53,7 @@ class BatchReader(DataSourceReader):
         return self._reader.read_all(jvm_plan.pieces_of(task))
 
 
+@in_worker
 class FilteringBatchReader(BatchReader):
     """The same with filter pushdown; Spark refuses to run it while its conf is off."""
 

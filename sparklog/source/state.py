@@ -35,6 +35,7 @@ from sparklog.source.data_loss import DataLossPolicy
 from sparklog.source.offsets import EARLIEST, LATEST
 from sparklog.source.schema import arrow_schema, check_schema, fit
 from sparklog.source.state_options import StateOptions
+from sparklog.spark_errors import in_worker
 
 Json = dict[str, Any]
 _BATCH: Final = "batch"
@@ -146,6 +147,7 @@ class _StateChanges:
                 self._loss.lost_batches(name, file.batch, file.batch + 1, why, held=held)
 
 
+@in_worker
 class StateBatchReader(DataSourceReader):
     """Reads the changes of a checkpoint's state once: `spark.read`."""
 
@@ -164,6 +166,7 @@ class StateBatchReader(DataSourceReader):
         return iter(()) if piece is None else self._state.read(piece)
 
 
+@in_worker
 class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the changes of a checkpoint's state: `spark.readStream`."""
 

@@ -50,11 +50,13 @@ from sparklog.source.offsets import (
 from sparklog.source.options import SourceOptions
 from sparklog.source.read_task import ReadTask
 from sparklog.source.schema import arrow_schema, check_schema
+from sparklog.spark_errors import in_worker
 from sparklog.storage.groups import Origins
 
 Json = dict[str, Any]
 
 
+@in_worker
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Tails a log: what `spark.readStream.format("sparklog")` runs."""
 

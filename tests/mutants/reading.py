@@ -160,4 +160,27 @@ MUTANTS = (
         "marks = bool(",
         "oracle/test_cleaner.py::test_equal_to_kafkas[1]",
     ),
+    mutant(
+        "errors-behind-sparks-stack",
+        "spark_errors.py",
+        'os.environ[_HIDE] = "true"',
+        "pass",
+        "test_spark_errors.py",
+    ),
+    mutant(
+        "errors-of-foreach-batch-without-their-cause",
+        "spark_errors.py",
+        "error.__cause__ = copy.copy(error).with_traceback(None)",
+        "error.__cause__ = None",
+        "test_spark_errors.py",
+    ),
+    mutant(
+        "stack-left-out-of-every-error",
+        "spark_errors.py",
+        """            result = function(*args, **kwargs)
+        except SparklogError as error:""",
+        """            result = function(*args, **kwargs)
+        except Exception as error:""",
+        "test_spark_errors.py",
+    ),
 )

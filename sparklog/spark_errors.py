@@ -1,0 +1,89 @@
+"""Errors of sparklog in the exceptions of Spark: the sentence before the stack.
+
+Spark prints the traceback of a Python worker before the text of the error. A user does not need the
+stack of an error that sparklog raises on purpose (sparklog.errors), because the text contains the
+advice. The methods that Spark calls therefore raise such an error without its chain and its inner
+frames. All other errors keep their whole traceback. The logger `sparklog.spark` logs the omitted
+traceback at DEBUG.
+"""
+
+import copy
+import functools
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any, Final, TypeVar, cast
+
+from sparklog.errors import SparklogError
+
+_Class = TypeVar("_Class")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_LOGGER: Final = logging.getLogger("sparklog.spark")
+_HIDE: Final = "SPARK_HIDE_TRACEBACK"  # Source: pyspark.util.handle_worker_exception
+_SPECIAL: Final = ("__call__", "__reduce__")
+
+
+def in_worker(cls: type[_Class]) -> type[_Class]:
+    """Decorate a class that Spark calls in its Python workers: a reader, a writer, a task.
+
+    Wraps the public methods, `__call__` and `__reduce__`. A worker process ends after an error, so
+    the environment variable by which Spark omits its own frames applies to this error only.
+    """
+    for name, value in list(vars(cls).items()):
+        is_called = name in _SPECIAL or not name.startswith("_")
+        if is_called and isinstance(value, FunctionType):
+            setattr(cls, name, _wrapped(value, _for_worker))
+    return cls
+
+
+def in_driver(function: _Function) -> _Function:
+    """Decorate a function that Spark calls in the process of the driver: that of foreachBatch.
+
+    Py4J prints the cause of an error before its own frames. A copy of the error becomes the cause.
+    """
+    return _wrapped(function, _for_driver)
+
+
+def _for_worker(error: SparklogError) -> None:
+    if _is_worker():
+        os.environ[_HIDE] = "true"
+    error.__cause__ = None
+
+
+def _for_driver(error: SparklogError) -> None:
+    error.__cause__ = copy.copy(error).with_traceback(None)
+
+
+def _is_worker() -> bool:
+    """Return whether this process runs pyspark's daemon, or a worker module without the daemon."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name.startswith("pyspark.")
+
+
+def _wrapped(function: _Function, prepare: Callable[[SparklogError], None]) -> _Function:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = function(*args, **kwargs)
+        except SparklogError as error:
+            raise _alone(error, prepare)
+        return _iterated(result, prepare) if isinstance(result, Iterator) else result
+
+    return cast(_Function, call)
+
+
+def _iterated(values: Iterator[Any], prepare: Callable[[SparklogError], None]) -> Iterator[Any]:
+    try:
+        yield from values
+    except SparklogError as error:
+        raise _alone(error, prepare)
+
+
+def _alone(error: SparklogError, prepare: Callable[[SparklogError], None]) -> SparklogError:
+    """Log the error's traceback, and return the error without its chain and its frames."""
+    _LOGGER.debug("%s", type(error).__name__, exc_info=error)
+    prepare(error)
+    error.__context__, error.__suppress_context__ = None, True
+    return error.with_traceback(None)
