@@ -18,6 +18,7 @@ from sparklog.errors import GroupNotEmptyError, SparklogError
 from sparklog.log.log import Log
 from sparklog.log.reader_reset import Place, ResetPlan, Target
 from sparklog.storage.groups import GROUP
+from sparklog.storage.query_origin import query_text
 from sparklog.tools.reader_groups import parse_duration, parse_plans, parse_topics, plans_csv
 
 _NOTHING_DONE: Final = (
@@ -192,8 +193,9 @@ def _all(log: Log) -> list[str]:
         if reader.kind == GROUP:
             found.append(reader.group)
         else:
+            query = one_row(query_text(reader.group, reader.name))
             click.echo(
-                f"{reader.group} is a streaming query, which goes on from its checkpoint: it is "
+                f"{query} is a streaming query, which goes on from its checkpoint: it is "
                 "left alone (`sparklog checkpoint reset CHECKPOINT`)", err=True,
             )  # fmt: skip
     return found

@@ -90,8 +90,9 @@ def show_readers(
     if not table.num_rows:
         click.echo("no reader is registered" + (" there" if topic or group else ""))
         return EXIT_OK
-    show(table, ["group", "kind", "topic", "partition", "offset", "log_start", "high_watermark",
-                 "lag", "time", "expired"])  # fmt: skip
+    named = ["query"] if table["query"].null_count < table.num_rows else []
+    show(table, [*named, "group", "kind", "topic", "partition", "offset", "log_start",
+                 "high_watermark", "lag", "time", "expired"])  # fmt: skip
     return EXIT_OK
 
 

@@ -18,6 +18,7 @@ SCHEMA: Final = pa.schema(
     [
         ("group", pa.string()),
         ("kind", pa.string()),
+        ("query", pa.string()),
         ("host", pa.string()),
         ("app", pa.string()),
         ("topic", pa.string()),
@@ -78,6 +79,7 @@ def readers_table(
     rows: list[dict[str, Any]] = []
     for reader in readers.groups:
         who = {name: getattr(reader, name) for name in ("group", "kind", "host", "app")}
+        who["query"] = reader.name or None
         mine = {key: at for key, at in reader.offsets.items() if topic in (None, key.topic)}
         for key, at in sorted(mine.items()):
             row = {

@@ -383,9 +383,9 @@ class Log:
 
         `topic`: of this one alone, which in a log of many topics costs less.
         Columns: group, kind (query, group, or damaged: a file that can't be read and holds all
-        back), host, app, topic, partition, offset (the next to read), log_start, high_watermark,
-        lag (offsets up to the high watermark), time (of the commit), expired (no longer waited
-        for). Null where the partition is gone.
+        back), query (the query's name, if it is known), host, app, topic, partition, offset (the
+        next to read), log_start, high_watermark, lag (offsets up to the high watermark), time (of
+        the commit), expired (no longer waited for). Null where the partition is gone.
         """
         arguments.optional_text("topic", topic, "the name of a topic, a string")
         found = self._open_home.groups.readers()

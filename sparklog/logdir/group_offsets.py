@@ -7,12 +7,13 @@ A group is a streaming query or any name that plain readers chose. Its file is a
              offsets: {topic: {partition: [offset to go on from, time of the commit (ms)]}},
              epochs: {topic: {partition: [leader epoch of the record before it, its first offset]}},
              notes: {topic: {partition: [metadata, leader epoch or null]}},
-             run, planners: {planner: [topics]},
+             run, planners: {planner: [topics]}, name,
              pace: {since, longest, points: [[time, partitions, sum of their offsets]]}}
 
 `epochs`, where they are known, tell whether the log was restored since (see `histories`). `notes`
 are what Kafka clients commit beside offsets. `run` and `planners` are a query's: the processes that
-plan for the sources of its last run (see sparklog.source.group_registration). `pace` tells those
+plan for the sources of its last run (see sparklog.source.group_registration). `name` is the name
+of the query in that run, where it has one: any text of at most 249 characters. `pace` tells those
 who look whether it keeps up (see sparklog.storage.pace). Older sparklogs know none of these.
 
 Readers write it by themselves, who may have opened the log for reading only: no write lock is

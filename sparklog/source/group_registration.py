@@ -14,6 +14,9 @@ one micro-batch know the lower offset only.
 
 Where the JVM's data source stands before this one it says which query and micro-batch it is, so
 that the planner needs no task to tell it.
+
+Spark 4.3 tells neither of them the query's name. The name is part of the description of the
+query's jobs, which both can read.
 """
 
 import logging
@@ -28,7 +31,14 @@ from sparklog.errors import SparklogError
 from sparklog.source.offsets import Offsets, Ranges
 from sparklog.source.options import SourceOptions
 from sparklog.source.views import kept_home
-from sparklog.storage.groups import NO_ORIGINS, Groups, Origins, Reader, check_kept
+from sparklog.storage.groups import (
+    NAME_CHARS_MAX,
+    NO_ORIGINS,
+    Groups,
+    Origins,
+    Reader,
+    check_kept,
+)
 
 RENEW_MS: Final = 300_000
 _LOGGER = logging.getLogger("sparklog.source")
@@ -38,6 +48,16 @@ _FAILED: Final = "%s: the query reads on, but retention may not wait for it"
 def begins(start: Offsets, end: Offsets, held: Ranges) -> Offsets:
     """Return where a micro-batch begins in all partitions that it knows and the log holds."""
     return {p: max(start.get(p, 0), held[p][0]) for p in sorted(end.keys() & held.keys())}
+
+
+def query_name(description: str | None, query_id: str | None) -> str:
+    """Return the name of the query that a job's description names; "" where it names none.
+
+    A job that foreachBatch has given another description names none.
+    Source: StreamExecution.getBatchDescriptionString (Spark 4.3).
+    """
+    name, _, _ = (description or "").rpartition(f"\nid = {query_id}\nrunId = ")
+    return name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - 1] + "\u2026"
 
 
 def register(
@@ -56,7 +76,8 @@ def register(
     context = TaskContext.get()
     if context is None:
         return
-    group = options.group(context.getLocalProperty("sql.streaming.queryId"))
+    query_id = context.getLocalProperty("sql.streaming.queryId")
+    group = options.group(query_id)
     if group is None:
         return
     batch = context.getLocalProperty("streaming.sql.batchId")
@@ -67,6 +88,7 @@ def register(
         app=context.getLocalProperty("spark.app.id") or "",
         batch=None if batch is None else int(batch),
         run=context.getLocalProperty("spark.jobGroup.id") or "",
+        name=query_name(context.getLocalProperty("spark.job.description"), query_id),
     )
     try:
         groups = kept_home(options).groups
@@ -119,7 +141,7 @@ class Planner:
             return True
         query = Reader(
             group, "query", host=socket.gethostname(), app=caller.app_id, run=caller.run_id,
-            batch=batch,
+            batch=batch, name=query_name(caller.description, caller.query_id),
         )  # fmt: skip
         try:
             if groups.are_waited_for:

@@ -17,6 +17,7 @@ PLAN_VERSIONS: Final = _PREFIX + "plan"
 QUERY_ID: Final = _PREFIX + "query"
 RUN_ID: Final = _PREFIX + "run"
 APP_ID: Final = _PREFIX + "app"
+DESCRIPTION: Final = _PREFIX + "description"
 BATCH_KEY: Final = f"{ASIDE}query"
 
 
@@ -27,12 +28,16 @@ def batch_from_json(start: Mapping[str, Mapping[str, int]]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class JvmCaller:
-    """Who asks. `query_id`, `run_id`: of a streaming query; None where nobody said."""
+    """Who asks. `query_id`, `run_id`: of a streaming query; None where nobody said.
+
+    `description`: Spark's description of the query's jobs, which holds the query's name.
+    """
 
     plan_versions: frozenset[str] = frozenset()
     query_id: str | None = None
     run_id: str = ""
     app_id: str = ""
+    description: str = ""
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> "tuple[JvmCaller, dict[str, str]]":
@@ -40,7 +45,8 @@ class JvmCaller:
         said = {name.lower(): text for name, text in values.items()}
         rest = {n: text for n, text in values.items() if not n.lower().startswith(_PREFIX)}
         versions = frozenset(filter(None, said.get(PLAN_VERSIONS, "").split(",")))
-        return (
-            cls(versions, said.get(QUERY_ID), said.get(RUN_ID, ""), said.get(APP_ID, "")),
-            rest,
-        )
+        caller = cls(
+            versions, said.get(QUERY_ID), said.get(RUN_ID, ""), said.get(APP_ID, ""),
+            said.get(DESCRIPTION, ""),
+        )  # fmt: skip
+        return caller, rest

@@ -14,6 +14,8 @@ from sparklog.errors import InvalidRequestError
 from sparklog.storage.pace import Pace, PacePoint
 
 GROUP_CHARS_MAX: Final = 249
+NAME_CHARS_MAX: Final = GROUP_CHARS_MAX
+"""A longer name of a query is cut: every commit writes it again."""
 GROUP: Final = "group"
 """The kind of plain readers' groups; a streaming query's is "query"."""
 
@@ -49,6 +51,8 @@ class Reader:
 
     `planners`: {who plans for a source of the query in its `run`: the topics of that source}.
     `pace`: how steadily it commits, a hint for those who look; None of a group that hasn't since.
+    `name`: the name of the streaming query in its last run; empty where it has none, or none is
+    known. Any text: a command that prints it replaces control characters.
     """
 
     group: str
@@ -60,6 +64,7 @@ class Reader:
     run: str = ""
     planners: Mapping[str, list[str]] = field(default_factory=dict)
     pace: Pace | None = field(default=None, compare=False)
+    name: str = ""
 
     def is_alone(self, planner: str, topics: Collection[str]) -> bool:
         """Tell whether no other source of the query reads one of `topics`."""
@@ -81,6 +86,8 @@ def reader_to_json(reader: Reader) -> dict[str, Any]:
     fields = ("group", "kind", "host", "app", "batch")
     content: dict[str, Any] = {name: getattr(reader, name) for name in fields}
     content |= {"offsets": offsets, "epochs": epochs}
+    if reader.name:
+        content["name"] = reader.name
     if notes:
         content["notes"] = notes
     if reader.planners:
@@ -112,7 +119,7 @@ def reader_from_json(content: Mapping[str, Any]) -> Reader:
     return Reader(
         content["group"], content["kind"], content["host"], content["app"], content["batch"],
         offsets, content.get("run", ""), content.get("planners", {}),
-        Pace.from_json(content.get("pace")),
+        Pace.from_json(content.get("pace")), content.get("name", ""),
     )  # fmt: skip
 
 
@@ -362,7 +369,7 @@ class Groups(Protocol):
     ) -> None:
         """Register, from a task, where a query's micro-batch begins; others of the group stay.
 
-        `query`: its group, kind, host, app, batch and run. What the group then is:
+        `query`: its group, kind, host, app, batch, run and name. What the group then is:
         `committed_by_query`, which may say that nothing is to be written.
         Raises: as `commit`.
         """

@@ -213,6 +213,11 @@ class LogState:
         key = TopicPartition(topic, partition)
         return self.local_starts.get(key, self.starts.get(key, 0))
 
+    def query_name(self, writer: str) -> str:
+        """Return the name of the query that is this writer; "" where none is known."""
+        origin = self.origins.get(writer)
+        return "" if origin is None else origin.name
+
     def _reset(self, record: ResetRecord) -> None:
         if record.abandoned is None:
             self.abandoned = None

@@ -22,6 +22,14 @@ _BEFORE_ALL: Final = {"logOffset": -1}  # the file source's is the last batch, n
 _EVIDENCE: Final = {"checkpoint": "checkpoint location", "name": "name", "plan": "plan"}
 
 
+def query_text(known_as: str, name: str | None) -> str:
+    """Return how texts name a query: its name, if it has one, and its group or writer.
+
+    The name is any text: a command that prints it replaces control characters.
+    """
+    return f"{name} ({known_as})" if name and name != known_as else known_as
+
+
 @dataclass(frozen=True, slots=True)
 class BatchStart:
     """What only the running query knows: where its micro-batch begins, and who else runs."""

@@ -186,6 +186,18 @@ class GroupsContract:
         assert (reader.kind, reader.app, reader.batch, reader.run) == ("query", "app", 3, "r")
         assert reader.offsets == {T0: Committed(9, 2)}
 
+    def test_a_query_has_the_name_of_its_last_run(self, new_groups: Open) -> None:
+        """A restart may change the name or take it away; the planner's commits keep it."""
+        one, two = new_groups(), new_groups()
+        names = []
+        for batch, name in enumerate(("orders", "Auftr\u00e4ge\n\x1b[2J", "")):
+            query = Reader("q", "query", "h", batch=batch, run=str(batch), name=name)
+            one.commit_query(query, {T0: batch}, now_ms=1, planner=str(batch))
+            assert two.commit_planned("q", {T0: batch + 1}, planner=str(batch), now_ms=2)
+            (reader,) = new_groups().readers().groups
+            names.append((reader.name, reader.offsets[T0].offset))
+        assert names == [("orders", 1), ("Auftr\u00e4ge\n\x1b[2J", 2), ("", 3)]
+
     def test_a_client_gets_back_what_it_committed(self, new_groups: Open) -> None:
         one, two = new_groups(), new_groups()
         client = Reader("g", "group", "h", "client")

@@ -73,6 +73,27 @@ def test_readers(log: str, capsys: Capture) -> None:
     assert ["g", "group", "t", "0", "3", "0", "8"] in table
 
 
+def test_a_query_shows_by_its_name(log: str, capsys: Capture) -> None:
+    """Only where a name is known; two queries of one name differ by their groups."""
+    assert "query" not in printed(capsys, log)[0]
+    name = "orders\nevil \x1b[2J"
+    with sparklog.open(log) as opened:
+        for group in ("query-1", "query-2"):
+            query = Reader(group, "query", "host1", "local-1", name=name)
+            opened.home.groups.commit_query(query, {TopicPartition("t", 0): 3}, now_ms=1)
+    out = printed(capsys, log)[0]
+    shown = "orders\u240aevil \u241b[2J"
+    assert [line.split()[:3] for line in out.splitlines() if shown in line] == [
+        [*shown.split(), f"query-{n}"] for n in (1, 2)
+    ]
+    rows = [(r["group"], r["query"]) for r in documents(capsys, log, "--topic", "t")]
+    assert sorted(rows, key=str) == [
+        ("g", None), ("g", None), ("query-1", name), ("query-2", name),
+    ]  # fmt: skip
+    words = ("reset", log, "--all-groups", "--topic", "t", "--to-latest", "--dry-run")
+    assert f"{shown} (query-1) is a streaming query" in printed(capsys, *words)[1]
+
+
 def test_a_reader_is_deleted(log: str, capsys: Capture) -> None:
     assert "is no reader of this log" in printed(capsys, log, "--delete", "none", code=1)[1]
     assert "goes alone" in printed(capsys, log, "--delete", "g", "--topic", "t", code=2)[1]

@@ -41,6 +41,13 @@ MUTANTS = (
         "crash/test_retention.py::test_retention_by_age[all]",
     ),
     mutant(
+        "query-without-its-name",
+        "source/group_registration.py",
+        "batch=batch, name=query_name(caller.description, caller.query_id),",
+        "batch=batch,",
+        "source/test_group_registration.py::test_the_name_of_a_query_is_registered",
+    ),
+    mutant(
         "fastest-reader-counts",
         "storage/groups.py",
         "found[key] = min(at.offset,",

@@ -16,7 +16,7 @@ from sparklog.fs import LOCAL
 from sparklog.logdir import group_offsets
 from sparklog.logdir.group_offsets import committed_offsets, read_readers
 from sparklog.source import group_registration
-from sparklog.source.group_registration import RENEW_MS, begins, register
+from sparklog.source.group_registration import RENEW_MS, begins, query_name, register
 from sparklog.source.input_partitions import FirstTask
 from sparklog.source.offsets import from_json
 from sparklog.source.options import parse
@@ -30,8 +30,15 @@ QUERY = "11111111-2222-3333-4444-555555555555"
 class Task:
     """A TaskContext of one micro-batch."""
 
-    def __init__(self, batch: int | None, query: str | None = QUERY, run: str = "run-1") -> None:
+    def __init__(
+        self,
+        batch: int | None,
+        query: str | None = QUERY,
+        run: str = "run-1",
+        description: str | None = None,
+    ) -> None:
         self.known = {"sql.streaming.queryId": query, "spark.app.id": "app-1"}
+        self.known["spark.job.description"] = description
         self.known["spark.jobGroup.id"] = run
         self.known["streaming.sql.batchId"] = None if batch is None else str(batch)
 
@@ -95,6 +102,44 @@ def run(reader: Any, start: Any, task: Any, batch: int, **named: str) -> Any:
 
 def lag(path: str) -> list[int]:
     return sparklog.open(path).readers()["lag"].to_pylist()
+
+
+def described(name: str, run: str = "run-1", batch: str = "7") -> str:
+    """The description of a query's jobs as Spark 4.3 makes it."""
+    return f"{name}\nid = {QUERY}\nrunId = {run}\nbatch = {batch}"
+
+
+@pytest.mark.parametrize(
+    ("description", "name"),
+    [
+        (described("orders"), "orders"),
+        (described(""), ""),
+        (described("a\nid = 1\nrunId = 2\nbatch = 3"), "a\nid = 1\nrunId = 2\nbatch = 3"),
+        (described("\x1b[2J", batch="init"), "\x1b[2J"),
+        (described("x" * 249), "x" * 249),
+        (described("x" * 250), "x" * 248 + "\u2026"),
+        ("my own job", ""),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_the_name_of_a_query(description: str | None, name: str) -> None:
+    assert query_name(description, QUERY) == name
+    assert query_name(description, None) == ""
+
+
+def test_the_name_of_a_query_is_registered(path: str, task: Any) -> None:
+    """By its tasks or by its planner; another run may have another name, or none."""
+    begin, names = {"t": {"0": 4, "1": 0}}, []
+    for number, name in enumerate(("orders", "", "bills")):
+        reader, run_id = stream(path), f"run-{number}"
+        run(reader, begin, task, number, run=run_id, description=described(name, run_id))
+        names += sparklog.open(path).readers()["query"].to_pylist()
+    said = {**CALLED, "sparklog.jvm.description": described("planned", batch="init")}
+    reader = stream(path, **said)
+    reader.partitions(of_batch(begin, 3), reader.latestOffset(begin, ReadAllAvailable()))
+    names += sparklog.open(path).readers()["query"].to_pylist()
+    assert names == ["orders"] * 2 + [None] * 2 + ["bills"] * 2 + ["planned"] * 2
 
 
 def test_a_query_that_has_read_all_has_no_lag(path: str, task: Any) -> None:

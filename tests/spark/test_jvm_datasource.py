@@ -250,13 +250,14 @@ def test_a_checkpoint_goes_on_in_the_other_one(
     to, other = path + "2", "false" if first == "true" else "true"
     groups = set()
     for n, jvm in enumerate([first, other, first]):
-        query = run(stream(jvm=jvm), checkpoint, to, jvm=jvm)
+        query = run(stream(jvm=jvm), checkpoint, to, jvm=jvm, queryName=f"turn\n{n}")
         assert query.lastProgress["sources"][0]["metrics"].keys() == (
             BEHIND | {"reader"} if jvm == "true" else set()
         )
         assert len(values(to)) == 50 + 10 * n
         groups.update(log.readers()["group"].to_pylist())
         assert log.readers()["lag"].to_pylist() == [0, 0]
+        assert log.readers()["query"].to_pylist() == [f"turn\n{n}"] * 2
         append(log, n % 2, 10)
     assert groups == {query.id}
     with sparklog.open(to) as written:

@@ -213,6 +213,7 @@ def tail(
             .writeStream.option("checkpointLocation", checkpoint)
             .foreachBatch(keep)
             .trigger(availableNow=True)
+            .queryName("tail")
             .start()
         )
         assert query.awaitTermination(240)
@@ -246,6 +247,7 @@ def test_a_query_registers_how_far_it_is_by_itself(
     found = log.readers()
     assert set(found["group"].to_pylist()) == {query.id}
     assert set(found["kind"].to_pylist()) == {"query"}
+    assert set(found["query"].to_pylist()) == {"tail"}
     assert set(found["app"].to_pylist()) == {spark.sparkContext.applicationId}
     assert found["lag"].to_pylist() == [0, 0]  # the last micro-batch counts: it is committed
     log.append("t", rows(100, 105, 0))

@@ -36,6 +36,15 @@ def test_notes_are_beside_what_an_older_sparklog_reads() -> None:
     assert content == OLD
 
 
+def test_the_name_of_a_query_is_beside_what_an_older_sparklog_reads() -> None:
+    named = Reader("g", "group", "h", offsets=reader_from_json(OLD).offsets, name="tidy\x1b\n")
+    content = reader_to_json(named)
+    assert reader_from_json(content) == named
+    assert content.pop("name") == "tidy\x1b\n"
+    assert content == OLD
+    assert reader_from_json(OLD).name == ""
+
+
 def test_a_client_keeps_the_other_partitions_and_says_who_it_is() -> None:
     known = reader_from_json(OLD)
     client = Reader("g", "group", "elsewhere", "rdkafka")

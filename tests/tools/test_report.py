@@ -12,17 +12,22 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
+from sparklog.common import TopicPartition
 from sparklog.format.compression import Codec
 from sparklog.fs import LOCAL
 from sparklog.fs.local import LocalFileSystem
+from sparklog.log.commit import Identity
 from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.retention.local_segments import segments_of
 from sparklog.service import Service
 from sparklog.service.health import examine
+from sparklog.storage.groups import Reader
+from sparklog.storage.query_origin import QueryOrigin
 from sparklog.storage.staging import Framing
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import HORIZONS_MS, LogReport, Where
+from sparklog.tools.report.page import render
 from sparklog.tools.report.segments import Memory
 from tests.service.logs import kept
 from tests.tools.conftest import Demo
@@ -179,6 +184,29 @@ def test_lag_is_the_readers(demo: Demo, demo_report: LogReport) -> None:
         (r["group"], r["topic"], r["partition"], r["lag"]) for r in rows
     )
     assert demo_report.readers[0].group == "settlement"
+
+
+def test_queries_have_their_names_beside_their_ids(tmp_path: Path) -> None:
+    clock = ManualClock()
+    path = str(tmp_path / "log")
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t")
+        stager = log.stager(Framing())
+        stager.add(log.topic("t"), pa.record_batch({"value": ["x"]}), partition=0)
+        identity = Identity(
+            writer="id/t", batch=0, fingerprint="0", origin=QueryOrigin(name="orders")
+        )
+        log.commit(stager.finish(), identity=identity)
+        log.append("t", pa.table({"value": ["x"]}))
+        query = Reader("id", "query", "h", "app", batch=0, run="r", name="orders")
+        log.home.groups.commit_query(query, {TopicPartition("t", 0): 1}, now_ms=clock())
+        log.commit_offsets("g", {"t": {0: 2}})
+    found = make_report(path, clock=clock)
+    assert sorted(w.text for w in found.commits.writers) == ["orders (id/t)", "plain appends"]
+    assert [r.text for r in found.readers] == ["orders (id)", "g"]
+    page = render(found)
+    assert "orders (id/t)" in page
+    assert "orders (id)" in page
 
 
 def test_a_second_report_reads_less_and_says_the_same(tmp_path: Path, demo: Demo) -> None:

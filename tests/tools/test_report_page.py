@@ -81,11 +81,13 @@ def test_whatever_a_name_is(demo_report: LogReport, name: str) -> None:
         ))
         for at, t in enumerate(demo_report.topics)
     )  # fmt: skip
-    writers = tuple(replace(w, writer=name, topics=(name,)) for w in demo_report.commits.writers)
+    writers = tuple(
+        replace(w, writer="w", query=name, topics=(name,)) for w in demo_report.commits.writers
+    )
     found = replace(
         demo_report, topics=topics, path=name, url=name,
         commits=replace(demo_report.commits, writers=writers),
-        readers=tuple(replace(r, group=name, topic=name) for r in demo_report.readers),
+        readers=tuple(replace(r, group="g", query=name, topic=name) for r in demo_report.readers),
         directories=tuple(replace(d, path=name, offline=name) for d in demo_report.directories),
         notices=(Notice(severity=Severity.DAMAGE, where=name, what=name),),
     )  # fmt: skip
@@ -94,6 +96,8 @@ def test_whatever_a_name_is(demo_report: LogReport, name: str) -> None:
     assert tags.count("script") == 1
     assert "b" not in tags
     assert page.count(foreign(name)) > 8
+    assert foreign(f"{name} (w)") in page
+    assert foreign(f"{name} (g)") in page
 
 
 def test_the_size_stays_bounded() -> None:

@@ -13,6 +13,7 @@ from sparklog.service.metrics.commit_trail import CommitTrail
 from sparklog.storage.begun_erasure import BegunErasure
 from sparklog.storage.moves import MoveStatus
 from sparklog.storage.pace import Pace
+from sparklog.storage.query_origin import query_text
 from sparklog.storage.round_report import Dirt
 
 
@@ -67,7 +68,7 @@ class AwaitingDeletion:
 class ReaderMetrics:
     """How far a registered reader (kind: query or group) is; `lag`: None if its partition is gone.
 
-    `expired`: retention waits for it no more.
+    `expired`: retention waits for it no more. `name`: the query's, empty where none is known.
     """
 
     group: str
@@ -78,15 +79,22 @@ class ReaderMetrics:
     lag: int | None
     time_ms: int
     expired: bool
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WriterMetrics:
-    """A writer's last micro-batch."""
+    """A writer's last micro-batch. `name`: its query's, empty where none is known."""
 
     writer: str
     batch: int
     time_ms: int
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        """The query's name, if it is known, and the writer."""
+        return query_text(self.writer, self.name)
 
 
 @dataclass(frozen=True, slots=True)

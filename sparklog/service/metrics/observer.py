@@ -184,7 +184,7 @@ class Observer:
             )
             found.commits, found.last_commit_ms = self._tail.commits, state.time_ms or None
             found.writers = [
-                WriterMetrics(name, last.batch, last.time_ms)
+                WriterMetrics(name, last.batch, last.time_ms, state.query_name(name))
                 for name, last in sorted(state.writers.items())
             ]
         terms = {key: RetentionConstraints(floor) for key, floor in floors.items()}
@@ -345,5 +345,6 @@ class Observer:
                 lag = None if place is None else max(0, place.end - at.offset)
                 expired = is_expired(at.time_ms, now_ms, self._kept_ms)
                 yield ReaderMetrics(
-                    reader.group, reader.kind, *key, at.offset, lag, at.time_ms, expired
-                )
+                    reader.group, reader.kind, *key, at.offset, lag, at.time_ms, expired,
+                    reader.name,
+                )  # fmt: skip

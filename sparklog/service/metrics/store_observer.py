@@ -178,7 +178,7 @@ class StoreObserver:
         found.holder = {name: state.holder[name] for name in _HOLDER if name in state.holder}
         found.last_commit_ms = state.log.time_ms or None
         found.writers = [
-            WriterMetrics(name, last.batch, last.time_ms)
+            WriterMetrics(name, last.batch, last.time_ms, state.log.query_name(name))
             for name, last in sorted(state.log.writers.items())
         ]
         times = partial(self._time_of, home)
@@ -338,8 +338,9 @@ class StoreObserver:
                 lag = None if end is None else max(0, end - at.offset)
                 expired = is_expired(at.time_ms, now_ms, self._kept_ms)
                 yield ReaderMetrics(
-                    reader.group, reader.kind, *key, at.offset, lag, at.time_ms, expired
-                )
+                    reader.group, reader.kind, *key, at.offset, lag, at.time_ms, expired,
+                    reader.name,
+                )  # fmt: skip
 
 
 def _awaiting_deletion(state: DisklessState, notes: ServiceNotes) -> list[AwaitingDeletion]:

@@ -55,7 +55,7 @@ def configs_json(info: TopicInfo) -> list[dict[str, Any]]:
 
 def reader_json(row: dict[str, Any]) -> dict[str, Any]:
     """A reader's position in a partition."""
-    names = ("group", "kind", "partition", "offset", "lag", "expired")
+    names = ("group", "kind", "query", "partition", "offset", "lag", "expired")
     found = {name: row[name] for name in names}
     return {**found, "time": iso_text(row["time"])}
 

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 from sparklog.errors import InvalidRequestError
 from sparklog.html import Child, Html, el, foreign
 from sparklog.storage.moves import MoveStatus
+from sparklog.storage.query_origin import query_text
 from sparklog.storage.view import TopicInfo
 from sparklog.tools.browse.figures import PartitionFigures, TopicFigures
 from sparklog.tools.configs import describe_configs
@@ -275,7 +276,7 @@ def _readers(view: TopicView) -> Html:
     ]  # fmt: skip
     shown = [
         (
-            foreign(row["group"]),
+            foreign(query_text(row["group"], row["query"])),
             number(row["partition"]),
             number(row["offset"]),
             number(row["lag"]),

@@ -24,6 +24,7 @@ class _WriterSums(TypedDict):
     time_min: int
     time_max: int
     topic_distinct: list[str | None]
+    query_distinct: list[str | None]
 
 
 def commits_report(table: pa.Table) -> CommitsReport:
@@ -65,6 +66,7 @@ def _by_writer(rows: pa.Table) -> list[_WriterSums]:
             ("time", "min"),
             ("time", "max"),
             ("topic", "distinct"),
+            ("query", "distinct"),
         ]
     )
     found: list[_WriterSums] = sums.to_pylist()
@@ -74,6 +76,7 @@ def _by_writer(rows: pa.Table) -> list[_WriterSums]:
 def _writer(row: _WriterSums, by_time: list[int], again: dict[str | None, int]) -> WriterReport:
     return WriterReport(
         writer=row["writer"],
+        query=next(iter(row["query_distinct"]), None),
         commits=row["offset_count_distinct"],
         records=row["records_sum"],
         resets=again.get(row["writer"], 0),
@@ -88,7 +91,7 @@ def _writer(row: _WriterSums, by_time: list[int], again: dict[str | None, int]) 
 
 def readers_report(table: pa.Table) -> tuple[ReaderReport, ...]:
     """Return `Log.readers()`, a row each group and partition, the greatest lag first."""
-    wanted = ("group", "kind", "topic", "partition", "offset", "lag", "expired")
+    wanted = ("group", "kind", "query", "topic", "partition", "offset", "lag", "expired")
     times = table.column("time").cast(pa.timestamp("ms")).cast(pa.int64()).to_pylist()
     rows = [
         ReaderReport(time_ms=time, **{name: row[name] for name in wanted})

@@ -13,6 +13,7 @@ from sparklog.log.batch_figures import BatchFigures
 from sparklog.quantities import DAY_MS, HOUR_MS
 from sparklog.service import Severity
 from sparklog.service.health import Health
+from sparklog.storage.query_origin import query_text
 
 HORIZONS_MS: Final = (0, HOUR_MS, 6 * HOUR_MS, DAY_MS, 3 * DAY_MS, 7 * DAY_MS, 30 * DAY_MS)
 """How far retention is looked ahead; the first is what the next round takes."""
@@ -146,9 +147,13 @@ class TopicReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterReport:
-    """What a writer committed, as far as the ledger reaches back; `writer` None: plain appends."""
+    """What a writer committed, as far as the ledger reaches back; `writer` None: plain appends.
+
+    `query`: the name of the streaming query; None where it isn't known.
+    """
 
     writer: str | None
+    query: str | None
     commits: int
     records: int
     resets: int
@@ -158,6 +163,11 @@ class WriterReport:
     last_ms: int
     topics: tuple[str, ...]
     by_time: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """The query's name, if it is known, and the writer."""
+        return "plain appends" if self.writer is None else query_text(self.writer, self.query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,16 +180,25 @@ class CommitsReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderReport:
-    """A registered reader's position in a partition; None where that is gone, or it is damaged."""
+    """A registered reader's position in a partition; None where that is gone, or it is damaged.
+
+    `query`: the name of the streaming query; None where it isn't known.
+    """
 
     group: str
     kind: str
+    query: str | None
     topic: str | None
     partition: int | None
     offset: int | None
     lag: int | None
     time_ms: int
     expired: bool
+
+    @property
+    def text(self) -> str:
+        """The query's name, if it is known, and the group."""
+        return query_text(self.group, self.query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,7 @@ def _positions(report: LogReport) -> Positions:
     for reader in report.readers:
         if reader.offset is not None and not reader.expired:
             key = reader.topic, reader.partition
-            found.setdefault(key, []).append((reader.offset, reader.group))
+            found.setdefault(key, []).append((reader.offset, reader.text))
     return found
 
 

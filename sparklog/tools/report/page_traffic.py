@@ -94,8 +94,8 @@ def _writer_row(writer: WriterReport, now_ms: int, resets: bool) -> Sequence[Chi
     batches: Child = NOTHING
     if writer.first_batch is not None:
         batches = el("span", number(writer.first_batch), " to ", number(writer.last_batch))
-    name = el("span", "plain appends") if writer.writer is None else foreign(writer.writer)
-    label = f"{writer.writer or 'plain appends'}: records over time"
+    name = el("span", writer.text) if writer.writer is None else foreign(writer.text)
+    label = f"{writer.text}: records over time"
     return (
         name,
         spark(writer.by_time, label) if len(writer.by_time) > 1 else NOTHING,
@@ -155,9 +155,9 @@ def _reader_row(
     if slowest.lag:
         where = el("span", f"{slowest.partition}, ", number(slowest.lag), " behind")
     return (
-        foreign(first.group),
+        foreign(first.text),
         topic_name(first.topic, browse=browse) if first.topic else NOTHING,
-        bar([("w-lag", lag / top)], f"{first.group}: {lag:,} offsets behind"),
+        bar([("w-lag", lag / top)], f"{first.text}: {lag:,} offsets behind"),
         number(lag),
         where,
         number(len(rows)),

@@ -15,6 +15,7 @@ import pytest
 import sparklog
 from sparklog.cli.app import run
 from sparklog.clock import ManualClock
+from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs import LOCAL, LocalFileSystem, Volume
 from sparklog.log.commit import Identity
@@ -25,7 +26,9 @@ from sparklog.service import Service, erase, verify
 from sparklog.service.health import Check, Health, Level, Limits, examine
 from sparklog.service.health.bounded import bounded
 from sparklog.service.health.examiner import Examiner
+from sparklog.storage.groups import Reader
 from sparklog.storage.moves import MoveRequest
+from sparklog.storage.query_origin import QueryOrigin
 from sparklog.storage.staging import Framing
 from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.target import open_store
@@ -101,6 +104,7 @@ def traffic(
     write: int = 20,
     read: int = 0,
     writer: str = "",
+    query: str = "",
     first: int = 0,
 ) -> None:
     """Every minute `write` records come, and `read` are read by the group g."""
@@ -112,7 +116,10 @@ def traffic(
             stager = log.stager(Framing())
             for batch in rows(write).to_batches():
                 stager.add(log.topic("t"), batch, partition=0)
-            identity = Identity(writer=writer, batch=first + n, fingerprint=str(first + n))
+            identity = Identity(
+                writer=writer, batch=first + n, fingerprint=str(first + n),
+                origin=QueryOrigin(name=query) if query else None,
+            )  # fmt: skip
             log.commit(stager.finish(), identity=identity)
         elif write:
             log.append("t", rows(write))
@@ -182,6 +189,26 @@ def test_a_writer_that_stops(
         found = examine(path, clock=clock)
         assert levels(found) == ({} if level == "green" else {"writers": level})
         assert "query/sink" in what(found, "writers")
+
+
+@pytest.mark.parametrize("home", ["log dir", "store"])
+def test_queries_have_their_names(path: str, tmp_path: Path, clock: ManualClock, home: str) -> None:
+    """Beside the ids, which the suggested commands take."""
+    where = path if home == "log dir" else f"file://{tmp_path}/home"
+    with sparklog.open(where, "rw", clock=clock) as log:
+        log.create_topic("t", config=KEPT)
+        traffic(log, clock, 120, writer="id/sink", query="tidy orders")
+        query = Reader("id", "query", "h", "app", batch=0, run="r", name="tidy orders")
+        log.home.groups.commit_query(query, {TopicPartition("t", 0): 5}, now_ms=clock())
+        found = examine(where, clock=clock)
+        assert "micro-batch 119 of tidy orders (id/sink)" in what(found, "writers")
+        clock.advance(30 * MINUTE)
+        found = examine(where, clock=clock)
+    assert what(found, "readers").startswith("tidy orders (id) is 2,395 records behind")
+    assert what(found, "writers").startswith("writer tidy orders (id/sink) has committed nothing")
+    check = found.check("writers")
+    assert check is not None
+    assert check.command == f"sparklog commits {where} --writer id/sink --last 5"
 
 
 def test_a_commit_from_the_future(path: str, clock: ManualClock) -> None:

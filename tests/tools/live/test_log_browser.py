@@ -18,9 +18,12 @@ import pytest
 
 import sparklog
 from sparklog.cli.open_log import check_log
+from sparklog.clock import system_clock
+from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
 from sparklog.network.addresses import Address
 from sparklog.opening import holds_own_log, open_log
+from sparklog.storage.groups import Reader
 from sparklog.storage.moves import MoveRequest
 from sparklog.tools.browse import figures
 from sparklog.tools.live import log_browser, record_query
@@ -89,7 +92,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             log.append("flights", pa.table({"key": keys, "value": values, "timestamp": times}))
         avro = b"\0\0\0\1\7\x02\x06foo\x80"
         log.append("customers", pa.table({"key": ["a", "b"], "value": [avro, None]}))
-        log.commit_offsets("audit", {"flights": {0: 5}})
+        query = Reader("audit", "query", name="<b>nightly")
+        at = {TopicPartition("flights", 0): 5}
+        log.home.groups.commit_query(query, at, now_ms=system_clock())
     return path
 
 
@@ -125,7 +130,9 @@ def test_a_topic(site: LogSite) -> None:
         False,
     )
     assert configs["segment.bytes"]["is_default"]
-    assert document["reader_list"][0]["group"] == "audit"
+    reader = document["reader_list"][0]
+    assert (reader["group"], reader["query"]) == ("audit", "<b>nightly")
+    assert "&lt;b&gt;nightly (audit)" in get(site, "/topics/flights")
     page = get(site, "/topics/flights")
     assert (
         page.index("segment.ms") < page.index("have their defaults") < page.index("segment.bytes")

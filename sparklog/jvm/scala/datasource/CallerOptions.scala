@@ -19,6 +19,7 @@ private[sparklog] object CallerOptions {
   private val Query = Prefix + "query"
   private val Run = Prefix + "run"
   private val App = Prefix + "app"
+  private val Description = Prefix + "description"
   private val Chosen = Seq("subscribe", "assign", "subscribePattern")
 
   /**
@@ -47,7 +48,8 @@ private[sparklog] object CallerOptions {
       planning(options),
       Query -> context.getLocalProperty("sql.streaming.queryId"),
       Run -> context.getLocalProperty("spark.jobGroup.id"),
-      App -> context.applicationId
+      App -> context.applicationId,
+      Description -> context.getLocalProperty("spark.job.description")
     )
 
   /** Where a micro-batch begins, with its number, which this thread plans; as it is without one. */

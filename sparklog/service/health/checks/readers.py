@@ -17,6 +17,7 @@ from sparklog.service.health.sight import Sight
 from sparklog.service.health.words import named, records_text, span_text
 from sparklog.storage.groups import GROUP
 from sparklog.storage.pace import Pace
+from sparklog.storage.query_origin import query_text
 
 _FAR_MS: Final = 30 * DAY_MS
 _SLOWER: Final = 1.05  # by so much more must come than is read, before it counts as more
@@ -32,6 +33,7 @@ class Standing:
 
     group: str
     kind: str
+    name: str = ""
     time_ms: int = 0
     lag: int = 0
     unread_ms: int | None = None
@@ -40,6 +42,11 @@ class Standing:
     lost: list[TopicPartition] = field(default_factory=list)
     level: Level = Level.GREEN
     what: str = ""
+
+    @property
+    def text(self) -> str:
+        """The query's name, if it is known, and the group."""
+        return query_text(self.group, self.name)
 
 
 def readers(sight: Sight) -> Check:
@@ -60,7 +67,7 @@ def readers(sight: Sight) -> Check:
     last = max(groups, key=lambda one: one.lag)
     if not last.lag:
         what = f"{pluralize(len(groups), 'reader')}, none is behind"
-        gone = [one.group for one in groups if not one.keys]
+        gone = [one.text for one in groups if not one.keys]
         if gone:
             what += f"; what {named(gone, 'reader')} read is gone"
         return Check("readers", Level.GREEN, what)
@@ -88,7 +95,7 @@ def _standings(sight: Sight) -> list[Standing]:
     for one in found.readers:
         if one.expired:
             continue
-        group = groups.setdefault(one.group, Standing(one.group, one.kind))
+        group = groups.setdefault(one.group, Standing(one.group, one.kind, one.name))
         key = TopicPartition(one.topic, one.partition)
         group.time_ms = max(group.time_ms, one.time_ms)
         if one.lag is None or key not in spans:
@@ -112,16 +119,16 @@ def _judge(one: Standing, sight: Sight) -> None:
     pace = sight.found.detail.paces.get(one.group)
     silent_ms = now_ms - one.time_ms
     unread_ms = 0 if one.unread_ms is None else now_ms - one.unread_ms
-    behind = f"{one.group} is {records_text(one.lag)} behind"
+    behind = f"{one.text} is {records_text(one.lag)} behind"
     behind += f" ({span_text(unread_ms)})" if unread_ms >= 1000 else ""
     if one.ahead:
         one.level = Level.AMBER
-        one.what = f"{one.group} stands past the end of {one.ahead[0]}: was the log restored?"
+        one.what = f"{one.text} stands past the end of {one.ahead[0]}: was the log restored?"
     elif one.lost and silent_ms <= limits.ended_ms:
         one.level = Level.AMBER
-        one.what = f"{one.group} stands before the log start of {one.lost[0]}: records went unread"
+        one.what = f"{one.text} stands before the log start of {one.lost[0]}: records went unread"
     elif not one.lag:
-        one.what = f"{one.group} has read everything"
+        one.what = f"{one.text} has read everything"
     elif pace is None:
         one.what = f"{behind}, its last commit {span_text(silent_ms)} ago"
     elif has_stopped(pace, now_ms, limits) and unread_ms > limits.silence_ms:

@@ -21,18 +21,19 @@ def writers(sight: Sight) -> Check:
         return Check("writers", Level.AMBER, what, "date -u")
     paces = found.detail.trail.writers
     stopped = [
-        (name, pace)
-        for name in sorted({one.writer for one in found.writers} & paces.keys())
-        if has_stopped(pace := paces[name], now_ms, sight.limits)
+        (one, pace)
+        for one in sorted(found.writers, key=lambda one: one.writer)
+        if one.writer in paces and has_stopped(pace := paces[one.writer], now_ms, sight.limits)
     ]
     if stopped:
-        name, pace = max(stopped, key=lambda one: one[1].last_ms)
+        writer, pace = max(stopped, key=lambda one: one[1].last_ms)
         more = f"; {len(stopped) - 1} more stopped" if len(stopped) > 1 else ""
         what = (
-            f"writer {name} has committed nothing for {span_text(now_ms - pace.last_ms)}, where "
-            f"its longest pause had been {span_text(pace.longest_ms)}{more}"
+            f"writer {writer.text} has committed nothing for "
+            f"{span_text(now_ms - pace.last_ms)}, where its longest pause had been "
+            f"{span_text(pace.longest_ms)}{more}"
         )
-        help_ = sparklog("commits", sight, "--writer", name, "--last", "5")
+        help_ = sparklog("commits", sight, "--writer", writer.writer, "--last", "5")
         return Check("writers", Level.AMBER, what, help_)
     return Check("writers", Level.GREEN, _told(sight, found.last_commit_ms))
 
@@ -44,7 +45,7 @@ def _told(sight: Sight, last_ms: int) -> str:
     newest = sorted(sight.found.writers, key=lambda one: -one.time_ms)
     if newest:
         one = newest[0]
-        what += f"; micro-batch {one.batch} of {one.writer} {ago_text(one.time_ms, now_ms)}"
+        what += f"; micro-batch {one.batch} of {one.text} {ago_text(one.time_ms, now_ms)}"
     if len(newest) > 1:
-        what += f", of {newest[1].writer} {ago_text(newest[1].time_ms, now_ms)}"
+        what += f", of {newest[1].text} {ago_text(newest[1].time_ms, now_ms)}"
     return what + (f", {len(newest) - 2} more writers" if len(newest) > 2 else "")
