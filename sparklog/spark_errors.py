@@ -20,6 +20,7 @@ from sparklog.errors import SparklogError
 
 _Class = TypeVar("_Class")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Cause = Callable[[SparklogError], SparklogError | None]
 _LOGGER: Final = logging.getLogger("sparklog.spark")
 _HIDE: Final = "SPARK_HIDE_TRACEBACK"  # Source: pyspark.util.handle_worker_exception
 _SPECIAL: Final = ("__call__", "__reduce__")
@@ -49,11 +50,10 @@ def in_driver(function: _Function) -> _Function:
 def _for_worker(error: SparklogError) -> None:
     if _is_worker():
         os.environ[_HIDE] = "true"
-    error.__cause__ = None
 
 
-def _for_driver(error: SparklogError) -> None:
-    error.__cause__ = copy.copy(error).with_traceback(None)
+def _for_driver(error: SparklogError) -> SparklogError:
+    return copy.copy(error)
 
 
 def _is_worker() -> bool:
@@ -62,28 +62,27 @@ def _is_worker() -> bool:
     return spec is not None and spec.name.startswith("pyspark.")
 
 
-def _wrapped(function: _Function, prepare: Callable[[SparklogError], None]) -> _Function:
+def _wrapped(function: _Function, cause: _Cause) -> _Function:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             result = function(*args, **kwargs)
         except SparklogError as error:
-            raise _alone(error, prepare)
-        return _iterated(result, prepare) if isinstance(result, Iterator) else result
+            raise _alone(error) from cause(error)
+        return _iterated(result, cause) if isinstance(result, Iterator) else result
 
     return cast(_Function, call)
 
 
-def _iterated(values: Iterator[Any], prepare: Callable[[SparklogError], None]) -> Iterator[Any]:
+def _iterated(values: Iterator[Any], cause: _Cause) -> Iterator[Any]:
     try:
         yield from values
     except SparklogError as error:
-        raise _alone(error, prepare)
+        raise _alone(error) from cause(error)
 
 
-def _alone(error: SparklogError, prepare: Callable[[SparklogError], None]) -> SparklogError:
+def _alone(error: SparklogError) -> SparklogError:
     """Log the error's traceback, and return the error without its chain and its frames."""
     _LOGGER.debug("%s", type(error).__name__, exc_info=error)
-    prepare(error)
-    error.__context__, error.__suppress_context__ = None, True
+    error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

@@ -1,6 +1,6 @@
 """How many characters Spark puts before the sentence of sparklog's errors."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,14 @@ from sparklog.source.options import parse
 pytestmark = pytest.mark.spark
 
 BOTH = pytest.mark.parametrize("jvm", ["true", pytest.param("false", marks=pytest.mark.deep)])
-NO_TOPIC = "UnknownTopicError: "
 
 
 @pytest.fixture
-def log(path: str) -> Iterator[str]:
+def log(path: str) -> str:
     with sparklog.open(path, "rw") as log:
         log.create_topic("t")
         log.append("t", pa.table({"value": [str(n) for n in range(50)]}))
-    yield path
+    return path
 
 
 @pytest.fixture
