@@ -69,7 +69,20 @@ def check_partition_files(
             if base in stray and base > start and not live:
                 _note_stray(fs, out, part, path)
         elif not name.endswith(LOG) and log_name(base) not in names and not live:
-            _note(out, path, "an index without a log", FixKind.ASIDE)
+            # While records are missing, the index shows `status` which file they were in.
+            fix = None if _is_missing(out, base) else FixKind.ASIDE
+            _note(out, path, "an index without a log", fix)
+
+
+def _is_missing(out: Findings, offset: int) -> bool:
+    """Return whether damage that was found before covers the offset."""
+    return any(
+        found.severity is Severity.DAMAGE
+        and found.first is not None
+        and found.end is not None
+        and found.first <= offset < found.end
+        for found in out.found
+    )
 
 
 def _suffix(name: str) -> str:

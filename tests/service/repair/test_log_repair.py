@@ -14,6 +14,7 @@ from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT
 from sparklog.service import Finding, Severity, verify
+from sparklog.service.health import Level, examine
 from sparklog.testing.faults import Fault as DiskFault
 from sparklog.testing.faults import SimulatedKill
 from tests import paths
@@ -53,6 +54,17 @@ def test_a_log_that_others_write_is_repaired_under_them(tmp_path: Path) -> None:
         assert _left(path) == []
         assert len(records(path)["t", 0]) == len(before["t", 0]) + 40
     assert _left(path) == []
+
+
+@pytest.mark.parametrize("at", [1, -1], ids=["closed", "active"])
+def test_status_reports_a_missing_segment_after_a_repair(tmp_path: Path, at: int) -> None:
+    """Only the indexes show that the file is missing, so a repair leaves them in place."""
+    path = tmp_path / "log"
+    make(path)
+    logs(path / "t-1")[at].unlink()
+    assert examine(str(path)).level is Level.RED
+    assert not verify(path, repair=True).ok
+    assert examine(str(path)).level is Level.RED
 
 
 def _left(path: Path) -> list[Finding]:
