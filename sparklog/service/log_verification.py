@@ -53,7 +53,11 @@ from sparklog.service.verification.offset_checkpoints import (
     read_checkpoints,
 )
 from sparklog.service.verification.partition import Checked, PartitionCheck
-from sparklog.service.verification.remote_storage import check_remote_settings, with_rebuild
+from sparklog.service.verification.remote_storage import (
+    check_known_copies,
+    check_remote_settings,
+    with_rebuild,
+)
 from sparklog.service.verification.segment_sizes import small_segments
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
@@ -286,6 +290,7 @@ class _Verifier:
             for path, error in damaged_readers(self._fs, self._directories[0]).items():
                 general.add(Severity.DAMAGE, path, error.reason)
             check_remote_settings(self._fs, log_dir_state, general)
+            check_known_copies(self._fs, log_dir_state, general)
         else:
             ends = {key: checked.end for key, checked in self.checked.items()}
             check_checkpoints(log_dir_state, self._checkpoints, ends, general)

@@ -296,10 +296,16 @@ class Observer:
             self._tiers = TierObserver(self._fs, self._clock, self.directories)
         try:
             self._tiers.catch_up()
+            fault = self._tiers.fault(ids, places, self._published_starts)
+            found.tier_fault = found.tier_fault or fault
         except (SparklogError, OSError) as error:
             found.note(error)
             found.tier_fault = found.tier_fault or str(error)
         return self._tiers
+
+    def _published_starts(self) -> Mapping[TopicPartition, int]:
+        marks = published(self._fs, self.directories[0])
+        return {} if marks is None else marks.starts
 
     # --- rows ----------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Tiering lag by topic, from the log's own metadata topic, so with the store down."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from sparklog.clock import Clock
 from sparklog.common import TopicIdPartition, TopicPartition
@@ -35,6 +35,27 @@ class TierObserver:
     def catch_up(self) -> None:
         """Read what is new in the metadata topic. Raises DataCorruptionError."""
         self._cache = self._consumer.catch_up()
+
+    def fault(
+        self,
+        ids: Mapping[str, str],
+        places: Mapping[TopicPartition, PartitionRetention],
+        starts: Callable[[], Mapping[TopicPartition, int]],
+    ) -> str | None:
+        """Return which offsets neither a local segment nor a known copy holds, if there are any.
+
+        Args: starts: returns log starts as they are now, because copies may just have expired.
+        """
+        for key, place in places.items():
+            start, local = place.log_start, place.local_start
+            if start >= local:
+                continue
+            copies = self._cache.readable(TopicIdPartition(ids[key.topic], key.partition))
+            known = Tier(plan.copied_ranges(copies))
+            if not known.holds(start, local) and not known.holds(starts().get(key, start), local):
+                offsets = f"offsets [{start}, {local}) of {key}"
+                return f"no local segment and no known copy holds {offsets}"
+        return None
 
     def terms(
         self,

@@ -4,12 +4,18 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from sparklog.clock import system_clock
+from sparklog.common import TopicIdPartition, TopicPartition
+from sparklog.errors import SparklogError
 from sparklog.format.names import partition_dir
 from sparklog.fs import FileSystem
+from sparklog.log.due_segments import Tier
 from sparklog.log.topic_names import REMOTE_METADATA
+from sparklog.logdir.view import LogDirView
 from sparklog.service.verification.findings import Finding, Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import LogDirState
-from sparklog.tiered.remote_log_metadata.topic import METADATA
+from sparklog.tiered.copying.plan import copied_ranges
+from sparklog.tiered.remote_log_metadata.topic import METADATA, RemoteLogMetadataConsumer
 from sparklog.tiered.settings import read_settings, settings_fault, settings_missing
 
 
@@ -24,6 +30,34 @@ def check_remote_settings(fs: FileSystem, log_dir_state: LogDirState, out: Findi
     elif state is not None and state.ends.get(METADATA) and read_settings(fs, home) is None:
         error = settings_missing(home)
         out.add(Severity.DAMAGE, error.path, error.reason)
+
+
+def check_known_copies(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> None:
+    """Report offsets that neither a local segment nor a known copy holds.
+
+    The state is older than the metadata, and the metadata is older than the log starts: copies that
+    expire in the meantime are not reported.
+    Cost: a pass over the metadata topic, if a partition's first segments are only remote.
+    """
+    state = log_dir_state.state
+    if state is None or not state.local_starts:
+        return
+    directories = log_dir_state.directories
+    try:
+        cache = RemoteLogMetadataConsumer(LogDirView(fs, directories), system_clock).catch_up()
+        spans = LogDirView(fs, directories).spans(list(state.local_starts))
+    except (SparklogError, FileNotFoundError):
+        return  # other checks report metadata and topics that cannot be read
+    for (name, p), local in sorted(state.local_starts.items()):
+        copies = cache.readable(TopicIdPartition(state.topics[name].id, p))
+        start, _ = spans[TopicPartition(name, p)]
+        if not Tier(copied_ranges(copies)).holds(start, local):
+            out.add(
+                Severity.DAMAGE,
+                log_dir_state.path(METADATA),
+                f"the metadata names no copies that hold offsets [{start}, {local}) of {name}-{p}, "
+                "and no local segment holds them; restore the metadata from a copy",
+            )
 
 
 def with_rebuild(found: Iterable[Finding], home: str) -> Iterator[Finding]:

@@ -174,3 +174,22 @@ def test_a_rebuild_with_another_url_changes_nothing(place: Path) -> None:
     assert cli(["tier", "rebuild", str(log), "--remote", f"file://{place}/other"]) == 1
     assert read_settings(LOCAL, str(log)) == before
     assert count(log) == 12
+
+
+def test_metadata_that_names_no_copies(place: Path) -> None:
+    """A partition that began anew, empty: reads fail, so `verify` and `status` report it."""
+    log = place / "log"
+    assert verify(log).ok and examine(str(log)).level is Level.GREEN
+    shutil.rmtree(log / "__remote_log_metadata-0")
+    election = ["leader-election", str(log), "--election-type", "unclean", "--all-topic-partitions"]
+    assert cli(election) == 0
+    with pytest.raises(DataCorruptionError):
+        count(log)
+    report = verify(log)
+    assert {found.severity for found in report.findings} == {Severity.DAMAGE}
+    assert all(f"`sparklog tier rebuild {log}`" in found.what for found in report.findings)
+    (check,) = [check for check in examine(str(log)).checks if check.name == "tier"]
+    assert (check.level, check.command) == (Level.RED, f"sparklog tier rebuild {log}")
+    assert cli(["tier", "rebuild", str(log)]) == 0
+    assert count(log) == 12
+    assert verify(log).ok and examine(str(log)).level is Level.GREEN
