@@ -174,6 +174,7 @@ class LogDirCommits(LogManager):
             self.offline = page.offline
             try:
                 self.reload(page.ledger_end, generation=page.generation, fresh=fresh)
+                self._check_sizes(())  # an older page would hide the newest commits
             except (DataCorruptionError, StaleReadError, FileNotFoundError) as error:
                 _LOGGER.warning("%s: not as its lock file says (%s)", self.home, error)
                 log_recovery.full(self)

@@ -48,3 +48,10 @@ def closed_segment_bytes(fs: FileSystem, directory: str, base: int, end: int) ->
         return fs.size(joined(directory, log_name(base)))
     except FileNotFoundError:
         return None
+
+
+def first_offset(fs: FileSystem, path: str) -> int | None:
+    """Return the base offset of a segment file's first batch; None if it holds none."""
+    with fs.open(path) as file:
+        head = file.pread(8, 0)
+    return int.from_bytes(head, "big") if len(head) == 8 else None

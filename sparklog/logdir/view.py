@@ -29,9 +29,21 @@ from sparklog.log.partition_reader import PartitionReader
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.broker_lockout import is_marked_open, was_closed_by_us
 from sparklog.logdir.erasures_file import LastErasure
-from sparklog.logdir.high_watermarks import Published, PublishedFile, published
-from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
-from sparklog.logdir.lock import peek
+from sparklog.logdir.high_watermarks import (
+    WATERMARKS_NAME,
+    Published,
+    PublishedFile,
+    published,
+)
+from sparklog.logdir.ledger import (
+    LEDGER,
+    LEDGER_TOPIC,
+    fold,
+    has_ledger,
+    state_now,
+    whole_end,
+)
+from sparklog.logdir.lock import State, peek
 from sparklog.logdir.log_dir_identity import LogDirIdentity
 from sparklog.logdir.log_dirs import find_dirs, not_found, offline_error
 from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
@@ -40,10 +52,11 @@ from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.repair_advice import rebuilt_by_repair
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.segment_listing import SegmentListing
-from sparklog.logdir.topics_file import read_topics
+from sparklog.logdir.topics_file import TOPICS_NAME, read_topics
 from sparklog.storage.local_files import LocalFiles
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import PartitionSegments, StaleReadError
+from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import KeptPartition, TopicInfo, unknown_partition
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -90,6 +103,7 @@ class LogDirView:
         self._kept: dict[TopicPartition, KeptPartition] = {}
         self._standing = LogDirIdentity(fs, self._directories)
         self._published = PublishedFile(fs, self.home)
+        self._is_published_current = False
         self._last_erasure = LastErasure(fs, self.home)
         self.poll_ms: float = 20
         self.incarnation = 0
@@ -135,13 +149,13 @@ class LogDirView:
         self._dirs = find_dirs(self._fs, self._directories)
         for _ in attempts(_PATIENCE_MS):
             self._guarded = is_marked_open(self._fs, self.home)
-            self._written = read_topics(self._fs, self.home)
+            self._written = self._read_topics()
             self._paths = self._listed()
             known = self._written or {}, self._paths, self._dirs, self._directories
             gone = not_found(*known, is_ours=self._is_ours)
             self._missing = {TopicPartition(*key): what for key, what in gone.items()}
             # A topic that is dropped goes from the file first, then from the disk.
-            if not self._missing or self._written == read_topics(self._fs, self.home):
+            if not self._missing or self._written == self._read_topics():
                 break
         paths = self._paths
         self._kept = {
@@ -149,6 +163,23 @@ class LogDirView:
         }
         for key, kept in self._kept.items():
             kept.segments.gaps = self._has_gaps(key.topic)
+
+    def _read_topics(self) -> dict[str, TopicState] | None:
+        """Return the topics; those of the ledger where the topics file of our log is missing.
+
+        None for a broker's directory. Cost: without the file, one ledger segment is read.
+        """
+        written = read_topics(self._fs, self.home)
+        if written is not None or not has_ledger(self._fs, self.home) or not self._is_ours():
+            return written
+        try:
+            return state_now(self._fs, self.home).topics
+        except DataCorruptionError as error:
+            _LOGGER.warning(
+                "%s has no %s, and its ledger can't stand in for it (%s): topics are read without "
+                "their configs", self.home, TOPICS_NAME, error,
+            )  # fmt: skip
+            return None
 
     def _listed(self) -> dict[TopicPartition, str]:
         """Return where each partition lies; of two places the ledger's."""
@@ -450,7 +481,7 @@ class LogDirView:
     def _marks(self, keys: Sequence[TopicPartition]) -> tuple[Offsets, Offsets]:
         """Return log starts and high watermarks of a log that is open, or was left open."""
         for _ in attempts(_PATIENCE_MS):
-            marks = self._published.read()
+            marks = self._current_marks()
             if marks is not None:
                 return marks.starts, marks.ends
         state = LogState()
@@ -459,6 +490,29 @@ class LogDirView:
         starts = self._brokers_starts()  # the record that raised one may be the damaged one
         starts |= {key: max(at, starts.get(key, 0)) for key, at in state.starts.items()}
         return starts, {**state.ends, LEDGER: end}
+
+    def _current_marks(self) -> Published | None:
+        """Return the published marks; None if they are damaged, or older than the last commit.
+
+        A page that says IDLE was written after the marks of its ledger end. The two are compared
+        once, by the first use of the marks.
+        """
+        if self._is_published_current:
+            return self._published.read()
+        page = peek(self._fs, self.home)  # first: a writer may publish meanwhile
+        marks = self._published.read()
+        if marks is None:
+            return None
+        if page is not None and page.state is State.IDLE:
+            end = marks.ends.get(LEDGER, 0)
+            if end < page.ledger_end:
+                _LOGGER.warning(
+                    "%s: %s is of ledger end %d, the log's is %d: reading by the ledger",
+                    self.home, WATERMARKS_NAME, end, page.ledger_end,
+                )  # fmt: skip
+                return None
+        self._is_published_current = True
+        return marks
 
     def _brokers_starts(self) -> Offsets:
         starts: Offsets = {}

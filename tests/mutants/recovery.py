@@ -10,6 +10,41 @@ LEDGER_REPAIR = "service/repair/test_ledger_repair.py"
 
 MUTANTS = (
     mutant(
+        "older-lock-page-believed",
+        "logdir/commit_log.py",
+        "                self._check_sizes(())  # an older page would hide the newest commits\n",
+        "",
+        "logdir/test_older_files.py::test_an_older_lock_page_hides_no_commit",
+    ),
+    mutant(
+        "older-watermarks-believed",
+        "logdir/view.py",
+        "            if end < page.ledger_end:",
+        "            if end > page.ledger_end:",
+        "logdir/test_older_files.py::test_older_watermarks_hide_no_commit",
+    ),
+    mutant(
+        "topics-without-their-file-have-no-configs",
+        "logdir/view.py",
+        "is not None or not has_ledger(self._fs, self.home) or",
+        "is not None or has_ledger(self._fs, self.home) or",
+        "logdir/test_older_files.py::test_without_the_topics_file_readers_ask_the_ledger",
+    ),
+    mutant(
+        "segment-cut-for-a-copy-of-it",
+        "service/verification/misplaced_segments.py",
+        "if first is not None and first < base and _reaches(",
+        "if first is not None and first > base and _reaches(",
+        "service/test_log_verification.py::test_a_copy_of_a_segment_under_another_base_offset",
+    ),
+    mutant(
+        "flipped-base-offset-taken-for-a-copy",
+        "service/verification/misplaced_segments.py",
+        "    return not walked.damaged and walked.end >= (",
+        "    return True or walked.end >= (",
+        "service/test_log_verification.py::test_a_flipped_base_offset_makes_no_segment_a_copy",
+    ),
+    mutant(
         "lost-commit-written-twice",
         "log/commit.py",
         "    if lost is None or not spans or (",

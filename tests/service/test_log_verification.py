@@ -17,6 +17,7 @@ from sparklog.logdir.home import commits_of
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT
 from sparklog.logdir.recovery.redo import publish_all
 from sparklog.service import Severity, verify
+from sparklog.service.health import examine
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.storage.offset_ranges import OffsetRange
 from tests.oracle import Oracle
@@ -313,6 +314,34 @@ def test_a_missing_segment(segment: int, log: Path) -> None:
     report = verify(log)
     (damage,) = [f for f in report.findings if f.severity is Severity.DAMAGE]
     assert (damage.first, damage.end) == (max(first, 14), end)
+
+
+@pytest.mark.parametrize("segment", [1, 2, -1])
+def test_a_copy_of_a_segment_under_another_base_offset(segment: int, log: Path) -> None:
+    """The segment itself stays whole: only the copy goes."""
+    path = logs(log / "t-0")[segment]
+    before, first = kept(log), _batches(path)[0][2]
+    copy = path.with_name(f"{first + 1:020}.log")
+    shutil.copy(path, copy)
+    assert str(examine(str(log)).level) == "red"
+    report = verify(log)
+    assert [(f.severity, f.file) for f in report.findings] == [(Severity.DIFFERENCE, str(copy))]
+    assert verify(log, repair=True).ok
+    left = {name: data for name, data in kept(log).items() if "quarantine" not in name}
+    assert left == before
+    assert str(examine(str(log)).level) != "red"
+
+
+def test_a_flipped_base_offset_makes_no_segment_a_copy(log: Path) -> None:
+    path = logs(log / "t-0")[2]
+    base = _batches(path)[0][2]
+    with path.open("r+b") as file:
+        file.write((base & (base - 1)).to_bytes(8, "big"))  # a set bit is cleared
+    for name in (".index", ".timeindex"):
+        path.with_suffix(name).unlink()
+    report = verify(log, repair=True)
+    assert not report.ok
+    assert path.exists()
 
 
 def test_a_segment_that_ends_too_early(log: Path) -> None:

@@ -11,14 +11,13 @@ from sparklog.errors import SparklogError
 from sparklog.format.names import INDEX, TIMEINDEX, log_name
 from sparklog.fs import FileSystem
 from sparklog.log.due_segments import LocalSegment
-from sparklog.logdir.ledger import LEDGER, has_ledger
+from sparklog.logdir.ledger import LEDGER
 from sparklog.logdir.lock import State, peek
 from sparklog.logdir.offline_partitions import stored_topic_id
 from sparklog.logdir.partition.leader_epochs import read_epochs
-from sparklog.logdir.repair_advice import REBUILDS_FILE
+from sparklog.logdir.repair_advice import REPAIR
 from sparklog.logdir.retention.partition_retention import PartitionRetention
-from sparklog.logdir.segment_files import bases_of, joined, offsets_of
-from sparklog.logdir.topics_file import TOPICS_NAME
+from sparklog.logdir.segment_files import bases_of, first_offset, joined, offsets_of
 from sparklog.logdir.view import LogDirView
 from sparklog.service.metrics.observed import LogMetrics
 
@@ -39,11 +38,6 @@ def unreadable_files(fs: FileSystem, directories: Sequence[str], found: LogMetri
     page = peek(fs, directories[0])
     is_quiet = page is None or page.state is State.IDLE
     faults: list[str] = []
-    topics = joined(directories[0], TOPICS_NAME)
-    if keys and is_quiet and has_ledger(fs, directories[0]) and not fs.exists(topics):
-        faults.append(
-            f"{topics} is missing, so readers do not see the configs of topics; {REBUILDS_FILE}"
-        )
     for key, place in sorted(found.detail.places.items()):
         if key == LEDGER or key in found.offline:
             continue
@@ -81,10 +75,20 @@ def _missing_segments(
             "are committed; restore the first segments from a copy"
         )
     known, timed = set(bases), set(offsets_of(names, TIMEINDEX))
-    for base in offsets_of(names, INDEX):  # a segment whose log is missing has left both
+    indexed = set(offsets_of(names, INDEX))
+    for base in sorted(indexed):  # a segment whose log is missing has left both
         if base in timed and base not in known and bases and bases[0] < base <= place.end:
             path = joined(place.directory, log_name(base))
             yield f"{path} is missing, though its indexes are there; restore the file from a copy"
+    for base in bases[1:]:
+        path = joined(place.directory, log_name(base))
+        if base not in timed and base not in indexed and base < place.end:  # no writer left it so
+            first = first_offset(fs, path)
+            if first is not None and first < base:
+                yield (
+                    f"{path} begins with offset {first}: the file is another segment's, or its "
+                    f"first batch is damaged; {REPAIR} moves a copy of another segment away"
+                )
     if place.config.compact:
         return  # a cleaned segment may hold nothing
     for segment in held:

@@ -1,10 +1,12 @@
 """Follows the ledger without a lock: the log's state as of a record, and commit counts."""
 
+from collections import deque
 from typing import Final
 
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.fs import FileSystem
 from sparklog.logdir.ledger import last_base, ledger_bases, ledger_path, replay
+from sparklog.logdir.repair_advice import REBUILDS_LEDGER
 from sparklog.metrics import Distribution, Histogram
 from sparklog.service.metrics.commit_trail import CommitTrail
 from sparklog.service.metrics.names import COMMIT_BYTES, COMMIT_SECONDS
@@ -30,6 +32,7 @@ class LedgerTail:
         self._counts = CommitCounts()
         self.trail = CommitTrail()
         """The commits that were folded, of whoever's first look."""
+        self._damaged: tuple[int, int] | None = None  # older records that could not be read
 
     def catch_up(self, end: int) -> LogState:
         """Return the state as of ledger offset `end`.
@@ -45,14 +48,51 @@ class LedgerTail:
                 return self._state
         except (SparklogError, FileNotFoundError):
             self._state = None  # expired, cut or replaced while we looked elsewhere
-        first = last_base(self._fs, self._home, end)
+        last = first = last_base(self._fs, self._home, end)
         if self._history:
             first = ledger_bases(self._fs, self._home)[0]
         elif end - first < _TRAIL_MIN:
             first = max((b for b in ledger_bases(self._fs, self._home) if b < first), default=first)
+        self._damaged = None
+        try:
+            state = self._folded(first, end)
+        except (DataCorruptionError, FileNotFoundError):
+            if first == last:
+                raise
+            state = self._folded(last, end)  # all that a writer needs
+            self._damaged = first, last
+        self._state, self._identity, self._history = state, identity, False
+        return state
+
+    def history_fault(self) -> DataCorruptionError | None:
+        """Return why older commits can't be read; None if nothing is known to be wrong with them.
+
+        Cost: nothing while they can be read; else the damaged segments are read again.
+        """
+        if self._damaged is None:
+            return None
+        first, last = self._damaged
+        fault: DataCorruptionError | None = None
+        if first in ledger_bases(self._fs, self._home):  # else it was repaired, or has expired
+            try:
+                deque(replay(self._fs, self._home, first, last + 1), maxlen=0)
+            except DataCorruptionError as error:
+                fault = error
+        if fault is None:
+            self._damaged = None
+            return None
+        return DataCorruptionError(
+            "older records of the commit ledger are damaged. Reads and appends work, but the "
+            f"commits before ledger offset {last} can't all be listed; {REBUILDS_LEDGER}",
+            path=fault.path,
+            position=fault.position,
+            first=fault.first,
+            end=last,
+        )
+
+    def _folded(self, first: int, end: int) -> LogState:
         state, self.trail = LogState(), CommitTrail()
         self._fold(state, first, end, counted=self._history)
-        self._state, self._identity, self._history = state, identity, False
         return state
 
     def _fold(self, state: LogState, first: int, end: int, *, counted: bool) -> None:

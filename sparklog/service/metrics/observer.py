@@ -183,6 +183,10 @@ class Observer:
                 state, readers, now_ms=found.time_ms, retention_ms=self._kept_ms
             )
             found.commits, found.last_commit_ms = self._tail.commits, state.time_ms or None
+            with self._noting(found):
+                fault = self._tail.history_fault()
+                if fault is not None:
+                    found.errors.append(str(fault))
             found.writers = [
                 WriterMetrics(name, last.batch, last.time_ms, state.query_name(name))
                 for name, last in sorted(state.writers.items())

@@ -2,6 +2,7 @@
 
 - `log_dir_state`: the log dir as a whole: locks, markers, small files; `ledger`: commits
 - `partition`, `segment`, `indexes`, `producers`, `leader_epochs`: a partition's own files
+- `misplaced_segments`: copies of segments under other base offsets
 - `appends`: whether the batches are those that the ledger says were appended
 - `offset_checkpoints`, `leftover_files`: files beside them; `tier_verifier`: remote copies;
   `remote_storage`: what the log dir knows of them

@@ -20,6 +20,7 @@ from sparklog.service.verification.indexes import OffsetIndexCheck, TimeIndexChe
 from sparklog.service.verification.leader_epochs import EpochCheck
 from sparklog.service.verification.leftover_files import check_partition_files
 from sparklog.service.verification.log_dir_state import ExpectedPartition, Situation
+from sparklog.service.verification.misplaced_segments import copied_segments
 from sparklog.service.verification.producers import ProducerReplay
 from sparklog.service.verification.segment import SegmentWalk, Walked
 
@@ -137,6 +138,17 @@ class PartitionCheck:
         live = [base for base in bases if not (ours and base > part.end)]
         for base in unreferenced_segments:
             self._note_surplus(base)
+        copies = copied_segments(self._fs, part, live) if ours else {}
+        for base, holds in copies.items():
+            self._out.add(
+                Severity.DIFFERENCE,
+                joined(part.path, log_name(base)),
+                f"the file begins with offset {holds} and is a copy of another segment: the "
+                "segment before it holds all offsets up to the next one",
+                first=base,
+                fix=FixKind.ASIDE,
+            )
+        live = [base for base in live if base not in copies]
         first = live[0] if live else part.end
         needed = max(part.start, part.local_start)
         if ours and (first > needed or not live):

@@ -21,6 +21,7 @@ from sparklog.fs import LOCAL, LocalFileSystem, Volume
 from sparklog.log.commit import Identity
 from sparklog.logdir import service_lease
 from sparklog.logdir.home import commits_of
+from sparklog.logdir.ledger import Ledger
 from sparklog.logdir.lock import State
 from sparklog.service import Service, erase, verify
 from sparklog.service.health import Check, Health, Level, Limits, examine
@@ -343,6 +344,29 @@ def test_a_damaged_ledger_is_red(path: str, clock: ManualClock) -> None:
     found = examine(path, clock=clock)
     assert levels(found) == {"writable": "red", "partitions": "red"}
     assert [check.name for check in found.checks][-1] == "service", "nothing is made up"
+
+
+def test_damaged_history_of_the_ledger_is_amber_until_it_is_repaired(
+    path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reads and appends need the newest segment alone."""
+    monkeypatch.setattr(Ledger, "segment_bytes", 1000)
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t")
+        for _ in range(6):
+            log.append("t", rows(10))
+    *_, older, _newest = sorted(Path(path, "__sparklog_commits-0").glob("*.log"))
+    flip(older, older.stat().st_size - 20)
+    examiner = Examiner(path, clock=clock)
+    for _ in range(2):
+        found = examiner.examine()
+        assert levels(found) == {"partitions": "amber"}
+        assert "Reads and appends work" in what(found, "partitions")
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.append("t", rows(10))
+    assert levels(examiner.examine()) == {"partitions": "amber"}
+    verify(path, repair=True, clock=clock)
+    assert levels(examiner.examine()) == {}
 
 
 def test_a_lost_log_dir_and_the_command_that_helps(tmp_path: Path, clock: ManualClock) -> None:

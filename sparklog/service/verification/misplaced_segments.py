@@ -1,0 +1,41 @@
+"""Finds segment files that are copies of other segments, under a base offset that isn't theirs.
+
+Readers stop at such a file, for the segment before it reaches into it. The segment before proves
+that the file isn't needed: it holds all offsets up to the next segment.
+"""
+
+from collections.abc import Sequence
+
+from sparklog.format.names import log_name
+from sparklog.fs import FileSystem
+from sparklog.logdir.segment_files import first_offset, joined
+from sparklog.service.verification.findings import Findings
+from sparklog.service.verification.log_dir_state import ExpectedPartition
+from sparklog.service.verification.segment import SegmentWalk
+
+
+def copied_segments(
+    fs: FileSystem, part: ExpectedPartition, bases: Sequence[int]
+) -> dict[int, int]:
+    """Return {base offset in the name: first offset in the file} of segments that are copies.
+
+    A first batch with a flipped base offset is none: the segment before it ends where its name
+    says. Cost: 8 bytes per segment; of a segment that may be a copy, the one before is read.
+    """
+    found: dict[int, int] = {}
+    before = bases[0] if bases else 0
+    for at, base in enumerate(bases[1:], 1):
+        first = first_offset(fs, joined(part.path, log_name(base)))
+        following = bases[at + 1] if at + 1 < len(bases) else None
+        if first is not None and first < base and _reaches(fs, part, before, following):
+            found[base] = first
+        else:
+            before = base
+    return found
+
+
+def _reaches(fs: FileSystem, part: ExpectedPartition, base: int, following: int | None) -> bool:
+    """Tell whether a segment holds all offsets up to the next one, or to the log's end."""
+    walk = SegmentWalk(fs, part, base, Findings(), following=following, expected=base)
+    walked = walk.run([])
+    return not walked.damaged and walked.end >= (part.end if following is None else following)
