@@ -163,7 +163,10 @@ MUTANTS = (
         "tiered/copying/orphans.py",
         "if finished and not objects_of(segment) <= names and is_lost(store, segment):",
         "if finished and not objects_of(segment) & names and is_lost(store, segment):",
-        "service/tiering/test_copy_confirmation.py::test_what_was_made_anew_is_relied_on",
+        (
+            "service/tiering/test_remote_log_manager.py::"
+            "test_lost_objects_are_copied_again_while_they_can_be"
+        ),
     ),
     mutant(
         "foreign-topic-taken",

@@ -189,9 +189,11 @@ class PartitionLog:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the last segment's last batch differs from the committed one."""
-        found = self._load().tail_crc
-        return -1 not in (found, self.tail_crc) and found != self.tail_crc
+        """Whether the log ends at the committed end with another batch than the committed one."""
+        segment = self._load()
+        if segment.end != self._end or -1 in (segment.tail_crc, self.tail_crc):
+            return False
+        return segment.tail_crc != self.tail_crc
 
     def foreign_error(self) -> DataCorruptionError:
         """Return the error for a foreign segment."""

@@ -110,9 +110,7 @@ class LedgerRepair:
             if name.endswith(LOG) and self._fs.size(joined(self._path, name)):
                 self._quarantine.keep(joined(self._path, name), self._home)
         names = self._fs.listdir(made)
-        for name in sorted(names, key=lambda name: name.endswith(LOG)):  # the log goes last
-            if name.endswith(LOG):
-                self._fs.sync_dir(self._path)
+        for name in names:
             self._fs.rename(joined(made, name), joined(self._path, name))
         self._fs.sync_dir(self._path)
         self._done.append(
