@@ -7,7 +7,7 @@ with sparklog.open("/data/log", mode="rw") as log:
     for batch in log.read("flights"): ...
 
 - `datasource`, `source`, `sink`, `state`: Spark: the data source, reading, writing, checkpoints
-- `jvm`: Spark's JVM: Scala, and the jar of it
+- `spark_errors`: errors as Spark shows them; `jvm`: the Scala code and its jar
 - `cli`, `tools`: commands, and what they do as functions; `checkpoint`: a query's checkpoint
 - `kafka`: an endpoint for Kafka's clients
 - `service`: background work on a log: retention, compaction, tiering, checks
