@@ -61,7 +61,7 @@ from sparklog.tiered.layout.topic_owners import owner_bytes
 PLACE_MS: Final = 30_000
 """A writer that commits looks this often whether the log is still in its place."""
 HISTORY_MS: Final = 5_000
-"""A writer that commits looks this often whether the newest entry that it knows still exists."""
+"""A writer that commits looks this often whether entries that it knows still exist."""
 RACING_BYTES_MAX: Final = 4 << 10
 """Inline data of one who has lost twice are staged above it: a small entry is quicker."""
 
@@ -109,6 +109,7 @@ class DisklessCommits:
         self._ledger = StoreLedger(home, head)
         self._is_in_place = is_in_place
         self._looked_ms = self._followed_ms = patience.timer()
+        self._checked: tuple[int, str] | None = None  # the entry that was newest at the last check
         self._creator = EntryCreator(head.entries, patience)
         self._contention = Contention(patience)
         self._mutex = ProcessLock()
@@ -303,12 +304,14 @@ class DisklessCommits:
         return found
 
     def _check_place(self) -> None:
-        """Look now and then whether this log, with its newest entry, is still what lies here.
+        """Look now and then whether this log, with its newest entries, is still what lies here.
 
         Otherwise commits would be acknowledged that no other process ever sees.
-        Cost: a GET each PLACE_MS and one each HISTORY_MS, if there are commits.
+        Cost: a GET each PLACE_MS and two each HISTORY_MS, if there are commits.
         """
         now = self._patience.timer()
+        if self._checked is None:
+            self._checked = self.head.state.number, self.head.state.entry_id
         with contextlib.suppress(StorageUnavailableError):  # the entry's own request will tell
             if now - self._looked_ms >= PLACE_MS:
                 if not self._is_in_place():
@@ -322,16 +325,22 @@ class DisklessCommits:
     def _check_history(self) -> None:
         """Raise LogReplacedError unless the newest entry that this process knows still exists.
 
-        Raises: DataCorruptionError: the entry is damaged; StorageUnavailableError. Cost: a GET.
+        This process may have created the newest entry after a roll-back. So the entry that was the
+        newest one at the last check has to exist as well.
+        Raises: DataCorruptionError: the entry is damaged; StorageUnavailableError. Cost: two GETs.
         """
-        state = self.head.state
-        if state.number < 0:
-            return
-        entry = self.head.entries.find(state.number)
-        if entry is None or entry.id != state.entry_id:
+        newest = self.head.state.number, self.head.state.entry_id
+        for number, entry_id in dict.fromkeys((self._checked or newest, newest)):
+            if number >= 0:
+                self._check_entry(number, entry_id)
+        self._checked = newest
+
+    def _check_entry(self, number: int, entry_id: str) -> None:
+        entry = self.head.entries.find(number)
+        if entry is None or entry.id != entry_id:
             now = "is missing" if entry is None else "was replaced by another entry"
             self.give_up(
-                f"{self.head.entries.path(state.number)} {now}, but this process has read or "
+                f"{self.head.entries.path(number)} {now}, but this process has read or "
                 "created it: the log was rolled back, emptied or replaced while it was open. "
                 "Nothing was committed now, and earlier commits may be lost. Open the log again. "
                 f"If that fails, `sparklog verify {self.home} --repair --dry-run` lists what is "

@@ -17,7 +17,7 @@ MUTANTS = (
     mutant(
         "a-replaced-entry-is-not-noticed",
         "diskless/commit_log.py",
-        "if entry is None or entry.id != state.entry_id:",
+        "if entry is None or entry.id != entry_id:",
         "if entry is None:",
         f"{FAULTS}::test_a_writer_that_meets_another_history_is_told",
     ),
@@ -27,6 +27,13 @@ MUTANTS = (
         "if now - self._followed_ms >= HISTORY_MS:",
         "if now < self._followed_ms:",
         f"{FAULTS}::test_a_writer_notices_a_roll_back_before_it_acknowledges",
+    ),
+    mutant(
+        "only-the-newest-entry-is-looked-for",
+        "diskless/commit_log.py",
+        "dict.fromkeys((self._checked or newest, newest))",
+        "(newest,)",
+        f"{FAULTS}::test_a_writer_that_commits_all_the_time_notices_a_roll_back",
     ),
     mutant(
         "a-lost-ledger-is-a-new-log",
