@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from sparklog.clock import Clock, monotonic_ms
 from sparklog.diskless.names import ENDPOINT, endpoint_name, parse_endpoint
-from sparklog.errors import StorageUnavailableError
+from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.storage.bounded_json import parse_json
 from sparklog.storage.lease import LeaseLostError
 from sparklog.tiered.object_store.store import Store
@@ -192,7 +192,7 @@ class NumberedLease:
     def _sign(self, number: int) -> bytes:
         try:
             return self._store.get(endpoint_name(number)) if number else b""
-        except FileNotFoundError:  # a higher one took its place since the listing
+        except (FileNotFoundError, DataCorruptionError):  # a higher one took its place; or garbage
             return b""
 
     def _delete(self, names: list[str]) -> None:

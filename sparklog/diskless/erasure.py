@@ -20,7 +20,7 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, Any, Final
 
 from sparklog.common import TopicPartition
-from sparklog.diskless.entries import MergeRecord, decode
+from sparklog.diskless.entries import ENTRY_BYTES_MAX, MergeRecord, decode
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.garbage import Garbage, is_past
 from sparklog.diskless.merge_plan import Merge, grouped
@@ -364,7 +364,7 @@ class ExtentEraser:
 
     def _cut(self, name: str) -> None:
         """Put an entry again as its own first bytes: its inline data go."""
-        raw = self._log.store.get(name)
+        raw = self._log.store.get(name, limit=ENTRY_BYTES_MAX)
         entry = decode(raw, number=int(name[-20:]), path=f"{self._log.store.url}/{name}")
         if len(raw) > entry.data_at:
             self._log.store.put(name, raw[: entry.data_at])
@@ -418,7 +418,8 @@ class ExtentEraser:
         for at in range(cut_below, state.next_number, _ENTRIES):
             numbers = range(at, min(at + _ENTRIES, state.next_number))
             names = [entry_name(self._log.log_id, number) for number in numbers]
-            for number, name, raw in zip(numbers, names, store.get_many(names), strict=True):
+            raws = store.get_many(names, limit=ENTRY_BYTES_MAX)
+            for number, name, raw in zip(numbers, names, raws, strict=True):
                 if isinstance(raw, Exception):
                     raise raw
                 path = f"{store.url}/{name}"

@@ -8,6 +8,7 @@ import contextlib
 import json
 
 from sparklog.diskless.names import ERASURES
+from sparklog.errors import DataCorruptionError
 from sparklog.storage.begun_erasure import BegunErasure
 from sparklog.storage.bounded_json import parse_json
 from sparklog.tiered.object_store.store import Store
@@ -47,6 +48,6 @@ def _put(store: Store, begun: BegunErasure) -> None:
 
 
 def _get(store: Store, name: str) -> BegunErasure | None:
-    with contextlib.suppress(FileNotFoundError, ValueError):
+    with contextlib.suppress(FileNotFoundError, ValueError, DataCorruptionError):
         return BegunErasure.parse(parse_json(store.get(name)))
     return None

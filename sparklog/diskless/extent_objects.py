@@ -139,7 +139,7 @@ class ExtentObjects:
             except FileNotFoundError:
                 is_home = False
             listed = is_home and any(one.name == name for one in self.store.list(name))
-        except StorageUnavailableError as failed:
+        except (StorageUnavailableError, DataCorruptionError) as failed:
             return UndeterminedLossError(
                 errno.ENOENT, f"{error}, and what else is there can't be told: {failed}"
             )

@@ -28,7 +28,7 @@ from sparklog.tiered.encryption.envelope import stored_size
 from sparklog.tiered.layout import manifest as manifests
 from sparklog.tiered.layout.manifest import manifest_object
 from sparklog.tiered.layout.object_names import Directory
-from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 _PACK_BYTES: Final = 32 << 20
@@ -120,7 +120,7 @@ class ForkedObjects:
     def _put_manifest(self, name: str, new: str, topic_id: str) -> None:
         """Copy a manifest under the new topic id; one that isn't made yet the service makes."""
         try:
-            raw = self._store.get(name)
+            raw = self._store.get(name, limit=MANIFEST_BYTES_MAX)
         except FileNotFoundError:
             return
         manifest, body = manifests.parse(raw, path=f"{self._store.url}/{name}")

@@ -30,7 +30,7 @@ from functools import partial
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.diskless.entries import FloorRecord, decode
+from sparklog.diskless.entries import ENTRY_BYTES_MAX, FloorRecord, decode
 from sparklog.diskless.extent_tables import read_head
 from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.lease import TermLease
@@ -449,7 +449,8 @@ class Garbage:
         for at in range(0, len(numbers), _CUT_AT_ONCE):
             some = numbers[at : at + _CUT_AT_ONCE]
             names = [entry_name(self._log.log_id, number) for number in some]
-            for number, name, raw in zip(some, names, self._log.store.get_many(names), strict=True):
+            raws = self._log.store.get_many(names, limit=ENTRY_BYTES_MAX)
+            for number, name, raw in zip(some, names, raws, strict=True):
                 if isinstance(raw, FileNotFoundError):
                     raise missing_entry(self._log.commits.head.entries.path(number))
                 if isinstance(raw, Exception):

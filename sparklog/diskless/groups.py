@@ -140,9 +140,9 @@ class DisklessGroups:
         for (prefix, number), raw in zip(numbers, raws, strict=True):
             if isinstance(raw, FileNotFoundError):
                 continue  # replaced since the listing
-            if isinstance(raw, Exception):
-                raise raw
             try:
+                if isinstance(raw, Exception):
+                    raise raw
                 self._parse(raw, prefix, number)
             except DataCorruptionError as error:
                 errors.append((prefix, error))
@@ -357,7 +357,8 @@ class DisklessGroups:
             number = max(listed, default=-1)
             names = [_name(prefix, at) for at in (number, number + 1) if at >= 0]
             found = self._store.get_many(names)
-            while isinstance(found[-1], bytes):  # a listing may lag, a get doesn't
+            # A listing may lag, a get doesn't.
+            while isinstance(found[-1], bytes | DataCorruptionError):
                 number += 1
                 found = [found[-1], *self._store.get_many([_name(prefix, number + 1)])]
             if not isinstance(found[-1], FileNotFoundError):
@@ -373,9 +374,9 @@ class DisklessGroups:
                     )
                 self._patience.back_off(tries)
                 continue
-            if isinstance(raw, Exception):
-                raise raw
             try:
+                if isinstance(raw, Exception):
+                    raise raw
                 return _Position(number, self._parse(raw, prefix, number))
             except DataCorruptionError as error:
                 older = self._older(prefix, listed, number)

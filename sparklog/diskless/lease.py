@@ -25,7 +25,7 @@ from sparklog.diskless.entries import TermRecord
 from sparklog.diskless.names import asked_name, service_name
 from sparklog.diskless.service_log import NewEntry, ServiceLog, VoidError
 from sparklog.diskless.state import DisklessState
-from sparklog.errors import StorageUnavailableError
+from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.storage.bounded_json import parse_json
 from sparklog.storage.lease import LeaseLostError
 from sparklog.tiered.object_store.store import Store
@@ -244,7 +244,7 @@ class TermLease:
             term = self.term or self._log.follow().term
             try:
                 heard = (term, self._log.store.get(asked_name(term)))
-            except FileNotFoundError:
+            except (FileNotFoundError, DataCorruptionError):  # too large: no request
                 self._wanted = False
                 return False
             if heard != self._heard:
@@ -334,7 +334,7 @@ def sign_of_life(store: Store, term: int) -> dict[str, Any]:
 def _sign(store: Store, term: int) -> bytes:
     try:
         return store.get(service_name(term)) if term else b""
-    except FileNotFoundError:
+    except (FileNotFoundError, DataCorruptionError):  # too large: no sign of life
         return b""
 
 

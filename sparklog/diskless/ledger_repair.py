@@ -18,6 +18,7 @@ from typing import Final
 from sparklog.clock import Clock, iso
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import (
+    ENTRY_BYTES_MAX,
     Entry,
     NoOpRecord,
     TermRecord,
@@ -31,7 +32,12 @@ from sparklog.diskless.ledger_evidence import Evidence, evidence_beyond
 from sparklog.diskless.names import entry_name, ledger_prefix, parse_state, service_name
 from sparklog.diskless.quarantine import Quarantine
 from sparklog.diskless.state import DisklessState
-from sparklog.diskless.state_objects import StateObjects, decode_state, proves_entry
+from sparklog.diskless.state_objects import (
+    STATE_BYTES_MAX,
+    StateObjects,
+    decode_state,
+    proves_entry,
+)
 from sparklog.errors import DataCorruptionError, SparklogError, StorageUnavailableError
 from sparklog.pluralize import pluralize
 from sparklog.storage.ledger_records import AppendRecord, CommitRecord, DropRecord, TopicRecord
@@ -83,7 +89,10 @@ def find_lost_entries(store: Store, log_id: str, names: Iterable[str]) -> LostEn
     evidence, known = [], list[DisklessState]()
     for each in evidence_beyond(state, names):
         if parse_state(log_id, each.name) is not None and each.number is not None:
-            raw = store.get(each.name)
+            try:
+                raw = store.get(each.name, limit=STATE_BYTES_MAX)
+            except DataCorruptionError:  # larger than any state, so it proves nothing
+                continue
             if not proves_entry(raw, log_id=log_id, number=each.number):
                 continue
             known += _decoded_state(raw)
@@ -171,7 +180,9 @@ class _Losses:
             if each.number is not None and each.name == entry_name(log_id, each.number)
         }
         numbers = sorted(names)[:_SHOWN_MAX]
-        raws = self._store.get_many([names[number] for number in numbers])
+        raws = self._store.get_many(
+            [names[number] for number in numbers], limit=ENTRY_BYTES_MAX
+        )
         for number, raw in zip(numbers, raws, strict=True):
             if isinstance(raw, StorageUnavailableError):
                 raise raw  # it may be readable
@@ -268,7 +279,7 @@ def give_up_lost_entries(
         if quarantine.keep(name) is not None:
             store.put(name, raw)
         elif not store.create(name, raw):
-            raw = store.get(name)
+            raw = store.get(name, limit=ENTRY_BYTES_MAX)
         state.apply(decode(raw, number=number, path=name), path=f"{store.url}/{name}")
     _take_term(store, state, max(state.term, lost.term) + 1, clock)
     quarantine.remove(lost.objects)

@@ -18,13 +18,14 @@ from sparklog.diskless.names import parse_state, state_name, state_prefix
 from sparklog.diskless.segment_ids import level_of
 from sparklog.diskless.service_log import ServiceLog, VoidError
 from sparklog.diskless.state import DisklessState
-from sparklog.diskless.state_objects import decode_state
+from sparklog.diskless.state_objects import STATE_BYTES_MAX, decode_state
 from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
 from sparklog.log.batch_windows import walk
 from sparklog.storage.round_report import Report
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import manifest_object, parse
+from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 _COPY: Final = "restore the object from a copy of the bucket"
@@ -133,7 +134,8 @@ class SegmentHealer:
         for found in sorted((n for n in listed if n is not None and n < number), reverse=True):
             name = state_name(log_id, found)
             try:
-                state = decode_state(store.get(name), path=f"{store.url}/{name}")
+                raw = store.get(name, limit=STATE_BYTES_MAX)
+                state = decode_state(raw, path=f"{store.url}/{name}")
             except (SparklogError, FileNotFoundError):
                 continue
             if (state.log_id, state.number) == (log_id, found):
@@ -158,7 +160,7 @@ class SegmentHealer:
             return extent.crc
         name = manifest_object(segment_of(state, key, extent))
         try:
-            raw = self._log.store.get(name)
+            raw = self._log.store.get(name, limit=MANIFEST_BYTES_MAX)
             manifest = parse(raw, path=f"{self._log.store.url}/{name}")[0]
         except (DataCorruptionError, FileNotFoundError):
             return None

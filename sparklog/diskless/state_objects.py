@@ -279,7 +279,7 @@ class StateObjects:
 
     def _read(self, log_id: str, number: int, *, is_strict: bool) -> DisklessState | None:
         names = [state_name(log_id, number), entry_name(log_id, number)]
-        raw, entry = self._store.get_many(names)
+        raw, entry = self._store.get_many(names, limit=STATE_BYTES_MAX)
         path = f"{self._store.url}/{names[0]}"
         for got in (raw, entry):
             if isinstance(got, DataCorruptionError):  # larger than any such object

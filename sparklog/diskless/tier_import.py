@@ -28,7 +28,7 @@ from sparklog.storage.ledger_records import SnapshotRecord
 from sparklog.storage.topic_state import TopicState
 from sparklog.tiered.archive.listing import BucketListing
 from sparklog.tiered.layout.manifest import Manifest, log_object, manifest_object, parse
-from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment
 
@@ -134,7 +134,7 @@ def _lines(source: Store, segments: Sequence[RemoteSegment], threads: int) -> di
         try:
             raw = source.get(name, 0, _LINE_BYTES)
             if b"\n" not in raw and len(raw) == _LINE_BYTES:
-                raw = source.get(name)
+                raw = source.get(name, limit=MANIFEST_BYTES_MAX)
         except FileNotFoundError as error:
             raise DataCorruptionError(
                 "the manifest is gone since it was listed: somebody deletes there; stop that, and "

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import Buffer
 from sparklog.testing.schedules import Process, Schedule
-from sparklog.tiered.object_store.store import Store, StoredObject
+from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store, StoredObject
 
 
 class Lie(Enum):
@@ -217,13 +217,13 @@ class ScheduledStore:
         self._write("put", name, source.get(source_name))
 
     def get(
-        self, name: str, start: int = 0, end: int | None = None, *, limit: int | None = None
+        self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
     ) -> bytes:
         bucket, process = self._bucket, self._process
         return process.request(lambda: bucket.read(process.name, name)[start:end])
 
     def get_many(
-        self, names: Sequence[str], *, limit: int | None = None
+        self, names: Sequence[str], *, limit: int = WHOLE_BYTES_MAX
     ) -> list[bytes | Exception]:
         found: list[bytes | Exception] = []
         for name in names:

@@ -1,5 +1,6 @@
 """Objects that no sparklog wrote: each is refused as damage, and takes little memory until then."""
 
+import inspect
 import json
 import zlib
 from collections.abc import Callable
@@ -11,14 +12,20 @@ import pyarrow as pa
 import pytest
 import zstandard
 
+from sparklog.checkpoint.backup.archived_log import ArchivedLog
+from sparklog.checkpoint.backup.forked_log import ForkedLog
 from sparklog.diskless import extent_tables
+from sparklog.diskless.endpoint_lease import NumberedLease
 from sparklog.diskless.entries import ENTRY_BYTES_MAX, decode
+from sparklog.diskless.erasure_notes import begun_erasures
 from sparklog.diskless.extent_tables import NAMES_MAX, TableHead
+from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.home_object import create_home, read_home
 from sparklog.diskless.lease import sign_of_life
 from sparklog.diskless.names import (
     HOME,
     checked_object,
+    endpoint_name,
     entry_name,
     service_name,
     state_name,
@@ -31,9 +38,23 @@ from sparklog.diskless.state_objects import (
 )
 from sparklog.errors import DataCorruptionError
 from sparklog.format.batch import encode_one
+from sparklog.service.verification.store_verifier import verify_store
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.ledger_records import decode as decode_record
+from sparklog.testing.faultstore import FaultDriver
+from sparklog.testing.scheduled_store import ScheduledStore
 from sparklog.tiered.layout.manifest import parse, to_bytes
+from sparklog.tiered.layout.object_names import parse_directory
+from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
+from sparklog.tiered.layout.topic_owners import owner_bytes
+from sparklog.tiered.object_store.driver import Driver
+from sparklog.tiered.object_store.file_driver import LocalDriver
+from sparklog.tiered.object_store.fsspec_driver import FsspecDriver
+from sparklog.tiered.object_store.hdfs_driver import HdfsDriver
+from sparklog.tiered.object_store.memory_driver import MemoryDriver
+from sparklog.tiered.object_store.object_store import ObjectStore
+from sparklog.tiered.object_store.s3_driver import S3Driver
+from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store
 from tests.diskless.logs import LOG_ID, T0, Home
 from tests.tiered.copies import copy
 
@@ -278,7 +299,8 @@ def test_a_home_with_another_log_id_is_damage(log_id: object) -> None:
 @pytest.mark.parametrize(
     "given",
     [{"topic": "../../x"}, {"topic": "a/b"}, {"topic_id": "../x"}, {"id": "../x"},
-     {"partition": -1}, {"base": -1}, {"topic": ""}, {"topic": 7}],
+     {"partition": -1}, {"base": -1}, {"topic": ""}, {"topic": 7}, {"topic": ".."}, {"topic": "."},
+     {"topic": "a b"}, {"topic": "x" * 250}],
     ids=str,
 )  # fmt: skip
 def test_a_manifest_of_a_copy_elsewhere_is_damage(given: dict[str, Any]) -> None:
@@ -291,3 +313,88 @@ def test_a_manifest_of_a_copy_elsewhere_is_damage(given: dict[str, Any]) -> None
     parse(to_bytes(replace(manifest, segment=copy(0, 9)), body), path="p")
     with pytest.raises(DataCorruptionError, match="no manifest"):
         parse(to_bytes(bad, body), path="p")
+
+
+# --- objects that are too large -----------------------------------------------------------------
+
+
+def grown(home: Home, name: str) -> None:
+    """Make an object larger than any that sparklog writes."""
+    home.bucket.objects[name] = bytes(WHOLE_BYTES_MAX + (1 << 20)), 1
+
+
+def test_no_object_is_fetched_whole_beyond_a_bound() -> None:
+    home = Home()
+    grown(home, "a")
+    with pytest.raises(DataCorruptionError, match=f"more than {WHOLE_BYTES_MAX} bytes") as caught:
+        home.store.get("a")
+    assert caught.value.path == f"{home.store.url}/a"
+    (found,) = home.store.get_many(["a"])
+    assert isinstance(found, DataCorruptionError)
+    assert home.store.counts.bytes_in == 2 * (WHOLE_BYTES_MAX + 1)
+    assert len(home.store.get("a", limit=WHOLE_BYTES_MAX + (1 << 20))) > WHOLE_BYTES_MAX
+    assert len(home.store.get("a", 0, 10)) == 10
+
+
+@pytest.mark.parametrize("kind", [ObjectStore, ArchivedLog, ForkedLog, ScheduledStore, Store])
+def test_every_store_has_a_bound(kind: type) -> None:
+    for method in (kind.get, kind.get_many):  # type: ignore[attr-defined]
+        limit = inspect.signature(method).parameters["limit"]
+        assert limit.default == WHOLE_BYTES_MAX
+        assert limit.annotation is int
+
+
+def test_drivers_read_no_object_to_its_end() -> None:
+    kinds = (Driver, LocalDriver, FsspecDriver, MemoryDriver, HdfsDriver, S3Driver, FaultDriver)
+    for kind in kinds:
+        assert inspect.signature(kind.read).parameters["end"].annotation is int
+
+
+def test_signs_of_life_and_requests_that_are_too_large_say_nothing() -> None:
+    home = Home().lead()
+    grown(home, service_name(home.state.term))
+    assert sign_of_life(home.store, home.state.term) == {}
+    grown(home, endpoint_name(3))
+    lease = NumberedLease(home.store, home.clock, {}, timer=home.clock)
+    assert not lease.told()
+
+
+def test_a_position_that_is_too_large_is_damage_and_the_older_one_counts() -> None:
+    home = home_with_a_state()
+    groups = DisklessGroups(home.store)
+    for offset in (1, 2):
+        groups.commit("g", {T0: offset}, now_ms=1, host="h")
+    newest = max(name for name in home.bucket.objects if name.startswith("readers/"))
+    grown(home, newest)
+    readers = DisklessGroups(home.store).readers()
+    assert [at.offset for at in readers.groups[0].offsets.values()] == [1]
+    assert list(readers.damaged) == [f"{home.store.url}/{newest}"]
+    ((error, is_readable),) = groups.damaged_positions()
+    assert (error.path, is_readable) == (f"{home.store.url}/{newest}", True)
+    assert groups.positions("g")[T0].offset == 1
+
+
+def test_an_erasure_note_that_is_too_large_is_none() -> None:
+    home = Home()
+    grown(home, "erasures/x-y")
+    assert begun_erasures(home.store) == []
+
+
+@pytest.mark.parametrize("kind", ["home", "entry", "owner", "sign"])
+def test_verify_names_an_object_that_is_too_large(kind: str) -> None:
+    home = home_with_a_state().lead()
+    topic_id = home.state.log.topics["t"].id
+    home.store.put(OWNERS + topic_id, owner_bytes(LOG_ID, home.store.url, 1))
+    name = {
+        "home": HOME, "entry": entry_name(LOG_ID, home.state.number - 1),
+        "owner": OWNERS + topic_id, "sign": service_name(home.state.term),
+    }[kind]  # fmt: skip
+    grown(home, name)
+    found = verify_store(home.store.url, store=home.store).findings
+    assert f"{home.store.url}/{name}" in [finding.file for finding in found]
+
+
+@pytest.mark.parametrize("name", ["..-0-", ".-0-", "a b-0-", "a/b-0-", "x" * 250 + "-0-"])
+def test_a_prefix_of_no_topic_is_no_partition(name: str) -> None:
+    assert parse_directory(name + "I" * 22) is None
+    assert parse_directory("t-0-" + "I" * 22) is not None

@@ -126,7 +126,7 @@ class ShowsHalf(Broken):
             return False
         return True
 
-    def read(self, name: str, start: int, end: int | None) -> bytes:
+    def read(self, name: str, start: int, end: int) -> bytes:
         found = super().read(name, start, end)
         with self.turn:
             self.looked[name] += 1
@@ -141,7 +141,7 @@ class RemembersMisses(Broken):
         super().__init__(root)
         self.missed: set[str] = set()
 
-    def read(self, name: str, start: int, end: int | None) -> bytes:
+    def read(self, name: str, start: int, end: int) -> bytes:
         if name in self.missed:
             raise FileNotFoundError(name)
         try:
@@ -199,7 +199,7 @@ class RewritesInPlace(Broken):
         assert self.missed.wait(240)
         super().put(name, data, crc)
 
-    def read(self, name: str, start: int, end: int | None) -> bytes:
+    def read(self, name: str, start: int, end: int) -> bytes:
         if name.endswith("/replaced"):
             assert self.away.wait(240)
         try:

@@ -6,6 +6,20 @@ ONE = "crash/test_every_cut.py::test_one_operation_and_its_recovery"
 
 MUTANTS = (
     mutant(
+        "whole-gets-without-a-bound",
+        "tiered/object_store/object_store.py",
+        "        stop = start + limit + 1 if end is None else end\n",
+        "        stop = 1 << 60 if end is None else end\n",
+        "diskless/test_hostile_objects.py::test_no_object_is_fetched_whole_beyond_a_bound",
+    ),
+    mutant(
+        "directories-of-no-topic",
+        "tiered/layout/object_names.py",
+        "        check_topic(found[1])\n",
+        "        assert found[1]\n",
+        "diskless/test_hostile_objects.py::test_a_manifest_of_a_copy_elsewhere_is_damage",
+    ),
+    mutant(
         "refusal-of-a-second-request",
         "diskless/entry_creation.py",
         "            and (self._entries.store.sends_once or not self._allowed)\n",

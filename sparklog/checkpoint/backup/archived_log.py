@@ -9,7 +9,7 @@ from sparklog.checkpoint.backup.snapshots import SNAPSHOTS, Snapshot, SnapshotTr
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import Buffer
 from sparklog.lru_cache import LruCache
-from sparklog.tiered.object_store.store import Store, StoredObject, too_large
+from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store, StoredObject, too_large
 
 
 class ArchivedLog:
@@ -35,7 +35,7 @@ class ArchivedLog:
         self._blocks: LruCache[bytes, bytes] = LruCache(threads + 1)
 
     def get(
-        self, name: str, start: int = 0, end: int | None = None, *, limit: int | None = None
+        self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
     ) -> bytes:
         """Return the bytes [start, end) of an object, fewer only where it ends.
 
@@ -44,7 +44,7 @@ class ArchivedLog:
         entry = self._files.get(name)
         if entry is None:
             raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.url}/{name}")
-        if end is None and limit is not None and entry.size > limit:
+        if end is None and entry.size > limit:
             raise too_large(f"{self.url}/{name}", limit)
         if entry.data is not None:
             return entry.data[start:end]
@@ -66,7 +66,7 @@ class ArchivedLog:
         return self._blocks.get_or_make(digest, fetch)
 
     def get_many(
-        self, names: Sequence[str], *, limit: int | None = None
+        self, names: Sequence[str], *, limit: int = WHOLE_BYTES_MAX
     ) -> list[bytes | Exception]:
         """Return whole objects, or why one could not be had."""
         found: list[bytes | Exception] = []

@@ -27,7 +27,7 @@ from sparklog.errors import StorageUnavailableError
 from sparklog.log.fork_points import WantedPoint
 from sparklog.tiered.object_store.file_driver import LocalDriver
 from sparklog.tiered.object_store.object_store import ObjectStore
-from sparklog.tiered.object_store.store import Store, StoredObject
+from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store, StoredObject
 from sparklog.tiered.reading.options import RemoteOptions
 
 
@@ -110,7 +110,7 @@ class ForkedLog(ObjectStore):
         return self._source.size(name) if size is None else size
 
     def get(
-        self, name: str, start: int = 0, end: int | None = None, *, limit: int | None = None
+        self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
     ) -> bytes:
         """Return bytes of what is here, or of what is referred to."""
         found = self._references.get(name)

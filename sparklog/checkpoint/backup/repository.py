@@ -97,7 +97,7 @@ class Repository:
         name = self.name(digest)
         path = f"{self.store.url}/{name}"
         try:
-            data = self.store.get(name)
+            data = self.store.get(name, limit=self.stored_size(digest, size))
         except FileNotFoundError:
             raise DataCorruptionError(f"the block is gone; {_CURE}", path=path) from None
         if self._key:

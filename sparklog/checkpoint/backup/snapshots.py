@@ -26,6 +26,8 @@ from sparklog.tiered.object_store.store import Store
 SNAPSHOTS: Final = "points/"
 VERSION: Final = 3
 """Of a snapshot of a log in a store; 2: a file has block sizes of its own; others are of 1."""
+SNAPSHOT_BYTES_MAX: Final = 1 << 30
+"""The largest snapshot, as it is stored and when it is inflated."""
 CHECKPOINT: Final = "checkpoint"
 LOG: Final = "log"
 _NAME: Final = re.compile(r"([0-9]{15})\.([0-9]+|none)\.(checkpoint(?:\+log)?)\.([0-9a-f]{8,})")
@@ -170,7 +172,7 @@ def read(
     """
     path = f"{store.url}/{SNAPSHOTS}{snapshot.name}"
     try:
-        raw = store.get(SNAPSHOTS + snapshot.name)
+        raw = store.get(SNAPSHOTS + snapshot.name, limit=SNAPSHOT_BYTES_MAX)
     except FileNotFoundError:
         raise InvalidRequestError(
             f"{path} is gone; see which points there are", path=path
@@ -182,7 +184,12 @@ def read(
         if hashlib.sha256(stored).hexdigest() != about["sha256"]:
             raise DataCorruptionError(f"its sha256 doesn't fit; {_CURE}", path=path)
         repository = Repository.reading(store, ring, about["key"])
-        body = zlib.decompress(repository.open_text(snapshot.name, stored, path=path))
+        inflating = zlib.decompressobj()
+        body = inflating.decompress(
+            repository.open_text(snapshot.name, stored, path=path), SNAPSHOT_BYTES_MAX
+        )
+        if not inflating.eof:
+            raise ValueError(f"cut off, or more than {SNAPSHOT_BYTES_MAX} bytes when inflated")
         return repository, {k: _from_json(t) for k, t in json.loads(body).items()}
     except InvalidRequestError:
         raise

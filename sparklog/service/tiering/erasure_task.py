@@ -48,7 +48,7 @@ from sparklog.tiered.copying.orphans import find_orphans
 from sparklog.tiered.copying.plan import CandidateSegment, unreferenced_segments
 from sparklog.tiered.copying.rewritten_log import RewrittenData
 from sparklog.tiered.layout.manifest import directory_of, log_object, manifest_object, parse
-from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
 from sparklog.tiered.reading.remote_objects import LogRanges, OpenedSegment, RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 
@@ -247,7 +247,8 @@ class ErasureTask:
         name, crc = manifest_object(copy), 0
         path = joined(one.place.directory, log_name(copy.base))
         try:
-            manifest, _ = parse(self._store.get(name), path=f"{self._store.url}/{name}")
+            raw = self._store.get(name, limit=MANIFEST_BYTES_MAX)
+            manifest, _ = parse(raw, path=f"{self._store.url}/{name}")
             with self._remote_log.fs.open(path) as file:
                 for at in range(0, copy.size, _READ):
                     crc = crc32c.crc32c(file.pread(min(_READ, copy.size - at), at), crc)

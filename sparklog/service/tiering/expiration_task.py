@@ -36,7 +36,7 @@ from sparklog.tiered.layout.object_names import (
     parse_manifest,
     remote_log_name,
 )
-from sparklog.tiered.object_store.store import Store, StoredObject
+from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store, StoredObject
 from sparklog.tiered.remote_log_metadata.records import PartitionDeleteRecord, PartitionDeleteState
 from sparklog.tiered.remote_log_metadata.topic import publish_deleted_partitions
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
@@ -259,7 +259,8 @@ class ExpirationTask:
             if held.holds(max(listed.base, one.place.log_start), listed.end):
                 continue
             try:
-                manifest, _ = parse(self._store.get(unknown.name), path=unknown.name)
+                raw = self._store.get(unknown.name, limit=MANIFEST_BYTES_MAX)
+                manifest, _ = parse(raw, path=unknown.name)
             except FileNotFoundError:
                 continue  # the list was behind
             except (DataCorruptionError, UnsupportedVersionError) as error:

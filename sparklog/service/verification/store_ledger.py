@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from sparklog.diskless.entries import Entry, decode, key_to_json
+from sparklog.diskless.entries import ENTRY_BYTES_MAX, Entry, decode, key_to_json
 from sparklog.diskless.ledger_evidence import entry_number_of
 from sparklog.diskless.names import (
     entry_name,
@@ -15,7 +15,7 @@ from sparklog.diskless.names import (
     state_prefix,
 )
 from sparklog.diskless.state import DisklessState
-from sparklog.diskless.state_objects import decode_state, proves_entry
+from sparklog.diskless.state_objects import STATE_BYTES_MAX, decode_state, proves_entry
 from sparklog.errors import DataCorruptionError, SparklogError, UnsupportedVersionError
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.storage import ledger_records
@@ -117,20 +117,24 @@ class LedgerCheck:
         numbers = {n for n in found if n is not None} | self._evidence.keys() | self._states.keys()
         return {n for n in numbers if n >= self._next}
 
-    def _entries(self, numbers: Sequence[int]) -> list[bytes | None]:
+    def _entries(self, numbers: Sequence[int]) -> list[bytes | DataCorruptionError | None]:
+        """Return the entries' bytes, None for a missing one, the error of one that is too large."""
         names = [entry_name(self._log_id, number) for number in numbers]
 
-        def ask() -> list[bytes | None]:
-            found: list[bytes | None] = []
-            for raw in self._store.get_many(names):
-                if isinstance(raw, Exception) and not isinstance(raw, FileNotFoundError):
+        def ask() -> list[bytes | DataCorruptionError | None]:
+            found: list[bytes | DataCorruptionError | None] = []
+            for raw in self._store.get_many(names, limit=ENTRY_BYTES_MAX):
+                if isinstance(raw, bytes | DataCorruptionError):
+                    found.append(raw)
+                elif isinstance(raw, FileNotFoundError):
+                    found.append(None)
+                else:
                     raise raw
-                found.append(None if isinstance(raw, Exception) else raw)
             return found
 
         return self._retry.call(ask)
 
-    def _take(self, number: int, raw: bytes) -> None:
+    def _take(self, number: int, raw: bytes | DataCorruptionError) -> None:
         path = f"{self._store.url}/{entry_name(self._log_id, number)}"
         entry = self._decoded(number, raw, path)
         if entry is not None:
@@ -139,8 +143,12 @@ class LedgerCheck:
             self.is_whole = False
         self._before = None if entry is None else entry.id
 
-    def _decoded(self, number: int, raw: bytes, path: str) -> Entry | None:
+    def _decoded(
+        self, number: int, raw: bytes | DataCorruptionError, path: str
+    ) -> Entry | None:
         try:
+            if isinstance(raw, DataCorruptionError):
+                raise raw
             return decode(raw, number=number, path=path)
         except DataCorruptionError as error:
             self._damage(path, error.reason, number, error.position)
@@ -190,7 +198,7 @@ class LedgerCheck:
             name = state_name(self._log_id, number)
             path = f"{self._store.url}/{name}"
             try:
-                raw = self._retry.call(partial(self._store.get, name))
+                raw = self._retry.call(partial(self._store.get, name, limit=STATE_BYTES_MAX))
                 if proves_entry(raw, log_id=self._log_id, number=number):
                     self._evidence[number] = path
                 state = decode_state(raw, path=path)

@@ -88,12 +88,14 @@ class SideObjectCheck:
                 continue
 
     def _read(self, names: list[str]) -> dict[str, bytes]:
-        """Return {name: bytes} of the objects that exist."""
+        """Return {name: bytes} of the objects that exist, b"" for one that is too large."""
 
         def ask() -> dict[str, bytes]:
             found = dict(zip(names, self._store.get_many(names), strict=True))
-            for raw in found.values():
-                if isinstance(raw, Exception) and not isinstance(raw, FileNotFoundError):
+            for name, raw in found.items():
+                if isinstance(raw, DataCorruptionError):
+                    found[name] = b""
+                elif isinstance(raw, Exception) and not isinstance(raw, FileNotFoundError):
                     raise raw
             return {name: raw for name, raw in found.items() if isinstance(raw, bytes)}
 

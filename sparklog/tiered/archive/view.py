@@ -25,6 +25,7 @@ from sparklog.storage.view import KeptPartition, Offsets, TopicInfo, unknown_par
 from sparklog.tiered.archive.listing import REFRESH_MS, BucketListing
 from sparklog.tiered.layout.manifest import manifest_object, parse
 from sparklog.tiered.layout.object_names import Directory
+from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX
 from sparklog.tiered.reading.partition_copies import PartitionCopies
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.reading.remote_segment_log import BytesLog, RemoteSegmentLog
@@ -295,7 +296,9 @@ class ArchiveView:
             newest[topic] = max(copies, key=lambda s: s.time_ms)
         raws = self.objects.retry.call(
             lambda: _answered(
-                self.objects.store.get_many([manifest_object(s) for s in newest.values()])
+                self.objects.store.get_many(
+                    [manifest_object(s) for s in newest.values()], limit=MANIFEST_BYTES_MAX
+                )
             )
         )
         topics = {}

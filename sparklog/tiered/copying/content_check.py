@@ -17,7 +17,7 @@ from sparklog.tiered.layout.manifest import (
     parse,
     part,
 )
-from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
 from sparklog.tiered.remote_segment import RemoteSegment
 
 Fault = tuple[str, str, int | None]
@@ -43,7 +43,7 @@ def faults_of(
     """
     name = manifest_object(copy)
     try:
-        manifest, body = parse(ask(lambda: store.get(name)), path=name)
+        manifest, body = parse(ask(lambda: store.get(name, limit=MANIFEST_BYTES_MAX)), path=name)
         if not _describes(manifest, copy):
             yield name, "it is another segment's manifest", None
             return

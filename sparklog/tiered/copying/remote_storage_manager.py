@@ -27,7 +27,7 @@ from sparklog.tiered.layout.manifest import (
     manifest_object,
     parse,
 )
-from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
 from sparklog.tiered.remote_segment import RemoteSegment
 
 
@@ -118,7 +118,7 @@ class RemoteStorageManager:
         name = manifest_object(put.segment)
         check()
         try:
-            manifest, _ = parse(self._store.get(name), path=name)
+            manifest, _ = parse(self._store.get(name, limit=MANIFEST_BYTES_MAX), path=name)
         except (FileNotFoundError, DataCorruptionError):
             return None
         found = manifest.segment

@@ -12,7 +12,7 @@ from sparklog.tiered.encryption.envelope import rewrap
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import Manifest, parse, to_bytes
 from sparklog.tiered.layout.object_names import parse_directory, parse_manifest
-from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
 from sparklog.tiered.target import open_store
 
 _AT_ONCE: Final = 200
@@ -48,7 +48,7 @@ def rotate(
     changed = plain = gone = 0
     for first in range(0, len(names), _AT_ONCE):
         some = names[first : first + _AT_ONCE]
-        for name, raw in zip(some, store.get_many(some), strict=True):
+        for name, raw in zip(some, store.get_many(some, limit=MANIFEST_BYTES_MAX), strict=True):
             if isinstance(raw, FileNotFoundError):
                 gone += 1  # deleted since the listing
                 continue

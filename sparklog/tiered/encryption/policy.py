@@ -10,7 +10,7 @@ from dataclasses import replace
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnsupportedVersionError
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import Manifest, parse
-from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
 from sparklog.tiered.settings import RemoteSettings
 
 
@@ -24,7 +24,7 @@ def key_id_in(store: Store, names: Sequence[str]) -> str:
 
     Raises: StorageUnavailableError. Cost: a get each.
     """
-    for name, raw in zip(names, store.get_many(names), strict=True):
+    for name, raw in zip(names, store.get_many(names, limit=MANIFEST_BYTES_MAX), strict=True):
         try:
             if isinstance(raw, Exception):
                 raise raw

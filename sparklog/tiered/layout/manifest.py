@@ -170,7 +170,7 @@ def _check_names(segment: RemoteSegment) -> None:
     """Refuse a manifest whose copy would have names outside of its prefix. Raises: ValueError."""
     found = parse_directory(directory_of(segment).prefix.rstrip("/"))
     log = parse_log(remote_log_name(segment.base, segment.id))
-    if found != directory_of(segment) or log is None or "/" in segment.topic:
+    if found != directory_of(segment) or log is None:
         raise ValueError(f"{log_object(segment)!r} is no name of a copy")
 
 

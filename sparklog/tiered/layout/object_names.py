@@ -17,7 +17,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.format.names import LOG
+from sparklog.errors import InvalidRequestError
+from sparklog.format.names import LOG, check_topic
 
 MANIFEST: Final = ".manifest"
 LOG_START: Final = ".log-start"
@@ -55,9 +56,16 @@ class Listed:
 
 
 def parse_directory(name: str) -> Directory | None:
-    """Return whose prefix `name` (without slashes) is; None if nobody's."""
+    """Return the partition of a prefix (without slashes); None if it is no partition's.
+
+    The topic's name is one that Kafka allows, so it can be used as a name of a directory.
+    """
     found = _DIRECTORY.fullmatch(name)
     if found is None or str(int(found[2])) != found[2]:
+        return None
+    try:
+        check_topic(found[1])
+    except InvalidRequestError:
         return None
     return Directory(found[1], int(found[2]), found[3])
 

@@ -77,8 +77,11 @@ class Driver(Protocol):
         Returns: the number of requests that it took.
         """
 
-    def read(self, name: str, start: int, end: int | None) -> bytes:
-        """Bytes [start, end), to the object's end if None; fewer where it ends."""
+    def read(self, name: str, start: int, end: int) -> bytes:
+        """Bytes [start, end), fewer where the object ends.
+
+        No more is fetched, whatever the object's size: nothing is read from a store unbounded.
+        """
 
     def size(self, name: str) -> int: ...
 

@@ -88,10 +88,9 @@ class LocalDriver:
             raise
         return 1
 
-    def read(self, name: str, start: int, end: int | None) -> bytes:
+    def read(self, name: str, start: int, end: int) -> bytes:
         with self._fs.open(self._path(name)) as file:
-            size = file.size()
-            return file.pread(max(0, (size if end is None else min(end, size)) - start), start)
+            return file.pread(max(0, min(end, file.size()) - start), start)
 
     def size(self, name: str) -> int:
         return self._fs.size(self._path(name))

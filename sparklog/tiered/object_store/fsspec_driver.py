@@ -112,11 +112,8 @@ class FsspecDriver:
         self._fs.cp_file(source._path(source_name), self._path(name))
         return 1
 
-    def read(self, name: str, start: int, end: int | None) -> bytes:
-        path = self._path(name)
-        if start == 0 and end is None:
-            return bytes(self._fs.cat_file(path))
-        return bytes(self._fs.cat_file(path, start=start, end=end))
+    def read(self, name: str, start: int, end: int) -> bytes:
+        return bytes(self._fs.cat_file(self._path(name), start=start, end=end))
 
     def size(self, name: str) -> int:
         return int(self._info(name)["size"])

@@ -26,7 +26,7 @@ class MemoryDriver(FsspecDriver):
         return isinstance(source, MemoryDriver) and source._fs.store is self._fs.store
 
     def copy(self, source: FsspecDriver, source_name: str, name: str, size: int) -> int:
-        self.put(name, source.read(source_name, 0, None), 0)
+        self.put(name, source.read(source_name, 0, size), 0)
         return 1
 
     def size(self, name: str) -> int:  # fsspec's own looks at every name that there is

@@ -28,6 +28,7 @@ from sparklog.tiered.object_store.failures import (
     words_of,
 )
 from sparklog.tiered.object_store.store import (
+    WHOLE_BYTES_MAX,
     Store,
     StoredObject,
     too_large,
@@ -227,12 +228,12 @@ class ObjectStore:
         return receipts, crc
 
     def get(
-        self, name: str, start: int = 0, end: int | None = None, *, limit: int | None = None
+        self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
     ) -> bytes:
         """Return bytes [start, end); none of them is asked of the store if there are none."""
         if end is not None and end <= start:
             return b""
-        stop = end if end is not None or limit is None else start + limit + 1
+        stop = start + limit + 1 if end is None else end
 
         def attempt() -> bytes:
             try:
@@ -255,12 +256,12 @@ class ObjectStore:
             return data
 
         data = self._retried("read", name, attempt)
-        if end is None and limit is not None and len(data) > limit:
+        if end is None and len(data) > limit:
             raise too_large(f"{self.url}/{name}", limit)
         return data
 
     def get_many(
-        self, names: Sequence[str], *, limit: int | None = None
+        self, names: Sequence[str], *, limit: int = WHOLE_BYTES_MAX
     ) -> list[bytes | Exception]:
         """Return small objects, up to 16 at a time."""
 

@@ -2,10 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from sparklog.errors import DataCorruptionError
 from sparklog.fs import Buffer
+
+WHOLE_BYTES_MAX: Final = 64 << 20
+"""The largest object that a get without an end returns, unless the caller gives another limit."""
+MANIFEST_BYTES_MAX: Final = 256 << 20
+"""The largest manifest of a segment: it contains the segment's indexes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +83,18 @@ class Store(Protocol):
         """
 
     def get(
-        self, name: str, start: int = 0, end: int | None = None, *, limit: int | None = None
+        self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
     ) -> bytes:
         """Return the bytes [start, end) of an object, fewer only where it ends.
 
         A second request looks at its size if fewer came.
-        Args: limit: without `end`, the largest size of the object. No more is fetched, and that an
-            answer was cut off isn't noticed: the caller has to know whether the bytes are whole.
+        Args: limit: without `end`, the largest size of the object. No more is fetched. The client
+            library notices an answer that was cut off, as HTTP gives its length.
         Raises: DataCorruptionError: the object is larger than `limit`.
         """
 
     def get_many(
-        self, names: Sequence[str], *, limit: int | None = None
+        self, names: Sequence[str], *, limit: int = WHOLE_BYTES_MAX
     ) -> list[bytes | Exception]:
         """Return whole small objects, fetched at the same time, or why one could not be."""
 

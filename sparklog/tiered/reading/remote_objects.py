@@ -5,6 +5,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
@@ -15,7 +16,7 @@ from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout import manifest as manifests
 from sparklog.tiered.layout.manifest import Manifest, directory_of, manifest_object
 from sparklog.tiered.layout.topic_owners import is_owned
-from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
 from sparklog.tiered.reading.meters import fetching
 from sparklog.tiered.reading.range_fetcher import Blocks, Fetcher
 from sparklog.tiered.reading.store_retry import StoreRetry
@@ -202,8 +203,9 @@ class RemoteObjects:
         name = manifest_object(segment)
         opened = self._cached(segment, name)
         if opened is None:
+            ask = partial(self.store.get, name, limit=MANIFEST_BYTES_MAX)
             raw = (self.retry if patient else StoreRetry()).call(
-                lambda: _fetched(self.store, segment, name, lambda: self.store.get(name))
+                lambda: _fetched(self.store, segment, name, ask)
             )
             opened = self._parsed(segment, raw, name)
             self._cache.put(self._cache_key(name), 0, raw)
@@ -217,7 +219,9 @@ class RemoteObjects:
 
     def open_many(self, segments: Sequence[RemoteSegment]) -> list[OpenedSegment | Exception]:
         """Open several at the same time; an error stands in the place of what failed."""
-        answers = self.store.get_many([manifest_object(segment) for segment in segments])
+        answers = self.store.get_many(
+            [manifest_object(segment) for segment in segments], limit=MANIFEST_BYTES_MAX
+        )
         found: list[OpenedSegment | Exception] = []
         for segment, answer in zip(segments, answers, strict=True):
             if isinstance(answer, bytes):

@@ -27,7 +27,7 @@ from sparklog.logdir.view import LogDirView
 from sparklog.tiered.layout.manifest import Manifest, parse
 from sparklog.tiered.layout.object_names import Directory, parse_manifest
 from sparklog.tiered.layout.topic_owners import TopicOwners
-from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
 from sparklog.tiered.remote_log_metadata.topic import ensure_topic, publish
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
 from sparklog.tiered.target import open_store
@@ -63,7 +63,7 @@ def find(store: Store, directories: Iterable[Directory]) -> Found:
         ]
         for first in range(0, len(names), _AT_ONCE):
             some = names[first : first + _AT_ONCE]
-            for name, raw in zip(some, store.get_many(some), strict=True):
+            for name, raw in zip(some, store.get_many(some, limit=MANIFEST_BYTES_MAX), strict=True):
                 _take(found, name, raw)
     return found
 
