@@ -21,6 +21,7 @@ All of it is looked for in every sweep, for a request that comes late brings gar
 take turns; every method may be cut anywhere and done again.
 """
 
+import bisect
 import contextlib
 import itertools
 import threading
@@ -148,11 +149,16 @@ class Garbage:
                 due = [one for one in self._todo if one.due_ms <= report.time_ms]
             if not due:
                 return
-            state = self._log.follow()
+            state, looked = self._log.follow(), dict[str, bool]()
             live = self.live(state)
             for one in due:
                 segments = [e for e in one.gone if e.segment and e.object not in live]
                 if segments and not report.dry_run:
+                    topic = state.log.topics.get(one.key.topic)
+                    span = one.key, one.gone[0].base, one.gone[-1].end
+                    is_same = topic is not None and topic.id == one.topic_id
+                    if is_same and not self._is_kept_elsewhere(state, [span], looked, report):
+                        continue
                     self._cover(state, one)
                 self._delete_segments(segments, one, report)
                 if not report.dry_run:
@@ -164,6 +170,45 @@ class Garbage:
         notes = self._lease.notes
         notes.let_go = {name: at for name, at in notes.let_go.items() if name not in segments}
         notes.let_go_bytes = _of(notes.let_go, notes.let_go_bytes)
+
+    def _is_kept_elsewhere(
+        self,
+        state: DisklessState,
+        spans: Iterable[tuple[TopicPartition, int, int]],
+        looked: dict[str, bool],
+        report: Report,
+    ) -> bool:
+        """Return whether the segments that contain these offsets now are there, in full length.
+
+        Their sources may be the last good copy, so nothing of these is deleted before. A segment
+        that is missing or too short is written again from them, if possible.
+
+        Args: spans: (partition, first offset, end offset). looked: results by object, for one call.
+        Cost: a request per segment that is not in `looked`.
+        """
+        for key, first, end in spans:
+            extents = state.extents.get(key, ())
+            at = max(0, bisect.bisect_right(extents, first, key=_base) - 1)
+            for extent in extents[at : bisect.bisect_left(extents, end, key=_base)]:
+                if not extent.segment or extent.end <= first:
+                    continue
+                if extent.object not in looked:
+                    looked[extent.object] = not self._is_short(extent)
+                    if not looked[extent.object]:
+                        self._restore(key, extent, report)
+                if not looked[extent.object]:
+                    return False
+        return True
+
+    def _restore(self, key: TopicPartition, extent: Extent, report: Report) -> None:
+        """Write a segment again; if that fails, report that its sources stay."""
+        if self._healer is not None and self._healer.tried(key, extent, report):
+            return
+        url = self._log.store.url
+        report.errors.append(
+            f"{key}: {url}/{extent.object} is missing or too short, so the objects that it was "
+            f"made from are kept. `sparklog verify {url} --repair` tries to write it again"
+        )
 
     def _cover(self, state: DisklessState, one: _Waiting) -> None:
         """Make the manifests that miss of what has the offsets of what goes."""
@@ -432,7 +477,7 @@ class Garbage:
             if not report.dry_run:
                 self._idle_ms = since
             due = [n for n, at in since.items() if report.time_ms - at >= delay_ms]
-            for number, found in self._cut_some(due, report):
+            for number, found in self._cut_some(state, due, report):
                 objects, size = objects + (found > 0), size + found
                 if not report.dry_run:
                     self._cut.add(number)
@@ -444,8 +489,11 @@ class Garbage:
                 below += 1
             notes.cut_below = below
 
-    def _cut_some(self, numbers: list[int], report: Report) -> Iterator[tuple[int, int]]:
-        """Cut entries; yields (number, the bytes that went)."""
+    def _cut_some(
+        self, state: DisklessState, numbers: list[int], report: Report
+    ) -> Iterator[tuple[int, int]]:
+        """Cut entries; yields (number, the bytes that went), none for one that has to stay."""
+        looked = dict[str, bool]()
         for at in range(0, len(numbers), _CUT_AT_ONCE):
             some = numbers[at : at + _CUT_AT_ONCE]
             names = [entry_name(self._log.log_id, number) for number in some]
@@ -458,6 +506,9 @@ class Garbage:
                 entry = decode(raw, number=number, path=f"{self._log.store.url}/{name}")
                 size = len(raw) - entry.data_at
                 if size and not report.dry_run:
+                    spans = [(key, each.base, each.end) for key, each in entry.extents]
+                    if not self._is_kept_elsewhere(state, spans, looked, report):
+                        continue
                     self._lease.check()
                     self._log.store.put(name, raw[: entry.data_at])
                 yield number, size
@@ -644,3 +695,7 @@ def _segment_of(each: StoredObject) -> str:
 
 def _manifest_ids(listed: Iterable[StoredObject]) -> set[str]:
     return {found.id for each in listed if (found := parse_manifest(_last(each.name))) is not None}
+
+
+def _base(extent: Extent) -> int:
+    return extent.base

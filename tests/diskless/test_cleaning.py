@@ -182,7 +182,10 @@ def test_damage_is_left_alone(home: Compacted) -> None:
     (extent,) = home.state.extents[T0]
     data, time_ms = home.bucket.objects[extent.object]
     home.bucket.objects[extent.object] = data[:65] + b"\xff" + data[66:], time_ms
+    before, number = dict(home.bucket.objects), home.state.number
     assert "crc" in home.clean()[1].errors[0]
+    assert home.state.number == number  # nothing was put in its place
+    assert all(home.bucket.objects[name] == held for name, held in before.items())
 
 
 def test_a_cleaning_cut_anywhere_is_done_again() -> None:

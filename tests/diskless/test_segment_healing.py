@@ -1,5 +1,8 @@
 """The service writes damaged segments again, before it deletes what they were merged from."""
 
+import pytest
+
+from sparklog.diskless.extents import Extents
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.home_object import create_home
 from sparklog.diskless.options import UpkeepOptions
@@ -119,3 +122,88 @@ def test_the_segments_of_one_merge_are_healed_together() -> None:
     SegmentHealer(home.log, None).heal(T0, extents[1])
     assert home.read() == before
     assert not {one.segment for one in extents} & {e.segment for e in home.state.extents[T0]}
+
+
+# --- deletions beside damage ----------------------------------------------------------------------
+
+
+def committed_inline() -> Home:
+    """A log whose two commits are merged into one segment; their data are in entries still."""
+    home = Home(options=UpkeepOptions(threads=1, delete_delay_ms=0))
+    create_home(home.store, LOG_ID, home.clock)
+    home.topic(retention_ms="-1")
+    home.lead()
+    home.commit("a" * 50)
+    home.commit("b" * 50)
+    home.merge_all()
+    return home
+
+
+@pytest.mark.parametrize("how", ["missing", "short"])
+def test_inline_data_stay_until_their_segment_is_written_again(how: str) -> None:
+    home = committed_inline()
+    before, (extent,) = home.read(), home.state.extents[T0]
+    if how == "missing":
+        del home.bucket.objects[extent.object]
+    else:
+        change(home, extent.object, home.bucket.objects[extent.object][0][:-1])
+    report = home.report()
+    home.garbage.cut(report)
+    assert not report.swept
+    assert any("was written again" in note for note in report.notes), report
+    assert home.read() == before
+    home.garbage.cut(report := home.report())
+    assert [one.objects for one in report.swept] == [2]
+    assert home.read() == before
+
+
+def two_generations() -> tuple[Home, Extents]:
+    """Two segments that were merged into one, whose sources wait for their delay."""
+    home = merged(commits=2, merge_max_extents=2)
+    sweep(home)
+    sources = home.state.extents[T0]
+    upkeep = upkeep_of(home)
+    upkeep.merge(home.report())
+    assert len(home.state.extents[T0]) == 1
+    home.clock.advance(70_000)
+    home.lease.renew()
+    return home, sources
+
+
+def test_segments_stay_until_the_one_that_replaced_them_is_written_again() -> None:
+    home, _ = two_generations()
+    before, (extent,) = home.read(), home.state.extents[T0]
+    del home.bucket.objects[extent.object]
+    report = home.report()
+    home.garbage.tidy(report)
+    assert any("was written again" in note for note in report.notes), report
+    assert home.read() == before
+    sweep(home)
+    assert home.read() == before
+
+
+def test_sources_of_a_segment_that_cannot_be_written_again_are_kept() -> None:
+    """One of the two sources is damaged as well: the other one may be the last copy of its half."""
+    home, sources = two_generations()
+    (extent,) = home.state.extents[T0]
+    del home.bucket.objects[extent.object]
+    raw = home.bucket.objects[sources[0].object][0]
+    change(home, sources[0].object, raw[:-3] + bytes([raw[-3] ^ 1]) + raw[-2:])
+    for _ in range(2):
+        report = home.report()
+        home.garbage.tidy(report)
+        assert any(
+            f"{extent.object} is missing or too short, so the objects that it was made from are"
+            in error
+            for error in report.errors
+        ), report
+        assert all(each.object in home.bucket.objects for each in sources)
+
+
+def test_deletions_ask_once_for_each_segment() -> None:
+    home = committed_inline()
+    home.log.follow()
+    before = home.store.counts.gets
+    home.garbage.cut(home.report())
+    entries = home.state.next_number
+    assert home.store.counts.gets - before <= entries + 3  # a segment, and the ledger's head

@@ -8,6 +8,16 @@ MERGING = "diskless/test_merging.py"
 
 MUTANTS = (
     mutant(
+        "sources-deleted-beside-damage",
+        "diskless/garbage.py",
+        "                if not looked[extent.object]:\n                    return False\n",
+        "",
+        "diskless/test_segment_healing.py"
+        "::test_inline_data_stay_until_their_segment_is_written_again",
+        "diskless/test_segment_healing.py"
+        "::test_sources_of_a_segment_that_cannot_be_written_again_are_kept",
+    ),
+    mutant(
         "a-new-topic-expires-after-a-week",
         "config.py",
         "topics=replace(NEW_TOPICS, **topic)",
