@@ -19,8 +19,9 @@ from sparklog.source.input_partitions import PlannedRange
 from sparklog.source.offsets import Offsets
 from sparklog.source.options import SourceOptions
 from sparklog.source.patterns import compiled
-from sparklog.source.views import open_home
+from sparklog.source.views import is_missing, open_home
 from sparklog.storage.groups import Groups
+from sparklog.storage.home import Home
 from sparklog.storage.offset_ranges import SpansByKey
 from sparklog.storage.segments import SegmentLog
 
@@ -47,7 +48,7 @@ class LogMetadata:
 
     def __init__(self, options: SourceOptions, fs: FileSystem = LOCAL) -> None:
         self._options = options
-        self._home = open_home(options, fs)
+        self._home = _home(options, fs)
         self.view, self._ledger = self._home.view, self._home.ledger
         self.truncation = LogTruncationDetector(self.view)
         wants_current = options.timeline == "current"
@@ -109,15 +110,13 @@ class LogMetadata:
             assert subscribed is not None
             missing = [topic for topic in subscribed if topic not in topics]
             chosen = [key for key in held if key.topic in subscribed]
-        if missing and not topics and not lenient:
-            raise UnknownTopicError(
-                f"{', '.join(missing)} not in {self.view.home}, which has no topic at all: is it "
-                "the log's path? If so, create the topic first, or use subscribePattern"
-            )
         if missing and not lenient:
+            others = "which has no topics. Check the path"
+            if topics:
+                others = f"whose topics are {', '.join(topics)}. Check the name"
             raise UnknownTopicError(
-                f"{', '.join(missing)} not in {self.view.home}: create it first, or use "
-                f"subscribePattern; its topics: {', '.join(topics) or 'none'}"
+                f"{', '.join(missing)} not in {_name(options)}, {others}; if it is right, "
+                f"{_advice(options)}"
             )
         return chosen
 
@@ -169,6 +168,36 @@ class LogMetadata:
         if not points:
             raise InvalidRequestError(f"{partition} holds no offsets [{start}, {end})")
         return BytesByOffset.of(points)
+
+
+def _home(options: SourceOptions, fs: FileSystem) -> Home:
+    try:
+        return open_home(options, fs)
+    except InvalidRequestError:
+        if not is_missing(options, fs):
+            raise
+        raise UnknownTopicError(
+            f"{_name(options)} does not exist. Check the path; if it is right, {_advice(options)}",
+            path=options.path,
+        ) from None
+
+
+def _name(options: SourceOptions) -> str:
+    """Return the log's path as it was typed, and the absolute path if that is another."""
+    typed, path = options.typed_path or options.path, options.path
+    return f"{typed}" if typed == path else f"{typed} ({path})"
+
+
+def _advice(options: SourceOptions) -> str:
+    """Return what to do if the log or a topic is missing."""
+    if not options.streaming:
+        return "start the writer first, and repeat the query when the writer has made the topic"
+    if not options.wait_for_topics:
+        return "start the writer first, or set option waitForTopics=true to wait for it"
+    return (
+        "bring the log back: the query has begun to read it, and waitForTopics waits only before "
+        "that. To start over, use another checkpoint"
+    )
 
 
 def _entries(index: SegmentLog | None) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@
                 {"topic#epoch": {"0": 217518351}, "topic#since": {"0": 4}}     beside those of a
                 position in a log that was restored, or written by brokers: the leader epoch of the
                 record before it, where that isn't 0, and where that epoch began
+                {"#waiting": {}}    alone: of a query that waits for its topics (waitForTopics)
     timestamps  {"topic": {"0": 1700000000000}}   ms since the epoch
     assign      {"topic": [0, 1]}
 
@@ -26,6 +27,8 @@ Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 _ASIDES: Final = (f"{ASIDE}epoch", f"{ASIDE}since")
 
+_WAITING: Final = f"{ASIDE}waiting"
+
 LATEST: Final = -1
 EARLIEST: Final = -2
 
@@ -41,6 +44,21 @@ class Bound:
     kind: str
     value: int = 0
     values: Offsets = field(default_factory=dict)
+
+
+def waiting() -> dict[str, dict[str, int]]:
+    """Return the offset of a query that waits for its topics.
+
+    A micro-batch that begins or ends at this offset has no rows. The next offset is where the query
+    starts. An older sparklog takes the offset for an empty one, and reads new topics from their
+    beginning.
+    """
+    return {_WAITING: {}}
+
+
+def is_waiting(nested: Mapping[str, Mapping[str, int]]) -> bool:
+    """Return whether this is the offset of a query that waits for its topics."""
+    return _WAITING in nested
 
 
 def to_json(

@@ -5,7 +5,7 @@ none and what to do instead. The table of docs/options.md is made from the two.
 Source: KafkaSourceProvider (spark-sql-kafka-0-10), which checks the same things.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -39,6 +39,7 @@ from sparklog.tiered.reading.options import REMOTE_KEYS, RemoteOptions
 
 ARCHIVE_SPLIT_BYTES: Final = 128 << 20  # spark.sql.files.maxPartitionBytes
 _SELECTIONS: Final = ("assign", "subscribe", "subscribePattern")
+_STARTS: Final = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,16 @@ class SourceOptions:
         kind=str,
         doc="Regular expression for whole topic names, in Java's syntax, or refused where it "
         "can't be read as Java does; new topics join a running query.",
+    )
+    wait_for_topics: bool = option(
+        "waitForTopics",
+        False,
+        mode=Mode.STREAM,
+        doc="Streaming only, own: start the query although the log, a topic of `subscribe`, a "
+        "partition of `assign`, or any topic of `subscribePattern` does not exist yet. The query "
+        "waits until they exist, and then begins at startingOffsets or a starting timestamp, one "
+        "of which is required. Partitions without a record as young as the timestamp begin at "
+        "their end.",
     )
     starting_timestamp: int | None = option(
         "startingTimestamp",
@@ -238,6 +249,7 @@ class SourceOptions:
     remote: RemoteOptions = field(default_factory=RemoteOptions)
     caller: JvmCaller = field(default_factory=JvmCaller)
     streaming: bool = False  # `spark.readStream`
+    typed_path: str = ""  # for messages
 
     @property
     def split_bytes(self) -> int | None:
@@ -350,7 +362,8 @@ def parse(values: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     found, _ = read(keys_of(SourceOptions).values(), rest)
     options = SourceOptions(**found, remote=remote, caller=caller, streaming=streaming)
     _check(options, given, streaming=streaming)
-    return replace(options, path=resolved(options.path or ""))  # a task's directory is another
+    path = options.path or ""
+    return replace(options, path=resolved(path), typed_path=path)  # a task's directory is another
 
 
 def _check(options: SourceOptions, given: Mapping[str, Any], *, streaming: bool) -> None:
@@ -371,13 +384,19 @@ def _check(options: SourceOptions, given: Mapping[str, Any], *, streaming: bool)
         raise InvalidRequestError(f"maxTriggerDelay={options.max_trigger_delay}: want at least 1ms")
     _SPARK.check_mode(given, streaming=streaming)
     if streaming:
-        _check_streaming(options)
+        _check_streaming(options, given)
     else:
         _check_batch(options)
 
 
-def _check_streaming(options: SourceOptions) -> None:
+def _check_streaming(options: SourceOptions, given: Iterable[str]) -> None:
     options.start(streaming=True)
+    if options.wait_for_topics and not set(_STARTS) & set(given):
+        raise InvalidRequestError(
+            "option waitForTopics needs to know where the query begins when the topics exist: add "
+            "startingOffsets=earliest to read all of their records, or startingOffsets=latest to "
+            "leave out those that were written before the query saw the topics"
+        )
     low, high = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if low is not None and high is not None and low > high:
         raise InvalidRequestError(

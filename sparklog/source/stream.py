@@ -9,6 +9,10 @@ at 0 again, and one that was replaced while the query was down is taken for the 
 A log that was restored and written to since has other records under numbers that were read: each
 position remembers its leader epoch, beside the offsets, where that isn't 0 (see
 log/truncation_detection.py).
+
+With waitForTopics a query stays at one offset, `offsets.waiting`, until its topics exist. It then
+moves to where it starts by a micro-batch without rows: that offset is in the checkpoint before the
+first record is read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,6 +30,7 @@ from pyspark.sql.types import StructType
 
 from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicPartition
+from sparklog.errors import UnknownTopicError
 from sparklog.source import jvm_plan
 from sparklog.source.admission import MinOffsetsDelay, by_bytes, by_records
 from sparklog.source.data_loss import DataLossPolicy, advance, readable
@@ -44,12 +49,15 @@ from sparklog.source.offsets import (
     Offsets,
     Ranges,
     from_json,
+    is_waiting,
     origins_from_json,
     to_json,
+    waiting,
 )
 from sparklog.source.options import SourceOptions
 from sparklog.source.read_task import ReadTask
 from sparklog.source.schema import arrow_schema, check_schema
+from sparklog.source.topic_wait import TopicWait
 from sparklog.spark_errors import in_worker
 from sparklog.storage.groups import Origins
 
@@ -71,30 +79,54 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner = Planner(options, clock)
         self._target: Offsets | None = None  # trigger AvailableNow: no further than this
         self._held: LogMetadata | None = None
+        self._wait = TopicWait(options, clock)
         self._ids: dict[str, str] = {}  # of the topics that this run's offsets belong to
 
     @property
     def _log(self) -> LogMetadata:
         # Made late: this reader is also made, and pickled, where nothing is read.
         if self._held is None:
-            self._held = LogMetadata(self._options)
-            warn_unless_kept(self._held.groups, self._options)
+            self._hold(LogMetadata(self._options))
+        assert self._held is not None
         return self._held
+
+    def _hold(self, log: LogMetadata) -> None:
+        self._held = log
+        warn_unless_kept(log.groups, self._options)
 
     def __getstate__(self) -> Json:
         return {**self.__dict__, "_held": None}
 
     def initialOffset(self) -> Json:
         """Where a new query starts. Asked twice, so the first answer must stand."""
-        bound = self._options.start(streaming=True)
-        snapshot = self._log.snapshot()
+        return self._start() or waiting()
+
+    def _start(self) -> Json | None:
+        """Return where the query starts; None while it waits for its topics."""
+        snapshot = self._awaited() if self._options.wait_for_topics else self._log.snapshot()
+        if snapshot is None:
+            return None
         self._remember(snapshot)
-        held, strategy = snapshot.ranges, self._options.strategy
+        held = snapshot.ranges
+        # A topic that has just been made has no record yet.
+        strategy = "latest" if self._options.wait_for_topics else self._options.strategy
         start = resolve_start(
-            bound, held, lambda t: self._log.at_times(t, held),
+            self._options.start(streaming=True), held, lambda t: self._log.at_times(t, held),
             strategy=strategy, fail=self._options.fail_on_data_loss,
         )  # fmt: skip
         return to_json(start, self._log.truncation.origins(start))
+
+    def _awaited(self) -> MetadataSnapshot | None:
+        """Return what is selected; None until all of it exists."""
+        found = self._wait.look(self._held)
+        if found is None:
+            return None
+        log, snapshot = found
+        if self._held is None:
+            self._hold(log)
+        # With trigger AvailableNow, what came after the trigger waits for the next one.
+        is_late = self._target is not None and not snapshot.ranges.keys() <= self._target.keys()
+        return None if is_late else snapshot
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Only tells whether there is a limit; `latestOffset` knows them all."""
@@ -106,12 +138,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the ends as of now."""
-        snapshot = self._log.snapshot(lenient=True)
+        try:
+            snapshot = self._log.snapshot(lenient=True)
+        except UnknownTopicError:  # there is no log
+            if not self._options.wait_for_topics:
+                raise
+            self._target = {}
+            return
         self._remember(snapshot)
         self._target = {p: high for p, (_, high) in snapshot.ranges.items()}
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """How far the next micro-batch goes."""
+        if is_waiting(start):
+            return self._start() or start
         begin, origins = from_json(start), origins_from_json(start)
         snapshot = self._log.snapshot(lenient=True)
         back = self._moved_back(begin, origins, snapshot)
@@ -197,13 +237,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = {p: offset for p, offset in end.items() if p in self._target or p in begin}
         return {p: min(o, max(begin.get(p, 0), self._target.get(p, o))) for p, o in known.items()}
 
-    def reportLatestOffset(self) -> Json:
-        """The log's ends, for the query's progress."""
+    def reportLatestOffset(self) -> Json | None:
+        """The log's ends, for the query's progress; None while the query waits for its topics."""
+        if self._held is None and self._options.wait_for_topics:
+            return None
         snapshot = self._log.snapshot(lenient=True)
         return to_json({p: high for p, (_, high) in snapshot.ranges.items()})
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Plan one micro-batch; also a replayed one, so everything is checked anew."""
+        if is_waiting(start) or is_waiting(end):
+            return []
         snapshot = self._log.snapshot(lenient=True)
         held, begin, finish = snapshot.ranges, from_json(start), from_json(end)
         replaced = self._replaced(snapshot)  # since `latestOffset`: what it planned is gone

@@ -4,8 +4,9 @@ import os
 from typing import Any, Final
 
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.paths import split_path
 from sparklog.lru_cache import LruCache
-from sparklog.opening import open_log
+from sparklog.opening import open_log, url_of
 from sparklog.source.options import SourceOptions
 from sparklog.storage.home import Home
 
@@ -33,6 +34,12 @@ def open_home(
     if options.streaming:
         log.view.set_following()
     return log.home
+
+
+def is_missing(options: SourceOptions, fs: FileSystem = LOCAL) -> bool:
+    """Return whether a log dir of the options' path does not exist; False for a store."""
+    path = options.path or ""
+    return url_of(path, fs=fs) is None and not all(map(fs.exists, split_path(path)))
 
 
 def kept_home(options: SourceOptions, *, is_planned: bool = False) -> Home:

@@ -161,6 +161,27 @@ MUTANTS = (
         "oracle/test_cleaner.py::test_equal_to_kafkas[1]",
     ),
     mutant(
+        "topics-that-are-waited-for-begin-one-by-one",
+        "source/topic_wait.py",
+        "snapshot = log.snapshot()",
+        "snapshot = log.snapshot(lenient=True)",
+        "source/test_topic_wait.py::test_all_that_is_named_is_waited_for",
+    ),
+    mutant(
+        "end-of-a-wait-that-is-read",
+        "source/stream.py",
+        "if is_waiting(start) or is_waiting(end):",
+        "if is_waiting(end):",
+        "source/test_topic_wait.py::test_a_micro_batch_that_ends_the_wait_is_repeated",
+    ),
+    mutant(
+        "wait-that-ends-after-available-now",
+        "source/stream.py",
+        "return None if is_late else snapshot",
+        "return snapshot",
+        "source/test_topic_wait.py::test_what_comes_after_available_now_was_triggered_waits",
+    ),
+    mutant(
         "errors-behind-sparks-stack",
         "spark_errors.py",
         'os.environ[_HIDE] = "true"',

@@ -130,7 +130,7 @@ def test_partitions_are_split_over_tasks(log: Log, read: Callable[..., DataFrame
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"subscribe": "nope"}, "nope not in .*create it first, or use subscribePattern"),
+        ({"subscribe": "nope"}, r"nope not in .*topics are t\. Check the name.*start the writer"),
         ({"startingTimestamp": str(T0 + 10**9)}, "no record of t-0, t-1 is as young"),
         ({"startingOffsets": '{"t":{"0":1}}'}, "lacks t-1"),
         ({"kafka.bootstrap.servers": "localhost:9092"}, "use option path instead"),
@@ -142,6 +142,36 @@ def test_batch_errors_reach_the_user(
 ) -> None:
     with pytest.raises(PySparkException, match=words):
         read(**options).count()
+
+
+def test_a_query_waits_for_its_topic(spark: SparkSession, path: str, checkpoint: str) -> None:
+    """Started without a log, again without the topic, and again while it runs."""
+    to, given = path + "2", {"subscribe": "t", "startingOffsets": "earliest"}
+    reader = spark.readStream.format("sparklog").options(path=path, waitForTopics="true", **given)
+    df = reader.load().select("value")
+    writer = df.writeStream.format("sparklog").options(path=to, topic="o")
+    writer = writer.option("checkpointLocation", checkpoint)
+
+    def run() -> None:
+        assert writer.trigger(availableNow=True).start().awaitTermination(240)
+
+    def copied() -> int:
+        with sparklog.open(to) as log:
+            return log.read("o").read_all().num_rows
+
+    run()
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("another")
+        run()
+        assert copied() == 0
+        query = writer.trigger(processingTime="0 seconds").start()
+        log.create_topic("t", 2)
+        log.append("t", rows(0, 10, 1))
+        until(lambda: query.exception() or copied() == 10)
+        query.stop()
+        log.append("t", rows(0, 5, 0))
+        run()
+    assert copied() == 15
 
 
 def test_user_schema_leaves_columns_out(log: Log, read: Callable[..., DataFrame]) -> None:
