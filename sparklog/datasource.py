@@ -30,6 +30,17 @@ _REMEDY: Final = (
     "addPyFile. Then call sparklog.enable(spark) or sparklog.register(spark) again"
 )
 
+_NO_TABLES: Final = (
+    'format("sparklog") can\'t be a table of Spark\'s catalog, which keeps a table\'s options from '
+    "the data source"
+)
+_INSTEAD: Final = (
+    "To write, give options path and topic and call save() on "
+    'df.write.format("sparklog").mode("append"), or start() on df.writeStream.format("sparklog"). '
+    "To read by a name, use CREATE TEMPORARY VIEW name USING sparklog OPTIONS (path '...', "
+    "subscribe '...')"
+)
+
 
 @in_worker
 class SparklogDataSource(DataSource):
@@ -125,16 +136,20 @@ class SparklogDataSource(DataSource):
         return StreamWriter(parse(given), schema, False, for_jvm=bool(caller.plan_versions))
 
     def _given(self) -> Mapping[str, Any]:
-        """The options. Raises InvalidRequestError for a table of Spark's catalog.
+        """Return the options. Raises InvalidRequestError for a table of Spark's catalog.
 
-        Spark 4 gives the table's properties when it makes the table, and nothing when it uses it.
+        Spark 4 gives the properties of a table when it makes one without columns. It gives nothing
+        when it makes one with columns, and nothing when it reads or writes a table.
         """
-        if not self.options or "provider" in self.options:
+        from sparklog.source.jvm_caller import JvmCaller
+
+        if "provider" in self.options:
+            raise InvalidRequestError(f"{_NO_TABLES}; no table was made. {_INSTEAD}")
+        if not JvmCaller.parse(self.options)[1]:
             raise InvalidRequestError(
-                "option path is missing: give the log directory. Of CREATE TABLE ... USING "
-                "sparklog Spark hands none of the options to a Python data source: use CREATE "
-                "TEMPORARY VIEW name USING sparklog OPTIONS (path '...', subscribe '...'), or "
-                'spark.read.format("sparklog") and createTempView'
+                "option path is missing: give the log directory. If this is a table of Spark's "
+                f"catalog: {_NO_TABLES}, so this table can be neither read nor written. Remove it "
+                f"by DROP TABLE, which deletes no log. {_INSTEAD}"
             )
         return dict(self.options)
 

@@ -181,3 +181,19 @@ def test_workers_without_sparklog_are_named_and_the_session_stays_usable(
     assert (enabled, first, second) == (None, 1, 2)
     assert all("call sparklog.register(spark)" in error for error in before)
     assert len(before) == bool(jars)
+
+
+@pytest.mark.deep
+def test_a_table_of_the_catalog_says_why_it_cannot_be_used(tmp_path: Path) -> None:
+    """Without the jar Spark makes such a table, and asks sparklog nothing before."""
+    script = Path(__file__).with_name("catalog_tables.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-5000:]
+    told, count = json.loads(done.stdout.splitlines()[-1])
+    assert count == 2
+    for use, text in told.items():
+        assert "can't be a table of Spark's catalog" in text, (use, text)
+        assert "Remove it by DROP TABLE, which deletes no log. To write" in text, (use, text)

@@ -103,12 +103,38 @@ def test_every_call_that_would_make_a_table_is_refused(
         "catalog": lambda: spark.catalog.createTable("made", path, "sparklog", df.schema),
     }
     for name, call in calls.items():
-        with pytest.raises(PySparkException, match=r"no table was made\. To write, give") as told:
+        with pytest.raises(PySparkException, match=r"no table was made or replaced\. To") as told:
             call()
         assert "CREATE TEMPORARY VIEW" in str(told.value), name
         assert not spark.catalog.tableExists("made"), name
     assert not Path(path).exists()
     spark.read.schema("value binary").format("sparklog").options(path=path, subscribe="t")
+
+
+@pytest.mark.one_path
+def test_a_table_that_sparklog_would_replace_stays(
+    spark: SparkSession, path: str, tmp_path: Path
+) -> None:
+    """Spark drops the table that is replaced before it asks the catalog to make the new one."""
+    df, given = spark.sql("SELECT 'a' value"), {"path": path, "topic": "t"}
+    sql = f"TABLE stays (value binary) USING sparklog OPTIONS (path '{path}', topic 't')"
+    write, save = df.writeTo("stays").using("sparklog"), df.write.format("sparklog")
+    at = f"USING parquet LOCATION '{tmp_path}/stays'"
+    spark.sql(f"CREATE TABLE stays {at} AS SELECT 'kept' value")
+    for call in (
+        lambda: write.options(**given).createOrReplace(),
+        lambda: write.options(**given).replace(),
+        lambda: spark.sql(f"CREATE OR REPLACE {sql}"),
+        lambda: spark.sql(f"REPLACE {sql}"),
+    ):
+        with pytest.raises(PySparkException, match=r"no table was made or replaced\. To write"):
+            call()
+        assert [row.value for row in spark.table("stays").collect()] == ["kept"]
+    with pytest.raises(Exception, match="does not allow create table as select"):  # Spark's own
+        save.mode("overwrite").options(**given).saveAsTable("stays")
+    assert [row.value for row in spark.table("stays").collect()] == ["kept"]
+    spark.sql("DROP TABLE stays")
+    assert not Path(path).exists()
 
 
 @pytest.mark.one_path

@@ -21,6 +21,8 @@ import sparklog.datasource.{CallerOptions, LogTable, Mover}
  * (schema, options, offsets, planning, commits), and moves the bytes in the JVM.
  */
 final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
+  DefaultSource.refuseCatalog()
+
   /** The session's conf `spark.datasource.sparklog.X` is option X where that isn't given. */
   override def keyPrefix: String = "sparklog"
 
@@ -67,34 +69,32 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
     }
   }
 
-  /**
-   * Refuse a table of Spark's catalog: an IllegalArgumentException before the table is made. The
-   * catalog asks this just before, and calls nothing of ours when it makes a table
-   * (V2SessionCatalog, Spark 4.3). Later it gives the table's options to no reader or writer.
-   */
-  override def supportsExternalMetadata(): Boolean = {
-    val isMade = StackWalker.getInstance().walk[java.lang.Boolean](_.limit(DefaultSource.Frames)
-        .anyMatch(frame =>
-          frame.getClassName == DefaultSource.Catalog &&
-            frame.getMethodName.contains("createTable")))
-    if (isMade) throw new IllegalArgumentException(DefaultSource.NoTables)
-    super.supportsExternalMetadata()
-  }
-
   /** A plan shows it. */
   override def toString: String = "sparklog"
 }
 
 private object DefaultSource {
-  private val Catalog = "org.apache.spark.sql.execution.datasources.v2.V2SessionCatalog"
+  private val Analyzer = "org.apache.spark.sql.catalyst.analysis.ResolveSessionCatalog"
   private val Frames = 16L
   private val NoTables = "format(\"sparklog\") can't be a table of Spark's catalog, which keeps " +
-    "a table's options from the data source; no table was made. To write, give options path and " +
-    "topic and call save() on df.write.format(\"sparklog\").mode(\"append\"), or start() on " +
-    "df.writeStream.format(\"sparklog\"). To read by a name, use CREATE TEMPORARY VIEW name " +
-    "USING sparklog OPTIONS (path '...', subscribe '...')"
+    "a table's options from the data source; no table was made or replaced. To write, give " +
+    "options path and topic and call save() on df.write.format(\"sparklog\").mode(\"append\"), " +
+    "or start() on df.writeStream.format(\"sparklog\"). To read by a name, use CREATE " +
+    "TEMPORARY VIEW name USING sparklog OPTIONS (path '...', subscribe '...')"
   private val NotFound = "DATA_SOURCE_NOT_EXIST"
   private val NoPackage = "this session has sparklog's jar, but the Python of its workers " +
     "(PYSPARK_PYTHON) doesn't find the sparklog package. If the package was shipped with " +
     "--py-files or addPyFile, call sparklog.register(spark); else install it for that Python"
+
+  /**
+   * Refuse a table of Spark's catalog: an IllegalArgumentException while the statement is analyzed.
+   * The analyzer makes an object of this class only for a statement that makes or replaces a table
+   * (ResolveSessionCatalog.isV2Provider, Spark 4.3). A later refusal would lose data, because Spark
+   * drops a table that is replaced before it makes the new one (ReplaceTableAsSelectExec).
+   */
+  private def refuseCatalog(): Unit = {
+    val isAnalyzed = StackWalker.getInstance().walk[java.lang.Boolean](
+      _.limit(Frames).anyMatch(_.getClassName == Analyzer))
+    if (isAnalyzed) throw new IllegalArgumentException(NoTables)
+  }
 }
