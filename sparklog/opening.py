@@ -81,6 +81,8 @@ def open_log(
                 f"sparklog.open has no argument {name}: pass options of the log as "
                 f"options={{{name!r}: {value!r}}}, and those of its store as storage_options"
             )
+    if not isinstance(options, Mapping | None):
+        raise InvalidRequestError(f"options={options!r}: want a dict, {{name: value}}")
     given, rest = RemoteOptions.parse(options or {})
     remote = remote or given
     url = url_of(path, mode=mode, fs=fs)

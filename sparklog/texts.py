@@ -23,7 +23,7 @@ def path_text(path: str | os.PathLike[str]) -> str:
 
     Raises: InvalidRequestError: it can't be one.
     """
-    text = os.fspath(path)
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
         raise InvalidRequestError(
             f"path={path!r}: want a text or a pathlib.Path; os.fsdecode makes one of bytes"

@@ -142,6 +142,16 @@ def test_an_argument_that_open_does_not_have_is_refused(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_a_path_or_options_of_another_type_are_refused(tmp_path: Path, mode: str) -> None:
+    for path in (None, 5, b"log"):
+        with pytest.raises(InvalidRequestError, match="want a text or a"):
+            sparklog.open(path, mode)  # type: ignore[arg-type]
+    for where in (tmp_path / "log", f"file://{tmp_path}/home"):
+        with pytest.raises(InvalidRequestError, match="want a dict"):
+            sparklog.open(where, mode, options="flush")  # type: ignore[arg-type]
+
+
 def test_options_of_a_store_are_refused_where_nothing_is_remote(
     tmp_path: Path, log_dir: Path
 ) -> None:
