@@ -43,7 +43,10 @@ class InvalidRequestError(SparklogError, ValueError):
 
 
 class UnknownTopicError(InvalidRequestError):
-    """The topic or partition does not exist in this log."""
+    """The topic or partition does not exist in this log.
+
+    Spark's readers raise this error for a log that does not exist, too.
+    """
 
 
 class RecordTooLargeError(InvalidRequestError):

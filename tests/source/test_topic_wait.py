@@ -20,6 +20,9 @@ from sparklog import (
 )
 from sparklog.checkpoint.spark_files.offset_log import rows_between, topics_of
 from sparklog.clock import ManualClock
+from sparklog.fs.files import LocalFile
+from sparklog.fs.local import LocalFileSystem
+from sparklog.opening import open_log
 from sparklog.source import state_options
 from sparklog.source.batch import BatchReader
 from sparklog.source.offsets import waiting
@@ -139,6 +142,55 @@ def test_a_place_that_is_empty_becomes_a_log(tmp_path: Path, place: str) -> None
     assert query.offset == waiting()
     write(path, "x", 3)
     assert query.trigger().rows == [(n, "x") for n in range(3)]
+
+
+class Watched(LocalFileSystem):
+    """Calls `look` after each directory, file and rename."""
+
+    look: Callable[[], None] | None = None
+
+    def _looked(self) -> None:
+        look, self.look = self.look, None
+        if look is not None:
+            look()
+        self.look = look
+
+    def open(self, path: str, *, create: bool = False, write: bool = False) -> LocalFile:
+        file = super().open(path, create=create, write=write)
+        self._looked()
+        return file
+
+    def mkdir(self, path: str) -> None:
+        super().mkdir(path)
+        self._looked()
+
+    def rename(self, src: str, dst: str) -> None:
+        super().rename(src, dst)
+        self._looked()
+
+
+@pytest.mark.parametrize("others", ["", ",{}/other"], ids=["one directory", "two"])
+def test_a_log_and_a_topic_that_are_being_made(tmp_path: Path, others: str) -> None:
+    """The query waits, or sees all partitions."""
+    path = f"{tmp_path}/log{others.format(tmp_path)}"
+    seen = []
+
+    def look() -> None:
+        try:
+            start = Query(path, waitForTopics="false").reader.initialOffset()
+            assert start == {"t": {"0": 0, "1": 0}}
+            seen.append(True)
+        except UnknownTopicError:
+            seen.append(False)
+
+    fs = Watched()
+    fs.look = look
+    with open_log(path, mode="rw", fs=fs) as log:
+        log.create_topic("t", 2)
+        append(log, "x", 1)
+    fs.look = None
+    assert seen == sorted(seen)
+    assert seen.count(True) > 3 and seen.count(False) > 3
 
 
 def test_a_look_a_second(path: str) -> None:
