@@ -273,7 +273,7 @@ def test_a_repair_that_was_cut_anywhere_is_repeated(power_cut: bool, close: bool
         assert report.ok, f"call {call}: {report}"
         with open_log(fs, world.clock) as log:
             assert view_of(log) == world.model.view(), f"call {call}"
-    assert cuts > 2
+    assert cuts > 1
 
 
 def test_the_state_copy_of_another_ledger_is_older(logs: Path) -> None:
