@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sparklog.common import TopicPartition
@@ -43,6 +43,7 @@ from sparklog.storage.log_state import LogState
 from sparklog.storage.lost_commits import LostCommits
 from sparklog.storage.offset_ranges import OffsetRange, SpansByKey, merged
 from sparklog.storage.topic_state import TopicState
+from sparklog.tiered.settings import read_settings
 
 _KEEP: Final = {"retention.ms": "-1"}  # nothing expires because its configuration was lost
 _DELETED_DELAY_MS: Final = 7 * 86_400_000
@@ -104,6 +105,8 @@ class _Rebuild:
         self._unattributed: SpansByKey = {}
         self._decided: set[str] = set()
         """Topics with a record behind all missing ones: the ledger decides, not sparklog.topics."""
+        self._unconfigured: set[str] = set()
+        """Topics whose configuration is lost."""
         self._out = RebuiltState(self._state, self._end)
 
     def run(self) -> RebuiltState:
@@ -252,6 +255,7 @@ class _Rebuild:
                 if topic_id is None:
                     continue  # nothing tells whose directory it is: the next open takes it over
                 known = TopicState(topic_id, dict(_KEEP), {}, adopted=True)
+                self._unconfigured.add(key.topic)
                 self._out.losses.append(
                     f"the configuration of topic {key.topic}: it keeps everything "
                     "(retention.ms=-1) until it is altered"
@@ -324,6 +328,8 @@ class _Rebuild:
             bases = self._bases(self._path(key, topic))
             tiered = topic.parsed().remote_storage_enable
             if bases and bases[0] > start and not tiered:
+                tiered = self._keep_tiered(key.topic)
+            if bases and bases[0] > start and not tiered:
                 out.losses.append(f"{key}: records below offset {bases[0]}, the first one held")
                 start = bases[0]
             starts[key] = min(start, ends[key])
@@ -334,6 +340,27 @@ class _Rebuild:
         state.starts = {key: start for key, start in starts.items() if start}
         state.local_starts = {k: at for k, at in state.local_starts.items() if k in ends}
         state.idempotent |= ends.keys()  # producers may have written there
+
+    def _keep_tiered(self, name: str) -> bool:
+        """Enable remote storage again for a topic whose log starts below its local segments.
+
+        Returns: whether it is enabled. Without it, the records below could not be read any more.
+        """
+        try:
+            has_tier = read_settings(self._fs, self._home) is not None
+        except DataCorruptionError:
+            has_tier = True
+        if name not in self._unconfigured or self._marks is None or not has_tier:
+            return False
+        topic = self._state.topics[name]
+        if not topic.parsed().remote_storage_enable:
+            config = {**topic.config, "remote.storage.enable": "true"}
+            self._state.topics[name] = replace(topic, config=config)
+            self._out.sources.append(
+                f"topic {name}: remote.storage.enable=true, because its log starts below its local "
+                "segments and the log has remote storage"
+            )
+        return True
 
     def _end_of(self, key: TopicPartition, known: int) -> int:
         if self._marks is not None and not self._is_tail_lost:

@@ -193,3 +193,16 @@ def test_metadata_that_names_no_copies(place: Path) -> None:
     assert cli(["tier", "rebuild", str(log)]) == 0
     assert count(log) == 12
     assert verify(log).ok and examine(str(log)).level is Level.GREEN
+
+
+def test_a_rebuilt_ledger_keeps_tiered_records_without_any_copy_of_the_topics(place: Path) -> None:
+    """Their configuration is lost; that the topic is tiered follows from its log start."""
+    log = place / "log"
+    shutil.rmtree(log / "__sparklog_commits-0")
+    for name in ("sparklog.state", "sparklog.topics"):
+        (log / name).unlink()
+    report = verify(log, repair=True)
+    assert any("remote.storage.enable=true" in line for line in report.done), report.done
+    assert count(log) == 12
+    assert verify(log).ok and cli(["tier", "verify", str(log), "--deep"]) == 0
+    assert not Service(log).run_once().errors
