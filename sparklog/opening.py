@@ -54,6 +54,10 @@ _ONE_NAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "loc
 _ONE_SLASH: Final = ("memory", "local")  # as fsspec has them
 
 
+class UnfinishedLogError(InvalidRequestError):
+    """A log in a store is being made of another log, and is not complete yet."""
+
+
 def open_log(
     path: Path,
     *,
@@ -197,7 +201,7 @@ def holds_home(
     if has(MARK):
         return True
     if has(IMPORT_MARK):
-        raise InvalidRequestError(
+        raise UnfinishedLogError(
             f"{url}: a log is being made here out of another one, and isn't whole yet: wait for "
             "that, or begin it again if it was cut off",
             path=url,

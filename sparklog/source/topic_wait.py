@@ -5,6 +5,7 @@ from typing import Final
 
 from sparklog.clock import Clock
 from sparklog.errors import UnknownTopicError
+from sparklog.opening import UnfinishedLogError
 from sparklog.source.metadata_snapshot import LogMetadata, MetadataSnapshot
 from sparklog.source.options import SourceOptions
 
@@ -36,7 +37,7 @@ class TopicWait:
             if snapshot.ranges:
                 return log, snapshot
             missing = f"no topic matches {self._options.subscribe_pattern}"
-        except UnknownTopicError as error:
+        except (UnknownTopicError, UnfinishedLogError) as error:
             missing = str(error).partition(". Check")[0]
         self._due_ms = now_ms + LOOK_MS
         if not self._is_reported:

@@ -22,7 +22,7 @@ from sparklog.checkpoint.spark_files.offset_log import rows_between, topics_of
 from sparklog.clock import ManualClock
 from sparklog.fs.files import LocalFile
 from sparklog.fs.local import LocalFileSystem
-from sparklog.opening import open_log
+from sparklog.opening import IMPORT_MARK, MARK, open_log
 from sparklog.source import state_options
 from sparklog.source.batch import BatchReader
 from sparklog.source.offsets import waiting
@@ -142,6 +142,17 @@ def test_a_place_that_is_empty_becomes_a_log(tmp_path: Path, place: str) -> None
     assert query.offset == waiting()
     write(path, "x", 3)
     assert query.trigger().rows == [(n, "x") for n in range(3)]
+
+
+def test_a_log_that_is_being_made_of_another_one(tmp_path: Path) -> None:
+    path = f"file://{tmp_path}/log"
+    write(path, "x", 3)
+    home, mark = tmp_path / "log" / MARK, tmp_path / "log" / IMPORT_MARK
+    home.rename(mark)  # which comes first, and goes when the log is complete
+    query = Query(path).trigger()
+    assert query.trigger().offset == waiting()
+    mark.rename(home)
+    assert len(query.trigger().rows) == 3
 
 
 class Watched(LocalFileSystem):
