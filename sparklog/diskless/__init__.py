@@ -14,7 +14,8 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
 - `extent_objects`, `extent_logs`: extents' bytes; `numbered_batches`: with offsets and epochs;
   `extent_tables`: where the pieces of a large commit lie
 - `staging`: rows become objects, in tasks; `staged_chunks`: what several tasks reported;
-  `placement`: where a commit's chunks lie; `sealing`: encryption of all that
+  `placement`: where a commit's chunks lie; `sealing`: encryption of all that;
+  `lost_attempts`: what killed tasks staged
 - `merging`: extents become segments; `merge_plan`: which; `merge_source`: out of what;
   `segment_ids`: what a segment's id tells; `retention`: log starts rise; `garbage`: what goes;
   `backpressure`: writers merge where no service does

@@ -1,7 +1,8 @@
 """Opening a log that is kept in a store: `sparklog.storage.home.Home` on objects alone."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any
+import logging
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from typing import Any, Final
 
 from sparklog.clock import Clock, system_clock
 from sparklog.config import LogOptions
@@ -14,28 +15,33 @@ from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.home_object import check_new, known_home, make_home, read_home
 from sparklog.diskless.lease import TermLease
 from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
+from sparklog.diskless.lost_attempts import delete_of_earlier_runs, delete_retried
 from sparklog.diskless.names import new_staged_name
 from sparklog.diskless.sealing import check_sealed, new_transport_key
 from sparklog.diskless.service_log import ServiceLog
+from sparklog.diskless.staged_chunks import objects_of
 from sparklog.diskless.staging import UNDER_WAY, DisklessStaging, StagedObjects
 from sparklog.diskless.state_objects import StateObjects, StateWriter
 from sparklog.diskless.store_trial import try_store
 from sparklog.diskless.view import DisklessView
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.log.log import Log
 from sparklog.progress import Progress
+from sparklog.storage.commits import Chunk
 from sparklog.storage.groups import Groups
 from sparklog.storage.home import GivenUp, not_offline
 from sparklog.storage.lease import EndpointLease, UpkeepLease
 from sparklog.storage.moves import MovedPartition, Moves, UnmovableHome, no_log_dirs
-from sparklog.storage.staging import INLINE_BYTES, Framing, Stager, TaskStaging
+from sparklog.storage.staging import INLINE_BYTES, Framing, Stager, TaskStaging, chunk_label
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.opening import open_objects
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
+
+_LOGGER: Final = logging.getLogger("sparklog")
 
 
 class DisklessHome:
@@ -59,6 +65,7 @@ class DisklessHome:
         self._commits, self._states = commits, states
         self._storage_options, self._parallel = dict(storage_options or {}), parallel
         self._ledger = StoreLedger(path, head, retry=self.objects.retry)
+        self._swept: Set[str] = frozenset()  # writers
         heads = iter([head])
         self.view = DisklessView(path, objects, lambda: next(heads, None) or self._found(reopen))
 
@@ -134,9 +141,28 @@ class DisklessHome:
             clock=self._clock,
         )
 
-    def sweep_staged(self, writer: str, batch: int) -> int:
-        """Return 0: the service deletes what was staged."""
-        return 0
+    def sweep_staged(
+        self, writer: str, batch: int, *, committed: Sequence[Chunk] = (), is_retried: bool = False
+    ) -> int:
+        """Delete what lost attempts staged for the micro-batch; the rest is the service's.
+
+        Cost: nothing, but one listing and one deletion at a writer's first micro-batch of this
+        handle, and with `is_retried`.
+        """
+        kept = objects_of(committed)
+        is_first, self._swept = writer not in self._swept, self._swept | {writer}
+        if not kept or not (is_first or is_retried):
+            return 0
+        store, state, gone = self.objects.store, self.head.state, 0
+        label = chunk_label(writer, batch)
+        try:
+            if is_retried:
+                gone = delete_retried(store, state.log_id, label, kept)
+            if is_first:
+                gone += delete_of_earlier_runs(store, state, label, kept)
+        except (SparklogError, OSError) as error:
+            _LOGGER.debug("%s: staged objects stay until they are swept: %s", self.path, error)
+        return gone
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
         """Return a stager; `label` names staged objects."""

@@ -1,7 +1,7 @@
 """Opening a log that is kept in log dirs: `sparklog.storage.home.Home` on directories and files."""
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from sparklog.clock import Clock, system_clock
 from sparklog.config import LogOptions
@@ -27,6 +27,7 @@ from sparklog.logdir.topics_file import describe
 from sparklog.logdir.unclean_election import give_up
 from sparklog.logdir.view import LogDirView
 from sparklog.progress import Progress
+from sparklog.storage.commits import Chunk
 from sparklog.storage.home import GivenUp
 from sparklog.storage.lease import EndpointLease, UpkeepLease
 from sparklog.storage.moves import MovedPartition, MoveRequest, Moves
@@ -97,7 +98,9 @@ class LogDirHome:
         log_dir = LogDirIdentity.of(self.commits.home, self._fs)
         return LogDirStaging(log_dir, self._fs, self._clock)
 
-    def sweep_staged(self, writer: str, batch: int) -> int:
+    def sweep_staged(
+        self, writer: str, batch: int, *, committed: Sequence[Chunk] = (), is_retried: bool = False
+    ) -> int:
         """Delete the chunk files of a writer's micro-batches up to `batch`, and of long ago."""
         directories = self.commits.directories
         now_ms = self._clock()

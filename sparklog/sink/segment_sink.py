@@ -136,14 +136,15 @@ class SegmentSink:
             _report_replay(earlier, planned, log)
             return
         try:
-            result = self._stage_and_commit(log, df, columns, planned, query)
+            result, chunks = self._stage_and_commit(log, df, columns, planned, query)
         except StagedTooLongError as error:
             _LOGGER.warning("%s", error)
-            result = self._stage_and_commit(log, df, columns, planned, query)
+            result, chunks = self._stage_and_commit(log, df, columns, planned, query)
         if result.replayed:
             _report_replay(result, planned, log)
         if first or identity.batch % _SWEEP_EVERY == 0:
-            log.home.sweep_staged(identity.writer, identity.batch)
+            committed = () if result.replayed else chunks
+            log.home.sweep_staged(identity.writer, identity.batch, committed=committed)
 
     def _stage_and_commit(
         self,
@@ -152,7 +153,7 @@ class SegmentSink:
         columns: list[str],
         planned: MicroBatch,
         query: Query | None,
-    ) -> CommitResult:
+    ) -> tuple[CommitResult, Sequence[Chunk]]:
         identity = planned.identity
         plan = plan_tasks(self._options, log, chunk_label(identity.writer, identity.batch), columns)
         staging = RowStaging(
@@ -166,7 +167,7 @@ class SegmentSink:
         chunks = staging.stage(df)
         result = commit_chunks(log, self._options, plan, chunks, planned, _source(query))
         staging.learn(chunks)
-        return result
+        return result, chunks
 
 
 def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) -> TaskPlan:

@@ -48,13 +48,15 @@ class Staged(WriterCommitMessage):
     """What one task staged, of which query; `below`: the conf's directory for checkpoints.
 
     `packed`: its chunks, as a `ChunkTable`. `staging`: lets go of it where Spark aborts, in a
-    process that may not be able to open the log.
+    process that may not be able to open the log. `attempt`: the number of the task's attempt, from
+    0; also 0 for a task in the JVM, which does not stage for stores.
     """
 
     packed: bytes
     staging: TaskStaging
     query: str = ""
     below: str = ""
+    attempt: int = 0
 
 
 def staged(packed: bytes, staging: bytes, query: str, below: str) -> Staged:
@@ -129,7 +131,7 @@ class _Writer:
         query, below = (context.getLocalProperty(name) or "" for name in (_QUERY, _CHECKPOINTS))
         plan = self._labelled(self._plan, query, context.getLocalProperty(_BATCH))
         packed = plan.run(batches, task=context.partitionId()).pack()
-        return Staged(packed, staging, query, below)
+        return Staged(packed, staging, query, below, context.attemptNumber())
 
     def _labelled(self, plan: TaskPlan, query: str, batch: str | None) -> TaskPlan:
         """Return the plan under whose label a task stages; see `StreamWriter._labelled`."""
@@ -203,7 +205,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         """Commit a micro-batch, or drop it as a replay.
 
         Deletes what other attempts staged for it and for earlier micro-batches of the query: one
-        listing of each log dir.
+        listing of each log dir. In a store, one listing at the first micro-batch and for each with
+        a task that took several attempts.
         """
         told = next((message for message in messages if isinstance(message, Staged)), None)
         if told is None and self._options.checkpoint is None:
@@ -213,9 +216,13 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         with open_logs.borrowed(self._options) as log:
             plan = plan_tasks(self._options, log, "", self._columns)
             source = {"query": planned.identity.writer}
-            commit_chunks(log, self._options, plan, _chunks(messages), planned, dict(source))
+            chunks = _chunks(messages)
+            result = commit_chunks(log, self._options, plan, chunks, planned, dict(source))
             if query:
-                log.home.sweep_staged(query, batchId)
+                log.home.sweep_staged(
+                    query, batchId, committed=() if result.replayed else chunks,
+                    is_retried=any(isinstance(m, Staged) and m.attempt > 0 for m in messages),
+                )  # fmt: skip
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Let go of what the tasks staged; what is committed stays, whatever Spark thinks."""

@@ -3,13 +3,13 @@
 Everything else of a home (its directories, its store, what its background work needs) is its own.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from sparklog.errors import InvalidRequestError
 from sparklog.progress import Progress
-from sparklog.storage.commits import CommitLog, FollowedLedger
+from sparklog.storage.commits import Chunk, CommitLog, FollowedLedger
 from sparklog.storage.groups import Groups
 from sparklog.storage.lease import EndpointLease, UpkeepLease
 from sparklog.storage.moves import MovedPartition, Moves
@@ -108,10 +108,15 @@ class Home(Protocol):
     def staging(self) -> TaskStaging:
         """Return how tasks stage rows for commits of this handle, begun now."""
 
-    def sweep_staged(self, writer: str, batch: int) -> int:
+    def sweep_staged(
+        self, writer: str, batch: int, *, committed: Sequence[Chunk] = (), is_retried: bool = False
+    ) -> int:
         """Delete what was staged for `writer`'s micro-batches up to `batch`, and for nobody.
 
-        It has committed them. Returns how many; 0 where the service does it. Raises nothing.
+        It has committed them. Returns how many; the service deletes the rest. Raises nothing.
+        Args: committed: the chunks of the commit of `batch` by this very call; none if they are
+            not known or it was a replay: a store then keeps everything. is_retried: a task of the
+            micro-batch took several attempts.
         """
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:

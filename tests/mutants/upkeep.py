@@ -8,6 +8,20 @@ MERGING = "diskless/test_merging.py"
 
 MUTANTS = (
     mutant(
+        "lost-attempts-of-a-later-plan",
+        "diskless/lost_attempts.py",
+        "number is not None and number <= newest:",
+        "number is not None:",
+        "sink/test_store_homes.py::test_what_is_staged_after_the_commit_stays",
+    ),
+    mutant(
+        "lost-attempts-that-are-of-the-log",
+        "diskless/lost_attempts.py",
+        "[] if one.name in live or one.name in kept else",
+        "[] if one.name in kept else",
+        "sink/test_store_homes.py::test_records_of_before_a_reset_of_the_writer_stay",
+    ),
+    mutant(
         "sources-deleted-beside-damage",
         "diskless/garbage.py",
         "                if not looked[extent.object]:\n                    return False\n",

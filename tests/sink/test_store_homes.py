@@ -8,13 +8,20 @@ import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog.diskless.home import DisklessHome
+from sparklog.diskless.staged_chunks import objects_of
 from sparklog.errors import BatchConflictError, CommitUnknownError, StorageUnavailableError
+from sparklog.log.admin import reset_writers
+from sparklog.log.commit import Identity
 from sparklog.log.log import Log
 from sparklog.sink import open_logs
 from sparklog.sink.options import parse
 from sparklog.sink.segment_sink import commit_chunks, plan_tasks
 from sparklog.sink.task import TaskPlan
+from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
+from sparklog.storage.staging import chunk_label
+from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.target import open_store
 
 LARGE = pa.RecordBatch.from_pydict({"value": [bytes([n % 251]) * 1000 for n in range(2000)]})
@@ -100,3 +107,130 @@ def test_a_plan_tells_no_secret_when_it_is_shown(url: str) -> None:
     plan = plan_tasks(options, open_logs.opened(options), "label-0", ["value"])
     assert "hush" not in repr(plan)
     assert "hush" not in repr(plan.staging)
+
+
+# --- what lost attempts staged ------------------------------------------------------------------
+
+WRITER = "query-1"
+
+
+def planned(log: Log, batch: int) -> TaskPlan:
+    options = parse({"path": log.path, "topic": "t"})
+    return plan_tasks(options, log, chunk_label(WRITER, batch), ["value"])
+
+
+def committed(log: Log, plan: TaskPlan, batch: int, chunks: list[Chunk]) -> bool:
+    """Commit a micro-batch; tells whether it was a replay."""
+    identity = Identity(writer=WRITER, batch=batch, fingerprint=f"f{batch}")
+    return log.commit(chunks, identity=identity).replayed
+
+
+def lists(log: Log) -> int:
+    assert isinstance(log.home, DisklessHome)
+    store = log.home.objects.store
+    assert isinstance(store, ObjectStore)
+    return store.counts.lists
+
+
+def values(log: Log) -> int:
+    return log.read("t").read_all().num_rows
+
+
+def test_lost_attempts_of_a_micro_batch_go_at_its_commit(url: str) -> None:
+    log = open_logs.opened(parse({"path": url, "topic": "t"}))
+    for batch in range(3):
+        plan = planned(log, batch)
+        lost, chunks = in_a_task(plan), in_a_task(plan)
+        other = in_a_task(planned(log, 10 + batch), task=1)
+        assert not committed(log, plan, batch, chunks)
+        before = lists(log)
+        home = log.home
+        assert home.sweep_staged(WRITER, batch, committed=chunks, is_retried=batch > 0) == 1
+        assert lists(log) == before + 1
+        names = staged(url)
+        assert not objects_of(lost) & set(names)
+        assert objects_of(chunks) | objects_of(other) <= set(names)
+    assert values(log) == 3 * LARGE.num_rows
+
+
+def test_without_a_lost_attempt_nothing_is_asked(url: str) -> None:
+    log = open_logs.opened(parse({"path": url, "topic": "t"}))
+    for batch in range(3):
+        plan = planned(log, batch)
+        chunks = in_a_task(plan)
+        committed(log, plan, batch, chunks)
+        before = lists(log)
+        log.home.sweep_staged(WRITER, batch, committed=chunks)
+        assert lists(log) == before + (batch == 0)
+
+
+def test_a_killed_run_of_the_micro_batch_goes_when_the_query_begins_again(url: str) -> None:
+    options = parse({"path": url, "topic": "t"})
+    log = open_logs.opened(options)
+    killed = in_a_task(planned(log, 1))
+    log.append("t", pa.table({"value": [b"another writer's"]}))
+    open_logs.close(url)
+    log = open_logs.opened(options)
+    plan = planned(log, 1)
+    chunks = in_a_task(plan)
+    committed(log, plan, 1, chunks)
+    assert len(staged(url)) == 2
+    assert log.home.sweep_staged(WRITER, 1, committed=chunks) == 1
+    assert set(staged(url)) == objects_of(chunks) and not objects_of(killed) & set(staged(url))
+
+
+def test_a_replay_deletes_nothing(url: str) -> None:
+    log = open_logs.opened(parse({"path": url, "topic": "t"}))
+    plan = planned(log, 1)
+    first, second = in_a_task(plan), in_a_task(plan)
+    assert not committed(log, plan, 1, first)
+    assert committed(log, plan, 1, second)
+    assert log.home.sweep_staged(WRITER, 1, is_retried=True) == 0
+    assert values(log) == LARGE.num_rows
+
+
+def test_records_of_before_a_reset_of_the_writer_stay(url: str) -> None:
+    """Both commits have the label of the same micro-batch."""
+    options = parse({"path": url, "topic": "t"})
+    log = open_logs.opened(options)
+    plan = planned(log, 1)
+    before = in_a_task(plan)
+    committed(log, plan, 1, before)
+    reset_writers(log.home.commits, WRITER, 0)
+    open_logs.close(url)
+    log = open_logs.opened(options)
+    plan = planned(log, 1)
+    after = in_a_task(plan)
+    assert not committed(log, plan, 1, after)
+    assert log.home.sweep_staged(WRITER, 1, committed=after, is_retried=True) == 0
+    assert values(log) == 2 * LARGE.num_rows
+
+
+def test_what_is_staged_after_the_commit_stays(url: str) -> None:
+    """After a reset another driver stages the micro-batch again, before the first one looks."""
+    log = open_logs.opened(parse({"path": url, "topic": "t"}))
+    plan = planned(log, 1)
+    chunks = in_a_task(plan)
+    committed(log, plan, 1, chunks)
+    reset_writers(log.home.commits, WRITER, 0)
+    again = in_a_task(planned(log, 1))
+    assert log.home.sweep_staged(WRITER, 1, committed=chunks, is_retried=True) == 0
+    assert objects_of(again) <= set(staged(url))
+
+
+def test_objects_of_an_extent_table_stay(url: str) -> None:
+    log = open_logs.opened(parse({"path": url, "topic": "t"}))
+    plan = planned(log, 1)
+    chunks = [chunk for task in range(3) for chunk in in_a_task(plan, task)]
+    staging = plan.staging
+    tables = [ChunkTable.of([chunk]) for chunk in chunks]
+    together = list(staging.gathered(tables))
+    committed(log, plan, 1, together)
+    assert log.home.sweep_staged(WRITER, 1, committed=together, is_retried=True) == 0
+    assert values(log) == 3 * LARGE.num_rows
+    reset_writers(log.home.commits, WRITER, 0)
+    plan = planned(log, 1)
+    again = in_a_task(plan)
+    committed(log, plan, 1, again)
+    log.home.sweep_staged(WRITER, 1, committed=again, is_retried=True)
+    assert values(log) == 4 * LARGE.num_rows

@@ -13,8 +13,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 import sparklog
 from sparklog import sink
 from sparklog.logdir.chunk_files import CHUNK_PREFIX
+from sparklog.sink import open_logs
 from sparklog.sink.options import parse
-from sparklog.sink.writers import BatchWriter, StreamWriter
+from sparklog.sink.segment_sink import plan_tasks
+from sparklog.sink.writers import BatchWriter, Staged, StreamWriter
+from sparklog.storage.staging import chunk_label
+from sparklog.tiered.target import open_store
 
 SCHEMA = StructType([StructField("value", StringType())])
 LARGE = 40 << 20  # bytes of one task: its file becomes a segment by rename
@@ -99,3 +103,22 @@ def test_a_batch_write_deletes_what_lost_attempts_staged(home: str, end: str) ->
     assert chunk_files(home) == [alive]
     with sparklog.open(home) as log:
         assert log.offsets("t") == {0: (0, 1000 if end == "commit" else 0)}
+
+
+def test_a_commit_to_a_store_deletes_lost_attempts_where_a_task_was_retried(home: str) -> None:
+    """It costs a listing, so it is done for a query's first micro-batch and after a retry."""
+    url = f"file://{home}"
+    checkpoint = os.path.join(os.path.dirname(home), "checkpoint")
+    options = parse({"path": url, "topic": "t", "checkpointLocation": checkpoint})
+    rows = pa.RecordBatch.from_pydict({"value": ["x" * 1000] * 1000})
+    for batch, attempt, lost in ((0, 0, 0), (1, 0, 1), (2, 1, 1)):
+        Path(checkpoint, "offsets", str(batch)).write_text(f"v1\n{{}}\n{batch}")
+        with open_logs.borrowed(options) as log:
+            plan = plan_tasks(options, log, chunk_label("query", batch), ["value"])
+        plan.run([rows], task=0)
+        packed = plan.run([rows], task=0).pack()
+        told = Staged(packed, plan.staging, query="query", attempt=attempt)
+        StreamWriter(options, SCHEMA, False).commit([told], batch)
+        names = [one.name for one in open_store(url).list() if "/staged-" in f"/{one.name}"]
+        assert len(names) == batch + 1 + lost
+    sink.close(url)

@@ -1,0 +1,55 @@
+"""Deletes what lost attempts of tasks staged for a micro-batch, once the micro-batch is committed.
+
+Spark kills attempts (speculation, lost executors, cancelled jobs), and their objects stay. Their
+names contain the label of the micro-batch. After its commit, no other commit of the micro-batch is
+accepted, except after a reset of the writer. A reset is a later entry than the commit, so whatever
+is staged after it has a higher number in its name.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from sparklog.diskless.names import parse_staged, staged_prefix
+from sparklog.diskless.state import DisklessState
+from sparklog.tiered.object_store.store import Store
+
+_SLASH: Final = "/"
+
+
+def delete_retried(store: Store, log_id: str, label: str, kept: Collection[str]) -> int:
+    """Delete what other attempts staged for a micro-batch under the plan of its commit.
+
+    Args: label: of the micro-batch. kept: the objects that its commit has named, all of them.
+    Returns: how many objects. Cost: a listing of the micro-batch's own objects, and a deletion.
+    """
+    numbers = {name.rpartition(_SLASH)[0] for name in kept}
+    listed = [one.name for each in numbers for one in store.list(f"{each}/{label}-")]
+    gone = [name for name in listed if name not in kept]
+    store.delete(gone)
+    return len(gone)
+
+
+def delete_of_earlier_runs(
+    store: Store, state: DisklessState, label: str, kept: Collection[str]
+) -> int:
+    """Delete what earlier runs of a query staged for the micro-batch that is committed now.
+
+    A commit of before a reset of the writer may have the same label, so objects of the log are
+    kept. Does nothing if these are not known without a look at extent tables.
+
+    Args: state: of after the commit. label, kept: as in `delete_retried`.
+    Returns: how many objects. Cost: a listing of all staged objects, and a deletion.
+    """
+    numbers = [parse_staged(state.log_id, name) for name in kept]
+    newest = max((number for number in numbers if number is not None), default=-1)
+    extents = (extent for some in state.kept_extents() for extent in some)
+    if newest < 0 or any(extent.pieces and extent.object not in kept for extent in extents):
+        return 0
+    prefix, live, gone = staged_prefix(state.log_id), state.live_objects(), list[str]()
+    for one in store.list(prefix, f"{prefix}{max(0, state.floor):020d}"):
+        number = parse_staged(state.log_id, one.name)
+        is_labelled = one.name.rpartition(_SLASH)[2].startswith(f"{label}-")
+        if is_labelled and number is not None and number <= newest:
+            gone += [] if one.name in live or one.name in kept else [one.name]
+    store.delete(gone)
+    return len(gone)
