@@ -204,10 +204,9 @@ class Garbage:
         """Write a segment again; if that fails, report that its sources stay."""
         if self._healer is not None and self._healer.tried(key, extent, report):
             return
-        url = self._log.store.url
         report.errors.append(
-            f"{key}: {url}/{extent.object} is missing or too short, so the objects that it was "
-            f"made from are kept. `sparklog verify {url} --repair` tries to write it again"
+            f"{key}: {self._log.store.url}/{extent.object} is missing or too short, so the objects "
+            "that it was made from are kept"
         )
 
     def _cover(self, state: DisklessState, one: _Waiting) -> None:

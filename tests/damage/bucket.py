@@ -27,6 +27,10 @@ _LOST_HEAD = {
     "missing": "no object was created after it, and no writer is open that knows it (PROTOCOL)"
 }
 
+_LOST_POSITION = {
+    "missing": "nothing but the object itself names its number (PROTOCOL, Reading)"
+}
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlace:
@@ -142,7 +146,8 @@ def _built_at(moment: int) -> BucketHome:
              True),
         Kind("table", table, staged[0], None, table + "0"),
         *_segments(made, files),
-        Kind("group", _only(made, READERS), None, older_group, _next(_only(made, READERS))),
+        Kind("group", _only(made, READERS), None, older_group, _next(_only(made, READERS)),
+             undetectable=_LOST_POSITION),
         Kind("service", _only(made, SERVICE), None, older_service, _next(_only(made, SERVICE))),
         Kind("endpoint", _only(made, ENDPOINT), None, older_endpoint,
              _next(_only(made, ENDPOINT))),
