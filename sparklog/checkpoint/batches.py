@@ -198,9 +198,11 @@ class Batches:
             return
         earliest = next((b for b in self.committed if self.obstacle(b) is None), None)
         hint = "none can be" if earliest is None else f"the earliest that can be is {earliest}"
+        path = self.checkpoint.path
         raise InvalidRequestError(
-            f"{self.checkpoint.path} can't go back to batch {batch}: {obstacle}; {hint}",
-            path=self.checkpoint.path,
+            f"{path} can't go back to batch {batch}: {obstacle}; {hint}. "
+            f"`sparklog checkpoint verify {path}` reports all damage",
+            path=path,
         )
 
     @property

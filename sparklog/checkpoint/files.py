@@ -23,6 +23,7 @@ from sparklog.checkpoint.log_backed.layout import (
 from sparklog.checkpoint.log_backed.lock import LOCK_NAME, restarted_since
 from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, has_marker
 from sparklog.checkpoint.log_backed.partition import (
+    REPAIR,
     CheckpointPartition,
     NewestRecord,
     partition_dirs,
@@ -64,11 +65,18 @@ class Checkpoint:
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL, *, to_end: bool = True
+        cls,
+        path: str | os.PathLike[str],
+        fs: FileSystem = LOCAL,
+        *,
+        to_end: bool = True,
+        needs_id: bool = False,
     ) -> "Checkpoint":
         """Open the checkpoint at a local path or file: URL. Cost: lists it, reads its log dir.
 
-        `to_end`: the last record of each partition counts, so that it mustn't be damaged.
+        Args:
+            to_end: the last record of each partition counts, so that it mustn't be damaged.
+            needs_id: a log that has lost the query's id counts as damaged.
         Raises: InvalidRequestError: no checkpoint is there; DataCorruptionError: its log dir is
             damaged (file and position), or it has two histories.
         """
@@ -76,6 +84,8 @@ class Checkpoint:
         ends = filter(None, map(found.damaged_end, found.partitions.values() if to_end else ()))
         for damage in (*found.damage.values(), *ends, *second_history(found)):
             raise damage
+        if needs_id and (lost := found.lost_id()) is not None:
+            raise lost
         return found
 
     @classmethod
@@ -134,6 +144,16 @@ class Checkpoint:
         seen = {path for path in self._files if not _is_hidden(path)} | self._records.keys()
         self._paths = sorted(seen - _OURS)
 
+    def lost_id(self) -> DataCorruptionError | None:
+        """Return why a query can't be started whose id the log has lost; None if it has the id."""
+        if not self.has_marker or self.exists(METADATA_FILE):
+            return None
+        return DataCorruptionError(
+            f"the checkpoint {self.path} is kept as a log, and the log has lost the query's id, "
+            "without which the query can't be started; restore the checkpoint from a copy",
+            path=os.path.join(self.logs, METADATA_PARTITION),
+        )
+
     def damaged_end(self, partition: CheckpointPartition) -> DataCorruptionError | None:
         """The damage of a partition's last batch, which readers leave out; None if it has none.
 
@@ -143,7 +163,7 @@ class Checkpoint:
             if segment.is_torn and not segment.is_short and not restarted_since(self.fs, self.logs):
                 return DataCorruptionError(
                     "the last batch is damaged, and the machine has run since it was written; "
-                    "with the query stopped, sparklog checkpoint verify --repair keeps what is "
+                    f"with the query stopped, {REPAIR} keeps what is "
                     "whole; or fork the checkpoint to an earlier batch, or restore it from a copy",
                     path=partition.path(segment),
                     position=segment.end,
@@ -322,7 +342,13 @@ def second_history(checkpoint: Checkpoint) -> Iterator[DataCorruptionError]:
         return
     if checkpoint.is_record(METADATA_FILE) and METADATA_FILE in checkpoint.files():
         file = read_bytes(checkpoint.fs, checkpoint.real(METADATA_FILE))
-        if _id_of(file) != _id_of(checkpoint.read(METADATA_FILE)):
+        if is_damaged_marker(file):
+            yield DataCorruptionError(
+                "the file holds no query id: it is the damaged marker of a checkpoint that is kept "
+                f"as a log; {REPAIR} writes it again",
+                path=checkpoint.real(METADATA_FILE),
+            )
+        elif _id_of(file) != _id_of(checkpoint.read(METADATA_FILE)):
             yield _beside_the_log(checkpoint, METADATA_FILE)
     for directory in ("offsets", "commits"):
         batches = {name for name in checkpoint.names(directory) if name.isdecimal()}
@@ -338,6 +364,11 @@ def second_history(checkpoint: Checkpoint) -> Iterator[DataCorruptionError]:
                 is_other = own is not None and int(name) > own
             if is_other:
                 yield _beside_the_log(checkpoint, path)
+
+
+def is_damaged_marker(data: bytes) -> bool:
+    """Tell whether a file `metadata` beside the query's record has no id, as Spark's always has."""
+    return not isinstance(_id_of(data), str)
 
 
 def _beside_the_log(checkpoint: Checkpoint, path: str) -> DataCorruptionError:

@@ -97,7 +97,7 @@ def fork(
     _check_pairs(log, new_log, output, new_output, fs)
     target = own_path(new_path)
     with cleaned_meanwhile(path):
-        checkpoint = Checkpoint.open(path, fs, to_end=False)
+        checkpoint = Checkpoint.open(path, fs, to_end=False, needs_id=True)
         _check_target(fs, checkpoint.path, target)
         complete(checkpoint.path, storage_options=storage_options, fs=fs, clock=clock)
         batches = Batches(checkpoint)

@@ -1,28 +1,36 @@
-"""`verify(..., repair=True)`: damaged records are taken out of their partitions.
+"""`verify(..., repair=True)`: damaged records are taken out, small damaged files written again.
 
 A segment with damage is written again without it, synced and renamed over; the original stays
 beside it as `<segment>.log.damaged`, unread, until its owner removes it. A record whose bytes are
 known in spite of the damage (damaged_records.py) stays, corrected, at its offset.
 """
 
+import contextlib
 import os
 from typing import Final
 
-from sparklog.checkpoint.files import Checkpoint
+import numpy as np
+
+from sparklog.checkpoint.files import Checkpoint, is_damaged_marker
 from sparklog.checkpoint.log_backed.damaged_records import DamagedRecord, examine
 from sparklog.checkpoint.log_backed.layout import path_of
 from sparklog.checkpoint.log_backed.lock import CheckpointLock, restarted_since
+from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, replace_marker
 from sparklog.checkpoint.log_backed.partition import (
     CheckpointPartition,
     CheckpointSegment,
+    epochs_of,
     partition_dirs,
 )
 from sparklog.checkpoint.log_backed.partition_writer import FileWriter, copy_ranges
 from sparklog.checkpoint.ownership import take_after
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
+from sparklog.format.checkpoint_files import Epochs
 from sparklog.format.names import CLEANED, log_name
-from sparklog.fs import FileSystem
+from sparklog.fs import FileSystem, read_bytes
+from sparklog.logdir.partition.leader_epochs import write_epochs
 from sparklog.service.verification.findings import Finding, Severity
+from sparklog.storage.leader_epochs import assigned
 
 DAMAGED: Final = ".damaged"
 
@@ -42,8 +50,47 @@ def repair(checkpoint: Checkpoint) -> list[Finding]:
         lock.take_running("repair it")
         for name in partition_dirs(fs, checkpoint.logs):
             with lock.partition(name):
+                found += _repair_epochs(fs, os.path.join(checkpoint.logs, name))
                 found += _repair(fs, os.path.join(checkpoint.logs, name), checkpoint.logs)
+        found += _repair_marker(checkpoint)
     return found
+
+
+def _repair_marker(checkpoint: Checkpoint) -> list[Finding]:
+    """Write a damaged marker again. Spark's own file `metadata` is never touched."""
+    fs, path = checkpoint.fs, checkpoint.real(METADATA_FILE)
+    is_beside = checkpoint.is_record(METADATA_FILE) and METADATA_FILE in checkpoint.files()
+    if not is_beside or not is_damaged_marker(read_bytes(fs, path)):
+        return []
+    replace_marker(fs, checkpoint.path)
+    return [Finding(
+        severity=Severity.DIFFERENCE, file=path, repaired=True,
+        what="the damaged marker of a checkpoint that is kept as a log was written again",
+    )]  # fmt: skip
+
+
+def _repair_epochs(fs: FileSystem, directory: str) -> list[Finding]:
+    """Write damaged leader epochs again: those of the records, and a new one for the next record.
+
+    The last one is new because the file may have had one that no record has yet.
+    """
+    try:
+        epochs_of(fs, directory)
+        return []
+    except DataCorruptionError as error:
+        path = error.path
+    _set_aside(fs, path)
+    write_epochs(fs, directory, [])
+    with contextlib.suppress(DataCorruptionError):  # of segments: verify reports it
+        partition = CheckpointPartition(fs, directory, lenient=True)
+        entries: Epochs = []
+        for table in (table for segment in partition.segments for table in segment.tables):
+            for row in table[np.flatnonzero(np.diff(table["leader_epoch"], prepend=-1))]:
+                entries = assigned(entries, int(row["leader_epoch"]), int(row["base_offset"]))
+        newest = entries[-1][0] + 1 if entries else 0
+        write_epochs(fs, directory, assigned(entries, newest, partition.next_offset))
+    what = f"the leader epochs are written again; the damaged file stays as {path}{DAMAGED}"
+    return [Finding(severity=Severity.DIFFERENCE, file=path, repaired=True, what=what)]
 
 
 def _repair(fs: FileSystem, directory: str, logs: str) -> list[Finding]:
@@ -72,18 +119,20 @@ def _finding(
     partition: CheckpointPartition, segment: CheckpointSegment, lost: DamagedRecord
 ) -> Finding:
     name = os.path.basename(partition.directory)
-    severity, aside = Severity.DAMAGE, f"it stays in {log_name(segment.base)}{DAMAGED}"
+    severity, aside = Severity.DAMAGE, f"its bytes stay in {log_name(segment.base)}{DAMAGED}"
     if lost.corrected is not None and lost.key is not None:
         severity = Severity.DIFFERENCE
         what = f"a damaged record of {path_of(name, lost.key)}, all of which was known, is mended"
     elif lost.key is None:
-        what = f"a damaged record, nobody knows of which file, was left out; {aside}"
+        what = f"a damaged record of an unknown file was left out and is lost; {aside}"
     else:
         entry = partition.entries.get(lost.key)
-        what = f"a damaged record of {path_of(name, lost.key)} was left out; {aside}"
+        what = f"a damaged record of {path_of(name, lost.key)} was left out"
         if entry is not None and (entry.base, entry.position) > (segment.base, lost.position):
             severity = Severity.LEFTOVER
-            what += "; a newer one of that file follows, so that nothing is missed"
+            what += f"; a newer record of that file follows, so that nothing is lost; {aside}"
+        else:
+            what += f" and is lost; {aside}"
     return Finding(
         severity=severity, what=what, file=partition.path(segment), position=lost.position,
         first=lost.first, end=lost.end, repaired=True,

@@ -109,14 +109,14 @@ def reset(
         only the log failed, it is reset, and the log follows with the next call of `reset` or
         batch of the sink.
     """
-    checkpoint = Checkpoint.open(path, fs)
+    checkpoint = Checkpoint.open(path, fs, needs_id=True)
     _check_no_mount_point(checkpoint)
     if not dry_run:
         complete(checkpoint.path, storage_options=storage_options, fs=fs, clock=clock)
     with cleaned_meanwhile(checkpoint.path), contextlib.ExitStack() as stack:
         if not dry_run:
             stack.enter_context(stopped(checkpoint, "reset it"))
-            checkpoint = Checkpoint.open(path, fs)
+            checkpoint = Checkpoint.open(path, fs, needs_id=True)
         batches = Batches(checkpoint)
         batch = select_batch(batches, to)
         batches.check_reachable(batch)

@@ -18,7 +18,11 @@ from sparklog.checkpoint.files import Checkpoint, walk_directories
 from sparklog.checkpoint.log_backed.layout import LOGS, METADATA_PARTITION, address_of, path_of
 from sparklog.checkpoint.log_backed.lock import LOCK_NAME
 from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, write_marker
-from sparklog.checkpoint.log_backed.partition import CheckpointPartition, CheckpointSegment
+from sparklog.checkpoint.log_backed.partition import (
+    CheckpointPartition,
+    CheckpointSegment,
+    epochs_of,
+)
 from sparklog.checkpoint.log_backed.partition_writer import (
     FileWriter,
     Record,
@@ -32,7 +36,6 @@ from sparklog.clock import Clock
 from sparklog.errors import LogLockedError, StorageUnavailableError
 from sparklog.format.names import log_name
 from sparklog.fs import FileSystem, write_durably
-from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.segment_files import joined
 from sparklog.storage.leader_epochs import assigned
 
@@ -181,7 +184,7 @@ def _copy_segments(
         if kept.any():
             last = np.flatnonzero(kept)[-1]
             kept_end = int(np.concatenate([t["last_offset"] for t in segment.tables])[last]) + 1
-    epochs = read_epochs(fs, source.directory)
+    epochs = epochs_of(fs, source.directory)
     epoch = epochs[-1][0] + 1 if epochs else 1
     create(fs, directory, assigned(epochs, epoch, kept_end))
 

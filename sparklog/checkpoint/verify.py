@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,7 +21,11 @@ from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, second_history
 from sparklog.checkpoint.history import query_id
 from sparklog.checkpoint.log_backed.layout import RESET
-from sparklog.checkpoint.log_backed.partition import CheckpointPartition, CheckpointSegment
+from sparklog.checkpoint.log_backed.partition import (
+    CheckpointPartition,
+    CheckpointSegment,
+    epochs_of,
+)
 from sparklog.checkpoint.repair import DAMAGED
 from sparklog.checkpoint.repair import repair as repair_records
 from sparklog.checkpoint.running_query import cleaned_meanwhile
@@ -37,7 +42,6 @@ from sparklog.clock import monotonic_ms
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.format.names import CLEANED
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.pluralize import pluralize
 from sparklog.service.verification.findings import (
     BAD,
@@ -201,7 +205,7 @@ class _Verifier:
 
     def _check_partition(self, partition: CheckpointPartition) -> None:
         try:
-            read_epochs(self._fs, partition.directory)
+            epochs_of(self._fs, partition.directory)
         except DataCorruptionError as error:
             self._damage(error)
         for name in self._fs.listdir(partition.directory):
@@ -341,8 +345,8 @@ class _Verifier:
                 ""
                 if latest is None
                 else (
-                    "; or go back to the last batch before it: sparklog checkpoint reset "
-                    f"{self._checkpoint.path} --to {latest}"
+                    "; or go back to the last batch before it: `sparklog checkpoint reset "
+                    f"{self._checkpoint.path} --to {latest}`"
                 )
             )
             raise DataCorruptionError(
@@ -387,13 +391,10 @@ class _Verifier:
     def _outlook(self) -> str:
         """What the query's next start will find."""
         path, batches = self._checkpoint.path, self._batches
-        if self._checkpoint.damage:
-            return f"the query can't be started: {next(iter(self._checkpoint.damage.values()))}"
-        if self._checkpoint.has_marker and not self._checkpoint.exists("metadata"):
-            return (
-                f"the query can't be started: {path} is kept as a log and has lost the query's "
-                "id. Restore it from a copy"
-            )
+        ends = filter(None, map(self._checkpoint.damaged_end, self._checkpoint.partitions.values()))
+        damage = next(chain(self._checkpoint.damage.values(), ends), self._checkpoint.lost_id())
+        if damage is not None:
+            return f"the query can't be started: {damage}"
         if not batches.planned:
             return "no batch was planned: the query begins with its first one"
         newest = batches.planned[-1]
@@ -413,7 +414,7 @@ class _Verifier:
         cure = (
             "no batch can be gone back to: restore it from an archive, or begin anew"
             if latest is None
-            else f"go back: sparklog checkpoint reset {path} --to {latest}, with --log LOG if it "
+            else f"go back: `sparklog checkpoint reset {path} --to {latest}`, with --log LOG if it "
             "writes to a log, which then takes the batches behind that anew"
         )
         return f"the query can't go on behind batch {behind}: {obstacle}; {cure}"

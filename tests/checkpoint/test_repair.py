@@ -151,7 +151,7 @@ def test_a_hole_over_several_records(path: Path) -> None:
         history(path)
     report = verify(path, repair=True)
     found = [f for f in report.findings if f.repaired]
-    assert "nobody knows of which file" in found[0].what
+    assert "a damaged record of an unknown file" in found[0].what
     gone = before.keys() - view(path).keys()
     assert gone
     assert all(name.startswith("offsets/") for name in gone)
@@ -187,3 +187,54 @@ def test_nothing_to_repair(path: Path, golden: Golden) -> None:
     before = tree(files)
     assert verify(files, repair=True).ok
     assert tree(files) == before
+
+
+def test_leader_epochs_are_written_again(path: Path, tmp_path: Path) -> None:
+    """With a new epoch at the end: the damaged file may have had one without a record."""
+    fork(path, tmp_path / "forked", to=12)
+    directory = tmp_path / "forked" / "sparklog" / "offsets-0"
+    epochs = directory / "leader-epoch-checkpoint"
+    before, end = view(tmp_path / "forked"), CheckpointPartition(LOCAL, str(directory)).next_offset
+    epochs.write_bytes(epochs.read_bytes()[:5])
+    report = verify(tmp_path / "forked")
+    assert "`sparklog checkpoint verify PATH --repair` writes them again" in str(report)
+    assert kinds(tmp_path / "forked", repair=True) == [
+        (Severity.DIFFERENCE, True), (Severity.LEFTOVER, False),
+    ]  # fmt: skip
+    assert verify(tmp_path / "forked").ok
+    assert view(tmp_path / "forked") == before
+    partition = CheckpointPartition(LOCAL, str(directory))
+    assert (partition.epoch, partition.next_offset) == (1, end)
+    append(partition, [Record("14", b"v1", 0)])
+
+
+@pytest.mark.parametrize("damaged", [b"", b'{"id":["sparkl', b"\0" * 316])
+def test_a_damaged_marker_is_written_again(path: Path, damaged: bytes) -> None:
+    marker = (path / "metadata").read_bytes()
+    (path / "metadata").write_bytes(damaged)
+    with pytest.raises(DataCorruptionError, match="damaged marker"):
+        history(path)
+    assert kinds(path, repair=True) == [(Severity.DIFFERENCE, True)]
+    assert (path / "metadata").read_bytes() == marker
+    (path / "metadata").write_bytes(b'{"id":"of another session"}')
+    assert not verify(path, repair=True).ok
+    assert (path / "metadata").read_bytes() == b'{"id":"of another session"}'
+
+
+def test_without_the_querys_id_nothing_is_made_of_a_checkpoint(path: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(path, tmp_path / "copy")
+    shutil.rmtree(path / "sparklog" / "metadata-0")
+    before = tree(path)
+    for call in (
+        lambda: fork(path, tmp_path / "forked", to=12),
+        lambda: reset(path, to=12, dry_run=True),
+        lambda: archive(path, (tmp_path / "points").as_uri()),
+    ):
+        with pytest.raises(DataCorruptionError, match="lost the query's id"):
+            call()
+    assert "can't be started" in verify(path).outlook
+    assert tree(path) == before
+    assert history(path).batches
+    shutil.rmtree(path)
+    shutil.copytree(copy, path)
+    assert reset(path, to=12, dry_run=True).batch == 12

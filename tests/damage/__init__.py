@@ -9,6 +9,8 @@
 - `table`: the expected verdicts, kept as data in `expected/<home>.txt`
 - `checks`: a table's rows, run and compared; what each home's test calls
 - `bucket`: the home in an object store
+- `log_dir`, `killed_log_dir`, `tier`: the homes in log dirs
+- `checkpoint`: a log-backed checkpoint, which has commands of its own
 
 A home is one module with a class that satisfies `model.Home`: it builds a small log that holds
 every kind of file, and lays out copies of it. `python -m tests.damage --write bucket` writes the

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog.checkpoint.log_backed import lock
 from sparklog.cli.app import run
 from sparklog.errors import SparklogError
 from sparklog.log import read_retry
@@ -34,6 +35,7 @@ def quoted(text: str) -> tuple[str, ...]:
 def without_waiting() -> Iterator[None]:
     """Let readers and verifiers look again at once, where they wait for a merge or a clean-up."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lock, "RELEASE_MS", 0)
         patch.setattr(read_retry, "RETRY_MS", 0)
         patch.setattr(log_verification, "PAUSE_MS", 0)
         patch.setattr(store_verifier, "PAUSE_MS", 0)

@@ -1,5 +1,6 @@
 """One damaged log through all actions; and the rules that no row of a table may break."""
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -32,11 +33,16 @@ class Row:
     broken: set[str] = field(default_factory=set)
     texts: dict[str, str] = field(default_factory=dict)
     commands: set[str] = field(default_factory=set)
+    repaired_commands: set[str] = field(default_factory=set)
 
     def heard(self, action: str, text: str, commands: tuple[str, ...] = ()) -> None:
-        """Keep what an action printed, and the commands that it quotes."""
+        """Keep what an action printed, and the commands that it quotes.
+
+        The report of a repair is about the repaired log, and so are its commands.
+        """
         self.texts[action] = text
-        self.commands.update(commands or quoted(text))
+        kept = self.repaired_commands if action == "repair" else self.commands
+        kept.update(commands or quoted(text))
 
 
 class Judge:
@@ -150,8 +156,12 @@ class Judge:
     def _run_commands(self, files: Files, row: Row) -> None:
         """Run each quoted command on a copy of its own. A path stands for that of the copy."""
         told = {self._without_path(words) for words in row.commands}
-        for words in sorted(told):
+        after_repair = {self._without_path(words) for words in row.repaired_commands} - told
+        for words in sorted(told | after_repair):
             with self._home.lay_out(files) as place:
+                if words in after_repair:
+                    with contextlib.suppress(Exception):  # `_repair` has noted it
+                        self._actions.repair(place.path)
                 here = words.replace("PATH", place.path)
                 problem = broken_promise(here, place, self._actions, self.truth)
             if problem is not None:

@@ -30,9 +30,11 @@ def broken_promise(words: str, place: Place, actions: Actions, truth: Reading) -
     if code == _WRONG_USE:
         return f"is refused as wrong use: {out.strip().splitlines()[-1]}"
     after = actions.read(place.path)
-    worse = changes_for_the_worse(before, after, truth)
     name = _name(words, place.path)
-    is_told = name == "verify --repair" and "lost" in out
+    if name == "checkpoint reset":
+        truth = _as_of(truth, int(words.partition("--to ")[2].split()[0]))
+    worse = changes_for_the_worse(before, after, truth)
+    is_told = name.endswith("verify --repair") and "lost" in out
     if worse and not is_told:
         return f"makes it worse: {worse[0]}"
     promise = _PROMISES.get(name)
@@ -41,9 +43,14 @@ def broken_promise(words: str, place: Place, actions: Actions, truth: Reading) -
 
 def _name(words: str, path: str) -> str:
     parts = [word for word in words.split() if word != path]
-    if parts[0] == "verify":
-        return "verify --repair" if "--repair" in parts else "verify"
-    return parts[0]
+    name = " ".join(parts[:2]) if parts[0] == "checkpoint" else parts[0]
+    return f"{name} --repair" if "--repair" in parts else name
+
+
+def _as_of(truth: Reading, batch: int) -> Reading:
+    """Return what a checkpoint must hold that went back to a batch."""
+    kept = ("query", f"batch {batch}")
+    return {part: truth[part] for part in kept} | {"next": (batch, True)}
 
 
 def _diagnoses(code: int, out: str, read: str) -> str | None:
@@ -59,7 +66,15 @@ def _repairs(code: int, out: str, read: str) -> str | None:
     return None
 
 
+def _goes_back(code: int, out: str, read: str) -> str | None:
+    """A reset goes back to a batch from which the query can continue."""
+    return None if code == EXIT_OK else f"fails: {out.strip().splitlines()[-1]}"
+
+
 _PROMISES: Final[dict[str, Callable[[int, str, str], str | None]]] = {
+    "checkpoint verify": _diagnoses,
+    "checkpoint verify --repair": _repairs,
+    "checkpoint reset": _goes_back,
     "verify": _diagnoses,
     "verify --repair": _repairs,
 }

@@ -5,7 +5,30 @@ from tests.mutants.mutant import mutant
 PARTITION = "checkpoint/log_backed/test_partition.py"
 BACKUP = "checkpoint/backup/test_archiving.py"
 
+REPAIR = "checkpoint/test_repair.py"
+
 MUTANTS = (
+    mutant(
+        "known-epoch-used-again",
+        "checkpoint/repair.py",
+        "newest = entries[-1][0] + 1 if entries else 0",
+        "newest = entries[-1][0] if entries else 0",
+        f"{REPAIR}::test_leader_epochs_are_written_again",
+    ),
+    mutant(
+        "other-history-taken-for-a-damaged-marker",
+        "checkpoint/files.py",
+        "    return not isinstance(_id_of(data), str)",
+        "    return isinstance(data, bytes)",
+        f"{REPAIR}::test_a_damaged_marker_is_written_again",
+    ),
+    mutant(
+        "fork-without-the-query-id",
+        "checkpoint/fork.py",
+        "to_end=False, needs_id=True)",
+        "to_end=False)",
+        f"{REPAIR}::test_without_the_querys_id_nothing_is_made_of_a_checkpoint",
+    ),
     mutant(
         "checkpoint-record-not-synced",
         "checkpoint/log_backed/partition_writer.py",
@@ -107,7 +130,7 @@ MUTANTS = (
         "checkpoint/log_backed/partition.py",
         "        if not len(foreign):\n",
         "        if len(foreign) >= 0:\n",
-        "checkpoint/log_backed/test_damage_table.py::test_the_advice_puts_it_right",
+        "checkpoint/log_backed/test_misplaced_partitions.py::test_the_advice_puts_it_right",
     ),
     mutant(
         "copied-checkpoint-segment-accepted",
@@ -115,7 +138,7 @@ MUTANTS = (
         "first < segment.base or segment.base < end",
         "segment.base < 0",
         (
-            "checkpoint/log_backed/test_damage_table.py::"
+            "checkpoint/log_backed/test_misplaced_partitions.py::"
             "test_verify_reports_it[duplicated_segment-offsets-0]"
         ),
     ),
@@ -124,14 +147,17 @@ MUTANTS = (
         "checkpoint/files.py",
         "if not self.partitions and not self.damage:",
         "if self.damage:",
-        "checkpoint/log_backed/test_damage_table.py::test_the_log_dir_is_missing",
+        "checkpoint/log_backed/test_misplaced_partitions.py::test_the_log_dir_is_missing",
     ),
     mutant(
         "missing-commits-ok",
         "checkpoint/verify.py",
         "default=known[0] - 1",
         "default=known[-1]",
-        "checkpoint/log_backed/test_damage_table.py::test_verify_reports_it[missing-commits-0]",
+        (
+            "checkpoint/log_backed/test_misplaced_partitions.py::"
+            "test_verify_reports_it[missing-commits-0]"
+        ),
     ),
     mutant(
         "file-sink-not-cut",

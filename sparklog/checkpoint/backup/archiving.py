@@ -269,7 +269,7 @@ def _private_directory() -> str:
 def _checkpoint(fs: FileSystem, path: str) -> Checkpoint | None:
     """The query's checkpoint at a path; None where it is none."""
     try:
-        checkpoint = Checkpoint.open(path, fs)
+        checkpoint = Checkpoint.open(path, fs, needs_id=True)
     except InvalidRequestError:
         return None
     is_one = query_id(checkpoint) is not None or checkpoint.names("commits")
@@ -294,10 +294,13 @@ def _newest(checkpoint: Checkpoint) -> int:
     for looks in range(_LOOKS, 0, -1):
         batches = Batches(checkpoint)
         if not batches.committed:
-            raise InvalidRequestError(
-                f"{checkpoint.path} has no committed batch: let its query finish one",
-                path=checkpoint.path,
+            path = checkpoint.path
+            cure = (
+                "let its query finish one"
+                if len(batches.planned) < 2
+                else f"`sparklog checkpoint verify {path}` reports what is missing"
             )
+            raise InvalidRequestError(f"{path} has no committed batch: {cure}", path=path)
         newest = batches.committed[-1]
         obstacle = batches.obstacle(newest)
         if obstacle is None:
@@ -308,7 +311,8 @@ def _newest(checkpoint: Checkpoint) -> int:
     hint = "no older one can be, either" if older is None else f"the newest that can be is {older}"
     raise InvalidRequestError(
         f"{checkpoint.path}: its newest batch, {newest}, can't be archived: {obstacle}; {hint}, "
-        "with batch= (--batch). No point was made; sparklog checkpoint verify tells more",
+        "with batch= (--batch). No point was made; `sparklog checkpoint verify "
+        f"{checkpoint.path}` reports all damage",
         path=checkpoint.path,
     )
 

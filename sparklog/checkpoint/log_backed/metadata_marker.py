@@ -38,11 +38,14 @@ def has_marker(fs: FileSystem, root: str) -> bool:
 def write_marker(fs: FileSystem, root: str) -> None:
     """Write the marker, durably, unless a file of Spark's own manager is there."""
     if not fs.exists(os.path.join(root, METADATA_FILE)):
-        hidden = os.path.join(
-            root, f".{METADATA_FILE}.tmp"
-        )  # a crash leaves no file of the checkpoint
-        output = FileWriter(fs, hidden)
-        output.write(MARKER)
-        output.close()
-        fs.rename(hidden, os.path.join(root, METADATA_FILE))
-        fs.sync_dir(root)
+        replace_marker(fs, root)
+
+
+def replace_marker(fs: FileSystem, root: str) -> None:
+    """Write the marker, durably, in the place of whatever is there."""
+    hidden = os.path.join(root, f".{METADATA_FILE}.tmp")  # a crash leaves no file of the checkpoint
+    output = FileWriter(fs, hidden)
+    output.write(MARKER)
+    output.close()
+    fs.rename(hidden, os.path.join(root, METADATA_FILE))
+    fs.sync_dir(root)

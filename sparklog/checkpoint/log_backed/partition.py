@@ -31,6 +31,7 @@ from sparklog.checkpoint.log_backed.layout import partition_tag
 from sparklog.checkpoint.log_backed.torn_tail import TornTail
 from sparklog.errors import DataCorruptionError, LogLockedError
 from sparklog.format.batch import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC, Buffer
+from sparklog.format.checkpoint_files import Epochs
 from sparklog.format.decoder import Decoder
 from sparklog.format.names import log_name
 from sparklog.format.scan import Table
@@ -44,8 +45,9 @@ _OVERHEAD: Final = struct.Struct(">qi")
 _TRIES: Final = 3
 _COLUMNS: Final = ["key", "value"]
 _LOGGER: Final = logging.getLogger(__name__)
+REPAIR: Final = "`sparklog checkpoint verify PATH --repair`"
 _CURE: Final = (
-    "with the query stopped, sparklog checkpoint verify --repair keeps what is whole and says what "
+    f"with the query stopped, {REPAIR} keeps what is whole and says what "
     "that means for the query; or restore the checkpoint from a copy"
 )
 
@@ -99,14 +101,14 @@ class CheckpointPartition:
     @property
     def next_offset(self) -> int:
         """The offset of the next record; at least where the last leader epoch begins."""
-        epochs = read_epochs(self.fs, self.directory)
+        epochs = epochs_of(self.fs, self.directory)
         start = epochs[-1][1] if epochs else 0
         return max(start, self.segments[-1].next_offset if self.segments else 0)
 
     @property
     def epoch(self) -> int:
         """The leader epoch of the next record."""
-        epochs = read_epochs(self.fs, self.directory)
+        epochs = epochs_of(self.fs, self.directory)
         return epochs[-1][0] if epochs else 0
 
     def path(self, segment: CheckpointSegment) -> str:
@@ -355,6 +357,21 @@ class CheckpointPartition:
     def live(self) -> Iterator[tuple[str, NewestRecord]]:
         """Yield the files that exist."""
         return ((key, entry) for key, entry in self.entries.items() if entry.value_bytes >= 0)
+
+
+def epochs_of(fs: FileSystem, directory: str) -> Epochs:
+    """Return a partition's leader epochs; none if there is no file.
+
+    Raises: DataCorruptionError, with the command that repairs the file.
+    """
+    try:
+        return read_epochs(fs, directory)
+    except DataCorruptionError as error:
+        raise DataCorruptionError(
+            f"the leader epochs can't be read; {REPAIR} writes them again with the query stopped",
+            path=error.path,
+            position=error.position,
+        ) from error
 
 
 def _fields(
