@@ -201,7 +201,10 @@ class Service:
                     _LOGGER.warning("%s: %s waits for the log: %s", self.path, work, error)
                     self._meters.failed(work)
                 wait = _POLL_MS
-            except Exception:  # whatever it is, the thread must not end in silence
+            except Exception as error:  # whatever it is, the thread must not end in silence
+                if self._stop.is_set():  # at the interpreter's exit no request succeeds any more
+                    _LOGGER.info("%s: %s was stopped: %s", self.path, work, error)
+                    break
                 _LOGGER.exception("%s: %s failed; trying again later", self.path, work)
                 self._meters.failed(work)
                 wait = _POLL_MS

@@ -18,7 +18,12 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.errors import InvalidRequestError, LogReplacedError, OffsetOutOfRangeError
+from sparklog.errors import (
+    InvalidRequestError,
+    LogReplacedError,
+    OffsetOutOfRangeError,
+    StorageUnavailableError,
+)
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.service_lease import NAME, ServiceLease
 from sparklog.service import Service, rounds
@@ -133,6 +138,29 @@ def test_a_log_that_is_replaced_under_a_service(path, clock, caplog):
         assert "holds another log" in caplog.text
         assert ticked() == []
         assert service._leadership.upkeep.rounds._session.state.ends.keys() == {("another", 0)}
+
+
+def test_a_step_that_fails_while_the_service_closes_is_no_error(path, clock, caplog):
+    """At the interpreter's exit the store's client is closed before the service."""
+    filled(path, clock, 1).close()
+    begun, closing = threading.Event(), threading.Event()
+
+    def now() -> int:
+        if threading.current_thread().name.startswith("sparklog-"):
+            begun.set()
+            closing.wait()
+            raise StorageUnavailableError("no request succeeds any more")
+        return clock()
+
+    service = Service(path, clock=now)
+    service.start()
+    begun.wait()
+    close = threading.Thread(target=service.close)
+    close.start()
+    until(service._stop.is_set)
+    closing.set()
+    close.join()
+    assert warned(caplog) == []
 
 
 def test_size_retention_and_its_report(path, clock):
