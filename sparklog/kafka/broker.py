@@ -19,6 +19,15 @@ from sparklog.log.log import Log
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Where an endpoint of the log listens."""
+
+    node_id: int
+    host: str
+    port: int
+
+
 @dataclass(slots=True)
 class Broker:
     """The endpoint's parts, as its APIs use them. On the loop's thread, but for `log`.
@@ -43,6 +52,8 @@ class Broker:
     mover: BackgroundMover
     at_end: list[Callable[[], None]] = field(default_factory=list)
     """Called when the endpoint ends, off the loop and before it: what is under way is finished."""
+    other_coordinator: Callable[[], Node | None] = lambda: None
+    """Returns the other endpoint that coordinates the log's groups, if clients were sent to one."""
 
     def address(self, client: Client) -> tuple[str, int]:
         """Return the host and the port by which a client is told to connect.

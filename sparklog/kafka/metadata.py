@@ -8,7 +8,7 @@ from sparklog.clock import monotonic_ms
 from sparklog.errors import SparklogError
 from sparklog.format.names import KAFKA_INTERNAL
 from sparklog.kafka.apis import Response, Served
-from sparklog.kafka.broker import Broker
+from sparklog.kafka.broker import Broker, Node
 from sparklog.kafka.error_codes import error_code
 from sparklog.kafka.messages import Api, ErrorCode, Request
 from sparklog.kafka.topic_admin import TopicAdmin
@@ -91,12 +91,21 @@ class Metadata:
         return {**self._cluster(request, node_id="broker_id"), "endpoint_type": 1}
 
     def _cluster(self, request: Request, *, node_id: str = "node_id") -> dict[str, Any]:
-        """Return the cluster; the two APIs name a node's id differently."""
+        """Return the cluster; the two APIs name a node's id differently.
+
+        A client drops a coordinator that is missing from the list of brokers (librdkafka 2.16), so
+        every endpoint that FindCoordinator names is in it.
+        """
         broker = self._broker
-        host, port = broker.address(request.connection)
-        node = {node_id: broker.node_id, "host": host, "port": port, "rack": None}
+        nodes = [Node(broker.node_id, *broker.address(request.connection))]
+        other = broker.other_coordinator()
+        if other is not None:
+            nodes.append(other)
         return {
-            "brokers": [node],
+            "brokers": [
+                {node_id: node.node_id, "host": node.host, "port": node.port, "rack": None}
+                for node in nodes
+            ],
             "cluster_id": broker.cluster_id,
             "controller_id": broker.node_id,
             "cluster_authorized_operations": NOT_ASKED,

@@ -14,12 +14,11 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Final
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, SparklogError
-from sparklog.kafka.broker import Broker
+from sparklog.kafka.broker import Broker, Node
 from sparklog.kafka.groups.classic_group import ClassicGroup
 from sparklog.kafka.groups.classic_groups import ClassicGroups, Limits
 from sparklog.kafka.groups.consumer_groups import ConsumerGroup, ConsumerGroups
@@ -42,15 +41,6 @@ _TOUCH_MS: Final = 86_400_000
 _ALIAS: Final = 1 << 30
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound here
 _LOGGER: Final = logging.getLogger("sparklog.kafka")
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """Where a coordinator listens."""
-
-    node_id: int
-    host: str
-    port: int
 
 
 class Coordinator:
@@ -85,8 +75,10 @@ class Coordinator:
         self._tick: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._checking: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
         self._has_ended, self._ending = False, threading.Lock()
         broker.at_end.append(self.close)
+        broker.other_coordinator = self.other
 
     def close(self) -> None:
         """Give the lease back, so that another endpoint takes over at once. From any thread."""
@@ -125,6 +117,24 @@ class Coordinator:
         finally:
             if looking.done():
                 self._looking = None
+
+    def other(self) -> Node | None:
+        """Return the other endpoint that clients were sent to; None: none, or this one coordinates.
+
+        The answer may be old: the lease is looked at behind the call, at most every CHECK_MS. So
+        it stops naming an endpoint that has ended.
+        """
+        seen = None if self.is_here else self._seen
+        if seen is None or seen == self._own:
+            return None
+        is_old = monotonic_ms() - self._looked_ms >= CHECK_MS
+        if is_old and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = self._spawn(self._refresh())
+        return seen
+
+    async def _refresh(self) -> None:
+        if await self.find() is None:  # nobody holds the lease, or the store doesn't answer
+            self._looked_ms = monotonic_ms()
 
     async def _look(self) -> Node | None:
         """Take the lease, or read who has it."""

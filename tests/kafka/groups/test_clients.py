@@ -393,18 +393,9 @@ def members(endpoint: Endpoint) -> list[int]:
     return [len(each.assignment.topic_partitions) for each in found.members]
 
 
-def impatient_consumer(endpoint: Endpoint, **given: Any) -> Consumer:
-    """A `consumer` that a group without it waits for less long than `until` does.
-
-    librdkafka forgets a coordinator that isn't among the brokers of Metadata, and the id that this
-    gave it for its first JoinGroup. The rebalance waits for that id until its session ends.
-    """
-    return consumer(endpoint, session_timeout_ms=30_000, **given)
-
-
 @pytest.mark.parametrize(
     "make",
-    [pytest.param(impatient_consumer, id="consumer", marks=pytest.mark.deep), new_consumer],
+    [pytest.param(consumer, marks=pytest.mark.deep), new_consumer],
 )
 def test_members_at_two_endpoints_are_one_group_and_outlive_the_coordinator(
     endpoint: Endpoint, sparklog_log: Log, sparklog_path: str, make: Any

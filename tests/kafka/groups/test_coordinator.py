@@ -90,6 +90,52 @@ def test_one_of_two_endpoints_coordinates_and_the_other_knows_it(
         assert join(wire)["error_code"] == NONE
 
 
+def nodes(endpoint: Endpoint) -> dict[int, int]:
+    """The {node id: port} of the brokers in Metadata."""
+    with Wire(endpoint) as wire:
+        answer = wire.ask(Api.METADATA, 12, topics=[])
+    assert answer["controller_id"] == endpoint.options.node_id
+    return {node["node_id"]: node["port"] for node in answer["brokers"]}
+
+
+def described(endpoint: Endpoint) -> dict[int, int]:
+    """The same by DescribeCluster."""
+    with Wire(endpoint) as wire:
+        answer = wire.ask(Api.DESCRIBE_CLUSTER, 1)
+    return {node["broker_id"]: node["port"] for node in answer["brokers"]}
+
+
+@pytest.mark.parametrize("given", [{}, {"node.id": 7}], ids=["one id", "ids of their own"])
+def test_each_node_that_clients_are_sent_to_is_among_the_brokers(
+    serve: Serve, given: dict[str, Any]
+) -> None:
+    """A client drops a coordinator that Metadata does not list."""
+    one, two = serve(options=given), serve()
+    own = {one: given.get("node.id", 1), two: 1}
+    assert (nodes(one), nodes(two)) == ({own[one]: one.port}, {1: two.port})
+    for endpoint in (one, two, one):
+        node_id, port = found(endpoint)
+        assert port == one.port
+        assert nodes(endpoint)[node_id] == port
+        assert nodes(endpoint)[own[endpoint]] == endpoint.port
+        assert described(endpoint) == nodes(endpoint)
+    assert len(nodes(one)) == 1
+    assert len(nodes(two)) == 2
+
+
+def test_an_endpoint_that_has_ended_leaves_the_brokers(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog.kafka.groups.coordinator.CHECK_MS", 50)
+    one, two = serve(), serve()
+    assert found(one) == (1, one.port)
+    assert found(two) != (1, two.port)
+    assert len(nodes(two)) == 2
+    one.close()
+    assert until(lambda: nodes(two) == {1: two.port})  # nobody asks for a coordinator
+    assert found(two) == (1, two.port)
+
+
 def test_nodes_of_different_ids_are_named_by_them(serve: Serve) -> None:
     one, two = serve(options={"node.id": 7}), serve()
     assert found(one) == (7, one.port)
