@@ -80,3 +80,5 @@ JVM_LOGS: Final = by_depth(small=6, ci=60, all=1000)
 EXAMPLES: Final = by_depth(small=50, ci=100, all=500)
 # Of the rows of each table of damages (tests/damage) every such one is judged: 0.15 s each.
 DAMAGES_EVERY: Final = by_depth(small=7, ci=1, all=1)
+# Of the same rows every such one is damaged, advised about and restored: 0.15 s each.
+RESTORED_EVERY: Final = by_depth(small=13, ci=4, all=1)

@@ -55,7 +55,10 @@ class UnfinishedReset:
             noted = {key: fields[key] for key in wanted if key != "time"}
         except (ValueError, KeyError, TypeError) as error:
             raise DataCorruptionError(
-                f"it can't be read ({error}): call sparklog.Log.reset by hand, then remove it",
+                f"it can't be read ({error}): the checkpoint was reset, and the query's sink may "
+                "not have followed. With the query stopped, remove the file and reset the "
+                "checkpoint to its newest batch, with the sink's log (--log) or directory "
+                "(--output): `sparklog checkpoint reset CHECKPOINT --to BATCH`",
                 path=path,
             ) from error
         return cls(**noted, time_ms=fields["time"])

@@ -130,7 +130,15 @@ class NewHome:
     def _check_origin(self) -> None:
         path = f"{self._store.url}/{IMPORT}"
         cure = "remove all that lies there, and call again"
+        if is_log := HOME in self._held:  # its writers may have committed since: nothing goes
+            cure = f"delete the object {IMPORT}, and choose another place for the copy"
         said = unseal("import", self._store.get(IMPORT), path=path, cure=cure).get("of")
+        if said != self._origin and is_log:
+            raise InvalidRequestError(
+                f"{self._store.url} holds a log already, made of {said}: choose a place that is "
+                "empty",
+                path=path,
+            )
         if said != self._origin:
             raise InvalidRequestError(
                 f"{self._store.url} was to become {said}, and isn't yet; this would make it "

@@ -47,7 +47,7 @@ from sparklog.storage.groups import (
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.store_retry import StoreRetry
 
-_CURE: Final = "it is written again when the group commits; delete it to forget the group"
+_CURE: Final = "it is written again when the group commits; Log.delete_reader forgets the group"
 _NOBODY: Final = Reader("", "")
 """What a group is that was deleted."""
 _LOGGER: Final = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ NAME: Final = "sparklog.erased"
 LOCK_NAME: Final = "sparklog.erasing"
 """Its lock is held by who erases: one at a time."""
 _KEPT: Final = 1000  # erasures that it tells of
-_CURE: Final = "remove it: it tells of past erasures, and nothing depends on it"
+_CURE: Final = "remove it, and run the erasures again that were not complete"
 
 Stamp = tuple[tuple[int, int], int]
 

@@ -116,6 +116,15 @@ def offline_error(path: str, why: str, first: int, end: int) -> PartitionOffline
     return PartitionOfflineError(reason, path=path, first=first, end=end)
 
 
+def not_of_log(path: str, why: str, key: TopicPartition) -> PartitionOfflineError:
+    """Return the error of a directory that has a partition's name, and is none of the log's."""
+    reason = (
+        f"{why}; the log has no {key.topic}-{key.partition}, and readers fail on it: move the "
+        "directory out of the log dir"
+    )
+    return PartitionOfflineError(reason, path=path)
+
+
 def not_found(
     topics: Mapping[str, TopicState],
     found: Collection[TopicPartition],

@@ -47,14 +47,19 @@ from sparklog.logdir.ledger_end import checked_end
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dir_identity import check_same
 from sparklog.logdir.log_dirs import LogDirUnnamedError, claim_dirs, find_dirs
-from sparklog.logdir.offline_partitions import leave_brokers
+from sparklog.logdir.offline_partitions import leave_brokers, stored_metadata, why_foreign
 from sparklog.logdir.partition.directories import remove_tree
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.paths import check_distinct, check_writable
 from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.log_recovery import make_durable
 from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
-from sparklog.logdir.recovery.redo import carry_out_all, publish_all, settle_directories
+from sparklog.logdir.recovery.redo import (
+    carry_out_all,
+    heal_topics,
+    publish_all,
+    settle_directories,
+)
 from sparklog.logdir.repair_advice import REBUILDS_LEDGER
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics_file import partition_path
@@ -135,6 +140,7 @@ def _enter(session: LogDirCommits, *, news: bool) -> None:
         leave_brokers(session.fs, session.directories, session.dirs)
         mark_open(session.fs, session.present)  # the others' too, if we died in between
         session.refresh()
+        heal_topics(session)
         _look_for_partitions(session)
     else:
         restored = _has_ledger(session) and session.lock.is_foreign()
@@ -325,12 +331,24 @@ def _place_known(session: LogDirCommits, key: TopicPartition) -> int | None:
 def _leave_others(session: LogDirCommits, found: dict[TopicPartition, int]) -> None:
     """Take what is not ours to take over out of `found`.
 
-    A broker's metadata of remote storage, and what only has a partition's name: a checkpoint-1.
+    A broker's metadata of remote storage, what only has a partition's name (a checkpoint-1), and a
+    copy of another partition of a topic of ours.
     """
     for key in found.keys() - session.state.ends.keys():
         place = os.path.join(session.directories[found[key]], partition_dir(*key))
-        if key.topic == REMOTE_METADATA or not is_partition(session.fs, place):
+        if (
+            key.topic == REMOTE_METADATA
+            or not is_partition(session.fs, place)
+            or (key.topic in session.state.topics and _is_copy(session, key, place))
+        ):
             del found[key]
+
+
+def _is_copy(session: LogDirCommits, key: TopicPartition, place: str) -> bool:
+    try:
+        return why_foreign(stored_metadata(session.fs, place), key, None) is not None
+    except DataCorruptionError:
+        return False
 
 
 def _refuse_foreign(session: LogDirCommits) -> None:

@@ -35,7 +35,9 @@ def split_path(path: str | os.PathLike[str]) -> list[str]:
         raise InvalidRequestError(f"path={path!r}: want a directory, or several joined by ','")
     found = [_absolute(part) for part in parts]
     if len(set(found)) < len(found):  # Kafka: "Duplicate log directory found"
-        raise InvalidRequestError(f"path={path!r}: a directory is named twice")
+        raise InvalidRequestError(
+            f"path={path!r}: a directory is named twice: name each log dir once"
+        )
     return found
 
 

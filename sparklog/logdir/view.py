@@ -45,7 +45,7 @@ from sparklog.logdir.ledger import (
 )
 from sparklog.logdir.lock import State, peek
 from sparklog.logdir.log_dir_identity import LogDirIdentity
-from sparklog.logdir.log_dirs import find_dirs, not_found, offline_error
+from sparklog.logdir.log_dirs import find_dirs, not_found, not_of_log, offline_error
 from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
 from sparklog.logdir.partition.partition_segments import LogDirSegments
@@ -247,6 +247,9 @@ class LogDirView:
         marks = published(self._fs, self.home) or Published({}, {}, 0)
         start, end = marks.starts.get(key, 0), marks.ends.get(key, 0)
         path, said = self._missing[key] if key in self._missing else (self._paths[key], why)
+        known = (self._written or {}).get(key.topic)
+        if key not in self._missing and known is not None and key.partition not in known.dirs:
+            return not_of_log(path, said, key)
         return offline_error(path, said, start, end)
 
     def plan(self, key: TopicPartition, start: int, end: int) -> None:

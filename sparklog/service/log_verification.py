@@ -16,7 +16,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.topic_names import INTERNAL, REMOTE_METADATA
 from sparklog.logdir.group_offsets import damaged_readers
 from sparklog.logdir.ledger import LEDGER
-from sparklog.logdir.log_dirs import find_dirs, offline_error
+from sparklog.logdir.log_dirs import find_dirs, not_of_log, offline_error
 from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.segment_files import is_partition
@@ -372,11 +372,8 @@ class _Verifier:
             ):
                 keys.append(key)
             elif why := self._why_foreign(key):
-                general.add(
-                    Severity.DAMAGE, log_dir_state.path(key),
-                    f"{why}; the log has no {key.topic}-{key.partition}, and readers fail on it: "
-                    "move the directory out of the log dir",
-                )  # fmt: skip
+                path = log_dir_state.path(key)
+                general.add(Severity.DAMAGE, path, not_of_log(path, why, key).reason)
             elif log_dir_state.situation is Situation.CLOSED:
                 what = (
                     "the ledger does not know this partition; the next open takes it over"

@@ -42,9 +42,9 @@ _DOCUMENTATION: Final = ("doc", "epilog", "help", "metavar", "short_help")
 
 _PAGES: Final = (
     "cli/app.py", "cli/examples.py", "service/metrics/dashboard.py", "service/metrics/names.py",
-    "tools/live/record_pages.py", "tools/live/topic_pages.py", "tools/report/",
+    "testing/", "tools/live/record_pages.py", "tools/live/topic_pages.py", "tools/report/",
 )  # fmt: skip
-"""Modules whose strings are parts of pages, help, and lists of metrics."""
+"""Modules whose strings are parts of pages, help, lists of metrics, and contracts of tests."""
 
 _CLAUSE: Final = re.compile(r"(?<=[:;.!?])\s+|\n+")
 _PART: Final = re.compile(r", (?:(?:and|or|then) )?")

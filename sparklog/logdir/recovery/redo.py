@@ -97,6 +97,15 @@ def carry_out_all(session: LogManager, record: LedgerRecord | None) -> None:
     settle_directories(session)
 
 
+def heal_topics(session: LogManager) -> None:
+    """Write the topics file again if it can't be read. Under the lock. Cost: a read of the file."""
+    try:
+        read_topics(session.fs, session.home)
+    except DataCorruptionError as error:
+        _LOGGER.warning("%s: written again from the ledger", error)
+        write_topics(session.fs, session.home, session.state)
+
+
 def _is_given_back(session: LogManager) -> bool:
     """Tell whether readers don't know yet of a topic that holds records: it was given back."""
     try:

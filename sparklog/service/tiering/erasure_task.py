@@ -395,7 +395,8 @@ class ErasureTask:
         if others:
             pending.append(
                 f"{pluralize(others, 'copy', 'copies')} below {where} of another history of {key}, "
-                "or past the log's end, not looked at: delete them if no other log needs them"
+                "or past the log's end, not looked at: delete them if no log needs them, and none "
+                "was restored to an earlier state"
             )
         if left:
             found = find_orphans(

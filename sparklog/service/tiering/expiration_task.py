@@ -281,8 +281,9 @@ class ExpirationTask:
             where = directory_of(others[0]).prefix
             report.notes.append(
                 f"{len(others)} copies below {self._store.url}/{where} are of another history of "
-                f"this topic, or past the log's end {one.place.end}; they stay. Delete them if no "
-                "other log needs them"
+                f"this topic, or past the log's end {one.place.end}; they stay. If this log was "
+                "restored to an earlier state, they are the only copies of records that it lost: "
+                "delete them only if no log needs them"
             )
         return kept.union(*(orphans.objects_of(s) for s in (*wanted, *others)))
 

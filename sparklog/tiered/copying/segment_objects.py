@@ -181,8 +181,20 @@ class Source:
             raise source_changed(self._put.data.where) from error
         self.timeindex += final_time_entry(segment.base, state)[0]
         self.check_unmoved()
-        if at != segment.size or end > segment.end:
+        if at != segment.size or end > segment.end or not self._reaches(end):
             raise self._torn(at, end, "it holds other batches than its place in the log says")
+
+    def _reaches(self, end: int) -> bool:
+        """Tell whether the batches, which end at `end`, are all of the segment.
+
+        Compaction may have removed the last ones. Where it works no more, nothing empties a segment
+        that has a copy already.
+        """
+        put = self._put
+        if end == put.segment.end or not put.gaps:
+            return end == put.segment.end
+        is_compacted = "compact" in str(put.config.get("cleanup.policy", ""))
+        return is_compacted or end > put.segment.base or not put.replaces
 
     def check_unmoved(self) -> None:
         """Raise SourceChangedError unless the source is still what it was at first."""

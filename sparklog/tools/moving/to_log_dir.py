@@ -99,7 +99,7 @@ def move_to_log_dir(
     for damaged in readers.damaged:
         raise DataCorruptionError(
             "the position of a group can't be read, so it can't be moved: let its reader commit "
-            "anew, or delete the object to forget it", path=damaged,
+            "anew, or forget it by Log.delete_reader", path=damaged,
         )  # fmt: skip
     with StagedDirectories(fs, [target], "move") as staged:
         (directory,) = staged.directories

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import sparklog
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL
 from sparklog.service.verification.findings import Verification
@@ -128,6 +129,38 @@ def test_local_retention_never_takes_the_last_good_copy(
         assert bases(path)[0] >= before[-1]
         assert not deep(path, store).findings
         check(path, log, clock, store)
+
+
+@pytest.mark.parametrize("is_empty", [True, False], ids=["empty", "without its last batch"])
+def test_a_local_segment_that_lost_batches_replaces_no_copy(
+    path: str, clock: ManualClock, store: FaultStore, is_empty: bool
+) -> None:
+    """Its file ends with a whole batch, so only the offsets show that some are missing."""
+    with filled(path, clock, 30) as log:
+        once(path, clock, store)
+        copies = sorted(copies_of(log, clock), key=lambda s: s.base)
+    segment = next(p for p in logs(Path(path, "t-0")) if int(p.stem) == copies[1].base)
+    whole = segment.read_bytes()
+    starts = list(batch_starts(whole))
+    assert len(starts) > 1
+    segment.write_bytes(whole[: 0 if is_empty else starts[-1]])
+    before = {name for name in store.bucket.objects if name.endswith(".log")}
+    for _ in range(3):
+        clock.advance(60_000)
+        report = once(path, clock, store)
+        assert any("it is not copied. Restore the file" in each for each in report.errors)
+    assert before <= store.bucket.objects.keys()
+    segment.write_bytes(whole)
+    with sparklog.open(path, "rw", clock=clock) as log:
+        assert not once(path, clock, store).errors
+        check(path, log, clock, store)
+
+
+def batch_starts(data: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(data):
+        yield at
+        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
 
 
 def test_both_are_damaged(path: str, clock: ManualClock, store: FaultStore) -> None:
