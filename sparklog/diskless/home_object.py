@@ -256,18 +256,20 @@ def create_home(store: Store, log_id: str, clock: Clock) -> bool:
 
 
 def write_refusal(store: Store, log_id: str, clock: Clock) -> StorageUnavailableError | None:
-    """Return the error with which the store refuses writes to this home; None if there is none.
+    """Return the error with which the store refuses writes to this home; None if it accepts them.
 
     Requests the creation of the home object, which exists: a store answers HTTP 412 to credentials
     that may write, 403 to others, and changes nothing. If another process deleted the object a
-    moment ago, it is written again, as by a repair. A store that does not answer refuses nothing.
-    Cost: one conditional PUT.
+    moment ago, it is written again, as by a repair.
+    Raises: StorageUnavailableError: the store did not answer. Cost: one conditional PUT.
     """
     try:
         create_home(store, log_id, clock)
     except StorageUnavailableError as error:
         cause = error.__cause__
-        return error if isinstance(cause, Exception) and is_refusal(cause) else None
+        if not isinstance(cause, Exception) or not is_refusal(cause):
+            raise
+        return error
     return None
 
 

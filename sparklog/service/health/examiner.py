@@ -95,7 +95,7 @@ class Examiner:
         self._limits, self._observer, self._fs, self._clock = limits, observer, fs, clock
         self._opening = opening
         self._is_service = observer is not None
-        self._refusal: tuple[float, StorageUnavailableError | None] | None = None
+        self._refusal: tuple[float, tuple[bool, StorageUnavailableError | None]] | None = None
         self._is_owner = observer is not None or bool(storage_options)
         self._seen_faults: tuple[float, tuple[str | None, list[str]]] | None = None
         self._tier: tuple[float, str | None] | None = None  # when it was asked, and what was wrong
@@ -207,23 +207,29 @@ class Examiner:
             return self._archive(url)
         sight = store_sight(self.path, found, self._limits)
         is_other = isinstance(self._observer, StoreObserver) and not self._is_service
+        sight.is_write_tried = False
         if is_other and not sight.unwritable:
             assert isinstance(self._observer, StoreObserver)
-            refusal = self._write_refusal(self._observer)
+            sight.is_write_tried, refusal = self._write_refusal(self._observer)
             if refusal is not None and failure_of(refusal) is Failure.CREDENTIALS:
                 sight.read_only = url
             elif refusal is not None:
                 sight.unwritable.append(_line(refusal))
         return sight
 
-    def _write_refusal(self, observer: StoreObserver) -> StorageUnavailableError | None:
-        """Return why the store refuses writes of this process; at most one request per minute."""
+    def _write_refusal(
+        self, observer: StoreObserver
+    ) -> tuple[bool, StorageUnavailableError | None]:
+        """Return whether the store answered a write of this process, and why it refused it.
+
+        Cost: one request, once a minute.
+        """
         known = self._refusal
         if known is None or monotonic_ms() - known[0] >= _ASK_AGAIN_MS:
-            refusal = None
-            with contextlib.suppress(SparklogError, OSError):  # no answer is no refusal
-                refusal = bounded(observer.write_refusal, _STORE_MS, self.path)
-            known = self._refusal = monotonic_ms(), refusal
+            answer: tuple[bool, StorageUnavailableError | None] = False, None
+            with contextlib.suppress(SparklogError, OSError):
+                answer = True, bounded(observer.write_refusal, _STORE_MS, self.path)
+            known = self._refusal = monotonic_ms(), answer
         return known[1]
 
     def _observed(self, url: str) -> LogMetrics | None:

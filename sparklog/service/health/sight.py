@@ -70,8 +70,9 @@ class Sight:
     `path`: as its user named it. `in_store`: its home is a store. `unwritable`: why it can't be
     written, by what a look at its places shows; `lock_holder`: the process that keeps all others
     from it, standing still. `read_only`: what the user who looks has no right to write to, which
-    others may. `leader`: None if no service ever led. `compacted`:
-    how many partitions are; `dirty`: those of them that want cleaning. `tier_error`: why its tier
+    others may. `is_write_tried`: of a log in a store, whether it answered a write. `leader`: None
+    if no service ever led. `compacted`: how many partitions are;
+    `dirty`: those of them that want cleaning. `tier_error`: why its tier
     can't be reached from here; None: it answered, or wasn't asked. `erasures`: those that aren't
     complete, the oldest first; `is_erasing`: somebody is at work on one.
     """
@@ -88,6 +89,7 @@ class Sight:
     unreadable: list[str] = field(default_factory=list)
     lock_holder: int | None = None
     read_only: str | None = None
+    is_write_tried: bool = True
     leader: Leader | None = None
     disks: list[DiskForecast] = field(default_factory=list)
     compacted: int = 0

@@ -135,13 +135,14 @@ class StoreObserver:
             return self._directories()
 
     def write_refusal(self) -> StorageUnavailableError | None:
-        """Return why the store refuses writes of this process; None if nothing was observed yet.
+        """Return why the store refuses writes of this process; None if it accepts them.
 
-        Cost: `sparklog.diskless.home_object.write_refusal`.
+        Raises: StorageUnavailableError: it did not answer. Cost: a GET at the first look, and
+            that of `sparklog.diskless.home_object.write_refusal`.
         """
         with self._mutex:
             if self._home is None:
-                return None
+                self._home = self._opened()
             return write_refusal(self._home.objects.store, str(self._home.identity), self._clock)
 
     def _directories(self) -> list[DirectoryMetrics]:

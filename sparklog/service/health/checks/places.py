@@ -29,6 +29,8 @@ def writable(sight: Sight) -> Check:
         return Check("writable", Level.RED, what, _look(sight))
     if sight.kind == "broker":
         return Check("writable", Level.GREEN, "a broker's log dirs, for reading only here")
+    if not sight.is_write_tried:
+        return Check("writable", Level.GREEN, "its store answers; no write was tried")
     if sight.read_only is not None:
         return Check("writable", Level.GREEN, _read_only(sight.read_only, sight.in_store))
     return Check("writable", Level.GREEN, "it can be written")
