@@ -27,7 +27,7 @@ from sparklog.storage.leader_epochs import new_epoch
 from sparklog.storage.ledger_records import SnapshotRecord
 from sparklog.storage.topic_state import TopicState
 from sparklog.tiered.archive.listing import BucketListing
-from sparklog.tiered.layout.manifest import Manifest, log_object, manifest_object, parse
+from sparklog.tiered.layout.manifest import Manifest, log_object, manifest_object, parse_of
 from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment
@@ -141,12 +141,11 @@ def _lines(source: Store, segments: Sequence[RemoteSegment], threads: int) -> di
                 "call again",
                 path=path, first=segment.base, end=segment.end,
             ) from error  # fmt: skip
-        manifest, _ = parse(raw.partition(b"\n")[0] + b"\n", path=path)
-        if manifest.segment.id != segment.id or manifest.stored_size != segment.size:
+        manifest, _ = parse_of(segment, raw.partition(b"\n")[0] + b"\n", path=path)
+        if manifest.stored_size != segment.size:
             raise DataCorruptionError(
                 f"the copy of segment {segment.id} has {segment.size} bytes, its manifest says "
-                f"{manifest.stored_size} of {manifest.segment.id}; restore the object from a copy "
-                "of the bucket",
+                f"{manifest.stored_size}; restore the object from a copy of the bucket",
                 path=f"{source.url}/{log_object(segment)}", first=segment.base, end=segment.end,
             )  # fmt: skip
         return manifest

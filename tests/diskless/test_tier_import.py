@@ -281,7 +281,14 @@ def damage_manifest(source: Store) -> None:
     source.put(name, source.get(name).replace(b'"base_offset": 0', b'"base_offset": 1'))
 
 
-@pytest.mark.parametrize("damage", [damage_hole, damage_size, damage_manifest])
+def swap_manifests(source: Store) -> None:
+    first, second = [one.name for one in source.list("t-0-") if one.name.endswith(".manifest")][:2]
+    raw = source.get(first)
+    source.put(first, source.get(second))
+    source.put(second, raw)
+
+
+@pytest.mark.parametrize("damage", [damage_hole, damage_size, damage_manifest, swap_manifests])
 def test_a_damaged_tier_is_refused(
     made: tuple[Path, Store], target: Store, damage: Callable[[Store], None]
 ) -> None:

@@ -166,6 +166,23 @@ def parse(raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
     return manifest, body
 
 
+def parse_of(segment: RemoteSegment, raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
+    """Take the object that has the name of a copy's manifest apart, as `parse`.
+
+    Raises: as `parse`, and DataCorruptionError if it is another copy's manifest.
+    """
+    manifest, body = parse(raw, path=path)
+    held = manifest.segment
+    if held.id != segment.id:
+        raise DataCorruptionError(
+            f"it is the manifest of another copy ({held.topic}-{held.partition}, offsets "
+            f"[{held.base}, {held.end}), id {held.id}): two objects were swapped or copied; "
+            "restore this object from a copy of the bucket",
+            path=path, first=segment.base, end=segment.end,
+        )  # fmt: skip
+    return manifest, body
+
+
 def _check_names(segment: RemoteSegment) -> None:
     """Refuse a manifest whose copy would have names outside of its prefix. Raises: ValueError."""
     found = parse_directory(directory_of(segment).prefix.rstrip("/"))

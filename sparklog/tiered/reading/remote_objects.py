@@ -245,15 +245,7 @@ class RemoteObjects:
         return f"{self.store.url}/{name}"
 
     def _parsed(self, segment: RemoteSegment, raw: bytes, name: str) -> OpenedSegment:
-        manifest, body = manifests.parse(raw, path=f"{self.store.url}/{name}")
-        held = manifest.segment
-        if held.id != segment.id:
-            raise DataCorruptionError(
-                f"it is the manifest of another copy ({held.topic}-{held.partition}, offsets "
-                f"[{held.base}, {held.end}), id {held.id}): two objects were swapped or copied; "
-                "restore this object from a copy of the bucket",
-                path=f"{self.store.url}/{name}", first=segment.base, end=segment.end,
-            )  # fmt: skip
+        manifest, body = manifests.parse_of(segment, raw, path=f"{self.store.url}/{name}")
         if manifest.encryption is None:
             return OpenedSegment(manifest, body, None)
         if self.keys is None:

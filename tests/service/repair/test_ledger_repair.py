@@ -1,7 +1,6 @@
 """`verify(repair=True)` of a damaged commit ledger: what it finds, what it reports as lost."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,28 +25,10 @@ from tests.service.repair.damaged_logs import (
     LEDGER_LOG,
     RETENTION_MS,
     at,
-    build,
     commit,
 )
 
 Records = dict[tuple[str, int], list[tuple[int, bytes]]]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("logs")
-    build(root)
-    return root
-
-
-@pytest.fixture
-def logs(made: Path, tmp_path: Path) -> Iterator[Path]:
-    """A directory with copies of the logs, for this test to damage."""
-    for name in ("older", "crashed", "closed"):
-        shutil.copytree(made / name, tmp_path / name)
-    yield tmp_path
-    for name in ("older", "crashed", "closed"):
-        shutil.rmtree(tmp_path / name, ignore_errors=True)
 
 
 def repair(path: Path) -> Verification:

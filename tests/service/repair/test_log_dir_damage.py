@@ -8,7 +8,6 @@ helps; a repair either makes all of it right, or changes nothing that a copy wou
 
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from tests.service.repair.damaged_logs import (
     LEDGER_LOG,
     RETENTION_MS,
     at,
-    build,
     commit,
 )
 
@@ -128,21 +126,10 @@ ROWS = [
 ADVICE = re.compile(r"verify PATH --repair|open the log once for writing|[Rr]estore|from a copy")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("logs")
-    build(root)
-    return root
-
-
-@pytest.fixture
-def logs(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory with copies of the logs, for this test to damage."""
-    monkeypatch.setattr(read_retry, "RETRY_MS", 0)  # nobody writes: a second look sees the same
-    for name in ("older", "crashed", "closed"):
-        shutil.copytree(made / name, tmp_path / name)
-    yield tmp_path
-    shutil.rmtree(tmp_path, ignore_errors=True)
+@pytest.fixture(autouse=True)
+def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody writes, so that a second look sees the same."""
+    monkeypatch.setattr(read_retry, "RETRY_MS", 0)
 
 
 def read(path: Path, whole: dict[tuple[str, int], list[tuple[int, bytes]]]) -> bool | str:
