@@ -204,4 +204,14 @@ MUTANTS = (
         except Exception as error:""",
         "test_spark_errors.py",
     ),
+    mutant(
+        "coordinator-not-among-the-brokers",
+        "kafka/metadata.py",
+        "        if other is not None:\n            nodes.append(other)\n",
+        "",
+        (
+            "kafka/groups/test_coordinator.py::"
+            "test_each_node_that_clients_are_sent_to_is_among_the_brokers"
+        ),
+    ),
 )

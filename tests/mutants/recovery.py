@@ -300,4 +300,21 @@ MUTANTS = (
         "for base in bases[-2:-2]:",
         "crash/test_ledger_rolls.py",
     ),
+    mutant(
+        "copy-of-a-partition-adopted",
+        "logdir/opening.py",
+        "return why_foreign(stored_metadata(session.fs, place), key, None) is not None",
+        "return False",
+        "advice/test_removing.py::test_a_copy_of_a_partition_is_moved_out_of_the_log_dir",
+    ),
+    mutant(
+        "damaged-topics-file-left-to-the-close",
+        "logdir/opening.py",
+        "        heal_topics(session)\n",
+        "",
+        (
+            "advice/test_removing.py::"
+            "test_a_damaged_topics_file_is_written_again_by_an_open_for_writing"
+        ),
+    ),
 )

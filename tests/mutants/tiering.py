@@ -222,9 +222,17 @@ MUTANTS = (
     ),
     mutant(
         "manifest-of-another-copy-believed",
-        "tiered/reading/remote_objects.py",
+        "tiered/layout/manifest.py",
         "if held.id != segment.id:",
         "if held.id != segment.id and not held.id:",
         "tiered/reading/test_tiered_segments.py::test_a_manifest_of_another_copy_is_refused",
+    ),
+    mutant(
+        "segment-without-its-last-batch-copied",
+        "tiered/copying/segment_objects.py",
+        "if at != segment.size or end > segment.end or not self._reaches(end):",
+        "if at != segment.size or end > segment.end:",
+        "service/tiering/test_damaged_copies.py"
+        "::test_a_local_segment_that_lost_batches_replaces_no_copy",
     ),
 )
