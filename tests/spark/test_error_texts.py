@@ -66,12 +66,14 @@ def test_read(spark: SparkSession, log: str, jvm: str) -> None:
     assert before(text, "InvalidRequestError: unknown option startingoffset") == 112
 
 
+@pytest.mark.deep
 @BOTH
 def test_read_in_a_task(spark: SparkSession, damaged: str, jvm: str) -> None:
     df = spark.read.format("sparklog").options(path=damaged, subscribe="t", jvm=jvm).load()
     assert before(told(df.select("value").collect), f"DataCorruptionError: {damaged}/t-0") == 85
 
 
+@pytest.mark.deep
 @BOTH
 def test_write(spark: SparkSession, log: str, jvm: str) -> None:
     df = spark.range(0, 10, 1, 1).selectExpr("cast(id as string) value", "if(id = 7, 9, 0) as p")
@@ -95,6 +97,7 @@ def test_stream_read(spark: SparkSession, log: str, checkpoint: str, jvm: str) -
     assert "UnboundLocalError" not in text
 
 
+@pytest.mark.deep
 @BOTH
 def test_stream_write(
     spark: SparkSession, log: str, checkpoint: str, numbers: Callable[..., DataFrame], jvm: str
