@@ -7,7 +7,8 @@ with sparklog.open("/data/log", mode="rw") as log:
     for batch in log.read("flights"): ...
 
 - `datasource`, `source`, `sink`, `state`: Spark: the data source, reading, writing, checkpoints
-- `spark_errors`: errors as Spark shows them; `jvm`: the Scala code and its jar
+- `spark_errors`: errors as Spark shows them; `worker_package`: workers without sparklog
+- `jvm`: the Scala code and its jar
 - `cli`, `tools`: commands, and what they do as functions; `checkpoint`: a query's checkpoint
 - `kafka`: an endpoint for Kafka's clients
 - `service`: background work on a log: retention, compaction, tiering, checks

@@ -17,6 +17,7 @@ from types import FunctionType
 from typing import Any, Final, TypeVar, cast
 
 from sparklog.errors import SparklogError
+from sparklog.worker_package import reduce_ex
 
 _Class = TypeVar("_Class")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -30,12 +31,16 @@ def in_worker(cls: type[_Class]) -> type[_Class]:
     """Decorate a class that Spark calls in its Python workers: a reader, a writer, a task.
 
     Wraps the public methods, `__call__` and `__reduce__`. A worker process ends after an error, so
-    the environment variable by which Spark omits its own frames applies to this error only.
+    the environment variable by which Spark omits its own frames applies to this error only. A
+    worker that can't load the class, because it has no sparklog, names its host
+    (worker_package.py).
     """
     for name, value in list(vars(cls).items()):
         is_called = name in _SPECIAL or not name.startswith("_")
         if is_called and isinstance(value, FunctionType):
             setattr(cls, name, _wrapped(value, _for_worker))
+    if cls.__reduce__ is object.__reduce__:
+        cls.__reduce_ex__ = reduce_ex  # type: ignore[method-assign]
     return cls
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sparklog.errors import InvalidRequestError
+from sparklog.spark_errors import in_worker
 
 
 def spark_map(spark: SparkSession) -> Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]:
@@ -24,7 +25,19 @@ def spark_map(spark: SparkSession) -> Callable[[Callable[[Any], Any], list[Any]]
         )
 
     def spread(function: Callable[[Any], Any], jobs: list[Any]) -> Iterable[Any]:
-        found: list[Any] = spark.sparkContext.parallelize(jobs, len(jobs)).map(function).collect()
+        tasks = spark.sparkContext.parallelize(jobs, len(jobs)).map(_Job(function))
+        found: list[Any] = tasks.collect()
         return found
 
     return spread
+
+
+@in_worker
+class _Job:
+    """The function of the tasks."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def __call__(self, job: Any) -> Any:
+        return self._function(job)

@@ -37,6 +37,7 @@ from sparklog.spark_errors import in_worker
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import TaskStaging, chunk_label
+from sparklog.worker_package import reduced
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
@@ -106,7 +107,8 @@ class _Writer:
                 self._planned()
         plan = self._plan_for_jvm(self._plan)
         staging = pickle.dumps(self._plan.staging)
-        return restored, (plan, staging, pickle.dumps((type(self), self.__dict__)))
+        arguments = plan, staging, pickle.dumps((type(self), self.__dict__))
+        return (restored, arguments) if self._for_jvm else reduced(restored, arguments)
 
     def _plan_for_jvm(self, plan: TaskPlan) -> bytes:
         if not self._for_jvm:

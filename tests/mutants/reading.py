@@ -214,4 +214,11 @@ MUTANTS = (
             "test_each_node_that_clients_are_sent_to_is_among_the_brokers"
         ),
     ),
+    mutant(
+        "worker-without-sparklog-unnamed",
+        "spark_errors.py",
+        "        cls.__reduce_ex__ = reduce_ex  # type",
+        "        reduce_ex  # type",
+        "test_worker_package.py::test_a_python_without_sparklog_is_named_with_its_host[read]",
+    ),
 )

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -153,20 +154,33 @@ def checkpoints_as_logs() -> list[str]:
     return [*said.output.split(), "--conf", "spark.sql.shuffle.partitions=2"]
 
 
+def bare_python(directory: Path, *, of_executors: bool = False) -> Path:
+    """A Python without sparklog; `of_executors`: on the driver's side it has it."""
+    python = directory / "python"
+    site = Path(pyspark.__file__).parents[1]  # on a path its links to a checkout aren't followed
+    bare = f'PYTHONPATH={site} exec {os.path.realpath(sys.executable)} -s "$@"'
+    if of_executors:  # only the worker of a cluster sets the variable
+        bare = f'[ -n "$SPARK_LOG_URL_STDOUT" ] || exec {sys.executable} "$@"\n{bare}'
+    python.write_text(f"#!/bin/sh\n{bare}\n")
+    python.chmod(0o755)
+    return python
+
+
+def zipped_package(directory: Path) -> Path:
+    """What --py-files takes."""
+    package, root = directory / "package.zip", Path(sparklog.__file__).parents[1]
+    with zipfile.ZipFile(package, "w") as file:
+        for source in (root / "sparklog").rglob("*.py"):
+            file.write(source, source.relative_to(root))
+    return package
+
+
 @pytest.mark.parametrize("jars", ["", pytest.param("spark.jars", marks=pytest.mark.deep)])
 def test_workers_without_sparklog_are_named_and_the_session_stays_usable(
     tmp_path: Path, jars: str
 ) -> None:
     """Spark refuses the Python source's name once it finds the jar's class of that name."""
-    python, package = tmp_path / "python", tmp_path / "package.zip"
-    site = Path(pyspark.__file__).parents[1]  # on a path its links to a checkout aren't followed
-    base = os.path.realpath(sys.executable)
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {base} -s "$@"\n')
-    python.chmod(0o755)
-    root = Path(sparklog.__file__).parents[1]
-    with zipfile.ZipFile(package, "w") as file:
-        for source in (root / "sparklog").rglob("*.py"):
-            file.write(source, source.relative_to(root))
+    python, package = bare_python(tmp_path), zipped_package(tmp_path)
     done = subprocess.run(
         [
             sys.executable, str(Path(__file__).with_name("bare_workers.py")), str(python),
@@ -197,3 +211,25 @@ def test_a_table_of_the_catalog_says_why_it_cannot_be_used(tmp_path: Path) -> No
     for use, text in told.items():
         assert "can't be a table of Spark's catalog" in text, (use, text)
         assert "Remove it by DROP TABLE, which deletes no log. To write" in text, (use, text)
+
+
+@pytest.mark.deep
+def test_an_executor_without_sparklog_is_named_with_its_host(tmp_path: Path) -> None:
+    """The driver's host has it, so `register` sees nothing wrong; the package is shipped then."""
+    script = Path(__file__).with_name("bare_executors.py")
+    python = bare_python(tmp_path, of_executors=True)
+    done = subprocess.run(
+        [
+            sys.executable, str(script), str(python), str(zipped_package(tmp_path)),
+            str(tmp_path / "log"),
+        ],
+        env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-5000:]
+    *bare, shipped, write, read = json.loads(done.stdout.splitlines()[-1])
+    assert (shipped, write, read) == (None, None, 2)
+    assert len(bare) == 2
+    for text in bare:
+        assert f"Spark's Python worker on host {socket.gethostname()} runs " in text
+        assert "No module named 'sparklog'. Install that version of sparklog" in text
+        assert "Traceback" not in text
