@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,10 +13,15 @@ import pytest
 
 import sparklog
 from sparklog.checkpoint import history, reset
+from sparklog.cli.app import run
+from sparklog.common import TopicPartition
 from sparklog.diskless.founding import NewHome
 from sparklog.diskless.names import IMPORT
 from sparklog.errors import DataCorruptionError, InvalidRequestError, PartitionOfflineError
-from sparklog.service import verify
+from sparklog.service import erase, verify
+from sparklog.storage.groups import Reader
+from sparklog.storage.moves import MoveRequest
+from sparklog.storage.staging import Framing
 from sparklog.tiered.target import open_store
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from sparklog.tools.moving.to_store import move_to_store
@@ -26,6 +32,7 @@ from tests.damage.actions import without_waiting
 from tests.damage.checks import rows_of
 from tests.damage.model import Home
 from tests.depth import RESTORED_EVERY
+from tests.paths import GOLDEN
 
 __all__ = ["golden", "impatient", "unpacked"]
 
@@ -277,6 +284,28 @@ def _copy(source: Path, target: Path) -> None:
         (target / file.name).write_bytes(file.read_bytes())
 
 
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "unclean stop"])
+def test_leader_epochs_of_a_brokers_directory_are_repaired_and_not_removed(
+    tmp_path: Path, clean: bool
+) -> None:
+    """Without the file, what was checked before a clean stop would lose its epochs."""
+    path = tmp_path / "log"
+    shutil.copytree(GOLDEN / "kafka-4.1" / "logdir" / "plain.none-0", path / "t-0")
+    if clean:
+        (path / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
+    epochs = path / "t-0/leader-epoch-checkpoint"
+    before = epochs.read_text()
+    epochs.write_text("x")
+    with pytest.raises(DataCorruptionError, match="--repair` rebuilds this file") as refusal:
+        sparklog.open(path, "rw")
+    assert "remove" not in str(refusal.value)
+    assert run(["verify", str(path), "--repair"]) == 0
+    assert epochs.read_text() == before
+    with sparklog.open(path, "rw") as log:
+        assert not log.offline()
+    assert verify(path).findings == []
+
+
 # --- what a repair has set aside -----------------------------------------------------------------
 
 HOMES = {"log_dir": log_dir, "killed_log_dir": killed_log_dir}
@@ -307,3 +336,89 @@ def test_what_a_repair_has_set_aside_is_not_needed(name: str) -> None:
                 wrong.append(f"{kind.name} | {damage}: verify differs")
     assert not wrong, "\n".join(wrong)
     assert count > 2
+
+
+# --- what an erasure does not look at -----------------------------------------------------------
+
+
+def test_leftovers_that_an_erasure_reports_are_removed_and_it_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t")
+        log.append("t", pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"]}))
+        log.append("t", ROWS)
+    aside = path / "sparklog-quarantine-20260101T000000Z-t-0-x.log"
+    aside.write_bytes(b"?")
+    stray = path / f"t-0.{'0' * 32}-stray"
+    stray.mkdir()
+    (segment,) = (path / "t-0").glob("*.log")
+    backup = tmp_path / "backup"
+    os.link(segment, backup)
+    report = erase(path, "t", [b"a"])
+    said = "\n".join(report.pending)
+    assert "in quarantine, not looked at: remove it" in said
+    assert "it goes with its time, or remove it" in said
+    assert "where the old file still is: erase there too" in said
+    assert not report.complete
+    assert b"a" in backup.read_bytes()
+    for left in (aside, backup):
+        left.unlink()
+    stray.rmdir()
+    again = erase(path, "t", [b"a"])
+    assert again.complete, again.pending
+    with sparklog.open(path) as log:
+        assert log.read("t").read_all().num_rows == 6
+    assert verify(path).ok
+
+
+def test_a_deleted_topic_that_holds_an_erasure_up_is_given_up(tmp_path: Path) -> None:
+    """One entry of the ledger holds rows of both topics."""
+    url = f"file://{tmp_path}/log"
+    with sparklog.open(url, "rw") as log:
+        for topic in ("t", "u"):
+            log.create_topic(topic)
+        stager = log.stager(Framing())
+        for topic in ("t", "u"):
+            rows = pa.table({"key": [b"a"], "value": [b"1"]}).to_batches()[0]
+            stager.add(log.topic(topic), rows)
+        log.commit(stager.finish())
+        log.append("t", ROWS)
+        log.delete_topic("u")
+    report = erase(url, "t", [b"a"])
+    (said,) = [line for line in report.pending if "can be given back" in line]
+    assert "`sparklog topics delete PATH --topic" in said
+    assert run(["topics", "delete", url, "--topic", "u", "--now"]) == 0
+    again = erase(url, "t", [b"a"])
+    assert again.complete, again.pending
+    with sparklog.open(url) as log:
+        assert log.read("t").read_all().num_rows == 5
+
+
+def test_a_damaged_file_of_moves_is_removed_and_the_moves_are_asked_for_again(
+    tmp_path: Path,
+) -> None:
+    dirs = [str(tmp_path / name) for name in ("a", "b")]
+    with sparklog.open(",".join(dirs), "rw") as log:
+        log.create_topic("t")
+        log.append("t", ROWS)
+        wanted = Path(dirs[0], "sparklog.moves")
+        wanted.write_bytes(b"damaged")
+        wanted.unlink()
+        log.home.moves.ask([MoveRequest("t", 0, dirs[1])])
+        log.home.moves.carry_out()
+        assert log.moves() == []
+        assert Path(dirs[1], "t-0").is_dir()
+        assert log.read("t").read_all().num_rows == 5
+
+
+def test_a_group_of_a_query_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t")
+        log.append("t", ROWS)
+        query = Reader("g", "query", app="app")
+        log.home.groups.commit_query(query, {TopicPartition("t", 0): 2}, now_ms=1)
+        with pytest.raises(InvalidRequestError, match="is a streaming query"):
+            log.reset_reader("g", "earliest", "t")
+        assert log.delete_reader("g")
+        log.commit_offsets("g", {"t": {0: 1}})
+        assert positions(log.path) == [("g", 1)]

@@ -86,12 +86,7 @@ class _Loader:
         self.fs, self.path, self.config, self.clock = fs, path, config, clock
         self.log_start, self.expiration_ms = log_start, expiration_ms
         self.removed: list[str] = []
-        try:
-            self.epochs = LeaderEpochFileCache(fs, path)
-        except DataCorruptionError as error:
-            raise DataCorruptionError(
-                f"{error.reason}; remove the file to have it rebuilt from the log", path=error.path
-            ) from error
+        self.epochs = LeaderEpochFileCache(fs, path)
 
     def producers_at(self, offset: int) -> ProducerState:
         return load_producers(
