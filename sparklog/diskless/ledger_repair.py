@@ -73,7 +73,8 @@ class LostEntries:
 def find_lost_entries(store: Store, log_id: str, names: Iterable[str]) -> LostEntries | None:
     """Return the entries that are lost at the end of the ledger, or None.
 
-    Args: names: the objects below the home, listed just before.
+    Args: names: the objects below the home, listed just before. Objects that were deleted since
+        then are ignored.
     Raises: UnsupportedVersionError: a newer sparklog wrote an entry; StorageUnavailableError.
     Cost: as opening the log, and a GET per object that may describe the lost entries.
     """
@@ -91,7 +92,7 @@ def find_lost_entries(store: Store, log_id: str, names: Iterable[str]) -> LostEn
         if parse_state(log_id, each.name) is not None and each.number is not None:
             try:
                 raw = store.get(each.name, limit=STATE_BYTES_MAX)
-            except DataCorruptionError:  # larger than any state, so it proves nothing
+            except (DataCorruptionError, FileNotFoundError):  # too large for a state, or deleted
                 continue
             if not proves_entry(raw, log_id=log_id, number=each.number):
                 continue

@@ -8,6 +8,13 @@ REPAIR = "service/repair/test_store_repair.py"
 
 MUTANTS = (
     mutant(
+        "a-deleted-state-ends-the-look-for-lost-entries",
+        "diskless/ledger_repair.py",
+        "except (DataCorruptionError, FileNotFoundError):",
+        "except DataCorruptionError:",
+        f"{REPAIR}::test_a_state_that_is_deleted_after_it_was_listed_proves_nothing",
+    ),
+    mutant(
         "a-state-proves-nothing",
         "diskless/state_objects.py",
         "if is_lost and is_strict:",

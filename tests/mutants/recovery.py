@@ -10,6 +10,20 @@ LEDGER_REPAIR = "service/repair/test_ledger_repair.py"
 
 MUTANTS = (
     mutant(
+        "recovery-believes-a-flipped-epoch",
+        "logdir/recovery/partition_recovery.py",
+        "    for run in credible.runs:",
+        "    for run in scanned:",
+        "logdir/recovery/test_partition_recovery.py::test_a_flipped_epoch_is_not_believed",
+    ),
+    mutant(
+        "broker-logs-flipped-epoch-believed",
+        "logdir/recovery/log_loader.py",
+        "        for run in credible.runs:",
+        "        for run in found.epochs:",
+        "logdir/recovery/test_log_loader.py::test_a_flipped_epoch_is_not_believed",
+    ),
+    mutant(
         "older-lock-page-believed",
         "logdir/commit_log.py",
         "                self._check_sizes(())  # an older page would hide the newest commits\n",

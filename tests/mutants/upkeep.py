@@ -61,14 +61,14 @@ MUTANTS = (
     ),
     mutant(
         "one-batch-rewrites-the-epochs",
-        "service/verification/leader_epochs.py",
-        "if not lonely or _fault(entries, others, self._part.start, end) is not None:",
+        "logdir/partition/batch_epochs.py",
+        "if not lonely or checkpoint_fault(entries, others, start, end) is not None:",
         "if lonely is not None:",
         "service/verification/test_leader_epochs.py",
     ),
     mutant(
         "the-first-epochs-win-not-the-most",
-        "service/verification/leader_epochs.py",
+        "logdir/partition/batch_epochs.py",
         "2 * run.count + same for run",
         "1 + same for run",
         "service/verification/test_leader_epochs.py",

@@ -8,4 +8,5 @@
 - `truncation`: back to where it was when a step began; `repairs`: what it and recovery do to files
 - `segment_swap`: a cleaned segment takes the place of its sources
 - `indexes`, `leader_epochs`, `producer_snapshots`, `producer_state_manager`: beside the log
+- `batch_epochs`: the leader epochs of the batches, and which of them count
 """

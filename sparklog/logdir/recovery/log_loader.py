@@ -26,6 +26,7 @@ from sparklog.format.names import (
 from sparklog.format.producer_snapshot import ProducerEntry
 from sparklog.fs import FileSystem, write_durably
 from sparklog.log.producer_state import EXPIRATION_MS, ProducerState
+from sparklog.logdir.partition.batch_epochs import BatchEpochs
 from sparklog.logdir.partition.indexes import txn_entries
 from sparklog.logdir.partition.leader_epochs import LeaderEpochFileCache
 from sparklog.logdir.partition.producer_snapshots import (
@@ -136,9 +137,12 @@ class _Loader:
                 path=joined(self.path, log_name(base)),
             ) from error
         self._check_span(found)
-        for epoch, start in found.epochs:
-            if epoch > self.epochs.latest:
-                self.epochs.assign(epoch, start)
+        credible = BatchEpochs(found.epochs).credible(
+            self.epochs.entries or None, newest=None, start=max(self.log_start, base), end=found.end
+        )
+        for run in credible.runs:
+            if run.epoch > self.epochs.latest:
+                self.epochs.assign(run.epoch, run.first)
         lost = cut_log(self.fs, self.path, found, found.error.reason if found.error else "torn")
         write_indexes(self.fs, self.path, found)
         self._snapshot(before)

@@ -43,6 +43,7 @@ def recover_one(
             log_start=session.state.starts.get(key, 0),
             local_start=session.state.local_start(*key),
             tail_crc=session.state.tails.get(key, -1),
+            newest_epoch=session.state.epoch,
             remaining=remaining,
         )
     except (FileNotFoundError, InvalidRequestError) as error:

@@ -32,6 +32,7 @@ from sparklog.fs import FileSystem
 from sparklog.log.batch_windows import walk
 from sparklog.log.index_entries import plausible_offsets
 from sparklog.log.producer_state import EXPIRATION_MS, ProducerState
+from sparklog.logdir.partition.batch_epochs import BatchEpochs, checkpoint_fault
 from sparklog.logdir.partition.indexes import hint, read_entries
 from sparklog.logdir.partition.leader_epochs import read_epochs, repair_epochs
 from sparklog.logdir.partition.partition_log import FOREIGN
@@ -67,6 +68,14 @@ class RecoveryReport:
         if what:
             self.removed.append(what)
 
+    def log(self, path: str, took_ms: int) -> None:
+        """Note how long the recovery of a partition took, and log the report."""
+        self.took_ms = took_ms
+        _LOGGER.info(
+            "%s: recovered [%d, %d) in %d ms, %d bytes read, segments %s rebuilt",
+            path, self.start, self.end, took_ms, self.scanned_bytes, self.rebuilt,
+        )  # fmt: skip
+
 
 @dataclass(slots=True)
 class _Plan:
@@ -88,6 +97,7 @@ def recover(
     local_start: int = 0,
     producer_id_expiration_ms: int = EXPIRATION_MS,
     tail_crc: int = -1,
+    newest_epoch: int | None = None,
     remaining: Callable[[int], None] = lambda _: None,
 ) -> RecoveryReport:
     """Check [log_start, end) from the recovery point's segment on, remove the rest, rebuild.
@@ -95,6 +105,7 @@ def recover(
     Args:
         local_start: from where on segments must be here, if that is above the log start.
         tail_crc: The CRC field of the last committed batch; -1 if it is not known.
+        newest_epoch: The log's leader epoch, which no batch exceeds; None if it is not known.
         remaining: is told how many segments are still to be read, whenever that changes.
     Raises: DataCorruptionError: something below `end` is damaged or missing; nothing was cut.
     Cost: one CRC pass from the recovery point, and over segments that lost their index.
@@ -123,9 +134,8 @@ def recover(
             producers = loaded(base, log_start=floor_of(log_start, live))
         if base > first:
             plan.snapshots[base] = format_snapshot(producers.entries())
-        plan.scanned.append(
-            _checked(fs, path, base, limit, producers, config, last=at + 1 == len(live))
-        )
+        found = _checked(fs, path, base, limit, producers, config, last=at + 1 == len(live))
+        plan.scanned.append(found)
     remaining(0)
     _check_tail(path, plan, end, tail_crc)
     if not live and needed > log_start:  # all of it is remote; what came before counts all the same
@@ -136,15 +146,14 @@ def recover(
     _remove_retired(fs, path, live[0] if live else end)
     _remove_past(fs, path, end, report)
     _write(fs, path, plan, report)
-    _write_epochs(fs, path, epochs or [], plan, end=end, log_start=log_start, from_base=from_base)
+    _write_epochs(
+        fs, path, epochs or [], plan,
+        end=end, log_start=log_start, from_base=from_base, newest=newest_epoch,
+    )  # fmt: skip
     _ensure_active(fs, path, config, clock, end=end)
     _write_snapshots(fs, path, plan, report)
     fs.sync_dir(path)
-    report.took_ms = watch()
-    _LOGGER.info(
-        "%s: recovered [%d, %d) in %d ms, %d bytes read, segments %s rebuilt",
-        path, report.start, end, report.took_ms, report.scanned_bytes, report.rebuilt,
-    )  # fmt: skip
+    report.log(path, watch())
     return report
 
 
@@ -284,12 +293,21 @@ def _write_epochs(
     end: int,
     log_start: int,
     from_base: int,
+    newest: int | None,
 ) -> None:
-    entries = clipped(known, end=from_base)
-    for found in plan.scanned:
-        for epoch, start in found.epochs:
-            if found.base >= from_base and (not entries or epoch > entries[-1][0]):
-                entries = assigned(entries, epoch, start)
+    start, known = max(log_start, from_base), clipped(known, end=end)
+    scanned = [run for found in plan.scanned if found.base >= from_base for run in found.epochs]
+    credible = BatchEpochs(scanned).credible(
+        known or None, newest=newest, start=start, end=end
+    )
+    for run, what in credible.doubtful:
+        _LOGGER.warning("%s at byte %d: %s; it is left out", run.path, run.position, what)
+    entries = known
+    if not known or checkpoint_fault(known, credible.runs, start, end) is not None:
+        entries = clipped(known, end=from_base)
+        for run in credible.runs:
+            if not entries or run.epoch > entries[-1][0]:
+                entries = assigned(entries, run.epoch, run.first)
     repair_epochs(fs, path, clipped(entries, start=log_start, end=end))
 
 

@@ -7,7 +7,6 @@ aborted transactions, leader epochs, producers' state. Source: LogSegment.recove
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
 from numpy.typing import NDArray
 
 from sparklog.clock import stopwatch
@@ -18,6 +17,7 @@ from sparklog.format.scan import is_rewritten, stored_crcs
 from sparklog.fs import FileSystem
 from sparklog.log.batch_windows import Window, marker_reader, walk
 from sparklog.log.producer_state import ProducerState, has_producers
+from sparklog.logdir.partition.batch_epochs import BatchEpochs, EpochRun
 from sparklog.logdir.partition.repairs import cut, remove, replace
 from sparklog.logdir.partition.validation import misplaced, out_of_order
 from sparklog.logdir.segment_files import joined
@@ -30,7 +30,7 @@ Table = NDArray[Any]
 class Scanned:
     """What a segment holds up to `end` (byte `size`); `error` is why it goes no further.
 
-    `epochs`: (epoch, offset) wherever the leader epoch rises. `disk_bytes`: the file's size.
+    `epochs`: the leader epochs of its batches, as they lie there. `disk_bytes`: the file's size.
     `tail_crc`: the CRC field of the last batch, -1 if it was rewritten by compaction or erasure.
     `read_ms`: how long the pass took.
     """
@@ -43,7 +43,7 @@ class Scanned:
     index: bytearray = field(default_factory=bytearray)
     timeindex: bytearray = field(default_factory=bytearray)
     txnindex: bytearray = field(default_factory=bytearray)
-    epochs: list[tuple[int, int]] = field(default_factory=list)
+    epochs: list[EpochRun] = field(default_factory=list)
     read_ms: int = 0
     tail_crc: int = -1
 
@@ -55,7 +55,7 @@ class _Scan:
         self.found = Scanned(base, base)
         self._producers, self._interval_bytes = producers, interval_bytes
         self._state = IndexState()
-        self._epoch = -1
+        self._epochs = BatchEpochs()
 
     def take(self, window: Window, table: Table, path: str) -> None:
         found = self.found
@@ -75,18 +75,12 @@ class _Scan:
         last = table[-1:]
         crc = int.from_bytes(stored_crcs(window.data, last, window.position), "big")
         found.tail_crc = -1 if is_rewritten(last)[0] else crc
-        self._take_epochs(table[table["magic"] >= 2])
-
-    def _take_epochs(self, table: Table) -> None:
-        epochs = np.concatenate(([self._epoch], table["leader_epoch"]))
-        rises = np.flatnonzero(np.diff(np.maximum.accumulate(epochs)) > 0)
-        for row in table[rises]:
-            self.found.epochs.append((int(row["leader_epoch"]), int(row["base_offset"])))
-        self._epoch = int(epochs.max())
+        self._epochs.take(path, table)
 
     def finish(self) -> Scanned:
         entry, self._state = final_time_entry(self.found.base, self._state)
         self.found.timeindex += entry
+        self.found.epochs = self._epochs.runs
         return self.found
 
 

@@ -230,3 +230,16 @@ def test_a_brokers_own_directories(tmp_path: Path, oracle: Oracle, name: str, cl
     assert report.lso == expected.lso
     assert segment_bases(LOCAL, str(path)) == expected.segments
     assert oracle.open(path, clean=False, log_start=start).untouched or clean
+
+
+def test_a_flipped_epoch_is_not_believed(tmp_path: Path) -> None:
+    """Kafka would take the epoch of that batch over, and drop those that follow."""
+    log = filled(tmp_path / "t-0")
+    epochs = Path(log.path) / "leader-epoch-checkpoint"
+    before = epochs.read_bytes()
+    file = Path(log.path) / log_name(segment_bases(LOCAL, log.path)[-1])
+    with file.open("r+b") as out:  # of the first batch, outside the CRC
+        out.seek(12)
+        out.write((2 ^ 64).to_bytes(4, "big"))
+    assert run(log.path, clean=False).epoch == 2
+    assert epochs.read_bytes() == before

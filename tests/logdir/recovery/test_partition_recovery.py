@@ -12,6 +12,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import index_name, log_name, snapshot_name, timeindex_name
+from sparklog.format.scan import scan
 from sparklog.fs import LOCAL
 from sparklog.logdir.partition.leader_epochs import read_epochs, write_epochs
 from sparklog.logdir.partition.partition_log import PartitionLog
@@ -239,6 +240,36 @@ def test_epochs_are_rebuilt(tmp_path: Path, content: bytes | None) -> None:
         path.write_bytes(content)
     run(log, 20)
     assert path.read_bytes() == b"0\n2\n0 0\n2 9\n"
+
+
+@pytest.mark.parametrize("content", [b"0\n2\n0 0\n2 9\n", None, b"\0" * 20])
+@pytest.mark.parametrize(("offset", "epoch"), [(0, 64), (3, 1), (8, 2), (9, 0), (12, 6), (19, 3)])
+def test_a_flipped_epoch_is_not_believed(
+    tmp_path: Path, offset: int, epoch: int, content: bytes | None
+) -> None:
+    """Neither beside the file, nor where the batches alone say which epochs there were."""
+    log = filled(tmp_path / "t-0")
+    path = Path(log.path) / "leader-epoch-checkpoint"
+    before = path.read_bytes()
+    path.unlink()
+    expected = before
+    if content != before:  # at a border either epoch can be right
+        changed = {0: b"0\n2\n0 1\n2 9\n", 8: b"0\n2\n0 0\n2 8\n", 9: b"0\n2\n0 0\n2 10\n"}
+        expected = changed.get(offset, before)
+    if content is not None:
+        path.write_bytes(content)
+    for base in segment_bases(LOCAL, log.path):
+        file = Path(log.path, log_name(base))
+        for row in scan(file.read_bytes(), path=str(file)).table:
+            if row["base_offset"] == offset:
+                with file.open("r+b") as out:
+                    out.seek(int(row["position"]) + 12)
+                    out.write(epoch.to_bytes(4, "big"))
+    recover(
+        LOCAL, log.path, CONFIG, ManualClock(), end=20, recovery_point=0, log_start=0,
+        newest_epoch=2,
+    )  # fmt: skip
+    assert path.read_bytes() == expected
 
 
 def test_strays_go_and_snapshots_come_back(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 import sparklog
 from sparklog.cli.app import run
 from sparklog.diskless.home_object import known_home, place_home
-from sparklog.diskless.names import HOME
+from sparklog.diskless.ledger_repair import find_lost_entries
+from sparklog.diskless.names import HOME, parse_state
 from sparklog.diskless.state_objects import write_state
 from sparklog.errors import DataCorruptionError, InvalidRequestError, LogReplacedError
 from sparklog.format.batch import encode_one
@@ -257,6 +258,24 @@ def test_a_state_tells_what_its_missing_entry_had(url: str) -> None:
     done = verify(url, repair=True).done
     for what in ("t-0: offsets [4, 6)", "t-1: offsets [4, 6)", "writer q: micro-batches 4 to 5"):
         assert f"lost: {what}" in done
+
+
+def test_a_state_that_is_deleted_after_it_was_listed_proves_nothing(url: str) -> None:
+    store = open_store(url)
+    with sparklog.open(url, mode="rw") as log:
+        log_id = str(log.home.identity)
+        log.create_topic("t", 2)
+        write(log, range(6))
+        write_state(store, log.home.head.follow())
+    store.delete(entries(store)[5:])
+    names = [one.name for one in store.list()]
+    found = find_lost_entries(store, log_id, names)
+    assert found is not None
+    assert found.first == 5
+    states = [name for name in names if parse_state(log_id, name) is not None]
+    assert states
+    store.delete(states)
+    assert find_lost_entries(store, log_id, names) is None
 
 
 def test_a_service_of_the_lost_entries_is_fenced(url: str) -> None:

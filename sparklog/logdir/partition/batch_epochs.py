@@ -1,0 +1,210 @@
+"""The leader epochs that a partition's batches carry, and which of them count.
+
+No CRC covers the epoch in a batch's header, so a flipped bit can be there or in
+leader-epoch-checkpoint. Epochs never decrease along a log, and the majority of the batches decides.
+Where a single batch contradicts the file, and nothing else does, neither is believed. `verify`,
+its repairs, recovery and the loading of a broker's log decide by these rules.
+"""
+
+import bisect
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.format.checkpoint_files import Epochs
+from sparklog.format.names import EPOCH_CHECKPOINT
+
+Table = NDArray[Any]
+
+
+@dataclass(slots=True)
+class EpochRun:
+    """`count` batches in a row with one epoch: offsets [first, end), and where they begin."""
+
+    epoch: int
+    first: int
+    end: int
+    path: str
+    position: int
+    before: int  # the end of the batch before
+    count: int
+    first_end: int  # of its first batch
+    last: tuple[str, int, int]  # where its last batch is, and its first offset
+
+
+@dataclass(frozen=True, slots=True)
+class CredibleEpochs:
+    """`runs`: those whose epochs count; `doubtful`: the others, and why not."""
+
+    runs: list[EpochRun]
+    doubtful: list[tuple[EpochRun, str]]
+
+
+class BatchEpochs:
+    """Collects the runs of a partition's batches, which are given in the order of offsets."""
+
+    def __init__(self, runs: Iterable[EpochRun] = ()) -> None:
+        self.runs: list[EpochRun] = []
+        for run in runs:
+            self._add(run)
+
+    def take(self, path: str, table: Table) -> None:
+        """Take in the batches of a part of the segment at `path`."""
+        table = table[(table["magic"] >= 2) & (table["leader_epoch"] >= 0)]
+        if not len(table):
+            return
+        epochs = table["leader_epoch"]
+        starts = np.concatenate(([0], np.flatnonzero(np.diff(epochs)) + 1))
+        stops = np.concatenate((starts[1:], [len(table)]))
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            row, final = table[start], table[stop - 1]
+            last = path, int(final["position"]), int(final["base_offset"])
+            first, position = int(row["base_offset"]), int(row["position"])
+            epoch, end = int(row["leader_epoch"]), int(final["last_offset"]) + 1
+            first_end = int(row["last_offset"]) + 1
+            self._add(
+                EpochRun(epoch, first, end, path, position, -1, stop - start, first_end, last)
+            )
+
+    def _add(self, run: EpochRun) -> None:
+        runs = self.runs
+        if runs and runs[-1].epoch == run.epoch:
+            before = runs[-1]
+            runs[-1] = replace(before, end=run.end, count=before.count + run.count, last=run.last)
+        else:
+            runs.append(replace(run, before=runs[-1].end if runs else -1))
+
+    def credible(
+        self, entries: Epochs | None, *, newest: int | None, start: int, end: int
+    ) -> CredibleEpochs:
+        """Return the runs whose epochs count.
+
+        Args:
+            entries: those of the file; None if it can't be read.
+            newest: the highest epoch that can be, None if it isn't known.
+            start, end: of the log.
+        """
+        starts = [offset for _, offset in entries or ()]
+        runs = [run for run in self.runs if newest is None or run.epoch <= newest]
+        # Where as many batches say one thing as the other, the file decides.
+        agrees = [run.epoch == _epoch_at(entries or [], starts, run.first) for run in runs]
+        kept = _rising(runs, [2 * run.count + same for run, same in zip(runs, agrees, strict=True)])
+        there = {(run.path, run.position) for run in kept}
+        doubtful = [
+            (run, f"leader epoch {run.epoch} does not fit those of the other batches")
+            for run in self.runs
+            if (run.path, run.position) not in there
+        ]
+        if entries is None:
+            return CredibleEpochs(_joined(kept), doubtful)
+        kept = [part for run in kept for part in _parts(run, entries, starts)]
+        lonely = [run for run in kept if _is_lonely(run, entries, starts, newest, start)]
+        others = _joined([run for run in kept if run not in lonely])
+        if not lonely or checkpoint_fault(entries, others, start, end) is not None:
+            return CredibleEpochs(_joined(kept), doubtful)
+        for run in lonely:
+            known = _epoch_at(entries, starts, run.first)
+            what = (
+                f"leader epoch {run.epoch} is that of this batch alone, and {EPOCH_CHECKPOINT} "
+                f"says {known}: one of them is damaged, and neither is changed"
+            )
+            doubtful.append((run, what))
+        return CredibleEpochs(others, doubtful)
+
+
+def _is_lonely(
+    run: EpochRun, entries: Epochs, starts: list[int], newest: int | None, start: int
+) -> bool:
+    """Tell whether one batch alone contradicts the file.
+
+    Not if it has the ledger's epoch, and the file is older than that.
+    """
+    is_newest = run.epoch == newest and all(epoch != newest for epoch, _ in entries)
+    if run.count > 1 or is_newest or run.end <= start:
+        return False
+    return _epoch_at(entries, starts, max(run.first, start)) != run.epoch
+
+
+def _rising(runs: list[EpochRun], weights: list[int]) -> list[EpochRun]:
+    """Return those runs of rising epochs that weigh the most together."""
+    if all(one.epoch <= other.epoch for one, other in itertools.pairwise(runs)):
+        return runs
+    # The best chains so far, by their last epoch: both epochs and weights rise along the lists.
+    epochs: list[int] = []
+    totals: list[int] = []
+    ends: list[int] = []
+    before: list[int] = []
+    for number, run in enumerate(runs):
+        at = bisect.bisect_right(epochs, run.epoch)
+        before.append(ends[at - 1] if at else -1)
+        total = weights[number] + (totals[at - 1] if at else 0)
+        first = bisect.bisect_left(epochs, run.epoch)
+        last = max(first, bisect.bisect_right(totals, total))
+        epochs[first:last], totals[first:last], ends[first:last] = [run.epoch], [total], [number]
+    kept, number = [], ends[-1]
+    while number >= 0:
+        kept.append(runs[number])
+        number = before[number]
+    return kept[::-1]
+
+
+def _parts(run: EpochRun, entries: Epochs, starts: list[int]) -> Iterator[EpochRun]:
+    """Split off a run's first or last batch if the file agrees with all others."""
+
+    def agrees(offset: int) -> bool:
+        return _epoch_at(entries, starts, offset) == run.epoch
+
+    path, position, last = run.last
+    if run.count > 1 and not agrees(run.first) and agrees(run.first_end):
+        yield replace(run, end=run.first_end, count=1)
+        run = replace(run, first=run.first_end, count=run.count - 1)
+    if run.count > 1 and not agrees(last) and agrees(last - 1):
+        yield replace(run, end=last, count=run.count - 1)
+        run = replace(run, first=last, path=path, position=position, count=1)
+    yield run
+
+
+def _joined(runs: list[EpochRun]) -> list[EpochRun]:
+    """Return runs with those of one epoch made one, each behind the one that is left before it."""
+    merged: list[EpochRun] = []
+    for run in runs:
+        if merged and merged[-1].epoch == run.epoch:
+            merged[-1] = replace(merged[-1], end=run.end, count=merged[-1].count + run.count)
+        else:
+            merged.append(replace(run, before=merged[-1].end if merged else -1))
+    return merged
+
+
+def _epoch_at(entries: Epochs, starts: list[int], offset: int) -> int | None:
+    at = bisect.bisect_right(starts, offset) - 1
+    return entries[at][0] if at >= 0 else None
+
+
+def checkpoint_fault(entries: Epochs, runs: list[EpochRun], start: int, end: int) -> str | None:
+    """Return what is wrong with the entries of a checkpoint file; None if nothing."""
+    starts = [offset for _, offset in entries]
+    firsts = {run.epoch: run for run in runs}
+    for run in runs:
+        if run.end <= start:
+            continue
+        known = _epoch_at(entries, starts, max(run.first, start))
+        if known != run.epoch:
+            return f"offset {max(run.first, start)} has epoch {run.epoch}, the file says {known}"
+    for at, (epoch, offset) in enumerate(entries):
+        if offset > end:
+            return f"epoch {epoch} begins at {offset}, past the end {end}"
+        own = firsts.get(epoch)
+        following = entries[at + 1][1] if at + 1 < len(entries) else end
+        if own is not None and own.first < offset and own.end > start and offset > start:
+            return f"epoch {epoch} begins at {own.first}, the file says {offset}"
+        if own is not None and not own.before <= offset and own.first > offset:
+            return f"epoch {epoch} begins at {own.first}, the file says {offset}"
+        if own is None and any(
+            run.first < following and run.end > max(offset, start) for run in runs
+        ):
+            return f"no batch has epoch {epoch}, which the file has for [{offset}, {following})"
+    return None
