@@ -17,14 +17,20 @@ import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog import checkpoint
 from sparklog.cli.app import run
 from sparklog.errors import SparklogError
 from sparklog.format.erasure import KeyPredicate
 from sparklog.log.commit import Identity
 from sparklog.logdir.forking.fork import fork
-from sparklog.service import erase
+from sparklog.service import Service, erase
+from sparklog.service.health import examine
+from sparklog.service.metrics.collecting import collect
 from sparklog.sink import options as sink_options
 from sparklog.source import options as source_options
+from sparklog.tiered.restoring import restore
+from sparklog.tools.handover.handing_over import hand_over
+from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from tests.advice.table import read
 
 ROW = pa.table({"key": [b"k"], "value": [b"v"]})
@@ -93,7 +99,7 @@ def cli(*words: str) -> Call:
     """A command; LOG, URL and NEW/... are places."""
 
     def made(place: Place) -> Any:
-        known = {"LOG": place.log, "URL": place.url}
+        known = {"LOG": place.log, "URL": place.url, "IN": place.file("in", "a\nb\n")}
         return place.cli(
             *(known.get(w, w if not w.startswith("NEW/") else place.new(w[4:])) for w in words)
         )
@@ -121,6 +127,46 @@ def write_batch(place: Place) -> str:
     with place.opened() as log:
         log.commit([], identity=Identity(writer="w", batch=0, fingerprint="f"))
     return "w"
+
+
+VALUES = {
+    "startingTimestamp": "0", "endingTimestamp": "0", "maxOffsetsPerTrigger": "5",
+    "maxBytesPerTrigger": "5", "maxRecordsPerPartition": "5", "startingOffsets": "earliest",
+    "endingOffsets": "latest", "max.message.bytes": "5000", "batch.size": "500",
+    "compression.type": "gzip", "assign": '{"t":[0]}', "subscribePattern": "t.*",
+}  # fmt: skip
+OF_T = {"path": "/log", "subscribe": "t"}
+TIERED = {
+    "remote.storage.enable": "true", "internal.segment.bytes": 100, "segment.idle.ms": 1,
+}  # fmt: skip
+
+
+def store_log(place: Place) -> str:
+    """Make a log in a store."""
+    with sparklog.open(place.url, "rw") as log:
+        log.create_topic("t")
+        log.append("t", ROW)
+    return place.url
+
+
+def archive(place: Place) -> str:
+    """Return the URL of copies of the segments of topic a."""
+    url = f"file://{place.new('copies')}"
+    with place.opened() as log:
+        for topic in {"a", "b"} - log.topics().keys():
+            log.create_topic(topic, config=TIERED)
+            for _ in range(3):
+                log.append(topic, ROW)
+    with Service(place.log, remote=url) as service:
+        assert not service.run_once().errors
+    return url
+
+
+def raised(health: Any) -> None:
+    """Raise what `status` says is wrong."""
+    wrong = [check.what for check in health.checks if str(check.level) == "red"]
+    if wrong:
+        raise SparklogError("; ".join(wrong))
 
 
 OF_OPENING: list[Case] = [
@@ -289,10 +335,69 @@ OF_COMMANDS: list[Case] = [
      (lambda p: erase(p.log, "t", [b"k"]), lambda p: erase(p.log, "t", [], null_key=True))),
 ]  # fmt: skip
 
-CASES = [*OF_OPENING, *OF_TOPICS, *OF_READERS, *OF_COPIES, *OF_COMMANDS]
+OF_MORE: list[Case] = [
+    ("give exactly one of {}", lambda p: source_options.parse({"path": p.log}, streaming=True),
+     tuple(lambda p, key=key: source_options.parse({"path": p.log, key: VALUES.get(key, "t")},
+                                                   streaming=True)
+           for key in ("assign", "subscribe", "subscribePattern"))),
+    ("leave it out, or bound the range by endingOffsets or endingTimestamp",
+     lambda p: source_options.parse({**OF_T, "maxOffsetsPerTrigger": "5"}, streaming=False),
+     tuple(lambda p, more=more: source_options.parse({**OF_T, **more}, streaming=False)
+           for more in ({}, {"endingOffsets": "latest"}, {"endingTimestamp": "0"}))),
+    ("write the expression without it, or name the topics by subscribe",
+     lambda p: source_options.parse({"path": p.log, "subscribePattern": "(?x)a"}, streaming=True),
+     (lambda p: source_options.parse({"path": p.log, "subscribePattern": "a"}, streaming=True),
+      lambda p: source_options.parse({"path": p.log, "subscribe": "a"}, streaming=True))),
+    ("give the log directory", lambda p: sink_options.parse({"topic": "t"}),
+     (lambda p: sink_options.parse({"topic": "t", "path": p.log}),)),
+    ("name at least one, or leave it out for all of them",
+     lambda p: restore(archive(p), p.new("r"), topics=[]),
+     (lambda p: restore(archive(p), p.new("r"), topics=["a"]),
+      lambda p: restore(archive(p), p.new("s")))),
+    ("name it, or give a time",
+     lambda p: restore(archive(p), p.new("r"), start={0: 0}),
+     (lambda p: restore(archive(p), p.new("r"), topics=["a"], start={0: 0}),
+      lambda p: restore(archive(p), p.new("s"), start=dt.datetime(2000, 1, 1, tzinfo=dt.UTC)))),
+    ("give the writer a name",
+     cli("produce", "LOG", "IN", "--topic", "t", "--writer", "", "--batch", "0"),
+     (cli("produce", "LOG", "IN", "--topic", "t", "--writer", "w", "--batch", "0"),)),
+    ("give at most one of --offsets, --members, --state",
+     cli("readers", "describe", "LOG", "--group", "g", "--offsets", "--state"),
+     (after(on_log(lambda log: log.commit_offsets("g", {"t": {0: 1}})),
+            cli("readers", "describe", "LOG", "--group", "g", "--offsets"),
+            cli("readers", "describe", "LOG", "--group", "g", "--state")),)),
+    ("`sparklog export --all --to` crosses over",
+     cli("fork", "LOG", "URL", "--time", "2100-01-01T00:00:00Z"),
+     (cli("export", "LOG", "--all", "--to", "URL"),)),
+    ("choose a prefix beside it",
+     lambda p: (store_log(p), p.cli("fork", p.url, p.url + "/f", "--time", "2100-01-01T00:00:00Z")),
+     (lambda p: p.cli("fork", p.url, p.url + "-f", "--time", "2100-01-01T00:00:00Z"),)),
+    ("give one", lambda p: move_to_log_dir(store_log(p), f"{p.new('a')},{p.new('b')}"),
+     (lambda p: move_to_log_dir(p.url, p.new("a")),)),
+    ("give the files of one segment, an index with its .log beside it",
+     cli("dump-log", "--files", "NEW/00000000000000000009.log"),
+     (lambda p: p.cli("dump-log", "--files", f"{p.log}/t-0/{0:020d}.log"),
+      lambda p: p.cli("dump-log", "--files", f"{p.log}/t-0/{0:020d}.index"))),
+    ("`sparklog tier restore` brings them back to one", cli("dump-log", "--files", "URL"),
+     (lambda p: (p.cli("tier", "restore", archive(p), p.new("r")),
+                 p.cli("dump-log", "--files", f"{p.new('r')}/a-0/{0:020d}.log")),)),
+    ("give the topic that they belong to", on_log(lambda log: log.give_up(None, [0])),
+     (on_log(lambda log: log.give_up("t")),)),
+    ("choose another", lambda p: checkpoint.archive(p.log, f"file://{p.log}/archive"),
+     (lambda p: checkpoint.archive(p.log, f"file://{p.new('archive')}"),)),
+    ("give a log's directory",
+     lambda p: ((p.tmp / "n").mkdir(), hand_over(p.new("n"))), (lambda p: hand_over(p.log),)),
+    ("name the log's directory", lambda p: raised(examine(p.file())),
+     (lambda p: raised(examine(p.log)),)),
+    ("give the log's directory", lambda p: collect(p.new("none")), (lambda p: collect(p.log),)),
+]  # fmt: skip
+
+CASES = [*OF_OPENING, *OF_TOPICS, *OF_READERS, *OF_COPIES, *OF_COMMANDS, *OF_MORE]
 
 
-@pytest.mark.parametrize(("advice", "refused", "advised"), CASES, ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(
+    ("advice", "refused", "advised"), CASES, ids=[f"{n}: {c[0]}" for n, c in enumerate(CASES)]
+)
 def test_what_a_refusal_advises_works(
     place: Place, advice: str, refused: Call, advised: tuple[Call, ...]
 ) -> None:
@@ -308,12 +413,6 @@ def test_what_a_refusal_advises_works(
 
 
 OPTION = re.compile(r"\b(?:use|option) ((?:[a-zA-Z.]+(?:, | or )?)+)")
-VALUES = {
-    "startingTimestamp": "0", "endingTimestamp": "0", "maxOffsetsPerTrigger": "5",
-    "maxBytesPerTrigger": "5", "maxRecordsPerPartition": "5", "startingOffsets": "earliest",
-    "endingOffsets": "latest", "max.message.bytes": "5000", "batch.size": "500",
-    "compression.type": "gzip", "assign": '{"t":[0]}', "subscribePattern": "t.*",
-}  # fmt: skip
 
 
 def named_options(message: str) -> list[str]:

@@ -13,14 +13,20 @@ from types import ModuleType
 
 import pytest
 
-from tests.damage import bucket, killed_log_dir, log_dir, tier
+from tests.damage import bucket, checkpoint, killed_log_dir, log_dir, tier
 from tests.damage.actions import failed, without_waiting
 from tests.damage.checks import kinds_in, rows_of
 from tests.damage.compare import RIGHT, appended_to, without_times, word_of
 from tests.damage.model import Failed, Files, Home, Place, Reading
 from tests.depth import RESTORED_EVERY
 
-HOMES = {"log_dir": log_dir, "killed_log_dir": killed_log_dir, "bucket": bucket, "tier": tier}
+HOMES = {
+    "log_dir": log_dir,
+    "killed_log_dir": killed_log_dir,
+    "bucket": bucket,
+    "tier": tier,
+    "checkpoint": checkpoint,
+}
 RESTORE = re.compile(r"\brestore (?!point)", re.IGNORECASE)
 
 
