@@ -73,10 +73,10 @@ def test_what_a_group_committed_shows_with_its_lag(log: Log, clock: ManualClock)
     log.delete_records("t", {0: 10})
     table = log.readers()
     assert table.schema.names == [
-        "group", "kind", "host", "app", "topic", "partition", "offset", "log_start",
+        "group", "kind", "query", "host", "app", "topic", "partition", "offset", "log_start",
         "high_watermark", "lag", "time", "expired",
     ]  # fmt: skip
-    first, second = table.drop_columns(["host", "app", "time"]).to_pylist()
+    first, second = table.drop_columns(["query", "host", "app", "time"]).to_pylist()
     common = {"group": "g", "kind": "group", "topic": "t", "high_watermark": 100, "expired": False}
     assert first == common | {"partition": 0, "offset": 30, "log_start": 10, "lag": 70}
     assert second == common | {"partition": 1, "offset": 90, "log_start": 0, "lag": 10}

@@ -39,7 +39,7 @@ def test_a_provider_that_spark_does_not_repartition(
     others = [each.what for each in found if each is not finding]
     assert all("repartition left it out" in other for other in others), others
     command = f"sparklog checkpoint reset {path} --to {last}"
-    assert finding.what.endswith(command)
+    assert finding.what.endswith(f"`{command}`")
     assert "can't be started" in report.outlook
     reset(path, to=last, clock=lambda: system_clock() + 10_000)
     assert run_cli([*command.split()[1:], "--dry-run"]) == 0
