@@ -97,7 +97,10 @@ def test_what_is_known_in_spite_of_the_damage_is_mended(path: Path, at: int) -> 
     assert tree(path)[log] == raw[log]
     aside = [name for name in tree(path) if name.endswith(".damaged")]
     assert aside == [f"{log}.damaged"]
-    assert "a repair put it aside" in str(verify(path))
+    assert "a repair put it aside; remove it at will" in str(verify(path))
+    (path / aside[0]).unlink()
+    assert verify(path).findings == []
+    assert view(path) == before
 
 
 def test_lost_state_of_an_old_batch(path: Path) -> None:
