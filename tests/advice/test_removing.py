@@ -23,6 +23,7 @@ from sparklog.storage.groups import Reader
 from sparklog.storage.moves import MoveRequest
 from sparklog.storage.staging import Framing
 from sparklog.tiered.target import open_store
+from sparklog.tools.handover.handing_over import hand_over
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from sparklog.tools.moving.to_store import move_to_store
 from tests.checkpoint.conftest import Golden, golden, impatient, unpacked
@@ -304,6 +305,34 @@ def test_leader_epochs_of_a_brokers_directory_are_repaired_and_not_removed(
     with sparklog.open(path, "rw") as log:
         assert not log.offline()
     assert verify(path).findings == []
+
+
+@pytest.mark.parametrize("cure", ["mount", "give up"])
+def test_a_log_dir_that_is_missing_is_mounted_or_given_up_before_a_handover(
+    tmp_path: Path, cure: str
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    path = f"{one},{two}"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", 2)
+        for partition in (0, 1):
+            log.append("t", ROWS, partition)
+    two.rename(tmp_path / "away")
+    for check in (True, False):
+        with pytest.raises((InvalidRequestError, PartitionOfflineError), match="mount"):
+            hand_over(path, check=check)
+    if cure == "mount":
+        if two.exists():
+            two.rmdir()
+        (tmp_path / "away").rename(two)
+    else:
+        words = ["--election-type", "unclean", "--all-topic-partitions"]
+        assert run(["leader-election", path, *words]) == 0
+        two.mkdir(exist_ok=True)
+    hand_over(path, check=True)
+    hand_over(path)
+    with sparklog.open(path) as log:
+        assert log.offsets("t") == {0: (0, 5), 1: (0 if cure == "mount" else 5, 5)}
 
 
 # --- what a repair has set aside -----------------------------------------------------------------

@@ -141,6 +141,7 @@ def hand_over(
     if metadata is not None and not fs.is_dir(metadata):
         raise InvalidRequestError(f"{metadata} does not exist: give the broker's metadata.log.dir")
     if check:
+        _check_present(fs, directories)
         return handover.plan(check=True).result
     outside = [metadata] if metadata is not None and metadata not in directories else []
     held = lock_out_brokers(fs, outside)
@@ -169,6 +170,18 @@ class _Plan:
     known: ClusterMetadata | None
     records: list[MetadataRecord]
     properties: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+def _check_present(fs: FileSystem, directories: Sequence[str]) -> None:
+    """Raise InvalidRequestError for a log dir that is missing; a session for writing makes it."""
+    for directory in directories:
+        if not fs.is_dir(directory):
+            raise InvalidRequestError(
+                f"{directory} does not exist: mount its disk, or make the directory if what was "
+                "there was given up",
+                path=directory,
+            )
+
 
 
 class _Handover:
