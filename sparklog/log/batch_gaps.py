@@ -23,6 +23,7 @@ def warn_of_gap(commits: CommitLog, writer: str, batch: int) -> None:
         _LOGGER.warning(
             "%s: writer %s goes on with micro-batch %d, but its last one here is %d: either it "
             "wrote nothing in between, or the log was restored to an earlier state and those rows "
-            "are gone; `sparklog checkpoint reset --to %d` has its query compute them anew",
+            "are gone. `sparklog checkpoint reset CHECKPOINT --to %d --log LOG` has its query "
+            "compute them anew, and write once more what it has written since",
             commits.home, writer, batch, last.batch, last.batch,
         )  # fmt: skip

@@ -1,6 +1,7 @@
 """A reset leaves the old checkpoint or the new one, and the log follows."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import Record, append
 from sparklog.checkpoint.unfinished_reset import UnfinishedReset, complete
+from sparklog.cli.app import run
 from sparklog.clock import ManualClock
 from sparklog.errors import (
     DataCorruptionError,
@@ -253,6 +255,27 @@ def test_a_pending_reset_is_completed_by_the_next(golden: Golden, tmp_path: Path
     assert complete(str(path)) == UnfinishedReset(log=log, writer=query, batch=9, time_ms=1)
     assert complete(str(path)) is None
     assert is_reset(log, query)
+
+
+def test_batches_that_a_restored_log_lacks_are_computed_anew(
+    golden: Golden, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the log advises that misses batches 10 and 11; what came since is there twice."""
+    path, log = golden("stateless"), str(tmp_path / "log")
+    query = history(path).query_id or ""
+    with sparklog.open(log, mode="rw") as opened:
+        opened.create_topic("t")
+        for batch in (8, 9, 12):
+            commit(opened, query, batch)
+    (told,) = [r.getMessage() for r in caplog.records if "goes on with" in r.getMessage()]
+    (command,) = re.findall(r"`sparklog ([^`]*)`", told)
+    words = command.replace("CHECKPOINT", str(path)).replace("LOG", log).split()
+    assert run(words) == 0
+    with sparklog.open(log, mode="rw") as opened:
+        for batch in (10, 11, 12):
+            assert not commit(opened, query, batch).replayed
+        numbers = [int(value.split()[0]) for value in read(opened)]
+    assert numbers == [n for n in (8, 9, 12, 10, 11, 12) for _ in range(3)]
 
 
 def test_a_note_that_cannot_be_read(golden: Golden) -> None:

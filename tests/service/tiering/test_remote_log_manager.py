@@ -639,8 +639,23 @@ def test_what_a_restored_log_does_not_know_stays_in_the_bucket(
     with sparklog.open(backup, "rw", clock=clock) as log:
         assert any("brought back from a backup" in e for e in once(backup, clock, store).errors)
         report = once(backup, clock, store, take_over=True)
-        assert any("past the log's end 12" in note for note in report.notes)
+        (note,) = [note for note in report.notes if "past the log's end 12" in note]
+        assert "the only copies of records that it lost" in note
+        assert "delete them only if no log needs them" in note
         assert copied_names(store.bucket) == every
+        readable(log, clock, store)
+    with sparklog.open(path, "rw", clock=clock) as log:  # the later state needs them
+        assert not once(path, clock, store, take_over=True).errors
+        readable(log, clock, store)
+    with sparklog.open(backup, "rw", clock=clock) as log:
+        clock.advance(7 * HOUR)
+        once(backup, clock, store, take_over=True)
+        known = {name(copy) for copy in copies(log, clock) for name in (log_object, manifest_object)}
+        names = [name for name in store.bucket.names() if name.startswith("t-0-")]
+        store.delete([name for name in names if name not in known])
+        clock.advance(7 * HOUR)
+        report = once(backup, clock, store)
+        assert not [note for note in report.notes if "past the log's end" in note]
         readable(log, clock, store)
 
 
