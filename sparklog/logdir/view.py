@@ -362,6 +362,8 @@ class LogDirView:
 
     def _segments(self, key: TopicPartition) -> PartitionSegments:
         topic_id = self.topic_id(*key)  # first: it lists anew where the partition went
+        if topic_id is None and (known := (self._written or {}).get(key.topic)) is not None:
+            topic_id = known.id  # partition.metadata is missing; the id leads to remote segments
         if key in self._missing:
             raise self._offline_error(key)
         if key not in self._paths:

@@ -76,8 +76,9 @@ def _missing_segments(
         )
     known, timed = set(bases), set(offsets_of(names, TIMEINDEX))
     indexed = set(offsets_of(names, INDEX))
+    low = start if place.gaps else min(bases, default=0)
     for base in sorted(indexed):  # a segment whose log is missing has left both
-        if base in timed and base not in known and bases and bases[0] < base <= place.end:
+        if base in timed and base not in known and bases and low <= base <= place.end:
             path = joined(place.directory, log_name(base))
             yield f"{path} is missing, though its indexes are there; restore the file from a copy"
     for base in bases[1:]:

@@ -300,8 +300,8 @@ class Observer:
             self._tiers = TierObserver(self._fs, self._clock, self.directories)
         try:
             self._tiers.catch_up()
-            fault = self._tiers.fault(ids, places, self._published_starts)
-            found.tier_fault = found.tier_fault or fault
+            if knows_copies and found.tier_fault is None:
+                found.tier_fault = self._tiers.fault(ids, places, self._published_starts)
         except (SparklogError, OSError) as error:
             found.note(error)
             found.tier_fault = found.tier_fault or str(error)

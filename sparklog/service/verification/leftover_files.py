@@ -69,9 +69,28 @@ def check_partition_files(
             if base in stray and base > start and not live:
                 _note_stray(fs, out, part, path)
         elif not name.endswith(LOG) and log_name(base) not in names and not live:
+            if part.situation is Situation.CLOSED and base < part.gaps_below:
+                _check_log_is_missing(out, part, names, base)
             # While records are missing, the index shows `status` which file they were in.
             fix = None if _is_missing(out, base) else FixKind.ASIDE
             _note(out, path, "an index without a log", fix)
+
+
+def _check_log_is_missing(
+    out: Findings, part: ExpectedPartition, names: Sequence[str], base: int
+) -> None:
+    """Report a segment of a compacted log of which only the indexes are left.
+
+    Offsets may be missing in such a log, so only the indexes show it. Cleaning leaves none behind.
+    """
+    bases = bases_of(list(names))
+    whole = {f"{base:020d}{suffix}" for suffix in (INDEX, TIMEINDEX)} <= set(names)
+    if whole and bases and bases[0] < base < part.end and not _is_missing(out, base):
+        out.add(
+            Severity.DAMAGE, joined(part.path, log_name(base)),
+            "it is missing, though its indexes are there; restore the file from a copy",
+            first=base, end=next((following for following in bases if following > base), part.end),
+        )  # fmt: skip
 
 
 def _is_missing(out: Findings, offset: int) -> bool:

@@ -241,6 +241,8 @@ class PartitionCheck:
             self._is_foreign = True
         if walked.damaged:
             replay.break_off()
+            if not last:
+                self._keep_tail(path)
             return walked  # what is derived can't be told right from wrong
         severity, fix = self._how_bad(base, last=last)
         index.finish(walked)
@@ -254,6 +256,13 @@ class PartitionCheck:
                 first=base, end=walked.end,
             )  # fmt: skip
         return walked
+
+    def _keep_tail(self, path: str) -> None:
+        """Let a repair leave the bytes past a damaged segment's end: they make reads fail."""
+        self._out.found = [
+            replace(finding, fix=None) if finding.file == path else finding
+            for finding in self._out.found
+        ]
 
     def _how_bad(self, base: int, *, last: bool) -> tuple[Severity, FixKind]:
         """After a crash indexes behind the recovery point are made anew by any open."""

@@ -40,7 +40,7 @@ def check_known_copies(fs: FileSystem, log_dir_state: LogDirState, out: Findings
     Cost: a pass over the metadata topic, if a partition's first segments are only remote.
     """
     state = log_dir_state.state
-    if state is None or not state.local_starts:
+    if state is None or not state.local_starts or METADATA.topic not in state.topics:
         return
     directories = log_dir_state.directories
     try:

@@ -164,7 +164,7 @@ class TieredSegments:
     def _standing(self) -> list[RemoteSegment]:
         """The copies that count and are of this log's lineage."""
         key = parse_partition_dir(self.where.rstrip("/").rpartition("/")[2])
-        topic_id = self._local.current_topic_id()
+        topic_id = self._local.current_topic_id() or self._local.topic_id
         if key is None or topic_id is None:
             return _NOTHING
         known = self._copies.readable(topic_id, key.partition)

@@ -6,6 +6,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import sparklog
@@ -13,7 +14,7 @@ from sparklog.clock import ManualClock
 from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT
-from sparklog.service import Finding, Severity, verify
+from sparklog.service import Finding, Service, Severity, verify
 from sparklog.service.health import Level, examine
 from sparklog.testing.faults import Fault as DiskFault
 from sparklog.testing.faults import SimulatedKill
@@ -23,6 +24,7 @@ from tests.crash.test_corruption import small_world
 from tests.service.logs import SMALL, T0, cut, fill, flip, kept, logs, make, records, table
 
 GOLDEN = paths.GOLDEN / "kafka-4.1" / "logdir"
+LEDGER = "__sparklog_commits-0"
 BAD = (Severity.DAMAGE, Severity.DIFFERENCE)
 
 
@@ -65,6 +67,37 @@ def test_status_reports_a_missing_segment_after_a_repair(tmp_path: Path, at: int
     assert examine(str(path)).level is Level.RED
     assert not verify(path, repair=True).ok
     assert examine(str(path)).level is Level.RED
+
+
+@pytest.mark.parametrize("at", [0, 2], ids=["first", "middle"])
+def test_a_missing_segment_of_a_compacted_log_is_damage(tmp_path: Path, at: int) -> None:
+    """Offsets may be missing there; the indexes show that a file is."""
+    path = tmp_path / "log"
+    config = {"cleanup.policy": "compact", "internal.segment.bytes": 300, "retention.ms": -1}
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("c", config={**config, "min.cleanable.dirty.ratio": "0.01"})
+        for n in range(12):
+            log.append("c", pa.table({"key": [f"k{n}"], "value": ["x" * 60]}))
+    with Service(path) as service:
+        service.run_once()
+    assert verify(path).ok
+    logs(path / "c-0")[at].unlink()
+    for _ in range(2):
+        report = verify(path, repair=True)
+        assert [f.severity for f in report.findings if f.severity in BAD] == [Severity.DAMAGE]
+        assert examine(str(path)).level is Level.RED
+
+
+def test_a_repair_leaves_the_tail_of_a_foreign_segment(tmp_path: Path) -> None:
+    """Reads fail at the tail; without it they would return the records that come before it."""
+    path = tmp_path / "log"
+    make(path)
+    ledger, segment = logs(path / LEDGER)[0], logs(path / "t-0")[1]
+    shutil.copy(ledger, segment)
+    for _ in range(2):
+        with sparklog.open(path) as log, pytest.raises(sparklog.DataCorruptionError):
+            log.read("t", [0]).read_all()
+        assert not verify(path, repair=True).ok
 
 
 def _left(path: Path) -> list[Finding]:

@@ -206,3 +206,11 @@ def test_a_rebuilt_ledger_keeps_tiered_records_without_any_copy_of_the_topics(pl
     assert count(log) == 12
     assert verify(log).ok and cli(["tier", "verify", str(log), "--deep"]) == 0
     assert not Service(log).run_once().errors
+
+
+def test_remote_records_are_read_without_partition_metadata(place: Path) -> None:
+    """The topics file has the topic's id as well."""
+    log = place / "log"
+    (log / "t-0" / "partition.metadata").unlink()
+    assert count(log) == 12
+    assert verify(log, repair=True).ok
