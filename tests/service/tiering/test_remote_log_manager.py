@@ -650,7 +650,8 @@ def test_what_a_restored_log_does_not_know_stays_in_the_bucket(
     with sparklog.open(backup, "rw", clock=clock) as log:
         clock.advance(7 * HOUR)
         once(backup, clock, store, take_over=True)
-        known = {name(copy) for copy in copies(log, clock) for name in (log_object, manifest_object)}
+        known = {log_object(copy) for copy in copies(log, clock)}
+        known |= {manifest_object(copy) for copy in copies(log, clock)}
         names = [name for name in store.bucket.names() if name.startswith("t-0-")]
         store.delete([name for name in names if name not in known])
         clock.advance(7 * HOUR)
