@@ -51,9 +51,9 @@ def test_every_entry_names_tests_or_a_reason() -> None:
 
 def test_fewer_and_fewer_are_untested() -> None:
     untested = [clause for clause, lines in read().items() if lines == [UNTESTED]]
-    assert len(untested) == STILL_UNTESTED, (
-        f"{len(untested)} entries of {NAME} say {UNTESTED}: fewer are good, set STILL_UNTESTED to"
-        " it; for more, write the tests instead"
+    assert len(untested) <= STILL_UNTESTED, (
+        f"{len(untested)} entries of {NAME} say {UNTESTED}, {STILL_UNTESTED} at most may: write the"
+        " tests of the new ones instead"
     )
 
 
