@@ -260,8 +260,10 @@ class PartitionCheck:
     def _keep_tail(self, path: str) -> None:
         """Let a repair leave the bytes past a damaged segment's end: they make reads fail."""
         self._out.found = [
-            replace(finding, fix=None) if finding.file == path else finding
-            for finding in self._out.found
+            replace(f, fix=None)
+            if f.file == path and f.fix is not None and f.fix.kind is FixKind.TAIL
+            else f
+            for f in self._out.found
         ]
 
     def _how_bad(self, base: int, *, last: bool) -> tuple[Severity, FixKind]:
