@@ -24,7 +24,7 @@ from sparklog.tools.configs import (
 
 _OTHER_ENTITIES: Final = {
     "users": "users, their passwords and rights are kept by `sparklog kafka-users FILE`",
-    "clients": "a client's quotas are options of the endpoint: `sparklog serve --kafka-option`",
+    "clients": "clients have no quotas; limits for all of them: `sparklog serve --kafka-option`",
     "ips": "limits on connections are options of the endpoint: `sparklog serve --kafka-option`",
     "brokers": "options of a log are given where it is opened or served: `sparklog serve --option`",
     "broker-loggers": "-v and -vv before a command's name say how much is logged",

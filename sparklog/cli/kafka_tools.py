@@ -35,13 +35,15 @@ TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
 _SERVER: Final = (
     "a log needs no server; `sparklog serve PATH --kafka 9092` is one for Kafka clients"
 )
-_ONE_NODE: Final = "a log is one node's, which `sparklog serve PATH --kafka` is to Kafka's clients"
+_ONE_NODE: Final = (
+    "a log is one node's, which `sparklog serve PATH --kafka 9092` is to Kafka's clients"
+)
 _BENCHMARKS: Final = "benchmarks of a log are run from a checkout: `make bench`"
 ELSEWHERE: Final[Mapping[str, str]] = {
     "acls": "users and their rights are kept by `sparklog kafka-users FILE`",
     "broker-api-versions": _SERVER + ", and answers Kafka's own kafka-broker-api-versions",
     "client-metrics": "an endpoint collects nothing from its clients; its own metrics: "
-    "`sparklog serve PATH --kafka --metrics-port`",
+    "`sparklog serve PATH --kafka 9092 --metrics-port 9404`",
     "cluster": f"{_ONE_NODE}; its cluster id is in meta.properties once it is handed over "
     "(`sparklog handover PATH`)",
     "connect-mirror-maker": "a topic is copied by `sparklog import` from Kafka, and by "
@@ -62,9 +64,11 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "server-start": _SERVER,
     "server-stop": _SERVER,
     "share-groups": "there are no share groups: `sparklog readers` has consumer groups",
-    "console-share-consumer": "there are no share groups: `sparklog consume --group`",
+    "console-share-consumer": "there are no share groups: "
+    "`sparklog consume PATH --topic NAME --group GROUP`",
     "storage": "a log dir needs no formatting; `sparklog handover PATH` makes it a broker's",
-    "streams-application-reset": "a query goes back by `sparklog checkpoint reset CHECKPOINT`",
+    "streams-application-reset": "a query goes back by "
+    "`sparklog checkpoint reset CHECKPOINT --to BATCH`",
     "streams-groups": "there are no streams groups: Spark's streaming queries process a log",
     "transactions": "Kafka clients have no transactions here; a micro-batch is one commit: "
     "`sparklog commits PATH`",
@@ -98,7 +102,8 @@ MEANINGLESS: Final[Mapping[str, str]] = {
     "--consumer-property": _CONSUMER,
     "--consumer.config": _CONSUMER,
     "--command-property": _CONSUMER,
-    "--skip-message-on-error": "damage ends it, and `sparklog verify --repair` sets it aside",
+    "--skip-message-on-error": "damage ends it: `sparklog verify PATH --repair` repairs what it "
+    "can, restore the rest from a copy",
     "--enable-systest-events": "--json prints what a script needs",
     "--key-deserializer": "say it as --property key.deserializer=CLASS",
     "--value-deserializer": "say it as --property value.deserializer=CLASS",

@@ -49,7 +49,7 @@ def refuse_address(path: str) -> None:
             raise InvalidRequestError(
                 f"{part} looks like a server's address: give the log's directory or URL (./{part} "
                 "if that is a directory). A log needs no server; Kafka's own tools reach one by "
-                "`sparklog serve PATH --kafka`"
+                "`sparklog serve PATH --kafka 9092`"
             )
 
 

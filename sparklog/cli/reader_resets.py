@@ -196,7 +196,7 @@ def _all(log: Log) -> list[str]:
             query = one_row(query_text(reader.group, reader.name))
             click.echo(
                 f"{query} is a streaming query, which goes on from its checkpoint: it is "
-                "left alone (`sparklog checkpoint reset CHECKPOINT`)", err=True,
+                "left alone (`sparklog checkpoint reset CHECKPOINT --to BATCH`)", err=True,
             )  # fmt: skip
     return found
 

@@ -106,6 +106,8 @@ def test_retain_of_a_tiered_topic(tmp_path: Path, capsys: Capture) -> None:
     assert not plan["uploaded"]
     with sparklog.open(path) as log:
         assert log.offsets("t") == {0: (1, 3)}
+    assert run(["serve", path, "--once"]) == 0
+    assert "offsets [1, 2), 170 bytes, copied to remote storage" in capsys.readouterr().out
 
 
 def test_a_service_has_the_say(log: str, capsys: Capture) -> None:

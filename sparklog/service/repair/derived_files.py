@@ -105,13 +105,14 @@ class DerivedFiles:
         part = self._part
         bases = segment_bases(self._fs, part.path)
         limit = min([part.end, *(b for b in bases if b > base)])
+        interval = part.interval_bytes
         if base not in self._scanned:
             self._scanned[base] = scan_segment(
                 self._fs,
                 part.path,
                 base,
                 producers=self._producers(base, bases[0]),
-                interval_bytes=part.interval_bytes or _DEFAULT_INTERVAL,
+                interval_bytes=_DEFAULT_INTERVAL if interval is None else interval,
                 limit=limit,
                 gaps=part.gaps_below > 0,
             )

@@ -347,7 +347,7 @@ def _of_csv(file: BinaryIO) -> Iterator[pa.RecordBatch]:
     except UnicodeDecodeError as error:
         raise InvalidRequestError(
             f"line 1: the names of the columns are not UTF-8: {error.object[:60]!r}. Convert the "
-            "file first, as by iconv -t UTF-8"
+            "file first, for example by iconv -f LATIN1 -t UTF-8"
         ) from None
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         if refused:

@@ -103,10 +103,11 @@ def dump_index(
 
 
 def insane(odd: int, width: int) -> str:
-    """Return why an index fails its sanity check."""
-    if odd:
-        return f"{odd} bytes are left over, an entry has {width}; `sparklog verify` rebuilds it"
-    return "the last entry lies before the first; `sparklog verify` rebuilds it"
+    """Return why an index fails its sanity check, and what to do."""
+    why = f"{odd} bytes are left over, an entry has {width}" if odd else (
+        "the last entry lies before the first"
+    )  # fmt: skip
+    return f"{why}; `sparklog verify --repair` rebuilds it"
 
 
 def _last_offset(log: File, at: int, end: int, most: int, path: str, number: int) -> int:
