@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from sparklog.checkpoint.batch_selection import Target, check_sources, select_batch
 from sparklog.checkpoint.batches import Batches
@@ -32,6 +32,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.opening import resolved
 
 Path = str | os.PathLike[str]
+_RESET_OR_FORK: Final = "reset it; or fork it, which works meanwhile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +116,7 @@ def reset(
         complete(checkpoint.path, storage_options=storage_options, fs=fs, clock=clock)
     with cleaned_meanwhile(checkpoint.path), contextlib.ExitStack() as stack:
         if not dry_run:
-            stack.enter_context(stopped(checkpoint, "reset it"))
+            stack.enter_context(stopped(checkpoint, _RESET_OR_FORK))
             checkpoint = Checkpoint.open(path, fs, needs_id=True)
         batches = Batches(checkpoint)
         batch = select_batch(batches, to)
@@ -210,7 +211,7 @@ def _carry_out(
             write(fs, staged.directory, noted)
         if checkpoint.is_log_backed:  # no query may start with it before its log has followed
             lock = stack.enter_context(CheckpointLock(fs, os.path.join(staged.directory, LOGS)))
-            lock.take_running("reset it")
+            lock.take_running(_RESET_OR_FORK)
         checkpoint.refresh()
         if _plans(checkpoint) != before:
             raise LogLockedError(

@@ -42,6 +42,10 @@ def jar(given: Iterable[str] = ()) -> str:
     found = given_among(given) or os.environ.get(JAR_VARIABLE)
     if found:
         return _checked(found)
+    return _compiled()
+
+
+def _compiled() -> str:
     spark, scala = Spark.installed(), sources()
     path = _cache() / f"sparklog-jvm-{spark.version}-{_digest(scala, spark)}.jar"
     if not _is_whole(path):
@@ -55,7 +59,7 @@ def write_jar(target: str) -> str:
     Raises: InvalidRequestError as `jar` does, and if it can't be written there, or another file
         than a jar of ours is there.
     """
-    built = jar()
+    built = _to_write()
     path = pathlib.Path(target).absolute()
     if path.is_dir() or target.endswith(os.sep):
         path /= os.path.basename(built)
@@ -78,6 +82,19 @@ def write_jar(target: str) -> str:
             "can be written"
         ) from e
     return str(path)
+
+
+def _to_write() -> str:
+    """Return $SPARKLOG_JAR if it is a file that will do, otherwise a jar that is compiled.
+
+    An error about $SPARKLOG_JAR advises to write a new jar, so it must not prevent that.
+    """
+    if os.environ.get(JAR_VARIABLE):
+        with contextlib.suppress(InvalidRequestError):
+            given = jar()
+            if os.path.isfile(local_path(given)):
+                return given
+    return _compiled()
 
 
 def _checked(name: str) -> str:

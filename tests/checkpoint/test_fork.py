@@ -9,17 +9,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import sparklog
 from sparklog.checkpoint import fork, history, import_, verify
 from sparklog.checkpoint.log_backed.layout import stays_file
 from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import Record, append, clean
+from sparklog.cli.app import app
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.fs.files import LocalFile
 from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.service import Service
+from sparklog.tiered.restoring import restore as restore_log
 from tests.checkpoint.conftest import NAMES, Golden
 from tests.checkpoint.views import commit, read, tree, view
 
@@ -140,10 +144,18 @@ def test_by_time(golden: Golden) -> None:
     assert fork(path, path.with_name("a"), to=at).batch == 10
     assert fork(path, path.with_name("b"), to=at - timedelta(milliseconds=1)).batch == 9
     assert fork(path, path.with_name("c"), to=at + timedelta(days=1)).batch == 13
-    with pytest.raises(InvalidRequestError, match="no committed batch was planned by"):
+    with pytest.raises(
+        InvalidRequestError, match=r"no committed batch was planned by .*; see sparklog checkpoint"
+    ) as caught:
         fork(path, path.with_name("d"), to=at - timedelta(days=1))
+    words = str(caught.value).partition("see sparklog ")[2].split()
+    shown = CliRunner().invoke(app, [*words, "--json"])
+    batches = json.loads(shown.stdout)["batches"]
+    first = next(row for row in batches if row["can_go_back"])
+    fork(path, path.with_name("d"), to=datetime.fromisoformat(first["planned"]))
+    assert verify(path.with_name("d")).latest == first["batch"]
     with pytest.raises(InvalidRequestError, match="no time zone"):
-        fork(path, path.with_name("d"), to=datetime(2030, 1, 1))
+        fork(path, path.with_name("e"), to=datetime(2030, 1, 1))
 
 
 def with_topics(path: Path) -> Path:
@@ -175,20 +187,32 @@ def test_by_offsets(golden: Golden) -> None:
             fork(path, path.with_name("c"), to=to)  # type: ignore[arg-type]
 
 
+COPIED = {
+    "remote.storage.enable": "true", "internal.segment.bytes": 1800, "segment.idle.ms": 1,
+    "retention.ms": -1,
+}  # fmt: skip
+
+
 def test_retention_that_has_passed(golden: Golden, tmp_path: Path) -> None:
     path = with_topics(golden("hdfs"))
     with sparklog.open(tmp_path / "in", mode="rw") as log:
-        log.create_topic("t", partitions=2)
+        log.create_topic("t", partitions=2, config=COPIED)
         for partition in range(2):
-            log.append("t", pa.table({"value": [b"x"] * 200}), partition=partition)
+            for count in (200, 1):
+                log.append("t", pa.table({"value": [b"x"] * count}), partition=partition)
+    with Service(tmp_path / "in", remote=f"file://{tmp_path}/copies") as service:
+        assert not service.run_once().errors
+    with sparklog.open(tmp_path / "in", mode="rw") as log:
         log.delete_records("t", {0: 95})
     sources = {"0": str(tmp_path / "in")}
     before = tree(path)
-    with pytest.raises(InvalidRequestError, match=r"t-0 from offset 90 on.*begins at 95"):
+    with pytest.raises(InvalidRequestError, match=r"t-0 from offset 90 on.*begins at 95.*go back"):
         fork(path, tmp_path / "a", to=9, sources=sources)
     assert tree(path) == before
     assert not (tmp_path / "a").exists()
     fork(path, tmp_path / "a", to=10, sources=sources)
+    restore_log(f"file://{tmp_path}/copies", tmp_path / "restored")
+    assert fork(path, tmp_path / "c", to=9, sources={"0": str(tmp_path / "restored")}).batch == 9
     with pytest.raises(InvalidRequestError, match="no source '1'; it has 0"):
         fork(path, tmp_path / "b", to=10, sources={"1": "x"})
 
@@ -227,6 +251,9 @@ def test_the_log_is_forked_to_the_same_batch(
         for batch in range(6, 12):
             commit(log, f"{query}/one", batch)
             commit(log, f"{query}/two", batch)
+    with pytest.raises(InvalidRequestError, match="give both log and new_log, or none of them"):
+        fork(path, tmp_path / "c2", to=9, log=old)
+    assert fork(path, tmp_path / "c1", to=9).log is None
     done = fork(path, tmp_path / "c2", to=9, log=old, new_log=new)
     assert done.log == new
     with sparklog.open(new) as log:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import sparklog
 from sparklog.checkpoint.file_sink_cut import finish_cut
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.fork import fork
@@ -18,6 +19,7 @@ from sparklog.checkpoint.verify import verify
 from sparklog.cli.app import run
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
+from sparklog.log.commit import Identity
 from tests.checkpoint.conftest import Golden
 
 SINKS = "org.apache.spark.sql.execution.streaming.sinks."
@@ -86,9 +88,15 @@ def test_contradictions(golden: Golden, tmp_path: Path) -> None:
         given = {"log": None, "output": None, "sink": None, **wrong}
         with pytest.raises(InvalidRequestError, match=match):
             choose_sink(checkpoint, **given)  # type: ignore[arg-type]
+    files = choose_sink(checkpoint, log=None, output=str(tmp_path), sink=None)  # and no other
+    assert files.kind is SinkKind.FILES
     note(path, *KNOWN[2][:2])
-    with pytest.raises(InvalidRequestError, match="writes to Kafka, not to files in"):
+    advice = r"writes to Kafka, .*: leave out --output, or give --sink files"
+    with pytest.raises(InvalidRequestError, match=advice):
         choose_sink(Checkpoint.open(path), log=None, output=str(tmp_path), sink=None)
+    for advised in ({"output": None, "sink": None}, {"output": str(tmp_path), "sink": "files"}):
+        sink = choose_sink(Checkpoint.open(path), log=None, **advised)
+        assert sink.kind is (SinkKind.FILES if advised["sink"] else SinkKind.KAFKA)
     with pytest.raises(InvalidRequestError, match="both output and new_output"):
         fork(path, tmp_path / "new", to=3, output=tmp_path)
 
@@ -101,7 +109,11 @@ def test_the_command_says_it_first(
     output = sink_log(tmp_path / "out", 12, times)
     note(path, f"{SINKS}FileStreamSink", f"FileSink[file:{output}]")
     assert run(["checkpoint", "reset", str(path), "--to", "9"]) == 2
-    assert "--output" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Name the directory (--output), so that the sink's log is changed as well" in said
+    assert run(["checkpoint", "reset", str(path), "--to", "9", "--output", str(tmp_path)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "give that directory, or --sink files as well if it was moved" in said
     assert run(["checkpoint", "reset", str(path), "--to", "9", "--output", str(output)]) == 0
     assert "is cut from batch 11 to 9, with 10 files left" in capsys.readouterr().err
     assert FileSinkLog.open(LOCAL, str(output)).newest == 9
@@ -112,6 +124,33 @@ def test_the_command_says_it_first(
     assert sorted(p.name for p in Path(f"{new}-out").glob("part-*")) == [
         f"part-{n}" for n in range(9)
     ]
+    with pytest.raises(InvalidRequestError, match="give both output and new_output, or none"):
+        fork(path, f"{new}er", to=8, output=output)
+    fork(path, f"{new}er", to=8, sink="other")
+    fork(path, f"{new}est", to=8, output=output, new_output=f"{new}est-out")
+    assert FileSinkLog.open(LOCAL, f"{new}est-out").newest == 8
+    output.rename(tmp_path / "moved")
+    moved = ["--output", str(tmp_path / "moved"), "--sink", "files"]
+    assert run(["checkpoint", "reset", str(path), "--to", "8", *moved]) == 0
+    assert FileSinkLog.open(LOCAL, str(tmp_path / "moved")).newest == 8
+
+
+@pytest.mark.parametrize("named", ["log", "output", "sink"])
+def test_an_unknown_sink_is_named(golden: Golden, tmp_path: Path, named: str) -> None:
+    path = golden("stateless")
+    effect = reset(path, to=9, dry_run=True).sink
+    assert "Name the sink: --log LOG, --output DIRECTORY for Spark's file sink, or --sink" in effect
+    if named == "log":
+        with sparklog.open(tmp_path / "log", "rw") as log:
+            log.commit(
+                [], identity=Identity(writer=history(path).query_id or "", batch=9, fingerprint="f")
+            )
+    given = {
+        "log": {"log": tmp_path / "log"},
+        "output": {"output": sink_log(tmp_path / "out", 12)},
+        "sink": {"sink": "kafka"},
+    }[named]
+    assert "Name the sink" not in reset(path, to=9, **given).sink  # type: ignore[arg-type]
 
 
 def test_an_output_that_is_not_whole_is_not_carried_over(golden: Golden, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import sparklog
-from sparklog.checkpoint import export, history, import_, reset, verify
+from sparklog.checkpoint import export, fork, history, import_, reset, verify
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.log_backed.layout import METADATA_PARTITION, RUNS
 from sparklog.checkpoint.log_backed.lock import CheckpointLock
@@ -71,11 +71,26 @@ def test_refused_while_the_query_runs(golden: Golden) -> None:
     before = tree(path)
     with CheckpointLock(LOCAL, str(path / "sparklog")) as lock:
         lock.take_running("run")
-        with pytest.raises(LogLockedError, match="a query runs"):
+        advice = "a query runs.*: stop the query, then reset it; or fork it, which works meanwhile"
+        with pytest.raises(LogLockedError, match=advice):
             reset(path, to=9)
         assert reset(path, to=9, dry_run=True).batch == 9
+        assert fork(path, path.with_name("fork"), to=9).batch == 9
     assert tree(path) == before
-    assert [p.name for p in path.parent.iterdir()] == ["hdfs"]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["fork", "hdfs"]
+    assert reset(path, to=9).batch == 9
+    assert verify(path).latest == verify(path.with_name("fork")).latest == 9
+
+
+def test_who_waited_for_the_lock_of_a_checkpoint_that_was_reset_tries_again(golden: Golden) -> None:
+    path = golden("hdfs")
+    import_(path)
+    with CheckpointLock(LOCAL, str(path / "sparklog")) as lock:
+        reset(path, to=9)
+        with pytest.raises(LogLockedError, match="reset or converted just now: try again"):
+            lock.take_running("reset it")
+    with CheckpointLock(LOCAL, str(path / "sparklog")) as lock:
+        lock.take_running("reset it")
 
 
 def test_an_ordinary_checkpoint_with_a_batch_under_way(golden: Golden) -> None:
@@ -98,9 +113,11 @@ def test_a_query_that_commits_meanwhile_is_noticed(golden: Golden) -> None:
             (path / "commits/12").write_text("v1\n{}")
             super().link(src, dst)
 
-    with pytest.raises(LogLockedError, match="its query runs"):
+    with pytest.raises(LogLockedError, match="its query runs: stop it, then reset it"):
         reset(path, to=9, fs=Committing())
     assert tree(path) == {**before, "commits/12": b"v1\n{}"}
+    assert reset(path, to=9).batch == 9
+    assert verify(path).latest == 9
 
 
 def test_a_batch_that_is_gone(golden: Golden) -> None:
@@ -138,6 +155,8 @@ def test_a_file_system_that_cannot_exchange(golden: Golden) -> None:
         reset(path, to=9, fs=NoExchange())
     assert tree(path) == before
     assert [p.name for p in path.parent.iterdir()] == ["hdfs"]
+    assert fork(path, path.with_name("fork"), to=9, fs=NoExchange()).batch == 9
+    assert verify(path.with_name("fork")).latest == 9
 
 
 class Mounted(LocalFileSystem):
@@ -224,6 +243,8 @@ def test_a_log_that_is_none(golden: Golden, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="holds no log that sparklog wrote"):
         reset(path, to=9, log=tmp_path / "log")
     assert not (tmp_path / "log").exists()
+    write_log(str(tmp_path / "sink"), history(path).query_id or "")
+    assert reset(path, to=9, log=tmp_path / "sink").log == str(tmp_path / "sink")
 
 
 def test_a_log_that_the_query_never_wrote_to(golden: Golden, tmp_path: Path) -> None:
@@ -232,10 +253,14 @@ def test_a_log_that_the_query_never_wrote_to(golden: Golden, tmp_path: Path) -> 
     before = tree(path)
     write_log(str(tmp_path / "log"), "another/sink")
     for writer in (None, "other"):
-        with pytest.raises(InvalidRequestError, match="its writers: another/sink"):
+        advice = r"its writers: another/sink\. Give the sink's log, or writer="
+        with pytest.raises(InvalidRequestError, match=advice):
             reset(path, to=9, log=tmp_path / "log", writer=writer, dry_run=writer is None)
     assert tree(path) == before
     reset(path, to=9, log=tmp_path / "log", writer="another")
+    write_log(str(tmp_path / "sink"), history(path).query_id or "")
+    reset(path, to=8, log=tmp_path / "sink")
+    assert is_reset(str(tmp_path / "sink"), history(path).query_id or "")
 
 
 def test_a_pending_reset_whose_log_is_gone(golden: Golden, tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ import zipfile
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner
 
+from sparklog.cli.spark_conf import spark_conf
 from sparklog.errors import InvalidRequestError
 from sparklog.jvm import jar as jars
 from sparklog.jvm.compiler import Spark, compile_into, sources
@@ -209,8 +211,14 @@ def test_nowhere_to_write_to(
 ) -> None:
     cache.parent.mkdir()
     cache.write_bytes(b"a file")
-    with pytest.raises(InvalidRequestError, match=CACHE_VARIABLE):
+    with pytest.raises(InvalidRequestError, match=f"set {CACHE_VARIABLE} to .*, or {JAR_VARIABLE}"):
         jar()
+    monkeypatch.setenv(CACHE_VARIABLE, str(cache.parent / "another"))
+    elsewhere = write_jar(str(cache.parent / "elsewhere.jar"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(cache))
+    monkeypatch.setenv(JAR_VARIABLE, elsewhere)
+    assert jar() == elsewhere
+    monkeypatch.delenv(JAR_VARIABLE)
     monkeypatch.delenv(CACHE_VARIABLE)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)
@@ -229,8 +237,11 @@ def test_of_the_spark_that_would_run(
     own = jar()
     (tmp_path / "spark" / "jars").mkdir(parents=True)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
-    with pytest.raises(InvalidRequestError, match=r"no spark-core\*\.jar"):
+    with pytest.raises(InvalidRequestError, match=r"no spark-core\*\.jar: install .*SPARKLOG_JAR"):
         jar()
+    with monkeypatch.context() as patch:
+        patch.setenv(JAR_VARIABLE, own)
+        assert jar() == own
     (tmp_path / "spark/jars/spark-core_2.13-4.3.1-vendor-2.jar").write_bytes(b"")
     other = jar()
     assert os.path.basename(other).startswith("sparklog-jvm-4.3.1-vendor-2-")
@@ -268,8 +279,16 @@ def test_a_given_one_is_taken_or_refused(
         with pytest.raises(InvalidRequestError, match=reason) as told:
             jar()
         assert path in str(told.value)
-        assert "sparklog spark-conf --jar FILE" in str(told.value)
-    assert compiled == []
+        assert "Spark: sparklog spark-conf --jar FILE; or leave it out, and" in str(told.value)
+        new = CliRunner().invoke(spark_conf, ["--jar", str(tmp_path / "new.jar"), "--json"])
+        assert new.exit_code == 0, new.output
+        monkeypatch.setenv(JAR_VARIABLE, str(tmp_path / "new.jar"))
+        assert jar() == str(tmp_path / "new.jar")
+        monkeypatch.delenv(JAR_VARIABLE)  # "or leave it out, and one is compiled"
+        assert pathlib.Path(jar()).parent == cache
+    monkeypatch.setenv(JAR_VARIABLE, far)  # it is elsewhere, so that there is nothing to copy
+    assert write_jar(str(tmp_path / "new.jar")) == str(tmp_path / "new.jar")
+    assert len(compiled) == 1
 
 
 def test_written_for_others(
@@ -299,10 +318,14 @@ def test_written_for_others(
         ("nowhere/", "No such file or directory"),
         ("app.jar/x", "Not a directory"),
     ):
-        with pytest.raises(InvalidRequestError, match=reason):
+        with pytest.raises(InvalidRequestError, match=reason) as told:
             write_jar(target)
+        is_other = "name another file" in str(told.value)
+        assert is_other != ("name a file or a directory that can be written" in str(told.value))
     assert (to / "app.jar").read_bytes() == b"mine"
     assert sorted(os.listdir(to)) == ["app.jar", "no classes", "old.jar", kept.name, "sparklog.jar"]
+    (to / "app.jar").unlink()
+    assert read(write_jar("app.jar")) is not None
 
 
 def test_what_the_compiler_needs_is_said(
@@ -360,6 +383,10 @@ def test_a_runtime_without_the_jdk_compiles_too(
     (home / "bin").mkdir(parents=True)
     (home / "bin" / "java").write_text(f'#!/bin/sh\nexec {real} "$@"\n')
     (home / "bin" / "java").chmod(0o755)
+    (tmp_path / "without").mkdir()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(InvalidRequestError, match=r"needs a Java .*; set JAVA_HOME to it"):
+        compile_into(tmp_path / "without", [], Spark.installed())
     monkeypatch.setenv("JAVA_HOME", str(home))
     text = b"package sparklog\nobject Version { val plans: Int = 1 }\n"
     (tmp_path / "out").mkdir()

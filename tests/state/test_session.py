@@ -70,6 +70,8 @@ def test_the_jar_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert said.exit_code == 2
     assert "remove it, or name another file" in said.output
     assert (tmp_path / "app.jar").read_bytes() == b"mine"
+    (tmp_path / "app.jar").unlink()
+    assert CliRunner().invoke(spark_conf, ["--jar", "app.jar"]).exit_code == 0
 
 
 DAEMON = "spark.python.daemon.module"

@@ -107,7 +107,12 @@ class ForkedLog(ObjectStore):
             if self._listed is None:  # one request for a thousand objects, not one for each
                 self._listed = {one.name: one.size for one in self._source.list()}
         size = self._listed.get(name)
-        return self._source.size(name) if size is None else size
+        if size is not None:
+            return size
+        try:
+            return self._source.size(name)
+        except FileNotFoundError:
+            raise _gone(f"{self._source.url}/{name}") from None
 
     def get(
         self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
@@ -173,13 +178,17 @@ class ForkedLog(ObjectStore):
             except FileNotFoundError:
                 data = b""
             if len(data) < end - at:
-                raise StorageUnavailableError(
-                    "it is gone, or was cut, since the log was looked at: its service may have "
-                    "merged it meanwhile; archive again. If that doesn't help, `sparklog verify` "
-                    "tells what the log misses; no point was made",
-                    path=self.where(path),
-                )  # fmt: skip
+                raise _gone(self.where(path))
             yield data
+
+
+def _gone(where: str) -> StorageUnavailableError:
+    return StorageUnavailableError(
+        "it is gone, or was cut, since the log was looked at: its service may have merged it "
+        "meanwhile; archive again. If that doesn't help, `sparklog verify` tells what the log "
+        "misses; no point was made",
+        path=where,
+    )
 
 
 def _stamp(text: str) -> Stamp:

@@ -181,8 +181,8 @@ class Uploader:
             entry = self._read(files, path, size, stamp)
             if (files.size(path), files.stamp(path)) != (size, stamp):
                 raise StorageUnavailableError(
-                    f"{files.where(path)} changed while it was archived: stop what writes it, or "
-                    "archive a batch of it; no point was made",
+                    f"{files.where(path)} changed while it was archived: stop what writes it, and "
+                    "archive it again; no point was made",
                     path=files.where(path),
                 )
         with self._mutex:

@@ -54,7 +54,7 @@ class CheckpointLock:
         else:
             raise LogLockedError(
                 f"{self._file.path}: a query runs with this checkpoint, or it is being reset or "
-                f"converted: stop the query, then {what}; or fork it, which works meanwhile",
+                f"converted: stop the query, then {what}",
                 path=self._file.path,
             )
         if not self._file.is_current():

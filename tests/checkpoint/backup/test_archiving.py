@@ -134,6 +134,23 @@ def test_the_newest_batch_or_an_error(golden: Golden, file_url: str, tmp_path: P
     assert archive(path, file_url, batch=12).batch == 12
 
 
+def test_a_checkpoint_without_a_committed_batch(
+    golden: Golden, file_url: str, tmp_path: Path
+) -> None:
+    path = golden("stateless")
+    shutil.rmtree(path / "commits")
+    first, *later = sorted((path / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+    for plan in later:
+        plan.unlink()
+    first.rename(path / "offsets" / "0")
+    with pytest.raises(InvalidRequestError, match="committed batch: let its query finish one"):
+        archive(path, file_url)
+    (path / "commits").mkdir()
+    (path / "commits" / "0").write_text("v1\n{}")  # as its query does
+    made = archive(path, file_url)
+    assert restore(file_url, tmp_path / "back").batch == made.batch == 0
+
+
 def test_a_query_that_runs_while_its_newest_batch_is_chosen(
     golden: Golden, file_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,10 +377,14 @@ def test_a_file_that_changes_meanwhile(
             (root / "a").write_bytes(b"y" * 1001)
         return pread(file, size, at)
 
-    monkeypatch.setattr(LocalFile, "pread", changing)
-    with pytest.raises(StorageUnavailableError, match="changed while it was archived"):
-        archive(root, file_url)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFile, "pread", changing)
+        with pytest.raises(StorageUnavailableError, match="changed while it was archived: stop"):
+            archive(root, file_url)
     assert list_points(file_url) == []
+    archive(root, file_url)  # now that nothing writes to it
+    restore(file_url, tmp_path / "back")
+    assert contents(tmp_path / "back") == {"a": b"y" * 1001}
 
 
 class TestPoints:
@@ -385,6 +406,8 @@ class TestPoints:
         with pytest.raises(InvalidRequestError, match="has no archived point: give the URL"):
             restore(url, path.with_name("back"))
         made = archive(path, url)
+        with pytest.raises(InvalidRequestError, match="give the URL that `sparklog checkpoint"):
+            restore(f"{url}/other", path.with_name("back"))
         for how, match in {
             "batch": (77, f"no point of batch 77; its batches: {made.batch}"),
             "point": ("x", "no point x"),
@@ -395,6 +418,21 @@ class TestPoints:
         with pytest.raises(InvalidRequestError, match="exists"):
             restore(url, path)
         assert not path.with_name("back").exists()
+        assert restore(url, path.with_name("back")).log is None  # as advised, without `log`
+        assert verify(path.with_name("back")).latest == made.batch
+
+    def test_of_a_point_that_was_pruned_since_it_was_chosen(
+        self, golden: Golden, url: str, tmp_path: Path
+    ) -> None:
+        path = golden("hdfs")
+        first, second = (archive(path, url, batch=n) for n in (11, 12))
+        (chosen, _) = list_points(url)
+        prune(url, keep=1)
+        with pytest.raises(InvalidRequestError, match="is gone; see which points there are"):
+            snapshots.read(open_store(url), chosen, None)
+        (left,) = list_points(url)
+        assert (chosen.name, left.name) == (first.point, second.point)
+        assert restore(url, tmp_path / "back", point=left.name).batch == 12
 
     def test_of_two_queries(self, golden: Golden, url: str, tmp_path: Path) -> None:
         """Restore would take the other one's newest, and prune count both ones' points."""
@@ -404,6 +442,10 @@ class TestPoints:
         with pytest.raises(InvalidRequestError, match="give each query a URL of its own"):
             archive(others, url)
         assert {one.name for one in open_store(url).list("")} == kept
+        made = archive(others, f"{url}-of-others")
+        assert [restore(*each).batch for each in (
+            (url, tmp_path / "mine"), (f"{url}-of-others", tmp_path / "others"),
+        )] == [list_points(url)[0].batch, made.batch]  # fmt: skip
         moved = shutil.copytree(mine, tmp_path / "moved")
         assert archive(moved, url).new_blocks == 0  # the same query, wherever it runs
 
@@ -448,9 +490,13 @@ class TestPruning:
         assert prune(url, keep=1, before_ms=0).points == []
 
     @pytest.mark.parametrize("how", [{}, {"keep": 0}])
-    def test_wrong_use(self, url: str, how: dict[str, Any]) -> None:
+    def test_wrong_use(self, url: str, how: dict[str, Any], tmp_path: Path) -> None:
+        (tmp_path / "tree").mkdir()
+        archive(tmp_path / "tree", url)
         with pytest.raises(InvalidRequestError, match="say what may go"):
             prune(url, **how)
+        for right in ({"keep": 1}, {"before_ms": 5}, {"keep": 1, "before_ms": 5}):
+            assert prune(url, **right).points == []
 
     def test_blocks_stay_while_somebody_archives(
         self, tmp_path: Path, url: str, clock: ManualClock
@@ -541,8 +587,14 @@ class TestDamage:
             json.dumps(newer).encode() + b"\n" + body: UnsupportedVersionError,
         }.items():
             file.write_bytes(bad)
-            with pytest.raises(error, match=made.point):
+            with pytest.raises(error, match=made.point) as caught:
                 restore(file_url, tmp_path / "back")
+            is_damaged = error is DataCorruptionError
+            assert ("restore the object from a copy" in str(caught.value)) == is_damaged
+        other = archive(tmp_path / "hdfs", file_url, batch=12)
+        assert restore(file_url, tmp_path / "other", point=other.point).batch == 12
+        file.write_bytes(data)
+        assert restore(file_url, tmp_path / "back", point=made.point).batch == made.batch
 
     def test_a_path_that_leads_elsewhere(self, tmp_path: Path, file_url: str) -> None:
         store = open_store(file_url)
@@ -723,10 +775,16 @@ def test_too_little_room(
     golden: Golden, file_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive(golden("hdfs"), file_url)
-    monkeypatch.setattr(type(LOCAL), "free_bytes", lambda *_: 100)
-    with pytest.raises(StorageUnavailableError, match="100 are free"):
-        restore(file_url, tmp_path / "back")
-    assert sorted(os.listdir(tmp_path)) == ["archive", "hdfs"]
+    for disk in ("full", "other"):
+        (tmp_path / disk).mkdir()
+    monkeypatch.setattr(
+        type(LOCAL), "free_bytes", lambda _, path: 100 if "/full" in path else 1 << 40
+    )
+    with pytest.raises(StorageUnavailableError, match="100 are free; restore to another disk"):
+        restore(file_url, tmp_path / "full" / "back")
+    assert os.listdir(tmp_path / "full") == []
+    restore(file_url, tmp_path / "other" / "back")
+    assert verify(tmp_path / "other" / "back").ok
 
 
 @pytest.mark.parametrize(
@@ -752,6 +810,9 @@ def test_wrong_use(
     with pytest.raises(InvalidRequestError, match=match):
         archive(**given)
     assert sorted(os.listdir(tmp_path)) in (["log", "tree"], ["archive", "log", "tree"])
+    if "log" in how:  # "archive it without the log"
+        assert archive(tmp_path / "tree", file_url).batch is None
+        assert restore(file_url, tmp_path / "back").log is None
 
 
 def test_what_lies_in_the_temporary_directory_is_nobody_elses(
@@ -767,10 +828,19 @@ def test_what_lies_in_the_temporary_directory_is_nobody_elses(
     assert own.stat().st_mode & 0o777 == 0o700
     for planted in (0o777, 0o750):
         own.chmod(planted)
-        with pytest.raises(StorageUnavailableError, match="mode 700"):
+        with pytest.raises(StorageUnavailableError, match=r"mode 700\): remove it, or set"):
             archiving._staged(LOCAL, [home])
+    own.rmdir()
+    assert Path(archiving._staged(LOCAL, [home])._targets[0]).parent == own
     own.rmdir()
     (tmp_path / "theirs").mkdir(mode=0o700)
     own.symlink_to(tmp_path / "theirs")
     with pytest.raises(StorageUnavailableError, match="TMPDIR"):
         archiving._staged(LOCAL, [home])
+    monkeypatch.undo()
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "mine"))
+    monkeypatch.setattr(archiving.tempfile, "tempdir", None)
+    monkeypatch.setattr(archiving.os, "access", lambda *_: False)
+    (staged,) = archiving._staged(LOCAL, [home])._targets
+    assert Path(staged).parent == tmp_path / "mine" / own.name

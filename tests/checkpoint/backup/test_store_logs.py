@@ -261,17 +261,29 @@ def test_objects_that_go_meanwhile(places: Places, monkeypatch: pytest.MonkeyPat
     """A merge whose leftovers were removed between the fork and the reading."""
     places.write(range(12), large=frozenset({3}))
     make = ForkedLog.make
+    store: Store = open_store(places.log)
+    lost = {one.name: store.get(one.name) for one in store.list("staged-")}
 
     def made(self: ForkedLog, writer: str, batch: int, keyring: str) -> ForkedLog:
         make(self, writer, batch, keyring)
-        store: Store = open_store(places.log)
-        store.delete([one.name for one in store.list("staged-")])
+        store.delete([*lost])
         return self
 
-    monkeypatch.setattr(ForkedLog, "make", made)
-    with pytest.raises(StorageUnavailableError, match="archive again"):
-        archive(places.path, places.points, batch=11, log=places.log)
+    with monkeypatch.context() as patch:
+        patch.setattr(ForkedLog, "make", made)
+        with pytest.raises(StorageUnavailableError, match="archive again") as caught:
+            archive(places.path, places.points, batch=11, log=places.log)
     assert list_points(places.points) == []
+    again = "archive again. If that doesn't help, `sparklog verify` tells what the log misses"
+    with pytest.raises(StorageUnavailableError, match=again):
+        archive(places.path, places.points, batch=11, log=places.log)
+    assert again in str(caught.value)
+    assert any(name in str(verify_log(places.log)) for name in lost)
+    for name, data in lost.items():
+        store.put(name, data)
+    places.merge()
+    archive(places.path, places.points, batch=11, log=places.log)
+    assert numbers(places.back()[1]) == [*range(12)]
 
 
 def test_wrong_use(in_files: Places, tmp_path: Path) -> None:
@@ -290,6 +302,7 @@ def test_wrong_use(in_files: Places, tmp_path: Path) -> None:
     for path in (tmp_path / "dir", f"file:{tmp_path}/dir"):
         with pytest.raises(InvalidRequestError, match="give log a URL"):
             restore(places.points, tmp_path / "back", log=path)
+    assert numbers(places.back()[1]) == [*range(12)]
     with pytest.raises(InvalidRequestError, match="lie in one another"):
         restore(places.points, tmp_path / "back", log=f"{places.points}/back")
     open_store(f"{places.root}/full").put("somebody", b"s")

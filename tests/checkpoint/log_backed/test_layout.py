@@ -1,9 +1,12 @@
 """Paths to partitions and keys, and back."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparklog.checkpoint import history, import_, verify
 from sparklog.checkpoint.log_backed.layout import (
     METADATA_PARTITION,
     RecordAddress,
@@ -11,8 +14,10 @@ from sparklog.checkpoint.log_backed.layout import (
     path_of,
     stays_file,
 )
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.names import parse_partition_dir
+from tests.checkpoint.conftest import Golden
+from tests.checkpoint.views import view
 
 
 @pytest.mark.parametrize(
@@ -61,6 +66,19 @@ def test_no_two_paths_share_a_place(found: list[str]) -> None:
 def test_a_strange_partition() -> None:
     with pytest.raises(InvalidRequestError, match="move it away"):
         path_of("flights-0", "x")
+
+
+def test_a_strange_partition_is_moved_away(golden: Golden, tmp_path: Path) -> None:
+    path = golden("hdfs")
+    import_(path)
+    before = view(path)
+    strange = path / "sparklog" / "flights-0"
+    strange.mkdir()
+    with pytest.raises(DataCorruptionError, match=r"flights-0 is no partition .*: move it away"):
+        history(path)
+    strange.rename(tmp_path / "flights-0")
+    assert view(path) == before
+    assert verify(path).findings == []
 
 
 @pytest.mark.parametrize(

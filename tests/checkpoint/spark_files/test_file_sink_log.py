@@ -1,6 +1,7 @@
 """The file sink's log: read up to a batch, whatever was compacted and removed, and written."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -75,13 +76,18 @@ def test_times_out_of_order_are_refused(log: Path) -> None:
     compact = log / "_spark_metadata/9.compact"
     lines = ["v1", *(json.dumps(entry(b, 1 if b == 8 else 100 * b)) for b in range(10))]
     compact.write_text("\n".join(lines))
-    with pytest.raises(InvalidRequestError, match="not in the order of the batches"):
+    with pytest.raises(InvalidRequestError, match="not in the order of the batches") as caught:
         batches(log, 5, 550)
+    advice = r"still has a file of its own, or to one of \[9\]"
+    assert re.search(advice, str(caught.value))
+    for own in (9, 10, 11, 12):
+        assert len(batches(log, own, 100 * own + 50)) == own + 1
 
 
 def test_what_is_no_log(log: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="no query of Spark's file sink"):
         FileSinkLog.open(LOCAL, str(tmp_path / "_spark_metadata"))
+    assert FileSinkLog.open(LOCAL, str(tmp_path)).newest == 12  # the directory it is written to
     with pytest.raises(InvalidRequestError, match=r"newest batch in .* is 12, so that"):
         batches(log, 13)
     (log / "_spark_metadata/11").unlink()
