@@ -106,6 +106,6 @@ def check_same(fs: FileSystem, home: str, known: int, then: LogState) -> None:
 def _text(home: str, what: str) -> str:
     return (
         f"{home} was replaced while the log was open and holds {what} now: what was committed "
-        "before may be missing there; nothing was written. Bring back what was there; or, to go on "
-        "with what is there now, close this log (end the query) and open it again"
+        "before may be missing there; nothing was written. Bring back what was there, or accept "
+        "what is there now. In both cases, close this log (end the query) and open it again"
     )

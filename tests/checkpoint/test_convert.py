@@ -62,6 +62,8 @@ def test_its_log_is_not_opened_for_writing(golden: Golden, tmp_path: Path) -> No
     with pytest.raises(InvalidRequestError, match="is the log of a query's checkpoint"):
         erase(f"{path}/sparklog", "offsets", [b"0"])
     assert tree(path) == before
+    with sparklog.open(f"{path}/sparklog") as log:
+        assert log.read("offsets").read_all().num_rows
     assert verify(path).findings == []
 
 

@@ -495,6 +495,9 @@ def test_a_writer_notices_a_roll_back_before_it_acknowledges(
         with pytest.raises(LogReplacedError, match="is missing, but this process has read"):
             commit(commits, [chunk(commits, 1)])
     assert entry_name("log", last + 1) not in store.bucket.names()
+    again = handle(store)
+    again.catch_up()
+    assert commit(again, [chunk(again, 1)]).ends == {"t": {0: (2, 3)}}
 
 
 def test_a_writer_that_commits_all_the_time_notices_a_roll_back(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import sparklog
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import MergeRecord
 from sparklog.diskless.extent_objects import ExtentObjects
@@ -248,6 +249,8 @@ def test_what_is_gone(store_url: str, tmp_path: Path) -> None:
     made.log.drop()
     with pytest.raises(InvalidRequestError, match="was deleted since"):
         made.fork(writer="q", batch=3)
+    later = fork(store_url, f"{store_url}-later", time_ms=1 << 50)  # after it was deleted
+    assert later.offsets == {}
     with pytest.raises(InvalidRequestError, match="say where to fork"):
         made.fork()
 
@@ -311,6 +314,10 @@ def test_places(store_url: str, tmp_path: Path) -> None:
     assert open_store(f"{store_url}-dry").list() == []
     with pytest.raises(InvalidRequestError, match="holds no log"):
         fork(f"{store_url}-none", f"{store_url}-dry", writer="q", batch=0)
+    with sparklog.open(f"{store_url}-none", mode="rw") as log:  # a log is made there
+        log.create_topic("t")
+    fork(f"{store_url}-none", f"{store_url}-dry", time_ms=1 << 50)
+    assert list(sparklog.open(f"{store_url}-dry").topics()) == ["t"]
 
 
 def test_partitions_named_by_no_extent(store_url: str, tmp_path: Path) -> None:

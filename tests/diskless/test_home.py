@@ -53,6 +53,9 @@ def test_no_log_is_said_so(url: str) -> None:
     with open_log(url) as log, pytest.raises(InvalidRequestError, match="holds no log"):
         log.commits()
     assert not open_store(url).list()
+    open_log(url, mode="rw").close()
+    with open_log(url) as log:
+        assert log.commits().num_rows == 0
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def test_no_right_to_write_is_said_as_it_is(tmp_path: Path) -> None:
     assert TRIAL in str(error.value)
 
 
-def test_protocols_that_can_not_create(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_protocols_that_can_not_create(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from fsspec.implementations.memory import MemoryFileSystem
     from fsspec.registry import _registry
 
@@ -269,3 +269,4 @@ def test_protocols_that_can_not_create(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(_registry, "smb", Share)
     with pytest.raises(InvalidRequestError, match="smb has no way to create an object only if"):
         try_store(open_store("smb://host/share"))
+    try_store(open_store(f"file://{tmp_path}"))

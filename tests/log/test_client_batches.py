@@ -262,6 +262,7 @@ def test_what_swells_takes_no_memory() -> None:
         tracemalloc.start()
         with pytest.raises(RecordTooLargeError, match=f"more than {PLAIN_BYTES_MAX} bytes"):
             taken(data, max_message_bytes=1 << 30)
+        assert taken(made(bytes(1000), codec=codec)).records == 1  # made smaller
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 2.5 * PLAIN_BYTES_MAX, codec

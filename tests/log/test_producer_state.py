@@ -57,6 +57,7 @@ def test_sequences_follow() -> None:
     for wrong in (2, 4, 100):
         with pytest.raises(OutOfOrderSequenceError, match=f"sequence {wrong} after 2"):
             judge(state, sent(0, wrong))
+        assert judge(state, sent(0, 0, pid=2)) is None  # started again under a new id
 
 
 def test_sequences_wrap() -> None:
@@ -74,9 +75,11 @@ def test_epochs() -> None:
     state = applied([sent(3, 0)])
     with pytest.raises(FencedError, match="epoch 2"):
         judge(state, sent(2, 1))
+    assert judge(state, sent(3, 1)) is None  # once that one is stopped, the newer one goes on
     assert judge(state, sent(4, 0)) is None
-    with pytest.raises(OutOfOrderSequenceError, match="begins epoch 4"):
+    with pytest.raises(OutOfOrderSequenceError, match=r"begins epoch 4.*start it anew"):
         judge(state, sent(4, 1))
+    assert judge(state, sent(0, 0, pid=2)) is None  # a new id
     newer = applied([sent(3, 0), sent(4, 0)])
     with pytest.raises(FencedError):
         judge(newer, sent(3, 0))  # the old epoch's batches are forgotten, it is no duplicate
@@ -120,9 +123,11 @@ def test_a_markers_epoch_counts_too() -> None:
 
 def test_plain_data_inside_a_transaction_is_refused() -> None:
     state = applied([transactional(sent(0, 0))])
-    with pytest.raises(InvalidRequestError, match="open transaction"):
+    with pytest.raises(InvalidRequestError, match="open transaction; end it first"):
         judge(state, sent(0, 1))
     assert judge(state, transactional(sent(0, 1))) is None
+    ended = applied([transactional(sent(0, 0)), marker(1, producer_id=1)])
+    assert judge(ended, sent(0, 1)) is None
 
 
 def test_the_last_stable_offset() -> None:

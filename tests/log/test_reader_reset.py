@@ -151,6 +151,8 @@ def test_a_plan_that_was_overtaken_changes_nothing(log: Log) -> None:
     with pytest.raises(GroupNotEmptyError, match="has committed t-0 since the plan was made"):
         plan.execute()
     assert committed(log) == {("t", 0): 6}
+    log.reset_reader("g", "earliest", {"t": [0]}).execute()  # planned again
+    assert committed(log) == {("t", 0): 2}
 
 
 def test_who_committed_just_now_may_be_at_work(log: Log, clock: ManualClock) -> None:
@@ -192,7 +194,10 @@ def test_members_at_work_keep_their_offsets(log: Log) -> None:
         log.delete_reader("g", {"t": [0]})
     lease.tell({"groups": []})
     before.execute()
+    log.reset_reader("g", "latest", "t").execute()
+    assert log.delete_reader("g", {"t": [0]})
     lease.release()
+    assert ("t", 0) not in committed(log)
     assert log.groups_at_work() == {}
 
 

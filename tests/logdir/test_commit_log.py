@@ -16,7 +16,7 @@ from sparklog.errors import (
 from sparklog.log.producing import Outcome, Produced, produce
 from sparklog.logdir.home import commits_of
 from sparklog.storage.commits import Chunk
-from tests.logdir.partitions import T0, batch, create, transactional
+from tests.logdir.partitions import T0, batch, create, marker, reopen, transactional
 
 DAY_MS = 86_400_000
 ROW = pa.table({"value": ["x"]})
@@ -51,6 +51,13 @@ def test_open_transactions_are_left_to_the_broker(tmp_path: Path) -> None:
     (tmp_path / ".kafka_cleanshutdown").write_bytes(b'{"version":0,"brokerEpoch":-1}')
     with pytest.raises(InvalidRequestError, match=r"open transactions of producers \[7\]"):
         sparklog.open(tmp_path, "rw")
+    broker = reopen(log)
+    broker.append(marker(1, producer_id=7), 1)  # as a broker ends it
+    broker.close()
+    (tmp_path / ".kafka_cleanshutdown").write_bytes(b'{"version":0,"brokerEpoch":-1}')
+    with sparklog.open(tmp_path, "rw") as opened:
+        opened.append("t", ROW)
+        assert opened.read("t").read_all().num_rows == 2
 
 
 def sent(sequence: int, *, at: int = T0, size: int = 10, producer: int = 7) -> Chunk:

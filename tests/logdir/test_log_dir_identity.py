@@ -147,10 +147,18 @@ def test_another_history_of_the_same_length_is_refused(
 
 
 def test_another_log_is_refused(log: sparklog.Log, path: Path, tmp_path: Path) -> None:
-    replace(path, other(tmp_path / "other", "x", "y", "z"))
-    with pytest.raises(LogReplacedError, match="another log"):
+    away = tmp_path / "away"
+    path.rename(away)
+    shutil.copytree(other(tmp_path / "other", "x", "y", "z"), path)
+    with pytest.raises(LogReplacedError, match=r"another log.*Bring back what was there"):
         log.append("t", table("c"))
     assert read(path) == ["x", "y", "z"]
+    path.rename(tmp_path / "theirs")
+    away.rename(path)  # brought back
+    log.close()
+    with sparklog.open(path, "rw") as again:
+        again.append("t", table("c"))
+    assert read(path) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("empty", [False, True], ids=["gone", "empty"])
@@ -307,6 +315,7 @@ def test_a_read_that_is_under_way_doesnt_mix(log: sparklog.Log, path: Path, tmp_
         with pytest.raises(LogReplacedError, match="start over"):
             for _ in found:
                 pass
+        assert values(reader) == ["x", "y"]
 
 
 def test_followed_and_removed(log: sparklog.Log, path: Path) -> None:

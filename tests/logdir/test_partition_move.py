@@ -503,3 +503,6 @@ def test_moves_to_one_disk_have_to_fit_together(
     with pytest.raises(StorageUnavailableError, match="what moves there takes"):
         log.home.moves.ask([MoveRequest("big", 2, dirs[0])])
     assert len(log.moves()) == 1
+    monkeypatch.setattr(LocalFileSystem, "free_bytes", lambda *_: 1 << 30)  # there is room again
+    log.home.moves.ask([MoveRequest("big", 2, dirs[0])])
+    assert len(log.moves()) == 2

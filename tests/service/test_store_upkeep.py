@@ -269,6 +269,8 @@ def test_what_is_for_log_dirs_alone(url: str, home: DisklessHome) -> None:
     for given in ({"remote": "s3://b/x"}, {"take_over": True}, {"map": map}):
         with pytest.raises(InvalidRequestError, match="home is the store itself"):
             Service(url, **given)  # type: ignore[arg-type]
+    with Service(url) as service:
+        assert not service.run_once().errors
 
 
 @pytest.mark.deep

@@ -108,6 +108,7 @@ def test_place_is_known_by_boot_and_inode(tmp_path: Path) -> None:
         ):
             with pytest.raises(LogReplacedError, match=rf"{other.home} was removed or replaced"):
                 other.check()
+        LogDirIdentity.of(place.home).check()  # as it is planned anew
 
 
 def test_chunks_and_errors_travel_as_rows() -> None:

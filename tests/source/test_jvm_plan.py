@@ -100,6 +100,8 @@ def test_two_histories_are_not_mixed(log: Log, path: str) -> None:
     assert len(rows_of(reader, [InputPartition(values[0])])) == 10  # none was given out yet
     with pytest.raises(sparklog.LogReplacedError, match="start over"):
         rows_of(reader, [InputPartition(values[1])])
+    again = batch(path)
+    assert [n for n, _ in rows_of(again, again.partitions())] == list(range(10))
     shutil.rmtree(path)
     with pytest.raises(sparklog.LogReplacedError, match="start over"):
         rows_of(reader, [InputPartition(values[1])])

@@ -126,6 +126,9 @@ def test_what_is_listed_is_not_lost(
     monkeypatch.setattr(store.requests, "read", miss)
     with pytest.raises(StorageUnavailableError, match="but the store lists it"):
         opened().read("t").read_all()
+    monkeypatch.setattr(store.requests, "read", read)
+    assert opened().read("t").read_all().num_rows  # the store reaches it again
+    monkeypatch.setattr(store.requests, "read", miss)
     del store.bucket.objects[gone]
     with pytest.raises(DataCorruptionError, match="other objects of the topic are there"):
         opened().read("t").read_all()

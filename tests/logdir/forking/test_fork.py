@@ -287,6 +287,20 @@ def test_a_topic_that_was_deleted_since_is_gone(
     with pytest.raises(InvalidRequestError, match="topic t was deleted since"):
         fork(log.path, tmp_path / "new", writer="q", batch=1, clock=clock)
     assert os.listdir(tmp_path) == ["log"]
+    fork(log.path, tmp_path / "after", time_ms=clock(), clock=clock)
+    with sparklog.open(tmp_path / "after") as after:
+        assert list(after.topics()) == (["t"] if again else [])
+    before = clock()
+    clock.advance(1000)
+    log.create_topic("u")
+    made = clock()
+    clock.advance(1000)
+    log.delete_topic("u")
+    with pytest.raises(InvalidRequestError, match=r"topic u was deleted since.*made"):
+        fork(log.path, tmp_path / "new", time_ms=made, clock=clock)
+    fork(log.path, tmp_path / "before", time_ms=before, clock=clock)
+    with sparklog.open(tmp_path / "before") as forked:
+        assert "u" not in forked.topics()
 
 
 class TestPoints:

@@ -134,6 +134,9 @@ def test_a_body():
 def test_a_stream_of_another_size(difference):
     with pytest.raises(InvalidRequestError, match="it changed meanwhile"):
         list(key_of().seal([b"x" * 25], 25 + difference))
+    key = key_of()
+    stored = b"".join(key.seal([b"x" * (25 + difference)], 25 + difference))  # copied anew
+    assert opened(key, stored, 0, 24, 25 + difference) == b"x" * 24
 
 
 def test_a_sealed_stream_can_be_sent_again():
@@ -151,6 +154,7 @@ def test_rotation():
     assert opened(open_data_key(new_only, SEGMENT, wrapped), stored, 0, 5, 5) == b"plain"
     with pytest.raises(InvalidRequestError, match=r"under master key 'k1'.*ring has k2: add 'k1'"):
         open_data_key(new_only, SEGMENT, before)
+    assert opened(open_data_key(both, SEGMENT, before), stored, 0, 5, 5) == b"plain"
 
 
 def test_a_wrong_key_is_named():
@@ -158,6 +162,7 @@ def test_a_wrong_key_is_named():
     with pytest.raises(InvalidRequestError, match=f"'k1' of the key ring isn't.*{SEGMENT}") as e:
         open_data_key(wrong, SEGMENT, new_key()[1])
     assert "InvalidTag" not in str(e.value) and e.value.__cause__ is None
+    open_data_key(RING, SEGMENT, new_key()[1])  # the bytes that k1 meant then
 
 
 def test_a_wrapped_key_is_bound_to_its_segment_id_and_chunks():

@@ -119,6 +119,9 @@ def test_a_missing_bucket_is_said_at_once(s3, call):
     }[call]
     with pytest.raises(StorageUnavailableError, match=r"s3://no-such-bucket.*make the bucket"):
         getattr(store, call)(*arguments)
+    if call == "create":
+        made = open_store(f"{s3.bucket()}/x", s3.options())
+        assert made.create(*arguments)
 
 
 def test_nobody_listens(url):
@@ -134,6 +137,7 @@ def test_nobody_listens(url):
 def test_options_that_s3_does_not_know(url):
     with pytest.raises(InvalidRequestError, match="correct the URL or the storage options"):
         open_store(url, {"max_concurrency": 0})
+    open_store(url, {"max_concurrency": 1})
     with pytest.raises(InvalidRequestError, match="S3 wants 5242880 or more"):
         open_store(url, part_bytes=MIB)
 
