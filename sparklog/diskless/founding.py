@@ -107,6 +107,7 @@ class NewHome:
         self._store, self._origin, self._threads = store, origin, max(1, threads)
         self._write_state, self._create_home = write_state, create_home
         self._held: dict[str, int] = {}
+        self._claimed = False
 
     def claim(self, *, dry_run: bool = False) -> bool:
         """Take the place; True: it is a log already, but what goes with it may be missing.
@@ -123,9 +124,19 @@ class NewHome:
             raise InvalidRequestError(
                 f"{store.url} holds {what}: choose a place that is empty", path=store.url
             )
-        elif not dry_run and not store.create(IMPORT, seal("import", {"of": self._origin})):
-            self._check_origin()
+        elif not dry_run:
+            self._claimed = store.create(IMPORT, seal("import", {"of": self._origin}))
+            if not self._claimed:
+                self._check_origin()
         return HOME in self._held
+
+    def release(self) -> None:
+        """Give the place back if this call has taken it, and nothing else is there yet.
+
+        Cost: a listing and a deletion.
+        """
+        if self._claimed and [one.name for one in self._store.list()] == [IMPORT]:
+            self._store.delete([IMPORT])
 
     def _check_origin(self) -> None:
         path = f"{self._store.url}/{IMPORT}"

@@ -18,7 +18,7 @@ from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import StateObjects
 from sparklog.diskless.store_trial import try_store
 from sparklog.diskless.tier_import import plan_tier_import
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
 from sparklog.log.fork_points import WantedPoint
 from sparklog.log.topic_names import new_topic_id
 from sparklog.progress import Progress, shows_progress
@@ -236,7 +236,12 @@ def make_log(
         threads=threads,
     )
     is_log = home.claim(dry_run=dry_run)
-    new = plan(known_home(target).log_id if is_log else log_id or new_topic_id())
+    try:
+        new = plan(known_home(target).log_id if is_log else log_id or new_topic_id())
+    except SparklogError as error:  # another call may ask for something else
+        if not isinstance(error, StorageUnavailableError):
+            home.release()
+        raise
     if dry_run:
         return new
     if is_log:
