@@ -27,8 +27,9 @@ MURMUR_SEED = 0x9747B28C
 if not COMPILED:
     logging.getLogger("sparklog").warning(
         "sparklog runs its record kernel interpreted, some hundred times slower than compiled. "
-        "To compile it: install a C compiler, then `pip install --no-binary sparklog sparklog` "
-        "(in a checkout: `python setup.py build_ext --inplace`)."
+        "To compile it: install a C compiler, then `pip install --force-reinstall --no-deps "
+        "--no-cache-dir --no-binary sparklog sparklog` (in a checkout: `python setup.py build_ext "
+        "--inplace`)."
     )
 
 
