@@ -126,8 +126,8 @@ def restore(
     total = sum(segment.size for part in parts for segment in part.segments)
     if fs.free_bytes(work) < total:
         raise StorageUnavailableError(
-            f"{work}: {total} bytes are to come, {fs.free_bytes(work)} are free; restore less, or "
-            "to another disk",
+            f"{work}: {total} bytes are to come, {fs.free_bytes(work)} are free; restore "
+            "to another disk, or less to another directory",
             path=work,
         )
     if not has_ledger(fs, work):
@@ -249,7 +249,7 @@ def _bring(
         ) from error
     except FileNotFoundError as error:
         raise DataCorruptionError(
-            f"{error}; or restore the other ranges",
+            f"{error}; or restore the other ranges to another directory",
             path=f"{objects.store.url}/{manifest_object(segment)}",
             first=segment.base,
             end=segment.end,
@@ -292,7 +292,8 @@ def _write(
         if crc != opened.manifest.crc32c:
             raise DataCorruptionError(
                 f"its CRC-32C is {crc}, its manifest says {opened.manifest.crc32c}; restore the "
-                "object from a copy of the bucket, or restore the other ranges",
+                "object from a copy of the bucket, or restore the other ranges to another "
+                "directory",
                 path=f"{objects.store.url}/{ranges.name}",
                 first=segment.base,
                 end=segment.end,
