@@ -13,7 +13,7 @@ from typing import Final
 from sparklog.clock import Clock, iso
 from sparklog.diskless.ledger import missing_entry
 from sparklog.diskless.ledger_evidence import entry_number_of
-from sparklog.diskless.names import HOME, IMPORT, TRIAL, entry_name
+from sparklog.diskless.names import HOME, IMPORT, SERVICE, TRIAL, entry_name
 from sparklog.diskless.quarantine import Quarantine
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.log.topic_names import new_topic_id
@@ -95,14 +95,18 @@ def check_not_missing(store: Store) -> None:
     """Raise DataCorruptionError for a place that is a log's home without the home object.
 
     Call it where the home object was not found. A log that is being imported has none yet.
-    Cost: two listings; two GETs more if they find objects of a log.
+    Without the ledger, the terms of a service still show that segments belong to a log: only a
+    service merges data into segments, and an archive has no terms.
+    Cost: two listings, a third one if they find no object of a log; two GETs more if one does.
     """
-    proofs = log_ids(store)
-    if not proofs or any(_are_there(store, IMPORT, HOME)):
+    proof, remedy = next(iter(log_ids(store).values()), None), _FIX.format(url=store.url)
+    if proof is None:
+        proof = next((one.name for one in store.list(SERVICE)), None)
+        remedy = "the ledger is missing as well, so restore all objects from a copy of the bucket"
+    if proof is None or any(_are_there(store, IMPORT, HOME)):
         return
     raise DataCorruptionError(
-        f"the object {HOME} is missing, but {next(iter(proofs.values()))} shows that a log is "
-        f"stored here; {_FIX.format(url=store.url)}",
+        f"the object {HOME} is missing, but {proof} shows that a log is stored here; {remedy}",
         path=f"{store.url}/{HOME}",
     )
 

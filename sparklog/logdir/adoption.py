@@ -20,7 +20,7 @@ from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.cluster_metadata import KnownTopic, metadata_dirs, read_cluster_metadata
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.ledger import ledger_path
-from sparklog.logdir.log_dirs import offline_error
+from sparklog.logdir.log_dirs import RENAME_BACK, offline_error
 from sparklog.logdir.meta_properties import is_kept_from_brokers
 from sparklog.logdir.offline_partitions import stored_metadata, stored_topic_id, why_foreign
 from sparklog.logdir.offset_checkpoints import (
@@ -111,7 +111,8 @@ def _swapped(
         return None  # `_topic_ids` raises it
     if why is None:
         return None
-    return offline_error(path, why, session.state.starts.get(key, 0), session.state.ends[key])
+    start, end = session.state.starts.get(key, 0), session.state.ends[key]
+    return offline_error(path, why, start, end, remedy=RENAME_BACK)
 
 
 def adopt(

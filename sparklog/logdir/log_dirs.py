@@ -33,6 +33,11 @@ _BACK: Final = (
     "it comes back by itself with its files (mount the disk, restore them from a copy); to go on "
     "without them: sparklog leader-election --election-type unclean"
 )
+RENAME_BACK: Final = (
+    "if two directories were swapped, stop what uses the log and rename them back; else restore "
+    "this one from a copy"
+)
+"""The remedy for a directory that is another partition's: nothing of it may be given up."""
 
 
 class LogDirUnnamedError(InvalidRequestError):
@@ -110,9 +115,11 @@ class LogDirs:
         return self.absent.get(number)
 
 
-def offline_error(path: str, why: str, first: int, end: int) -> PartitionOfflineError:
+def offline_error(
+    path: str, why: str, first: int, end: int, *, remedy: str = _BACK
+) -> PartitionOfflineError:
     """Return the error of a partition that is missing, or of which [first, end) is."""
-    reason = f"the partition is offline: {why}; {_BACK}"
+    reason = f"the partition is offline: {why}; {remedy}"
     return PartitionOfflineError(reason, path=path, first=first, end=end)
 
 

@@ -20,7 +20,7 @@ from sparklog.format.checkpoint_files import PartitionMetadata, parse_partition_
 from sparklog.format.names import PARTITION_METADATA, partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.logdir.broker_lockout import is_marked_open, was_closed_by_us
-from sparklog.logdir.log_dirs import LogDirs, offline_error
+from sparklog.logdir.log_dirs import RENAME_BACK, LogDirs, offline_error
 from sparklog.logdir.repair_advice import rebuilt_by_repair
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.log_state import LogState
@@ -103,7 +103,7 @@ def missing(
     try:
         why = why_foreign(stored_metadata(fs, path), key, topic.id)
         if why is not None:
-            return offline_error(path, why, start, end)
+            return offline_error(path, why, start, end, remedy=RENAME_BACK)
         bases = segment_bases(fs, path) if segments else [needed]
     except FileNotFoundError:
         return offline_error(path, "its directory is gone", start, end)

@@ -45,7 +45,13 @@ from sparklog.logdir.ledger import (
 )
 from sparklog.logdir.lock import State, peek
 from sparklog.logdir.log_dir_identity import LogDirIdentity
-from sparklog.logdir.log_dirs import find_dirs, not_found, not_of_log, offline_error
+from sparklog.logdir.log_dirs import (
+    RENAME_BACK,
+    find_dirs,
+    not_found,
+    not_of_log,
+    offline_error,
+)
 from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
 from sparklog.logdir.partition.partition_segments import LogDirSegments
@@ -246,11 +252,12 @@ class LogDirView:
     def _offline_error(self, key: TopicPartition, why: str = "") -> PartitionOfflineError:
         marks = published(self._fs, self.home) or Published({}, {}, 0)
         start, end = marks.starts.get(key, 0), marks.ends.get(key, 0)
-        path, said = self._missing[key] if key in self._missing else (self._paths[key], why)
-        known = (self._written or {}).get(key.topic)
-        if key not in self._missing and known is not None and key.partition not in known.dirs:
-            return not_of_log(path, said, key)
-        return offline_error(path, said, start, end)
+        if key in self._missing:
+            return offline_error(*self._missing[key], start, end)
+        path, known = self._paths[key], (self._written or {}).get(key.topic)
+        if known is not None and key.partition not in known.dirs:
+            return not_of_log(path, why, key)
+        return offline_error(path, why, start, end, remedy=RENAME_BACK)
 
     def plan(self, key: TopicPartition, start: int, end: int) -> None:
         """Nothing to plan: a task lists the directory itself."""

@@ -17,6 +17,8 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log.admin import create_topic
+from sparklog.service import Service
+from sparklog.service.health import examine
 from sparklog.storage.checksummed_json import seal
 from sparklog.tiered.layout.topic_owners import is_owned
 from sparklog.tiered.object_store.file_driver import LocalDriver
@@ -87,6 +89,28 @@ def test_a_home_object_that_cannot_be_read_stops_everybody(url: str) -> None:
             open_log(url, mode="rw")
         with pytest.raises(error, match=r"sparklog\.home"):
             open_log(url).commits()
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_a_log_without_home_object_and_ledger_is_no_archive(tmp_path: Path, mode: str) -> None:
+    """An archive would give readers the merged segments alone."""
+    url = f"memory://{tmp_path}"
+    with sparklog.open(url, "rw") as log:
+        log.create_topic("t")
+        log.append("t", pa.table({"value": ["a", "b"]}))
+    with Service(url) as service:
+        service.run_once()
+    store = open_store(url)
+    lost = [one.name for one in store.list() if one.name.startswith((HOME, "ledger-", "sta"))]
+    copy = {name: store.get(name) for name in lost}
+    store.delete(lost)
+    with pytest.raises(DataCorruptionError, match="restore all objects from a copy"):
+        sparklog.open(url, mode).topics()
+    assert examine(url).level.value == "red"
+    for name, raw in copy.items():
+        store.put(name, raw)
+    with sparklog.open(url, mode) as log:
+        assert log.offsets("t") == {0: (0, 2)}
 
 
 def test_the_public_open_makes_a_home_of_a_url(url: str) -> None:

@@ -1,6 +1,7 @@
 """Partitions whose directories were swapped go offline, and come back with their own."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,6 +54,8 @@ def test_swapped_directories_are_offline_for_readers_writers_and_the_service(pat
                 values(log, partition)
             assert raised.value.path == str(path / f"t-{partition}")
             assert f"the directory of t-{other}" in str(raised.value)
+            assert "rename them back" in str(raised.value)
+            assert "leader-election" not in str(raised.value)  # it would give both up
         assert sorted(log.offline()) == [("t", 0), ("t", 1)]
         assert len(values(log, 2)) == 12
     health = examine(path)
@@ -68,6 +71,26 @@ def test_swapped_directories_are_offline_for_readers_writers_and_the_service(pat
         service.run_once()
     with sparklog.open(path) as log:
         assert sorted(log.offline()) == [("t", 0), ("t", 1)]
+    swap(path / "t-0", path / "t-1")
+    with sparklog.open(path, "rw") as log:
+        assert not log.offline()
+        assert len(values(log, 0)) == 12
+    assert verify(path).ok
+
+
+def test_a_partition_that_is_another_ones_copy_is_restored(path: Path, tmp_path: Path) -> None:
+    shutil.copytree(path / "t-1", tmp_path / "backup")
+    shutil.rmtree(path / "t-1")
+    shutil.copytree(path / "t-0", path / "t-1")
+    expected = pytest.raises(sparklog.PartitionOfflineError, match="else restore this one from")
+    with sparklog.open(path) as log, expected:
+        values(log, 1)
+    shutil.rmtree(path / "t-1")
+    shutil.copytree(tmp_path / "backup", path / "t-1")
+    with sparklog.open(path, "rw") as log:
+        assert not log.offline()
+        assert values(log, 1)[0] == "1-0"
+    assert verify(path).ok
 
 
 def test_a_repair_leaves_swapped_directories_alone(path: Path) -> None:

@@ -6,6 +6,16 @@ ONE = "crash/test_every_cut.py::test_one_operation_and_its_recovery"
 
 MUTANTS = (
     mutant(
+        "a-log-without-its-ledger-is-an-archive",
+        "diskless/home_object.py",
+        "next((one.name for one in store.list(SERVICE)), None)",
+        "None",
+        (
+            "diskless/test_home.py::"
+            "test_a_log_without_home_object_and_ledger_is_no_archive[r]"
+        ),
+    ),
+    mutant(
         "whole-gets-without-a-bound",
         "tiered/object_store/object_store.py",
         "        stop = start + limit + 1 if end is None else end\n",
