@@ -372,4 +372,6 @@ def test_a_brokers_directory_keeps_no_readers(tmp_path: Path, capsys: Capture) -
         err = capsys.readouterr().err
         assert said in err
         assert "; read without a group: say from where to begin" in err
+    words = ["consume", str(tmp_path / "log"), "--topic", "t", "--from-beginning"]
+    assert run(words) == 0
     assert sorted(os.listdir(tmp_path / "log")) == before

@@ -12,6 +12,7 @@ from sparklog.diskless.home import open_log
 from sparklog.diskless.merging import Merger
 from sparklog.diskless.service_log import NewEntry, ServiceLog
 from sparklog.errors import StorageUnavailableError
+from sparklog.service import Service
 from sparklog.tiered.keyring import Keyring
 
 T0 = 1_700_000_000_000
@@ -51,6 +52,11 @@ def test_many_small_commits_without_a_service(caplog):
         assert any(extent.segment for extent in extents)
     assert log.offsets("t") == {0: (0, 400), 1: (0, 400)}
     assert values(log) == expected(400)
+    assert values(opened(log.path)) == expected(400)
+    with Service(log.path, options={"diskless.merge.interval.ms": 1}) as service:
+        assert not service.run_once().errors
+    log.home.head.follow()
+    assert all(e.segment for found in log.home.head.state.extents.values() for e in found)
     assert values(opened(log.path)) == expected(400)
 
 

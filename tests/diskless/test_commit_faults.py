@@ -3,6 +3,7 @@
 import errno
 import json
 import random
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -352,8 +353,11 @@ def test_who_is_interrupted_is_told_how_to_find_out(
     store.requests.create = interrupted  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt) as caught:
         commit(commits, [chunk(commits, 1)], identity=identity(0))
-    assert "Log.outcome((1, '" in caught.value.__notes__[0]
+    found = re.search(r"Log\.outcome\(\((1), '(.*)'\)\)", caught.value.__notes__[0])
+    assert found is not None
     store.requests.create = create  # type: ignore[method-assign]
+    told = outcome(handle(store.reopen()), (int(found[1]), found[2]))
+    assert told is not None and told.ends == {"t": {0: (0, 1)}}
     assert commit(commits, [chunk(commits, 1)], identity=identity(0)).replayed
 
 
@@ -495,6 +499,7 @@ def test_a_writer_notices_a_roll_back_before_it_acknowledges(
         with pytest.raises(LogReplacedError, match="is missing, but this process has read"):
             commit(commits, [chunk(commits, 1)])
     assert entry_name("log", last + 1) not in store.bucket.names()
+    commits.close()
     again = handle(store)
     again.catch_up()
     assert commit(again, [chunk(again, 1)]).ends == {"t": {0: (2, 3)}}

@@ -14,6 +14,7 @@ from sparklog.diskless.names import (
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.retention import raise_log_starts
 from sparklog.diskless.segment_ids import Level, segment_id
+from sparklog.errors import InvalidRequestError
 from sparklog.log.admin import delete_records, drop_topic
 from sparklog.storage.commits import StagedTooLongError
 from sparklog.storage.lease import LeaseLostError
@@ -242,6 +243,15 @@ def test_what_was_staged_below_the_floor_is_refused(home: Home) -> None:
     home.garbage.raise_floor(home.report())
     with pytest.raises(StagedTooLongError):
         home._append([_chunk("t", 0, data, path=name)])
+    anew = new_staged_name(LOG_ID, home.state.number, "anew")
+    home.store.put(anew, data)
+    before = len(home.read())
+    home._append([_chunk("t", 0, data, path=anew)])
+    assert len(home.read()) == before + 1
+    foreign = new_staged_name("M" * 32, home.state.number, "foreign")
+    home.store.put(foreign, data)
+    with pytest.raises(InvalidRequestError, match="stage the rows with a stager of this log"):
+        home._append([_chunk("t", 0, data, path=foreign)])
 
 
 # --- inline data -------------------------------------------------------------------------------

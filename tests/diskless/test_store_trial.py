@@ -171,6 +171,7 @@ def test_stores_that_are_not_fit_are_refused(
         try_store(store)
     assert error.value.path == store.url
     assert store.list() == []
+    try_store(ObjectStore(LocalDriver(str(tmp_path / "home"))))  # another one, or that one mended
 
 
 @pytest.mark.parametrize("driver", [Ignores, IgnoresAndSaysNo, RefusesAll, RemembersMisses])

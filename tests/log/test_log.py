@@ -495,6 +495,8 @@ def test_a_writer_is_refused_where_a_broker_runs(tmp_path: Path) -> None:
                 sparklog.open(tmp_path / "log", "rw")
 
         attempt()
+        sparklog.open(tmp_path / "log").close()  # reads go on
+    sparklog.open(tmp_path / "log", "rw").close()  # the broker has stopped
 
 
 def test_a_new_log_begins_in_an_empty_directory_only(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError, UnknownTopicError
 from sparklog.fs import LOCAL
-from sparklog.logdir.erasures_file import begun_erasures
+from sparklog.logdir.erasures_file import LOCK_NAME, begun_erasures
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.service import ErasureReport, Service, Severity, erase, verify
 from sparklog.service.leadership import Leadership
@@ -392,8 +392,20 @@ def test_a_service_that_hands_over_to_nobody(
         assert "didn't hand over" in report.pending[0]
         assert "older sparklog" in awaited[0]
         assert ALICE not in b"".join(file.read_bytes() for file in path.glob("t-0/*"))
-        mine = leader.erase("t", [ALICE])
-        assert mine.complete, (mine.pending, mine.errors)
+    mine = erased(path, clock, store)  # once it is stopped
+    assert mine.complete, (mine.pending, mine.errors)
+    assert ALICE not in everything(path, store)
+
+
+def test_two_erasures_take_turns(tmp_path: Path, clock: ManualClock) -> None:
+    path, store = tmp_path / "log", DictStore()
+    tiered(path, clock, store)
+    with LOCAL.open_lock(f"{path}/{LOCK_NAME}") as other:
+        assert other.try_lock(0, 1, exclusive=True)
+        report = erased(path, clock, store, wait_ms=0)
+        assert not report.complete
+        assert "wait for it, then run this one again" in report.errors[0]
+    assert erased(path, clock, store).complete
     assert ALICE not in everything(path, store)
 
 

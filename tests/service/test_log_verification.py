@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import sparklog
@@ -153,6 +154,12 @@ def test_small_segments_are_warned_of(tmp_path: Path) -> None:
     assert finding.severity is Severity.WARNING
     assert "segment.bytes is 100000" in finding.what
     assert verify(tmp_path).ok
+    shutil.rmtree(tmp_path)
+    with sparklog.open(tmp_path, "rw") as log:  # larger batches
+        log.create_topic("t", config={"internal.segment.bytes": 10_000})
+        for _ in range(12):
+            log.append("t", pa.table({"value": [b"x" * 6000]}))
+    assert verify(tmp_path).findings == []
 
 
 @pytest.mark.parametrize(

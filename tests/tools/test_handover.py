@@ -29,8 +29,11 @@ from sparklog.format.metadata_records import (
 )
 from sparklog.fs import LOCAL
 from sparklog.logdir.broker_lockout import is_marked_open
+from sparklog.logdir.closing import give_up_session
 from sparklog.logdir.cluster_metadata import METADATA_DIR, read_bootstrap, read_cluster_metadata
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.meta_properties import is_kept_from_brokers, read_properties
+from sparklog.service import verify
 from sparklog.testing.crashes import every_crash
 from sparklog.testing.crashfs import CrashFS
 from sparklog.tools.handover import handing_over
@@ -153,6 +156,24 @@ def test_an_offline_partition_is_refused(tmp_path: Path) -> None:
             hand_over(path, check=check)
     assert not starts(LOCAL, [str(path)])
     (tmp_path / "away").rename(path / "t-1")
+    hand_over(path)
+    assert starts(LOCAL, [str(path)])
+
+
+def test_a_partition_that_is_not_whole_is_restored(tmp_path: Path) -> None:
+    """As `sparklog verify` says, too."""
+    path = tmp_path / "log"
+    _make(path)
+    log = sparklog.open(path, "rw")
+    log.append("t", _rows(b"1"), 1)
+    file = max((path / "t-1").glob("*.log"))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])
+    with pytest.raises(InvalidRequestError, match=r"isn't whole .*give it up by") as refusal:
+        give_up_session(commits_of(log), lambda: None)
+    assert "`sparklog verify` says why" in str(refusal.value)
+    assert not verify(path).ok
+    file.write_bytes(whole)
     hand_over(path)
     assert starts(LOCAL, [str(path)])
 
