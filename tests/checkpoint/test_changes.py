@@ -2,6 +2,7 @@
 
 import struct
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import lz4.block
@@ -12,6 +13,7 @@ import xxhash
 
 from sparklog import checkpoint
 from sparklog.checkpoint.change_feed.change_files import StoreChanges
+from sparklog.checkpoint.change_feed.change_reader import ChangeReader
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.errors import DataCorruptionError, InvalidRequestError, OffsetOutOfRangeError
 from tests.checkpoint.conftest import Golden
@@ -137,8 +139,10 @@ def test_a_file_that_spark_removes_meanwhile(golden: Golden) -> None:
     path = golden("hdfs")
     reader = checkpoint.changes(path)
     (path / "state/0/1/6.delta").unlink()
-    with pytest.raises(OffsetOutOfRangeError, match="changes of batch 5 of operator 0, store def"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"batch 5 .*; start at a later") as caught:
         reader.read_all()
+    later = checkpoint.changes(path, start=caught.value.start).read_all()
+    assert later.column("batch").to_pylist()[0] == caught.value.start == 6
 
 
 def test_only_committed_batches(golden: Golden) -> None:
@@ -281,6 +285,20 @@ def test_families_that_nothing_names(golden: Golden) -> None:
     rewrite(file, b"\0\2v4\0\2[]\1" + entry(key, versioned(1)) + b"\0")
     with pytest.raises(InvalidRequestError, match="when this read began: default; start it again"):
         checkpoint.changes(path).read_all()
+
+
+def test_a_read_that_meets_a_new_column_family_is_started_again(golden: Golden) -> None:
+    """The query was restarted with one more since the read began."""
+    path = golden("processed")
+    found = Checkpoint.open(path)
+    topic = StoreChanges(found, 0, "default")
+    families = {name: each for name, each in topic.schema.families.items() if name != "seen"}
+    began = ChangeReader(found, replace(topic.schema, families=families))
+    _, files = topic.files(*topic.held())
+    with pytest.raises(InvalidRequestError, match="when this read began: seen; start it again"):
+        for file in files:
+            list(began.read(file))
+    assert "seen" in checkpoint.changes(path).read_all().column("column_family").to_pylist()
 
 
 def test_rows_with_checksums(golden: Golden) -> None:

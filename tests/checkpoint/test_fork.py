@@ -18,7 +18,7 @@ from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import Record, append, clean
 from sparklog.cli.app import app
 from sparklog.clock import ManualClock
-from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.errors import InvalidRequestError, LogLockedError, StorageUnavailableError
 from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.fs.files import LocalFile
 from sparklog.logdir.partition.leader_epochs import read_epochs
@@ -215,6 +215,31 @@ def test_retention_that_has_passed(golden: Golden, tmp_path: Path) -> None:
     assert fork(path, tmp_path / "c", to=9, sources={"0": str(tmp_path / "restored")}).batch == 9
     with pytest.raises(InvalidRequestError, match="no source '1'; it has 0"):
         fork(path, tmp_path / "b", to=10, sources={"1": "x"})
+
+
+class CleaningUp(LocalFileSystem):
+    """A disk on which a query replaces a state file while its checkpoint is copied."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    def link(self, src: str, dst: str) -> None:
+        if self._file.exists():
+            self._file.rename(self._file.with_name(f"aside.{self._file.name}"))
+        super().link(src, dst)
+
+
+def test_a_batch_that_the_query_cleans_up_meanwhile(golden: Golden, tmp_path: Path) -> None:
+    path = golden("hdfs")
+    file = path / "state/0/1/9.delta"
+    with pytest.raises(LogLockedError, match=r"meanwhile .*: try again, or go back to a later"):
+        fork(path, tmp_path / "a", to=8, fs=CleaningUp(file))
+    assert not (tmp_path / "a").exists()
+    assert fork(path, tmp_path / "later", to=13).batch == 13
+    file.with_name(f"aside.{file.name}").rename(file)  # as if it had been seen half replaced
+    assert fork(path, tmp_path / "again", to=8).batch == 8
+    assert verify(tmp_path / "again").ok
 
 
 def test_refusals(golden: Golden, tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -141,6 +144,43 @@ def test_tasks_of_runs_before_are_fenced_off(golden: Golden) -> None:
     assert len(first) == 36
     assert rest == ["run-b", "run-a"]
     assert RUNS not in Checkpoint.open(path).paths()
+
+
+HOLD = """
+import sys
+from sparklog.checkpoint.log_backed.lock import CheckpointLock
+from sparklog.fs import LOCAL
+with CheckpointLock(LOCAL, sys.argv[1]) as lock, lock.partition("offsets-0"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(shutil.which("fuser") is None, reason="no fuser (package psmisc)")
+def test_a_process_that_writes_a_partition_for_long_is_found(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = golden("hdfs")
+    import_(path)
+    monkeypatch.setattr("sparklog.checkpoint.log_backed.lock.attempts", lambda _: [0])
+    command = [sys.executable, "-c", HOLD, str(path / "sparklog")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with (
+            CheckpointLock(LOCAL, str(path / "sparklog")) as lock,
+            pytest.raises(LogLockedError, match="find it by: fuser ") as caught,
+            lock.partition("offsets-0"),
+        ):
+            pass
+        found = str(caught.value).partition("find it by: ")[2].split()
+        shown = subprocess.run(found, capture_output=True, text=True, check=True)
+        assert str(holder.pid) in shown.stdout.split()
+        holder.communicate()
+    with CheckpointLock(LOCAL, str(path / "sparklog")) as lock, lock.partition("offsets-0"):
+        pass
 
 
 class NoExchange(LocalFileSystem):

@@ -3,18 +3,54 @@
 import contextlib
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from sparklog.checkpoint import archive, import_, restore
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.history import history
 from sparklog.checkpoint.spark_files.state_files import plain
 from sparklog.checkpoint.verify import verify
-from sparklog.errors import DataCorruptionError, LogLockedError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
 from sparklog.service.verification.findings import Finding, Severity
 from tests.checkpoint.conftest import NAMES, Golden
+
+
+def test_a_directory_that_is_no_checkpoint(golden: Golden, tmp_path: Path) -> None:
+    advice = "no checkpoint of a streaming query: give what the query has as checkpointLocation"
+    with pytest.raises(InvalidRequestError, match=advice):
+        verify(tmp_path)
+    assert verify(golden("hdfs")).ok
+
+
+def test_where_no_batch_can_be_gone_back_to_the_checkpoint_is_restored(
+    golden: Golden, tmp_path: Path
+) -> None:
+    path, url = golden("hdfs"), f"file://{tmp_path}/archive"
+    archive(path, url)
+    for file in (path / "state/0/1").glob("[0-9]*"):
+        file.unlink()
+    advice = "no batch can be gone back to: restore it from an archive, or begin anew"
+    assert advice in verify(path).outlook
+    shutil.rmtree(path)
+    restore(url, path)
+    assert verify(path).outlook == "the query goes on behind batch 13"
+
+
+def test_a_log_that_is_gone_is_restored(golden: Golden, tmp_path: Path) -> None:
+    path = golden("hdfs")
+    import_(path)
+    copy = shutil.copytree(path, tmp_path / "copy")
+    shutil.rmtree(path / "sparklog")
+    advice = "from a copy; to begin from nothing give the query a new checkpoint directory"
+    with pytest.raises(DataCorruptionError, match=advice):
+        history(path)
+    shutil.rmtree(path)
+    shutil.copytree(copy, path)
+    assert verify(path).ok
 
 
 def damage(path: Path) -> list[Finding]:

@@ -119,8 +119,16 @@ class TestOffsetMap:
         assert offsets._table.nbytes <= memory
 
     def test_too_small(self):
-        with pytest.raises(InvalidRequestError, match=r"log\.cleaner\.dedupe\.buffer\.size"):
+        advice = r"raise log\.cleaner\.dedupe\.buffer\.size \(24 bytes a key\), with .* in \(0, 1\]"
+        with pytest.raises(InvalidRequestError, match=advice):
             OffsetMap(24)
+        with pytest.raises(InvalidRequestError, match=advice):
+            OffsetMap(24 * 10, 1.1)
+        raw = framed([(None, b"%d" % i, b"") for i in range(9)], batch_size=1)
+        for memory, factor in ((24 * 10, 0.9), (24 * 9, 1.0)):  # as advised, nine keys fit
+            offsets = OffsetMap(memory, factor)
+            offsets.fold(raw, scan(raw, path="t").table, first=0, path="t", position=0)
+            assert [offsets.get(b"%d" % i) for i in range(9)] == [*range(9)]
 
     def test_damaged_records_are_told(self):
         raw = bytearray(framed([(None, b"a", b"1"), (None, b"b", b"2")]))

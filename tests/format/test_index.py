@@ -92,6 +92,9 @@ def test_an_offset_out_of_reach():
     """Trap 10: LogSegmentTest.testAppendForLogSegmentOffsetOverflowException."""
     with pytest.raises(InvalidRequestError, match="roll first"):
         index.index_entries(batches((2**31, 100, 7)), 0, 4096, IndexState())
+    far = batches((2**31, 100, 7), (2**31 + 1, 100, 8))
+    made, _, _ = index.index_entries(far, 2**31, 0, IndexState())  # a segment that begins there
+    assert entries(made, OFFSET_ENTRY) == [(1, 100)]
 
 
 def test_sizes_are_multiples():

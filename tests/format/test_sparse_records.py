@@ -87,11 +87,16 @@ def test_wrong_offsets(offsets: list[int], start: int, end: int) -> None:
 
 def test_too_large() -> None:
     rows = pa.RecordBatch.from_pydict({"value": pa.array([bytes(5000)])})
-    with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes"):
-        encode_spaced(
+
+    def encoded(max_message_bytes: int) -> Spaced:
+        return encode_spaced(
             rows, np.array([7]), start=7, end=8, codec=Codec.NONE, batch_size=100,
-            max_message_bytes=1000,
+            max_message_bytes=max_message_bytes,
         )  # fmt: skip
+
+    with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes is 1000: raise it"):
+        encoded(1000)
+    assert scan(encoded(6000).data, path="x").table["last_offset"].tolist() == [7]
 
 
 @pytest.mark.parametrize("step", [1, 2])

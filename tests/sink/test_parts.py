@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog.cli.app import run
 from sparklog.errors import (
     InvalidRequestError,
     LogReplacedError,
@@ -79,6 +80,11 @@ def test_options_that_a_topic_which_exists_has_otherwise(tmp_path: Path) -> None
     assert "log.retention" not in (told(log_retention_hours=2) or "log.retention")
     assert "compression.type=lz4 (the topic has zstd)" in (told(compression_type="lz4") or "")
     assert "cleanup.policy=[compact,delete]" in (told(cleanup_policy="compact,delete") or "")
+    for command in text.partition("To change the topic: ")[2].split("; "):
+        assert run(command.split()[1:]) == 0
+    with sparklog.open(path) as log:
+        held = log.topic("t")
+    assert told(partitions=6, **{"max.message.bytes": 5_000_000}) is None
 
 
 def test_differences_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -190,6 +196,16 @@ def test_identity_of_a_checkpoint(tmp_path: Path) -> None:
     assert of_checkpoint(options, 3).identity.fingerprint != first.fingerprint
     with pytest.raises(InvalidRequestError, match=r"offsets/4 can't be read"):
         of_checkpoint(options, 4)
+    with pytest.raises(InvalidRequestError, match=r"unknown: give it by .option\('checkpointLoc"):
+        of_checkpoint(parse({"path": "/log"}), 3)
+    given = parse({"path": "/log", "checkpointLocation": str(tmp_path)})
+    assert of_checkpoint(given, 3).identity.writer == "query"
+    for wrong in ("s3a://b/c", f"{tmp_path}/nowhere"):
+        advice = "give the query's own checkpoint by option checkpointLocation, as a path that the"
+        with pytest.raises(InvalidRequestError, match=advice):
+            of_query(parse({"path": "/log", "checkpointLocation": wrong, "writerId": "w"}), None, 3)
+    given = parse({"path": "/log", "checkpointLocation": str(tmp_path), "writerId": "w"})
+    assert of_query(given, None, 3).identity.batch == 3
     with pytest.raises(InvalidRequestError, match=r"writerId .*checkpointLocation"):
         of_query(options, None, 3)
     with pytest.raises(InvalidRequestError, match="foreachBatch and SegmentSink"):

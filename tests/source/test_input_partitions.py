@@ -55,8 +55,24 @@ def test_explicit_bounds_resolve_markers() -> None:
     [({A: 1}, "lacks t-1"), ({A: 1, B: 1, TopicPartition("u", 0): 1}, "u-0 is not in")],
 )
 def test_explicit_bounds_must_cover_all_partitions(values: Offsets, words: str) -> None:
-    with pytest.raises(InvalidRequestError, match=words):
+    with pytest.raises(InvalidRequestError, match=f"{words}.*Use -1 for latest, -2 for earliest"):
         resolve_start(Bound("offsets", values=values), HELD, dict, strategy="error")
+    for mark, side in ((-1, 1), (-2, 0)):
+        bound = Bound("offsets", values=dict.fromkeys(HELD, mark))
+        held = {partition: HELD[partition][side] for partition in HELD}
+        assert resolve_start(bound, HELD, dict, strategy="error") == held
+
+
+def test_an_offset_past_the_end_or_what_is_advised_instead() -> None:
+    def start(offset: int, *, fail: bool = True) -> Offsets:
+        bound = Bound("offsets", values={A: offset, B: 0})
+        return resolve_start(bound, HELD, dict, strategy="error", fail=fail)
+
+    advice = "give an offset up to the end, -1 for the end itself, or failOnDataLoss=false"
+    with pytest.raises(InvalidRequestError, match=advice):
+        start(101)
+    assert start(99) == {A: 99, B: 0}
+    assert start(100) == start(-1) == start(101, fail=False) == {A: 100, B: 0}
 
 
 def lookup(times: Offsets) -> dict[TopicPartition, int | None]:
@@ -67,8 +83,14 @@ def test_time_without_a_record_follows_the_strategy() -> None:
     bound = Bound("time", 1000)
     assert resolve_start(bound, HELD, lookup, strategy="latest") == {A: 42, B: 50}
     assert resolve_end(bound, HELD, lookup) == {A: 42, B: 50}
-    with pytest.raises(InvalidRequestError, match=r"no record of t-1 is as young .*1000 ms"):
+    advice = r"no record of t-1 .*1000 ms\): choose an earlier one, or startingOffsetsByTimestampS"
+    with pytest.raises(InvalidRequestError, match=advice):
         resolve_start(bound, HELD, lookup, strategy="error")
+
+    def earlier(times: Offsets) -> dict[TopicPartition, int | None]:
+        return {p: 42 if p == A or ms < 1000 else None for p, ms in times.items()}
+
+    assert resolve_start(Bound("time", 999), HELD, earlier, strategy="error") == {A: 42, B: 42}
 
 
 backlogs = st.dictionaries(

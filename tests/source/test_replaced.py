@@ -143,6 +143,9 @@ def test_a_running_query_stops_or_goes_on_where_the_new_topic_begins(
     assert caplog.text.count("t-0 was deleted and made again") == 1
     assert "data loss" not in caplog.text
     assert careless.latestOffset(end, ALL) == end
+    anew = stream(path)  # as with another checkpoint
+    everything = anew.partitions(at(10), anew.latestOffset(at(10), ALL))
+    assert values(anew, everything) == [(n, "new") for n in range(10, 15)]
 
 
 def test_a_query_that_was_down_knows_by_its_offsets(log: Log, path: str) -> None:

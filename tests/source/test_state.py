@@ -142,7 +142,8 @@ def test_what_is_computed_anew_is_read_again(
     for batch in range(end, 14):
         (path / f"commits/{batch}").unlink()
     compute_anew(path, 11, 14)
-    said = r"batches \[11, 13\) of operator 0.*were read.*reset since.*failOnDataLoss=false"
+    said = r"batches \[11, 13\) of operator 0.*were read.*reset since.*failOnDataLoss=false; "
+    said += "to have none of the old ones start anew with another checkpoint and another sink"
     with pytest.raises(OffsetOutOfRangeError, match=said):
         stream(path).latestOffset(at, ReadAllAvailable())
     lenient = stream(path, failOnDataLoss="false")
@@ -160,6 +161,10 @@ def test_what_is_computed_anew_is_read_again(
         stream(path).partitions({"batch": 9}, at)
     replayed = pa.concat_tables(tasks(lenient, {"batch": 9}, at))
     assert set(replayed.column("batch").to_pylist()) == {9, 10}
+    anew = stream(path, startingOffsets="earliest")  # with another checkpoint, to another sink
+    begin = anew.initialOffset()
+    whole = pa.concat_tables(tasks(anew, begin, anew.latestOffset(begin, ReadAllAvailable())))
+    assert set(whole.column("batch").to_pylist()) == set(range(4, end))
 
 
 def test_a_reset_under_a_clock_that_was_set_back(golden: Golden) -> None:
@@ -181,6 +186,8 @@ def test_schemas(golden: Golden) -> None:
     wrong = StructType().add("change", "string").add("sum", "long")
     with pytest.raises(InvalidRequestError, match="no column sum; choose among batch, partition"):
         StateBatchReader(family, wrong)
+    (found, *_) = tasks(StateBatchReader(family, StructType().add("change", "string")))
+    assert found.column_names == ["change"]
     with pytest.raises(InvalidRequestError, match="no column family gone: there are"):
         state_schema(options(path, stateColumnFamily="gone"))
 

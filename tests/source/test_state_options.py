@@ -47,3 +47,5 @@ def test_wrong_ones(given: dict[str, str], streaming: bool, reason: str) -> None
     values = {"stateOperator": "0", **({"path": "/c"} if given else {}), **given}
     with pytest.raises(InvalidRequestError, match=reason):
         parse(values, streaming=streaming)
+    if not given:
+        assert parse({**values, "path": "/c"}, streaming=streaming).path == "/c"

@@ -10,8 +10,10 @@ from sparklog.checkpoint import archive, export, fork, history, import_, reset, 
 from sparklog.checkpoint.log_backed.metadata_marker import MARKER
 from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import Record, append
-from sparklog.errors import DataCorruptionError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL
+from sparklog.sink.batch_identity import of_query
+from sparklog.sink.options import parse
 from tests.checkpoint.conftest import Golden
 
 NAME = "changelog"
@@ -81,6 +83,26 @@ def test_two_histories(golden: Golden, file: str) -> None:
     ):
         with pytest.raises(DataCorruptionError, match="two histories"):
             call()
+
+
+def test_a_sink_of_a_session_without_the_manager_is_refused(
+    golden: Golden, tmp_path: Path
+) -> None:
+    """As older versions left it: without a marker, so that Spark's own manager began from 0."""
+    path = golden(NAME)
+    import_(path)
+    last = history(path).batches[-1].batch
+    for other, data in (("metadata", '{"id":"another"}'), (f"offsets/{last}", "v1\n{}\n-")):
+        (path / other).write_text(data)
+    given = {"path": tmp_path / "log", "checkpointLocation": str(path), "writerId": "w"}
+    advice = "Stop it, build the session .*, and see what else it wrote by: sparklog checkpoint"
+    with pytest.raises(InvalidRequestError, match=advice):
+        of_query(parse(given), None, last)
+    others = [f.file for f in verify(path).findings if "two histories" in f.what]
+    assert others == [str(path / "metadata"), str(path / f"offsets/{last}")]
+    for other in others:
+        Path(other).unlink()
+    assert of_query(parse(given), None, last).identity.batch == last
 
 
 def test_an_import_that_was_cut_off_is_one_history(golden: Golden) -> None:
