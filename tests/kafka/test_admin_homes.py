@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog.cli.app import run
 from sparklog.kafka import Endpoint
 from sparklog.kafka.messages import Api
 from sparklog.log.log import Log
@@ -181,3 +182,8 @@ def test_a_log_dir_that_is_gone(log: Log) -> None:
         (refused,) = answer["replica_election_results"][0]["partition_result"]
         assert refused["error_code"] == 83
         assert "sparklog leader-election" in refused["error_message"]
+    given = ["--election-type", "unclean", "--topic", "t", "--partition", "1"]
+    gone.mkdir()
+    assert run(["leader-election", log.path, *given]) == 0
+    with sparklog.open(log.path, "rw") as writer:
+        writer.append("t", pa.table({"value": [b"x"]}), partition=1)

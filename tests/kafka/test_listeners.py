@@ -197,6 +197,9 @@ def test_a_port_that_is_taken():
     with pytest.raises(InvalidRequestError, match=f"can't listen on {address}.*another process"):
         listen(address, ["127.0.0.2", "127.0.0.1"])
     assert not _connects("127.0.0.2", address.port)  # nothing stays behind
+    (other,) = listen(Address("127.0.0.1", 0), ["127.0.0.1"])
+    assert _connects("127.0.0.1", other.getsockname()[1])
+    other.close()
     first.close()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import confluent_kafka
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 import sparklog
 from sparklog.cli.app import run
@@ -266,8 +267,16 @@ def test_export_to_kafka_once(broker: Broker, tmp_path: Path) -> None:
             seen = broker.consume("back", p, isolation="read_committed")
             assert list(map(_fields, seen)) == list(map(_fields, records(log, "t", p)))
         broker.create_topic("narrow")
-        with pytest.raises(InvalidRequestError, match="2 are needed"):
+        with pytest.raises(InvalidRequestError, match="2 are needed: add some, or export to ano"):
             export_kafka(log, "t", broker.bootstrap, kafka_topic="narrow")
+        admin = broker.admin()  # its futures die with it
+        admin.create_partitions([NewPartitions("narrow", 2)])["narrow"].result(240)
+        until(lambda: len(admin.list_topics("narrow", 240).topics["narrow"].partitions) == 2)
+        assert export_kafka(log, "t", broker.bootstrap, kafka_topic="narrow").records == 360
+        with pytest.raises(UnknownTopicError, match="with 2 partitions, or give --create"):
+            export_kafka(log, "t", broker.bootstrap, kafka_topic="made")
+        broker.create_topic("made", 2)
+        assert export_kafka(log, "t", broker.bootstrap, kafka_topic="made").records == 360
 
 
 @pytest.mark.deep

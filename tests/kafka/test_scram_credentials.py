@@ -11,6 +11,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from sparklog.cli.app import run
 from sparklog.kafka import Endpoint
 from sparklog.kafka.credentials import Mechanism, ScramCredential
 from sparklog.kafka.messages import ErrorCode
@@ -59,4 +60,8 @@ def test_librdkafkas_admin_client(sparklog_log: Log, tmp_path: Path) -> None:
         change = UserScramCredentialUpsertion("bob", made, b"secret")
         with pytest.raises(KafkaException, match="sparklog kafka-users"):
             admin.alter_user_scram_credentials([change])["bob"].result(240)
-    assert set(read_users(file)) == {"alice"}
+        assert set(read_users(file)) == {"alice"}
+        (tmp_path / "password").write_text("secret\n")
+        given = ["--add", "bob", "--password-file", str(tmp_path / "password")]
+        assert run(["kafka-users", file, *given]) == 0
+    assert set(read_users(file)) == {"alice", "bob"}

@@ -139,8 +139,13 @@ def test_each_protocol_says_what_a_client_of_another_one_does_wrong(sparklog_log
 
     with Endpoint(sparklog_log) as endpoint:
         fails(endpoint, "SSL", "it wants TLS, which isn't spoken here")
+        assert "t" in _topics(_client(endpoint, files, "PLAINTEXT"))
+    with Endpoint(sparklog_log, options=_options(files, "SASL_PLAINTEXT")) as endpoint:
+        fails(endpoint, "SASL_SSL", "or set its security.protocol to PLAINTEXT or SASL_PLAINTEXT")
+        assert "t" in _topics(_client(endpoint, files, "SASL_PLAINTEXT"))
     with Endpoint(sparklog_log, options=_options(files, "SSL")) as endpoint:
         fails(endpoint, "PLAINTEXT", "it doesn't speak TLS")
+        assert "t" in _topics(_client(endpoint, files, "SSL"))
         with socket.create_connection(("127.0.0.1", endpoint.port)) as client:
             client.sendall(b"GET / HTTP/1.1\r\n\r\n")
             until(lambda: "it speaks HTTP; Kafka's protocol is" in caplog.text)

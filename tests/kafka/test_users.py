@@ -3,6 +3,9 @@
 import json
 import logging
 import os
+import re
+import shlex
+import subprocess
 import threading
 from pathlib import Path
 
@@ -102,11 +105,18 @@ def test_a_file_that_is_not_there_and_one_that_anybody_may_write(path, caplog):
         _add(f"{path}/x/y.json", "alice")
     _add(path, "alice")
     os.chmod(path, 0o622)
-    with pytest.raises(InvalidRequestError, match="chmod 600"):
+    with pytest.raises(InvalidRequestError, match="run: chmod 600") as refused:
         read_users(path)
-    os.chmod(path, 0o644)
-    assert "alice" in read_users(path)
-    assert "everybody on this host may read it" in caplog.text
+    assert not caplog.text
+    for mode, refusal in ((0o622, str(refused.value)), (0o644, "")):
+        os.chmod(path, mode)
+        if not refusal:
+            assert "alice" in read_users(path)
+            assert "everybody on this host may read it" in caplog.text
+        (advice,) = re.findall(r"run: (chmod 600 .*)", refusal or caplog.text)
+        subprocess.run(shlex.split(advice), check=True)
+        caplog.clear()
+        assert "alice" in read_users(path) and not caplog.text
 
 
 def test_a_change_that_fails_leaves_the_file(path):

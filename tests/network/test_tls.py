@@ -3,7 +3,10 @@
 import contextlib
 import logging
 import os
+import re
+import shlex
 import ssl
+import subprocess
 import warnings
 from pathlib import Path
 
@@ -126,6 +129,11 @@ def test_a_key_that_all_may_read_is_told_of(files, caplog):
     os.chmod(files / "key.pem", 0o644)
     make_context(_files(files))
     assert "everybody on this host may read this key" in caplog.text
+    (advice,) = re.findall(r"run: (chmod 600 .*)", caplog.text)
+    caplog.clear()
+    subprocess.run(shlex.split(advice), check=True)
+    make_context(_files(files))
+    assert not caplog.text
 
 
 def test_a_client_shows_its_certificate(files, authority):

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import sparklog
+from sparklog.cli.app import run
 from sparklog.format.batch import HEADER_SIZE, seal
 from sparklog.format.producer_snapshot import ProducerEntry, format_snapshot
 from sparklog.tools.dump.dump_log import Dump, DumpOptions
 from sparklog.tools.dump.log import LogDump, dump_batches
+from sparklog.tools.handover.handing_over import hand_over
 from tests.format.data import NOW
 from tests.oracle import Oracle
 from tests.service.logs import fill, flip
@@ -53,6 +55,24 @@ def is_damaged(*files: Path) -> bool:
     dump = Dump([str(f) for f in files], DumpOptions())
     list(dump.lines())
     return dump.damaged
+
+
+def test_files_of_a_brokers_own_are_for_kafkas_tool(
+    tmp_path: Path, oracle: Oracle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "log"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t")
+    hand_over(path)
+    snapshot, segment = path / "bootstrap.checkpoint", tmp_path / f"{0:020d}.log"
+    shutil.copy(snapshot, segment)
+    assert run(["dump-log", "--files", str(snapshot), "--cluster-metadata-decoder"]) == 2
+    assert "use kafka-dump-log for that" in " ".join(capsys.readouterr().err.split())
+    for file in (snapshot, segment):
+        out, err, failure = ours([file], deep_iteration=True)
+        assert "read it with kafka-dump-log" in f"{out}{err}{failure}"
+        told = oracle.dump("--cluster-metadata-decoder", "--files", file)
+        assert '"type":"TOPIC_RECORD"' in told and '"name":"t"' in told
 
 
 def test_nothing_is_wrong(partition: Path, oracle: Oracle) -> None:

@@ -138,8 +138,10 @@ def test_a_place_that_is_taken(log: sparklog.Log, tmp_path: Path) -> None:
     with sparklog.open(tmp_path / "other", "rw") as other:
         other.create_topic("t")
         other.append("t", pa.table({"value": ["mine"]}))
-    with pytest.raises(InvalidRequestError, match="t-0 holds records of its own"):
+    advice = "t-0 holds records of its own.*: choose another name or place for the copy"
+    with pytest.raises(InvalidRequestError, match=advice):
         export_log(log, "t", tmp_path / "other")
+    assert export_log(log, "t", tmp_path / "free").records == 150
     (tmp_path / "file").write_text("x")
     with pytest.raises(InvalidRequestError, match="is a file"):
         export_parquet(log, "t", tmp_path / "file")
@@ -163,6 +165,8 @@ def test_parquet_of_two_topics_of_one_name(log: sparklog.Log, tmp_path: Path) ->
     log.append("t", rows(0, 10), partition=0)
     with pytest.raises(InvalidRequestError, match="export to another directory"):
         export_parquet(log, "t", to)
+    export_parquet(log, "t", tmp_path / "another")
+    assert pyarrow.parquet.read_table(tmp_path / "another").num_rows == 10
     (to / f"t-0-{60:020}-{90:020}.parquet").write_text("x")
     with pytest.raises(InvalidRequestError, match=r"t-0-0+60-0+90\.parquet is no Parquet file"):
         export_parquet(log, "t", to)

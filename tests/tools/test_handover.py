@@ -296,6 +296,11 @@ def test_a_cluster_whose_metadata_log_lies_elsewhere(tmp_path: Path) -> None:
         log.create_topic("v")
     with pytest.raises(InvalidRequestError, match="metadata log is elsewhere"):
         hand_over(path)
+    with pytest.raises(InvalidRequestError, match=r"exist: give the broker's metadata\.log\.dir"):
+        hand_over(path, metadata_log_dir=str(tmp_path / "away"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidRequestError, match=r"holds no .*: give the broker's metadata"):
+        hand_over(path, metadata_log_dir=str(tmp_path / "empty"))
     done = hand_over(path, metadata_log_dir=str(metadata))
     assert not done.is_new_cluster
     assert f"metadata.log.dir={metadata}\n" in done.properties
@@ -309,9 +314,25 @@ def test_a_cluster_of_several_nodes_is_refused(tmp_path: Path) -> None:
     other = OtherRecord(0, bytes.fromhex("010003000000020a"))
     run_broker(LOCAL, [str(path)], other)
     assert known(LOCAL, str(path)).nodes == {2}
-    with pytest.raises(InvalidRequestError, match=r"nodes \[2\] besides"):
+    with pytest.raises(InvalidRequestError, match=r"nodes \[2\] besides.*Copy the records"):
         hand_over(path)
     assert not starts(LOCAL, [str(path)])
+    with sparklog.open(path) as log:  # as an export to Kafka reads them
+        assert log.read("t").read_all().num_rows == 2
+
+
+def test_of_two_metadata_logs_one_is_moved_away(tmp_path: Path) -> None:
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    path = ",".join(map(str, dirs))
+    _make(path)
+    hand_over(path)
+    run_broker(LOCAL, [str(each) for each in dirs])
+    shutil.copytree(dirs[0] / METADATA_DIR, dirs[1] / METADATA_DIR)
+    with pytest.raises(InvalidRequestError, match="move away the one that is not its metadata"):
+        hand_over(path)
+    (dirs[1] / METADATA_DIR).rename(tmp_path / "away")
+    hand_over(path)
+    assert starts(LOCAL, [str(each) for each in dirs])
 
 
 def test_what_clients_changed_is_taken_back_and_what_we_changed_is_told(tmp_path: Path) -> None:
@@ -491,6 +512,13 @@ def _cluster(fs: CrashFS | None, *directories: str) -> None:
     remove.sync_dir(directories[0])
 
 
+def _deleted_there(kafka: Path, topic: str) -> None:
+    """A client deletes a topic, and the broker its files."""
+    run_broker(LOCAL, [str(kafka)], RemoveTopicRecord(known(LOCAL, str(kafka)).topics[topic].id))
+    for each in kafka.glob(f"{topic}-*"):
+        shutil.rmtree(each)
+
+
 @pytest.mark.deep
 def test_every_crash_of_a_handover_into_a_cluster() -> None:
     disk = CrashFS()
@@ -542,8 +570,11 @@ def test_what_is_refused_into_a_cluster(tmp_path: Path) -> None:
         hand_over_into(log, str(kafka))
     (kafka / "t-0").rmdir()
     (kafka / METADATA_DIR).rename(tmp_path / METADATA_DIR)
-    with pytest.raises(InvalidRequestError, match="no metadata log"):
+    advice = "no metadata log of.*: give all of the broker's log.dirs, and its metadata.log.dir"
+    with pytest.raises(InvalidRequestError, match=advice):
         hand_over_into(log, str(kafka))
+    told = hand_over_into(log, str(kafka), metadata_log_dir=str(tmp_path), check=True)
+    assert {topic.name for topic in told.topics} == {"t", "u"}
     (tmp_path / METADATA_DIR).rename(kafka / METADATA_DIR)
     after = {name: held for name, held in _tree(kafka).items() if name != ".lock"}
     assert after == {name: held for name, held in before.items() if name != ".lock"}
@@ -551,6 +582,14 @@ def test_what_is_refused_into_a_cluster(tmp_path: Path) -> None:
         writer.topics()
         hand_over_into(log, str(kafka))
     assert hand_over_into(log, str(kafka), topics=["u"], check=True).topics[0].name == "u"
+    hand_over_into(log, str(kafka), topics=["u"])
+    with pytest.raises(InvalidRequestError, match="delete it there, or leave it out here"):
+        hand_over_into(log, str(kafka))
+    hand_over_into(log, str(kafka), topics=["t"])
+    assert {"t", "u"} <= known(LOCAL, str(kafka)).topics.keys()
+    _deleted_there(kafka, "t")
+    hand_over_into(log, str(kafka), topics=["t"])
+    assert (kafka / f"t-1/{0:020d}.log").stat().st_size
 
 
 def test_as_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

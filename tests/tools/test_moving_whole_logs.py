@@ -23,6 +23,7 @@ from sparklog.errors import (
     LogLockedError,
     StorageUnavailableError,
 )
+from sparklog.fs import LocalFileSystem
 from sparklog.log.commit import CommitResult, Identity
 from sparklog.log.timeline import Timeline
 from sparklog.logdir.home import commits_of
@@ -312,6 +313,24 @@ def test_an_interrupted_way_back_leaves_nothing(path: Path, tmp_path: Path) -> N
     assert told(back) == before
     with pytest.raises(InvalidRequestError, match="exists"):
         move_to_log_dir(url, back)
+
+
+class _SmallDisk(LocalFileSystem):
+    """A file system whose directory `small` has room for ten bytes."""
+
+    def free_bytes(self, path: str) -> int:
+        return 10 if "/small/" in path else super().free_bytes(path)
+
+
+def test_a_disk_that_is_too_small_is_left_for_another(path: Path, tmp_path: Path) -> None:
+    url, before = f"file://{tmp_path}/home", told(path)
+    move_to_store(path, url)
+    (tmp_path / "small").mkdir()
+    with pytest.raises(StorageUnavailableError, match="10 are free; move to another disk"):
+        move_to_log_dir(url, tmp_path / "small/log", fs=_SmallDisk())
+    assert not list((tmp_path / "small").iterdir())
+    move_to_log_dir(url, tmp_path / "large", fs=_SmallDisk())
+    assert told(tmp_path / "large") == before
 
 
 def test_writers_wait_while_it_moves(

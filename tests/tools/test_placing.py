@@ -80,8 +80,12 @@ def test_no_two_records_at_one_offset(path: Path) -> None:
         with pytest.raises(InvalidRequestError, match="no offset may ever name two records"):
             log.create_topic("t", 2, starts={0: 7, 1: 0})
         log.create_topic("plain")
-        with pytest.raises(InvalidRequestError, match="made for records of its own"):
+        advice = "made for records of its own.*; choose the name of a new topic"
+        with pytest.raises(InvalidRequestError, match=advice):
             commit_runs(log, "plain", {0: run(0, 1, [0])}, writer="w")
+        log.create_topic("new", 1, starts={0: 0})
+        commit_runs(log, "new", {0: run(0, 1, [0])}, writer="w")
+        assert log.offsets("new") == {0: (0, 1)}
         with pytest.raises(InvalidRequestError, match=r"partitions in 0\.\.0"):
             log.create_topic("bad", 1, starts={3: 7})
     assert verify(path).ok

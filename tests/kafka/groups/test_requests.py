@@ -390,6 +390,10 @@ def test_why_there_is_no_coordinator_of_transactions_or_share_groups(wire: Wire)
     assert "leave transactional.id out" in found["error_message"]
     (found,) = wire.ask(Api.FIND_COORDINATOR, 6, key_type=2, **asked)["coordinators"]
     assert found["error_code"] == ErrorCode.invalid_request
+    assert "use a consumer group" in found["error_message"]
+    (found,) = wire.ask(Api.FIND_COORDINATOR, 6, key_type=0, **asked)["coordinators"]
+    assert found["error_code"] == NONE
+    assert join(wire, group_id="x")["error_code"] == NONE
     found = wire.ask(Api.FIND_COORDINATOR, 1, key_type=1, key="x")
     assert found["error_code"] == ErrorCode.transactional_id_authorization_failed
 

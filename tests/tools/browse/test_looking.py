@@ -2,6 +2,8 @@
 
 import itertools
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -274,7 +276,16 @@ def test_what_unpacks_to_too_much_is_left_out(tmp_path: Path, newest_first: bool
         assert sorted(keys) == [b"0", b"2", b"4"]
         faults = " ".join(fault for page in found for fault in page.faults)
         assert "offset 3 has 31," in faults
+        assert "`sparklog consume` reads it" in faults
         assert "[1, 2) can't be shown" in faults
+    output = tmp_path / "output"
+    with output.open("wb") as file:
+        subprocess.run(
+            [sys.executable, "-m", "sparklog.cli", "consume", str(tmp_path / "log"), "--topic", "t",
+             "--partition", "0", "--offset", "3", "--max-messages", "1"],
+            stdout=file, check=True, timeout=240,
+        )  # fmt: skip
+    assert output.stat().st_size == (30 << 20) + 1
 
 
 def test_a_search_that_finds_much_is_in_the_order_of_time_as_well(log: Log) -> None:

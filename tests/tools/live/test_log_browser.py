@@ -312,7 +312,10 @@ def test_what_hangs_is_answered_and_holds_nobody_else(path: Path) -> None:
     site = LogSite(lambda: make_report(path), browser=LogBrowser("slow", hangs, workers=workers))
     assert "no answer within" in get(site, "/topics", 503)
     get(site, "/")
+    with pytest.raises(StorageUnavailableError, match="try again, or ask for less"):
+        workers.run(lambda stopped: go.wait(240), lambda: False)
     go.set()
+    until(lambda: workers.run(lambda stopped: 1, lambda: False) == 1)
 
 
 def test_a_report_that_hangs_holds_one_thread() -> None:
@@ -344,6 +347,7 @@ def test_a_report_that_hangs_holds_one_thread() -> None:
         first.get()
     go.set()
     thread.join()
+    assert first.get()[0] is True  # "try again in a moment"
 
 
 def test_glances_make_one_at_a_time_and_rest_after_a_failure() -> None:

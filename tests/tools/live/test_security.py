@@ -236,6 +236,9 @@ def test_strangers_are_kept_out(given: dict[str, bool], said: str) -> None:
     check_listener(Address("h", 80), ["127.0.0.1", "::1"], **flags)
     check_listener(Address("h", 80), ["0.0.0.0"], token=True, tls=True, insecure=False)
     check_listener(Address("h", 80), ["0.0.0.0"], token=True, tls=False, insecure=True)
+    names = ["logs.example.com"]
+    check_listener(Address("h", 80), ["127.0.0.1"], token=True, tls=False, insecure=False,
+                   names=names)  # fmt: skip
     with pytest.raises(InvalidRequestError, match="token"):
         check_listener(Address("h", 80), ["127.0.0.1"], names=["logs.example.com"], **{
             **flags, "token": False})  # fmt: skip

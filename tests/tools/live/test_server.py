@@ -156,3 +156,8 @@ def test_addresses() -> None:
         pytest.raises(InvalidRequestError, match="choose another port"),
     ):
         LiveServer(LogSite(lambda: REPORT), Address("127.0.0.1", live.port))
+    elsewhere = Address("192.0.2.1", 0)  # TEST-NET-1: nobody's address
+    with pytest.raises(InvalidRequestError, match="choose another address"):
+        LiveServer(LogSite(lambda: REPORT), elsewhere)
+    with LiveServer(LogSite(lambda: REPORT), Address("127.0.0.1", 0)) as live:
+        assert live.port
