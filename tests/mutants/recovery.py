@@ -331,4 +331,11 @@ MUTANTS = (
             "test_a_damaged_topics_file_is_written_again_by_an_open_for_writing"
         ),
     ),
+    mutant(
+        "index-rebuilt-with-another-interval",
+        "service/repair/derived_files.py",
+        "_DEFAULT_INTERVAL if interval is None else interval",
+        "interval or _DEFAULT_INTERVAL",
+        "advice/test_cli.py::test_an_index_that_fails_its_sanity_check_is_rebuilt",
+    ),
 )
