@@ -23,6 +23,7 @@ from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
     LogReplacedError,
+    SparklogError,
     StorageUnavailableError,
     TopicReplacedError,
     UnsupportedVersionError,
@@ -359,6 +360,33 @@ def test_who_is_interrupted_is_told_how_to_find_out(
     told = outcome(handle(store.reopen()), (int(found[1]), found[2]))
     assert told is not None and told.ends == {"t": {0: (0, 1)}}
     assert commit(commits, [chunk(commits, 1)], identity=identity(0)).replayed
+
+
+def test_a_commit_that_never_will_be_is_made_again(
+    store: FaultStore, commits: DisklessCommits
+) -> None:
+    create = store.requests.create
+
+    def deaf(name: str, data: bytes, crc: int) -> bool:
+        if b'"append"' in data:
+            raise TimeoutError("no answer")
+        return create(name, data, crc)
+
+    store.requests.create = deaf  # type: ignore[method-assign]
+    with pytest.raises(StorageUnavailableError, match=r"nothing was committed, .*commit again"):
+        commit(commits, [chunk(commits, 2)])
+    store.requests.create = create  # type: ignore[method-assign]
+    assert commit(commits, [chunk(commits, 2)]).ends == {"t": {0: (0, 2)}}
+    assert spans(handle(store.reopen())) == [(0, 2)]
+
+
+def test_a_closed_log_is_opened_again(store: FaultStore, commits: DisklessCommits) -> None:
+    commits.close()
+    with pytest.raises(SparklogError, match="this log is closed; open it again"):
+        commit(commits, [chunk(commits, 1)])
+    again = handle(store)
+    again.catch_up()
+    assert commit(again, [chunk(again, 1)]).ends == {"t": {0: (0, 1)}}
 
 
 def test_what_was_planned_before_a_reset_is_refused_after_it(store: FaultStore) -> None:

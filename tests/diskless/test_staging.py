@@ -11,7 +11,14 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.diskless.names import HOME, parse_staged
 from sparklog.diskless.placement import Placement
-from sparklog.diskless.sealing import new_transport_key
+from sparklog.diskless.sealing import (
+    from_text,
+    new_object_key,
+    new_transport_key,
+    to_text,
+    transport_ring,
+    wrapped_anew,
+)
 from sparklog.diskless.staging import DisklessStaging, StagedObjects, inline_bytes_max
 from sparklog.errors import (
     BatchConflictError,
@@ -29,6 +36,24 @@ from sparklog.tiered.target import open_store
 from tests.diskless.staged import LOG_ID, URL, Reading, rows, topic
 
 RING = Keyring({"k1": b"1" * 32}, "k1")
+
+
+def test_every_host_has_the_same_store() -> None:
+    elsewhere = DisklessStaging(url=URL, log_id=LOG_ID, head=7, store=FaultStore(), parallel=1)
+    with pytest.raises(InvalidRequestError, match="Give every host the same store"):
+        elsewhere.check()
+    staging().check()
+
+
+def test_sealed_rows_need_the_key_of_the_job_and_the_key_ring() -> None:
+    transport = new_transport_key()
+    _, key = new_object_key(transport_ring(transport), 10)
+    with pytest.raises(InvalidRequestError, match="commit what the log's own staging has gathered"):
+        from_text(to_text(key), None)
+    sealed = from_text(to_text(key), transport)
+    with pytest.raises(InvalidRequestError, match=r"open it with option remote\.keyring"):
+        wrapped_anew(None, sealed)
+    assert wrapped_anew(RING, sealed).wrapped.key_id == "k1"
 
 
 def staging(store: ObjectStore | None = None, **given: object) -> DisklessStaging:

@@ -19,7 +19,9 @@ from sparklog.tiered.encryption.envelope import open_data_key
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.block_cache import BlockCache
 from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.restoring import restore
 from sparklog.tiered.target import open_store
+from tests.logdir.partitions import batch, create, transactional
 from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, copy_partition
 
@@ -310,6 +312,55 @@ def test_refusals(made: tuple[Path, Store], target: Store) -> None:
     new_home(target).claim()
     with pytest.raises(InvalidRequestError, match="was to become the tier"):
         new_home(target, "another one").claim()
+
+
+def test_a_manifest_that_is_deleted_meanwhile(
+    made: tuple[Path, Store], target: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once nobody deletes there, and what was deleted is back, another call goes on."""
+    _, source = made
+    get = source.get
+
+    def gone(name: str, *given: Any, **named: Any) -> bytes:
+        if name.endswith(".manifest"):
+            raise FileNotFoundError(name)
+        return get(name, *given, **named)
+
+    monkeypatch.setattr(source, "get", gone)
+    with pytest.raises(DataCorruptionError, match="stop that, and call again"):
+        import_it(source, target)
+    monkeypatch.setattr(source, "get", get)
+    new = plan_tier_import(objects_of(source), target, new_topic_id(), clock=lambda: 10**12)
+    home = new_home(target)
+    home.claim()
+    home.found(new)
+    assert folded(target, new.log_id).log.ends[T0] > 0
+
+
+def test_open_transactions_are_left_out(tmp_path: Path, target: Store) -> None:
+    path, held = tmp_path / "log", DictStore()
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("u", config=SMALL)
+        fill(log, "u", 0, 9)
+    partition = create(path / "t-0")
+    partition.append(batch("a"), 0)
+    partition.append(transactional(batch("undecided", producer=(7, 0, 0))), 0)
+    partition.roll()
+    partition.append(batch("b"), 0)
+    partition.close()
+    (path / "t-0/partition.metadata").write_text(f"version: 0\ntopic_id: {new_topic_id()}\n")
+    copy_partition(path / "t-0", held)
+    copy_partition(path / "u-0", held)
+    source = open_store(f"memory://transactions-{tmp_path.name}")
+    for name, data in held.objects.items():
+        source.put(name, data)
+    with pytest.raises(InvalidRequestError, match="Leave the topic out, or restore a range"):
+        plan_tier_import(objects_of(source), target, new_topic_id())
+    new = import_it(source, target, topics=["u"])
+    assert folded(target, new.log_id).log.ends[U0] > 0
+    restore(source.url, tmp_path / "before", topics=["t"], end={0: 1})
+    with sparklog.open(tmp_path / "before", "rw") as log:
+        assert log.read("t").read_all().num_rows == 1
 
 
 def test_a_dry_run_leaves_nothing(target: Store) -> None:

@@ -63,6 +63,15 @@ def test_a_certificate_that_nobody_vouches_for(s3, url):
     del options["client_kwargs"]
     with pytest.raises(StorageUnavailableError, match=r"can't list s3://.*<ca\.pem>"):
         open_store(url, options, retry=Retry(first_ms=3_600_000)).list()  # not tried again
+    options["client_kwargs"] = {"verify": s3.options(tls=True)["client_kwargs"]["verify"]}
+    assert open_store(url, options).list() == []
+
+
+def test_an_endpoint_that_is_none_is_corrected(s3, url):
+    options = {**s3.options(), "endpoint_url": "no address"}
+    with pytest.raises(StorageUnavailableError, match="correct where the store is"):
+        open_store(url, options, retry=Retry(first_ms=3_600_000)).put("a", b"abc")
+    open_store(url, s3.options()).put("a", b"abc")
 
 
 def test_a_wrong_secret_is_said_at_once_and_can_be_put_right(s3, url):

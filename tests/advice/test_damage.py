@@ -1,0 +1,148 @@
+"""What is lost or damaged is restored from a copy, and another log's files are taken away."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.cli.app import run
+from sparklog.errors import (
+    DataCorruptionError,
+    OffsetOutOfRangeError,
+)
+from sparklog.fs import LOCAL
+from sparklog.service import Service, verify
+from sparklog.service.verification.tier_verifier import verify_tier
+from tests.advice.test_arguments import TIERED
+from tests.paths import GOLDEN
+
+ROWS = pa.table({"value": [b"v" * 50] * 3})
+BOTH = pytest.mark.parametrize("home", ["log dir", "store"])
+
+
+def made(path: str, appends: int = 4, config: dict[str, Any] | None = None) -> str:
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", config=config or {})
+        for _ in range(appends):
+            log.append("t", ROWS)
+    return path
+
+
+def count(path: str | Path) -> int:
+    with sparklog.open(path) as log:
+        return log.read("t").read_all().num_rows
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return Path(made(str(tmp_path / "log")))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return made(f"file://{tmp_path}/store")
+
+
+def entries(tmp_path: Path, store: str = "store") -> list[Path]:
+    return sorted((tmp_path / store).glob("ledger-*/*"))
+
+
+def test_objects_of_two_copies_are_restored_from_one(store: str, tmp_path: Path) -> None:
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    with sparklog.open(store, "rw") as log:
+        log.append("t", ROWS)
+    with sparklog.open(f"file://{tmp_path}/copy", "rw") as log:
+        log.append("t", ROWS)
+        log.append("t", ROWS)
+    before = entries(tmp_path)
+    newest = entries(tmp_path, "copy")[-1]
+    shutil.copy(newest, before[-1].parent / newest.name)  # it follows the other copy's entry
+    with pytest.raises(DataCorruptionError, match="can be restored from one copy, do that"):
+        count(store)
+    shutil.rmtree(tmp_path / "store")
+    shutil.copytree(tmp_path / "copy", tmp_path / "store")
+    assert count(store) == 18
+    assert verify(store).ok
+
+
+def test_a_dry_run_lists_what_a_store_lost(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries(tmp_path)[-2].unlink()
+    with pytest.raises(DataCorruptionError):
+        count(store)
+    left = entries(tmp_path)
+    assert run(["verify", store, "--repair", "--dry-run"]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "t-0" in told and "[6," in told, told
+    assert entries(tmp_path) == left
+
+
+@BOTH
+def test_a_reader_starts_again_at_the_earliest_offset(
+    home: str, log: Path, store: str, request: pytest.FixtureRequest
+) -> None:
+    path = str(log) if home == "log dir" else store
+    with sparklog.open(path) as reader, sparklog.open(path, "rw") as writer:
+        followed = reader.read("t", start={0: 0}, follow=True)
+        writer.delete_records("t", {0: 6})
+        with pytest.raises(OffsetOutOfRangeError, match="start again at 'earliest'"):
+            for _ in followed:
+                pass
+        assert reader.read("t", start="earliest").read_all().num_rows == 6
+
+
+def test_a_repair_waits_for_the_broker(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    shutil.copytree(GOLDEN / "kafka-4.1" / "logdir" / "plain.none-0", path / "t-0")
+    (path / ".lock").touch()
+    (path / "t-0/leader-epoch-checkpoint").write_text("x")
+    with LOCAL.open_lock(str(path / ".lock")) as broker:
+        assert broker.try_lock(0, 0, exclusive=True)
+        report = verify(path, repair=True)
+        assert "a Kafka broker runs on this directory; stop it first" in str(report.refused)
+    assert verify(path, repair=True).ok
+    assert verify(path).ok
+
+
+def test_the_right_directory_is_put_back(log: Path, tmp_path: Path) -> None:
+    other = Path(made(str(tmp_path / "other")))
+    file = log / "t-0/partition.metadata"
+    right = file.read_bytes()
+    shutil.copy(other / "t-0/partition.metadata", file)
+    assert "put the right one here" in str([found.what for found in verify(log).findings])
+    file.write_bytes(right)
+    assert verify(log).ok
+    assert count(log) == 12
+
+
+@pytest.fixture
+def tiered(tmp_path: Path) -> Path:
+    path = made(str(tmp_path / "tiered"), 6, {**TIERED, "internal.segment.bytes": 300})
+    with Service(path, remote=f"file://{tmp_path}/copies") as service:
+        assert not service.run_once().errors
+    return Path(path)
+
+
+def test_copies_are_looked_at_by_their_own_command(tiered: Path, tmp_path: Path) -> None:
+    quick = verify(f"file://{tmp_path}/copies", quick=True)
+    assert "of their log dir `sparklog tier verify` does" in str(quick.unseen)
+    assert run(["tier", "verify", str(tiered)]) == 0
+
+
+def test_a_copy_is_made_again_once_the_store_knows_the_log(tiered: Path, tmp_path: Path) -> None:
+    owners = tmp_path / "copies/owners"
+    owners.rename(tmp_path / "away")
+    next((tmp_path / "copies").rglob("*.log")).unlink()
+    told = str([found.what for found in verify_tier(tiered).findings])
+    assert "Run `sparklog tier verify` again once that is corrected" in told
+    (tmp_path / "away").rename(owners)
+    assert not verify_tier(tiered).ok
+    with Service(tiered) as service:
+        assert not service.run_once().errors
+    assert verify_tier(tiered).ok
