@@ -187,6 +187,13 @@ def test_the_sdist_installs_where_there_is_no_compiler(
     )  # fmt: skip
     assert json.loads(done.stdout) == [str(machine.site / "sparklog/format/kernel.py"), True]
     assert done.stderr.count("sparklog runs its record kernel interpreted") == 1
+    advised = done.stderr.partition("install a C compiler, then `")[2].partition("`")[0].split()
+    this = tmp_path / "constraints.txt"  # and nothing that an index may have under its name
+    this.write_text(f"sparklog @ {sdist.as_uri()}\n")
+    environment = bare(PIP_CONSTRAINT=str(this), CFLAGS="-O0")
+    run(machine.python, "-m", *advised, cwd=tmp_path, env=environment)
+    told = run(machine.python, "-c", USE, tmp_path / "compiled", cwd=tmp_path, env=bare())
+    assert json.loads(told) == [str(machine.site / "sparklog/format" / KERNEL_FILE), True]
 
 
 @pytest.mark.deep

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import sparklog
+from sparklog.checkpoint import verify
 from tests.spark.conftest import environment
+from tests.spark.test_applications import bare_python
 
 pytest.importorskip("grpc_status", reason="Spark Connect needs grpcio-status")
 pytestmark = [pytest.mark.spark, pytest.mark.deep]
@@ -78,3 +80,56 @@ def test_connect_without_writer(tmp_path: Path) -> None:
         # Three runs, and the first one finishes the micro-batch that failed as well.
         assert sorted(int(v) for v in found) == list(range(400))
         assert {row["writer"] for row in log.commits().to_pylist()} - {None} == {"mine"}
+
+
+WITH_JAR = """
+import sys, sparklog
+from pyspark.sql import SparkSession
+
+log, checkpoint = sys.argv[1:]
+builder = SparkSession.builder.remote("local[2]")
+for key, value in sparklog.spark_conf().items():
+    builder = builder.config(key, value)
+spark = builder.getOrCreate()
+for call in (sparklog.enable, sparklog.register):
+    try:
+        call(spark)
+        print("done:", call.__name__, flush=True)
+    except sparklog.InvalidRequestError as error:
+        print(f"{call.__name__}:", error, flush=True)
+        if call is sparklog.register:
+            sys.exit()
+rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+writer = rows.selectExpr("cast(value as string) as value").writeStream.format("sparklog")
+options = {"path": log, "topic": "t", "checkpointLocation": checkpoint}
+query = writer.options(**options).trigger(availableNow=True).start()
+query.awaitTermination(240)
+read = spark.read.format("sparklog").options(path=log, subscribe="t").load()
+print("rows:", read.count(), flush=True)
+spark.stop()
+"""
+
+
+def test_a_server_is_started_with_the_settings_and_a_python_that_has_sparklog(
+    tmp_path: Path,
+) -> None:
+    """As the refusals of `enable` and of `register` advise, one after the other."""
+    path, checkpoint = tmp_path / "log", tmp_path / "checkpoint"
+
+    def said(python: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", WITH_JAR, str(path), str(checkpoint)],
+            env=environment(PYSPARK_PYTHON=python), capture_output=True, text=True, timeout=300,
+            check=True,
+        ).stdout  # fmt: skip
+
+    without = said(str(bare_python(tmp_path)))
+    assert "start the server with the settings that sparklog.spark_conf() gives" in without
+    assert "register: the Spark Connect server has sparklog's jar, but its Python" in without
+    assert "install sparklog for the server's Python (PYSPARK_PYTHON) and start the" in without
+    assert not path.exists()
+    having = said(sys.executable)
+    assert "done: register" in having
+    assert "rows: 10" in having
+    assert verify(checkpoint).ok
+    assert (checkpoint / "sparklog").is_dir()  # written by sparklog's checkpoint manager

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from sparklog import checkpoint
+from sparklog.errors import InvalidRequestError
 from sparklog.state.session import MANAGER
 from tests.state.operators import OPERATORS, run, session, source
 
@@ -94,6 +95,23 @@ def test_it_says_what_sparks_change_feed_says(
         assert by_arrow.column("change").to_pylist() == [c[2] for c in in_turn]
         total += len(found)
     assert total
+
+
+@pytest.mark.deep
+def test_changes_of_rocksdb_begin_once_it_writes_changelogs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path, own = tmp_path / "ckpt", session(spark, "rocksdb", None)
+    run(own, "aggregation", path, {}, 2)
+    with pytest.raises(InvalidRequestError, match="To have its changes set ") as caught:
+        checkpoint.changes(path)
+    key, _, value = str(caught.value).partition("changes set ")[2].split()[0].partition("=")
+    begun = checkpoint.history(path).batches[-1].batch + 1
+    own.conf.set(key, value)
+    run(own, "aggregation", path, {}, begun + 2)
+    batches = checkpoint.changes(path).read_all().column("batch").to_pylist()
+    assert min(batches) >= begun - 1  # its next batch, which may be the one that was cut off
+    assert max(batches) >= begun + 2
 
 
 TYPES = {

@@ -123,6 +123,11 @@ def test_what_is_known_and_refused(numbers: Numbers) -> None:
     for wrong in (root, root / "input"):
         with pytest.raises(InvalidRequestError, match=r"no _spark_metadata|writes to .*/out, not"):
             reset(root / "ckpt", to=5, output=wrong, clock=later)
+    advice = "Give the query a new checkpoint and a new output directory"
+    with pytest.raises(InvalidRequestError, match=advice):
+        reset(root / "ckpt", to=5, output="s3a://bucket/out", clock=later)
+    numbers.run("new", "new-out")
+    assert numbers.sum("new-out") == numbers.sum("out")
     if known.kind is SinkKind.UNKNOWN:
         reset(root / "ckpt", to=5, dry_run=True, announce=said.append, clock=later)
         assert "doesn't say what the query writes to" in said[0]

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sparklog.checkpoint import archive, export, history, verify
 from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.checkpoint.log_backed.metadata_marker import MARKER
+from sparklog.errors import DataCorruptionError
 from sparklog.fs import LOCAL
 from sparklog.state.session import MANAGER
 from tests.checkpoint.views import tree
@@ -67,6 +68,12 @@ def test_without_the_manager_it_is_refused(spark: SparkSession, tmp_path: Path) 
     (path / ".metadata.crc").unlink()
     assert go(ours, path, 1)[0] > last
     assert verify(path).ok
+    shutil.rmtree(path / "sparklog")
+    advice = "to begin from nothing give the query a new checkpoint directory"
+    with pytest.raises(DataCorruptionError, match=advice):
+        history(path)
+    assert go(ours, tmp_path / "new", 1) == [0]
+    assert verify(tmp_path / "new").ok
 
 
 def test_an_ordinary_checkpoint_that_goes_on_as_a_log(spark: SparkSession, tmp_path: Path) -> None:
