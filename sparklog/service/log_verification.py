@@ -25,6 +25,7 @@ from sparklog.opening import holds_home, url_of
 from sparklog.pluralize import pluralize
 from sparklog.progress import Progress, shows_progress
 from sparklog.service.quick_verification import verify_quickly
+from sparklog.service.repair.ledger_repair import LedgerRepair
 from sparklog.service.repair.log_repair import LogRepair
 from sparklog.service.verification.appends import Appends
 from sparklog.service.verification.batches import lonely_records, topic_figures
@@ -128,6 +129,8 @@ def verify(
     if repair and FixKind.COMMIT_LEDGER in _fixes(report):
         first, verifier = report, _Verifier(fs, split_path(path), settings, threads, progress)
         report = _ledger_repaired(fs, clock, settings, first, verifier)
+    elif FixKind.COMMIT_LEDGER in _fixes(report):
+        report.findings = _with_losses(fs, clock, report)
     if repair and report.refused is None and _fixes(report):
         done, refused = _repair(fs, clock, settings, report, verifier)
         after = _Verifier(fs, split_path(path), settings, threads, progress).run()
@@ -148,10 +151,7 @@ def _ledger_repaired(
     fs: FileSystem, clock: Clock, options: LogOptions, before: Verification, verifier: "_Verifier"
 ) -> Verification:
     """Repair the commit ledger, then verify again: all else is compared with the ledger."""
-    directories = before.directories
-    state = LogDirState(directories, situation_of(fs, directories, find_dirs(fs, directories)))
-    state.dirs = find_dirs(fs, directories)
-    state.found = listing(fs, directories, state.dirs)
+    state = _look_at(fs, before.directories)
     repair = LogRepair(fs, clock, options, state, {}, before.findings)
     refused = repair.repair_ledger()
     if refused is not None:
@@ -161,6 +161,33 @@ def _ledger_repaired(
     after.findings = _merged(before.findings, after.findings)
     after.done = repair.done
     return after
+
+
+def _with_losses(fs: FileSystem, clock: Clock, report: Verification) -> list[Finding]:
+    """Return the findings; the first one of the commit ledger says what a repair would lose."""
+    state = _look_at(fs, report.directories)
+    if state.situation is Situation.OPEN:
+        return report.findings  # the repair is refused, and the files change
+    was_crash = state.situation is Situation.CRASHED
+    try:
+        losses = LedgerRepair(fs, clock, state, was_crash=was_crash, done=[]).losses()
+    except (SparklogError, FileNotFoundError):
+        return report.findings
+    findings = list(report.findings)
+    for at, finding in enumerate(findings):
+        if finding.fix is not None and finding.fix.kind is FixKind.COMMIT_LEDGER:
+            lost = "; ".join(losses) or "nothing"
+            findings[at] = replace(finding, what=f"{finding.what}. A repair would lose: {lost}")
+            break
+    return findings
+
+
+def _look_at(fs: FileSystem, directories: list[str]) -> LogDirState:
+    """Return the log dirs as they are now, without the ledger's state."""
+    dirs = find_dirs(fs, directories)
+    state = LogDirState(directories, situation_of(fs, directories, dirs))
+    state.dirs, state.found = dirs, listing(fs, directories, dirs)
+    return state
 
 
 def _of_store(

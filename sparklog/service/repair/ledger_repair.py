@@ -34,6 +34,7 @@ from sparklog.service.repair.ledger_state import RebuiltState, published_floor, 
 from sparklog.service.verification.log_dir_state import LogDirState
 from sparklog.storage.ledger_records import SnapshotRecord
 
+_HISTORY: Final = "which commits were made before, as `Log.commits` lists them"
 _MARK: Final = "0" * 31 + "1"  # of the directory where the new segment is made
 
 
@@ -57,20 +58,34 @@ class LedgerRepair:
 
     def run(self) -> None:
         """Repair the ledger without changing its end offset. Raises: UnsupportedVersionError."""
+        plan = self._plan()
+        if isinstance(plan, RebuiltState):
+            self._rebuild(plan)
+        elif isinstance(plan, int):
+            self._cut_history(plan)
+        else:
+            self._correct(plan)
+
+    def losses(self) -> list[str]:
+        """Return the facts that `run` would lose, and change nothing. Raises: as `run`."""
+        plan = self._plan()
+        if isinstance(plan, RebuiltState):
+            return plan.losses
+        return [_HISTORY] if isinstance(plan, int) else []
+
+    def _plan(self) -> SurvivingLedger | int | RebuiltState:
+        """Return a ledger whose flipped bits are corrected, the first base to keep, or a state."""
         ledger = surviving_ledger(self._fs, self._home)
         floor = published_floor(published(self._fs, self._home))
         if ledger.damaged and ledger.end >= floor:
             if ledger.damaged == ledger.corrected.keys():
-                self._correct(ledger)
-                return
+                return ledger
             behind = [base for base in ledger.bases if base > max(ledger.damaged)]
             if behind and isinstance(ledger.records.get(behind[0]), SnapshotRecord):
-                self._cut_history(behind[0])
-                return
-        rebuilt = rebuilt_state(
+                return behind[0]
+        return rebuilt_state(
             self._fs, self._dirs, ledger, now_ms=self._clock(), was_crash=self._was_crash
         )
-        self._rebuild(rebuilt)
 
     def _correct(self, ledger: SurvivingLedger) -> None:
         for base, data in sorted(ledger.corrected.items()):
@@ -93,8 +108,7 @@ class LedgerRepair:
         self._fs.sync_dir(self._path)
         self._done.append(
             f"the commit ledger begins at offset {base} now: its older segments are history, and "
-            "the snapshot there holds the state. Lost: which commits were made before, as "
-            "`Log.commits` lists them"
+            f"the snapshot there holds the state. Lost: {_HISTORY}"
         )
 
     # -- a new segment

@@ -32,9 +32,18 @@ Records = dict[tuple[str, int], list[tuple[int, bytes]]]
 
 
 def repair(path: Path) -> Verification:
+    """Repair a log; the report before names the same losses and changes nothing."""
+    files = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    before = verify(path, clock=at(5000))
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == files
     report = verify(path, repair=True, clock=at(5000))
     assert report.ok, str(report)
     assert report.refused is None
+    _, _, foreseen = str(before).partition(". A repair would lose: ")
+    losses = [line.removeprefix("lost: ") for line in lost(report)]
+    if not losses and "Lost: which commits" in str(report.done):
+        losses = ["which commits were made before"]
+    assert foreseen.startswith("; ".join(losses) or "nothing"), (str(before), report.done)
     return report
 
 
