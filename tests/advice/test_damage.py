@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,14 @@ from sparklog.cli.app import run
 from sparklog.errors import (
     DataCorruptionError,
     OffsetOutOfRangeError,
+    SparklogError,
+    StorageUnavailableError,
 )
 from sparklog.fs import LOCAL
-from sparklog.service import Service, verify
+from sparklog.service import Service, erase, verify
 from sparklog.service.verification.tier_verifier import verify_tier
+from sparklog.tiered.object_store.file_driver import LocalDriver
+from sparklog.tiered.object_store.object_store import ObjectStore
 from tests.advice.test_arguments import TIERED
 from tests.paths import GOLDEN
 
@@ -146,3 +152,81 @@ def test_a_copy_is_made_again_once_the_store_knows_the_log(tiered: Path, tmp_pat
     with Service(tiered) as service:
         assert not service.run_once().errors
     assert verify_tier(tiered).ok
+
+
+class Answer(LocalDriver):
+    """A store that refuses to write until its trouble is over."""
+
+    trouble = "tenant 7 is over its quota"
+
+    def put(self, name: str, data: bytes, crc: int) -> None:
+        if self.trouble:
+            raise ValueError(self.trouble)
+        super().put(name, data, crc)
+
+
+def test_a_stores_own_words_say_what_is_wrong(tmp_path: Path) -> None:
+    driver = Answer(str(tmp_path))
+    with pytest.raises(SparklogError, match="see the store's own words") as refusal:
+        ObjectStore(driver).put("a", b"x")
+    assert "tenant 7 is over its quota" in str(refusal.value)
+    driver.trouble = ""
+    ObjectStore(driver).put("a", b"x")
+    assert ObjectStore(driver).get("a") == b"x"
+
+
+def test_a_store_that_another_one_replaced_is_read_by_its_own_url(tmp_path: Path) -> None:
+    rows = pa.table({"value": [os.urandom(300_000)] * 2})
+    url = f"file://{tmp_path}/store"
+    with sparklog.open(url, "rw") as log:
+        log.create_topic("t")
+        for _ in range(3):
+            log.append("t", rows)
+    with sparklog.open(url, options={"remote.patience.ms": 0}) as reader:
+        found = reader.read("t")
+        next(found)
+        (tmp_path / "store").rename(tmp_path / "away")
+        made(f"file://{tmp_path}/store")
+        with pytest.raises(StorageUnavailableError, match="correct the URL, endpoint_url"):
+            for _ in found:
+                pass
+    assert count(f"file://{tmp_path}/away") == 6
+
+
+def test_pieces_of_an_upload_are_erased_after_an_hour(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    made(url)
+    piece = tmp_path / "store/t-x.log.77-0123abcd.partial"
+    piece.write_bytes(b"of a killed process")
+    report = erase(url, "t", [b"k"])
+    assert report.complete and piece.exists()
+    assert "run the same erasure once more after that hour" in str(report)
+    os.utime(piece, (0, 0))
+    assert erase(url, "t", [b"k"]).complete
+    assert not piece.exists()
+
+
+def test_copies_of_another_history_are_deleted_by_hand(tiered: Path, tmp_path: Path) -> None:
+    away = tmp_path / "earlier"
+    shutil.copytree(tiered, away)
+    known = {path.name for path in (tmp_path / "copies").rglob("*")}
+    with sparklog.open(tiered, "rw") as log:
+        for _ in range(3):
+            log.append("t", ROWS)
+    with Service(tiered) as service:
+        assert not service.run_once().errors
+    shutil.rmtree(tiered)
+    away.rename(tiered)  # from a backup
+    with sparklog.open(tiered, "rw") as log:
+        log.append("t", ROWS)
+    assert run(["tier", "rebuild", str(tiered)]) == 0
+    report = erase(str(tiered), "t", [b"k"])
+    assert re.search("of another history of t-0.*delete them if no log needs", str(report.pending))
+    for file in (tmp_path / "copies").rglob("*"):
+        if file.name not in known and file.is_file() and file.parent.name != "owners":
+            file.unlink()
+    with Service(tiered) as service:
+        service.run_once()
+    report = erase(str(tiered), "t", [b"k"])
+    assert not report.pending
+    assert count(tiered) == 21

@@ -282,6 +282,25 @@ def test_azure_creates_by_a_condition(monkeypatch, protocol):
         store.create("a", b"second")
 
 
+def test_a_library_that_does_not_load(monkeypatch, tmp_path):
+    class Unloadable(MemoryFileSystem):
+        protocol = "hdfs"
+        cachable = False
+
+        def __init__(self, *args, **kwargs):
+            raise OSError("Unable to load libjvm")
+
+    with monkeypatch.context() as missing:
+        missing.setitem(REGISTRY, "hdfs", Unloadable)
+        with pytest.raises(StorageUnavailableError, match="or install what fsspec needs for hdfs"):
+            open_store("hdfs://name/logs").get("a")
+    open_store(f"file://{tmp_path}").put("a", b"x")  # another URL
+    monkeypatch.setitem(REGISTRY, "hdfs", Hdfs)  # it is installed
+    store = open_store("hdfs://name/logs")
+    store.put("a", b"x")
+    assert store.get("a") == b"x"
+
+
 def test_a_library_that_would_forget_the_condition_is_refused(monkeypatch):
     class Old(MemoryFileSystem):
         protocol = "gs"

@@ -121,3 +121,14 @@ def test_nobody_can_tell_while_the_store_is_down(
     (tmp_path / "none").mkdir()
     with pytest.raises(InvalidRequestError, match="no remote storage"):
         TopicOwners(LOCAL, str(tmp_path / "none"), store, clock).foreign(TOPICS)
+
+
+def test_a_log_is_given_the_url_of_its_store(
+    tmp_path: Path, clock: ManualClock, store: FaultStore
+) -> None:
+    (tmp_path / "log").mkdir()
+    owners = TopicOwners(LOCAL, str(tmp_path / "log"), store, clock)
+    with pytest.raises(InvalidRequestError, match="has no remote storage: give its URL"):
+        owners.foreign(TOPICS)
+    home(tmp_path, "log")
+    assert owners.foreign(TOPICS) == {}
