@@ -20,11 +20,14 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.fs import LOCAL
+from sparklog.log.topic_names import new_topic_id
 from sparklog.service import Service, erase, verify
 from sparklog.service.verification.tier_verifier import verify_tier
 from sparklog.tiered.object_store.file_driver import LocalDriver
 from sparklog.tiered.object_store.object_store import ObjectStore
 from tests.advice.test_arguments import TIERED
+from tests.format.test_legacy import message
+from tests.logdir.partitions import create
 from tests.paths import GOLDEN
 
 ROWS = pa.table({"value": [b"v" * 50] * 3})
@@ -230,3 +233,25 @@ def test_copies_of_another_history_are_deleted_by_hand(tiered: Path, tmp_path: P
     report = erase(str(tiered), "t", [b"k"])
     assert not report.pending
     assert count(tiered) == 21
+
+
+@BOTH
+def test_old_records_are_written_anew_for_compaction(home: str, tmp_path: Path) -> None:
+    """Of magic 1, as brokers wrote them before 0.11."""
+    old = tmp_path / "old"
+    old.mkdir()
+    create(old / "t-0").close()
+    (old / "t-0/partition.metadata").write_text(f"version: 0\ntopic_id: {new_topic_id()}\n")
+    raw = b"".join(message(n, b"k%d" % (n % 2), b"v%d" % n) for n in range(6))
+    (old / f"t-0/{0:020d}.log").write_bytes(raw)
+    (old / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
+    report = erase(str(old), "t", [b"k0"])
+    assert "let a broker before 4.0 compact the topic, or write it anew" in str(report)
+    target = f"file://{tmp_path}/new" if home == "store" else str(tmp_path / "new")
+    with sparklog.open(old) as source, sparklog.open(target, "rw") as new:
+        new.create_topic("t", config={"cleanup.policy": "compact"})
+        new.append("t", source.read("t", columns=["key", "value"]).read_all())
+    assert erase(target, "t", [b"k0"]).complete
+    with sparklog.open(target) as read:
+        keys = read.read("t").read_all()["key"].to_pylist()
+    assert set(keys) == {b"k1"}

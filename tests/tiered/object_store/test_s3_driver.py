@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import crc32c
 import pytest
 
 from sparklog.clock import system_clock
@@ -181,6 +182,18 @@ def test_a_thousand_objects_and_more(s3, url):
     store.delete(names)
     assert store.counts.deletes == 2
     assert [one.name for one in store.list()] == others
+
+
+def test_an_upload_that_the_store_gave_up_is_made_again(s3, url):
+    driver = open_store(url, s3.options())._driver
+    begun = driver.begin("a", 3)
+    receipt = begun.part(1, 0, b"abc", crc32c.crc32c(b"abc"))
+    begun.abort()
+    with pytest.raises(OSError, match="the store gave up the upload; copy anew"):
+        begun.finish([receipt])
+    again = driver.begin("a", 3)
+    again.finish([again.part(1, 0, b"abc", crc32c.crc32c(b"abc"))])
+    assert open_store(url, s3.options()).get("a") == b"abc"
 
 
 def test_a_lost_answer_does_no_harm(s3, url, content):
