@@ -6,7 +6,7 @@ renamed when it is whole. A restore that was broken off goes on where it stopped
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -178,8 +178,24 @@ def _plan(
             # An empty range within a segment brings nothing; its end isn't rounded up to a batch.
             wanted_here = view.copies(topic, p) if first < last else []
             segments = [s for s in wanted_here if s.end > first and s.base < last]
+            _check_gapless(view.home, TopicPartition(topic, p), first, last, segments)
             parts.append(_Part(TopicPartition(topic, p), held[topic].id, first, last, segments))
     return parts
+
+
+def _check_gapless(
+    home: str, key: TopicPartition, first: int, last: int, segments: Sequence[RemoteSegment]
+) -> None:
+    """Raise DataCorruptionError if no copy holds some offsets of the range."""
+    at = first
+    for base, end in [*((s.base, s.end) for s in segments), (last, last)]:
+        if base > at:
+            raise DataCorruptionError(
+                f"{key}: no copy holds these offsets; restore the objects from a copy of the "
+                "bucket, or restore the other ranges to another directory",
+                path=home, first=at, end=base,
+            )  # fmt: skip
+        at = max(at, end)
 
 
 class _Counter:

@@ -62,3 +62,16 @@ def test_less_is_restored_where_there_is_little_room(copies: Path, tmp_path: Pat
     assert offsets(tmp_path / "small-too") == [5, 6]
     restore(url, tmp_path / "large", fs=fs)
     assert offsets(tmp_path / "large") == list(range(7))
+
+
+def test_other_ranges_are_restored_around_a_missing_object(copies: Path, tmp_path: Path) -> None:
+    url, lost = f"file://{copies}", sorted(copies.rglob("*.log"))[3]
+    whole = lost.read_bytes()
+    lost.unlink()
+    with pytest.raises(DataCorruptionError, match="no copy holds these offsets"):
+        restore(url, tmp_path / "all")
+    restore(url, tmp_path / "behind", topics=["a"], start={0: 4})
+    assert offsets(tmp_path / "behind") == [4, 5, 6]
+    lost.write_bytes(whole)
+    restore(url, tmp_path / "all")
+    assert offsets(tmp_path / "all") == list(range(7))
