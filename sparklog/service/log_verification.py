@@ -27,7 +27,6 @@ from sparklog.progress import Progress, shows_progress
 from sparklog.service.quick_verification import verify_quickly
 from sparklog.service.repair.ledger_repair import LedgerRepair
 from sparklog.service.repair.log_repair import LogRepair
-from sparklog.service.verification.appends import Appends
 from sparklog.service.verification.batches import lonely_records, topic_figures
 from sparklog.service.verification.expectations import expected_partition
 from sparklog.service.verification.findings import (
@@ -60,6 +59,7 @@ from sparklog.service.verification.remote_storage import (
     with_rebuild,
 )
 from sparklog.service.verification.segment_sizes import small_segments
+from sparklog.storage.committed_appends import Appends
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.settings import read_settings

@@ -15,6 +15,7 @@
 - `ledger_records`: the records of the commit ledger, and their form on disk; `topic_state`,
   `deleted_topic`, `lost_commits`
 - `log_state`: what the ledger says, folded
+- `committed_appends`: compares segments with the appends that the ledger recorded
 - `leader_epochs`: which epoch began where
 - `offset_ranges`: sets of offsets of a partition
 - `query_origin`: which query a writer was, and how far it had read;

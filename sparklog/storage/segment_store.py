@@ -27,6 +27,7 @@ from typing import Generic, Protocol, TypeVar
 
 from sparklog.errors import SparklogError
 from sparklog.format.checkpoint_files import Epochs
+from sparklog.storage.committed_appends import CommittedAppends
 from sparklog.storage.segments import SegmentLog
 
 SegmentT = TypeVar("SegmentT")
@@ -78,6 +79,7 @@ class SegmentPut(Generic[SegmentT]):
     `config`: the topic's, under Kafka's keys, and `interval_bytes` its index.interval.bytes;
     `gaps`: whether offsets may be missing; `replaces`: older segments whose place it takes;
     `resumed`: another process, or an earlier life of this one, may have put it already.
+    `committed`: the appends that the batches are compared with, None if they are not known.
     """
 
     segment: SegmentT
@@ -87,6 +89,7 @@ class SegmentPut(Generic[SegmentT]):
     resumed: bool = False
     replaces: tuple[SegmentT, ...] = ()
     gaps: bool = False
+    committed: CommittedAppends | None = None
 
 
 @dataclass(frozen=True, slots=True)

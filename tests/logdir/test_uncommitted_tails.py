@@ -15,7 +15,7 @@ from sparklog.logdir.meta_properties import META_PROPERTIES
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, RECOVERY_POINT
 from sparklog.service import verify
 from sparklog.service.health import examine
-from sparklog.service.verification.appends import Appends
+from sparklog.storage.committed_appends import Appends
 from tests.service.logs import T0, kept
 
 LEDGER = "__sparklog_commits-0"

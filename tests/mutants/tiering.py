@@ -235,4 +235,18 @@ MUTANTS = (
         "service/tiering/test_damaged_copies.py"
         "::test_a_local_segment_that_lost_batches_replaces_no_copy",
     ),
+    mutant(
+        "segment-of-another-partition-copied",
+        "tiered/copying/segment_objects.py",
+        "        self._compare(appended)\n",
+        "",
+        "service/tiering/test_foreign_segments.py",
+    ),
+    mutant(
+        "append-of-several-segments-not-compared",
+        "storage/committed_appends.py",
+        "return is_committed and same",
+        "return True",
+        "service/tiering/test_foreign_segments.py::test_appends_of_several_segments",
+    ),
 )

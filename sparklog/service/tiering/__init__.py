@@ -5,5 +5,6 @@
   copies of deleted topics, and objects that belong to no copy
 - `erasure_task`: records that a predicate chooses go from a partition's copies
 - `remote_log`: what those know together of a log's remote segments
+- `ledger_appends`: what the ledger recorded for the segments that are copied
 - `copy_confirmation`: checks that a copy is whole before its local segment is deleted
 """

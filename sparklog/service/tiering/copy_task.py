@@ -22,6 +22,7 @@ from sparklog.logdir.partition.log_segment_data import LogDirSegmentData
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_by_partition
 from sparklog.logdir.segment_files import closed_segment_bytes
+from sparklog.service.tiering.ledger_appends import LedgerAppends
 from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition, is_tiered
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Report, Uploaded
@@ -58,12 +59,14 @@ class CopyTask:
         self._remote_log, self._store = remote_log, store
         self._batch, self._stopping = batch, stopping
         self._uncopyable: dict[TopicPartition, str] = {}
+        self._appends = LedgerAppends(remote_log.session)  # of the current round
 
     def plan(
         self, known: dict[TopicPartition, TieredPartition], report: Report
     ) -> list[_SegmentToCopy]:
         """Return what is to be copied: of each partition the oldest first, in turns."""
         turns: list[tuple[int, _SegmentToCopy]] = []
+        self._appends = LedgerAppends(self._remote_log.session)
         with self._remote_log.locked_cache() as cache:
             for key, one in known.items():
                 started = [s for s in cache.all(one.id) if s.state is SegmentState.COPY_STARTED]
@@ -102,6 +105,7 @@ class CopyTask:
 
     def run(self, wanted: list[_SegmentToCopy], report: Report) -> None:
         """Copy all of it, batch by batch. Raises what ends the round; the rest is in the report."""
+        self._appends.load((one.key, one.candidate.base) for one in wanted)
         for first in range(0, len(wanted), self._batch):
             puts = self._begin(wanted[first : first + self._batch], report)
             if puts:
@@ -195,6 +199,9 @@ class CopyTask:
                 c for c in one.valid_copies if c.base < segment.end and c.end > segment.base
             ),
             gaps=place.gaps,
+            committed=self._appends.committed(
+                TopicPartition(segment.topic, segment.partition), place
+            ),
         )
 
     # --- what an earlier life left ----------------------------------------------------------------
@@ -205,17 +212,23 @@ class CopyTask:
         Returns: whether there were any.
         """
         by_id = {one.id: one for one in known.values()}
-        puts, failed = [], []
+        resumed: list[tuple[RemoteSegment, TieredPartition]] = []
+        failed = []
         with self._remote_log.locked_cache() as cache:
             for key in list(cache.keys()):
                 for segment in cache.all(key) if self._remote_log.is_ours(key.topic_id) else ():
                     if segment.state is SegmentState.COPY_STARTED:
                         one = by_id.get(key)
                         if one is not None and self._can_go_on(segment, one):
-                            puts.append(self._as_put(segment, one, resumed=True))
+                            resumed.append((segment, one))
                         else:
                             failed.append(segment)
         self._remove(failed)
+        self._appends.load(
+            (TopicPartition(segment.topic, segment.partition), segment.base)
+            for segment, _ in resumed
+        )
+        puts = [self._as_put(segment, one, resumed=True) for segment, one in resumed]
         self._carry_out(puts, report)
         return bool(puts or failed)
 
@@ -274,7 +287,10 @@ class CopyTask:
 
     def _leave_alone(self, key: TopicPartition, error: DataCorruptionError, report: Report) -> None:
         self._uncopyable[key] = str(error)
-        report.errors.append(f"{key}: {error}")
+        what = f"{key}: {error}"
+        if what in report.errors:  # of another segment of the same append
+            return
+        report.errors.append(what)
         _LOGGER.error("%s-%d: %s", *key, error)
 
     def _remove(self, segments: list[RemoteSegment]) -> None:

@@ -20,9 +20,9 @@ from sparklog.logdir.ledger import (
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.topics_file import TOPICS_NAME, read_topics
 from sparklog.logdir.uncommitted_tails import committed_ledger_end
-from sparklog.service.verification.appends import Appends
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import LogDirState, Situation
+from sparklog.storage.committed_appends import note_appends
 from sparklog.storage.ledger_records import (
     AdoptRecord,
     AppendRecord,
@@ -189,7 +189,7 @@ class _LedgerCheck:
         except KeyError as error:
             self._fault(offset, f"a {record.kind} record of {error}, which does not exist")
         if isinstance(record, AppendRecord):
-            self._note_appends(record)
+            note_appends(self._truth.appends, self.state, record)
         self.rooted = self.rooted or is_snapshot
         if isinstance(record, TopicRecord | AdoptRecord | SnapshotRecord):
             self._note_intervals()
@@ -207,14 +207,6 @@ class _LedgerCheck:
                 self._check_reset(offset, record)
             case StartRecord():
                 self._check_start(offset, record)
-
-    def _note_appends(self, record: AppendRecord) -> None:
-        known, crcs = self._truth.appends, record.crcs or {}
-        for key, (first, end) in record.ends.items():
-            topic = self.state.topics.get(key.topic)
-            if topic is not None:
-                appends = known.setdefault((topic.id, key.partition), Appends())
-                appends.add(first, end, crcs.get(key))
 
     def _note_intervals(self) -> None:
         known = self._truth.intervals

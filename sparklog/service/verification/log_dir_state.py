@@ -31,7 +31,7 @@ from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dirs import LogDirs
 from sparklog.logdir.topics_file import deleted_path
-from sparklog.service.verification.appends import Appends
+from sparklog.storage.committed_appends import Appends, AppendsById
 from sparklog.storage.log_state import LogState
 
 Offsets = dict[TopicPartition, int]
@@ -106,7 +106,7 @@ class LogDirState:
     ledger_end: int = 0
     intervals: dict[str, int] = field(default_factory=dict)  # largest index.interval.bytes so far
     dirs: LogDirs = field(default_factory=LogDirs)
-    appends: dict[tuple[str, int], Appends] = field(default_factory=dict)  # by topic id, partition
+    appends: AppendsById = field(default_factory=dict)
 
     @property
     def home(self) -> str:

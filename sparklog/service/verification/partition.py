@@ -13,7 +13,7 @@ from sparklog.log.batch_figures import BatchTally
 from sparklog.logdir.offline_partitions import why_foreign
 from sparklog.logdir.partition.producer_snapshots import snapshot_offsets
 from sparklog.logdir.segment_files import bases_of, joined
-from sparklog.service.verification.appends import AppendCheck, Appends
+from sparklog.service.verification.appends import AppendCheck
 from sparklog.service.verification.batches import BatchCheck
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.indexes import OffsetIndexCheck, TimeIndexCheck
@@ -23,6 +23,7 @@ from sparklog.service.verification.log_dir_state import ExpectedPartition, Situa
 from sparklog.service.verification.misplaced_segments import copied_segments
 from sparklog.service.verification.producers import ProducerReplay
 from sparklog.service.verification.segment import SegmentWalk, Walked
+from sparklog.storage.committed_appends import Appends
 
 
 @dataclass(slots=True)

@@ -2,10 +2,14 @@
 
 The log is read in whole batches whose CRCs are checked on the way, and both indexes are made anew
 out of the batches that pass: what is damaged never gets there, and the indexes are right whatever
-a disk did to others. Between the two objects may lie a record of the home's: a tier's manifest
-comes at once, that of a log whose home is the store only after the ledger's entry.
+a disk did to others. If `SegmentPut.committed` is given, the batches are compared with the appends
+that the ledger recorded, and a segment of another partition or log is refused.
+
+Between the two objects may lie a record of the home's: a tier's manifest comes at once, that of a
+log whose home is the store only after the ledger's entry.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -17,6 +21,7 @@ from sparklog.format.index import IndexState, final_time_entry, index_entries
 from sparklog.fs import Buffer
 from sparklog.log.batch_windows import walk
 from sparklog.log.cleaner_options import Throttle, unthrottled
+from sparklog.storage.committed_appends import AppendedBatches
 from sparklog.storage.segment_store import SegmentPut, source_changed
 from sparklog.tiered.encryption.envelope import DataKey, new_data_key
 from sparklog.tiered.keyring import Keyring
@@ -152,7 +157,7 @@ class Source:
     def __iter__(self) -> Iterator[Buffer]:
         segment, self.crc32c = self._put.segment, 0
         self.index, self.timeindex, state = bytearray(), bytearray(), IndexState()
-        at, end = 0, segment.base
+        at, end, appended = 0, segment.base, AppendedBatches()
         try:
             with self._put.data.log() as file:
                 for window in walk(file, limit=segment.size):
@@ -172,6 +177,7 @@ class Source:
                     # A view: copying each window took two thirds of this pass.
                     piece = memoryview(window.data)[: batches.end - window.position]
                     if len(table):
+                        appended.add(window.data, table, window.position)
                         end = int(table["last_offset"][-1]) + 1
                     at += len(piece)
                     self._throttle(len(piece))
@@ -183,6 +189,21 @@ class Source:
         self.check_unmoved()
         if at != segment.size or end > segment.end or not self._reaches(end):
             raise self._torn(at, end, "it holds other batches than its place in the log says")
+        self._compare(appended)
+
+    def _compare(self, batches: AppendedBatches) -> None:
+        """Raise DataCorruptionError if the batches are not those that were committed."""
+        segment, committed = self._put.segment, self._put.committed
+        wrong = committed and committed.first_wrong(batches, segment.base, segment.end)
+        if wrong:
+            where = self._put.data.where
+            what = "the segments are" if wrong.is_long else "the segment is"
+            raise DataCorruptionError(
+                f"{what} not copied: {wrong.message}",
+                path=os.path.dirname(where) if wrong.is_long else where,
+                first=wrong.first,
+                end=wrong.end,
+            )
 
     def _reaches(self, end: int) -> bool:
         """Tell whether the batches, which end at `end`, are all of the segment.

@@ -13,7 +13,7 @@ from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.home import commits_of
 from sparklog.service import Finding, erase, verify
 from sparklog.service.health import examine
-from sparklog.service.verification.appends import Appends
+from sparklog.storage.committed_appends import Appends
 from sparklog.storage.ledger_records import decode, encode
 from tests import paths
 from tests.logdir.test_opening import abandon

@@ -1,0 +1,240 @@
+"""Appends that the ledger recorded, and their comparison with the batches of segments.
+
+A ledger record of an append names the offsets of each partition and a checksum of the batches' CRC
+fields. The comparison therefore finds valid batches of another partition or another log, even if
+they have the right offsets. Records of older versions of sparklog have no checksum. For these
+records only the boundaries are compared: an append starts and ends at a batch boundary.
+
+Compaction and erasure rewrite batches, which then have fewer records than offsets. Appends with
+rewritten batches are not compared.
+"""
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from sparklog.common import TopicPartition
+from sparklog.format.batch import Buffer
+from sparklog.format.scan import is_rewritten, stored_crcs
+from sparklog.storage.ledger_records import AppendRecord
+from sparklog.storage.log_state import LogState
+
+Table = NDArray[Any]
+NO_CRC: Final = -1
+_NOT_COMMITTED_LONG: Final = (
+    "the batches of these offsets, which several segments hold, are not those that were "
+    "committed; if files were swapped with those of another partition, put them back, else "
+    "restore the files of these segments from a copy"
+)
+
+
+class Appends:
+    """Appends to a partition in ascending order: offsets [first, end) and checksums."""
+
+    def __init__(self) -> None:
+        self._rows = array("q")
+
+    def add(self, first: int, end: int, crc: int | None) -> None:
+        """Add an append. `crc` is None if the ledger record has no checksum."""
+        self._rows.extend((first, end, NO_CRC if crc is None else crc))
+
+    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return first offsets, end offsets and checksums (-1 for none)."""
+        rows = np.array(self._rows, np.int64).reshape(-1, 3)
+        return rows[:, 0], rows[:, 1], rows[:, 2]
+
+
+AppendsById = dict[tuple[str, int], Appends]
+"""Appends by topic id and partition."""
+
+
+def note_appends(known: AppendsById, state: LogState, record: AppendRecord) -> None:
+    """Add the ranges of a ledger record to `known`. `state` includes the record."""
+    crcs = record.crcs or {}
+    for key, (first, end) in record.ends.items():
+        topic = state.topics.get(key.topic)
+        if topic is not None:
+            appends = known.setdefault((topic.id, key.partition), Appends())
+            appends.add(first, end, crcs.get(key))
+
+
+class AppendedBatches:
+    """Offsets and CRC fields of consecutive batches of a partition."""
+
+    def __init__(self) -> None:
+        self.bases = self.ends = np.empty(0, np.int64)
+        self._is_rewritten = np.empty(0, np.bool_)
+        self._crcs = b""
+        self._tables: list[Table] = []
+        self._more_crcs: list[bytes] = []
+
+    def add(self, data: Buffer, table: Table, position: int) -> None:
+        """Add the batches of a table. `position` is the place of data[0] in the file."""
+        self._tables.append(table[["base_offset", "last_offset", "count", "attributes"]].copy())
+        self._more_crcs.append(stored_crcs(data, table, position))
+
+    def settle(self) -> None:
+        """Merge added batches. Call this before the other methods."""
+        if not self._tables:
+            return
+        table = np.concatenate(self._tables)
+        self.bases = np.concatenate((self.bases, table["base_offset"]))
+        self.ends = np.concatenate((self.ends, table["last_offset"] + 1))
+        self._is_rewritten = np.concatenate((self._is_rewritten, is_rewritten(table)))
+        self._crcs = b"".join((self._crcs, *self._more_crcs))
+        self._tables, self._more_crcs = [], []
+
+    def drop_below(self, offset: int) -> None:
+        """Drop the batches whose base offset is below `offset`."""
+        self.settle()
+        count = int(np.searchsorted(self.bases, offset))
+        self.bases, self.ends = self.bases[count:], self.ends[count:]
+        self._is_rewritten, self._crcs = self._is_rewritten[count:], self._crcs[count * 4 :]
+
+    def rows(self, first: int, end: int) -> slice | None:
+        """Return the batches of [first, end), or None if these offsets are no batch boundaries."""
+        low, high = (int(np.searchsorted(self.bases, offset)) for offset in (first, end))
+        if low == high or self.bases[low] != first or self.ends[high - 1] != end:
+            return None
+        return slice(low, high)
+
+    def crc(self, rows: slice) -> int:
+        """Return the checksum of the batches' CRC fields."""
+        return int(crc32c(memoryview(self._crcs)[rows.start * 4 : rows.stop * 4]))
+
+    def is_complete(self, rows: slice) -> bool:
+        """Return whether the batches cover all offsets and none was rewritten."""
+        follow = self.bases[rows][1:] == self.ends[rows][:-1]
+        return bool(follow.all()) and not self._is_rewritten[rows].any()
+
+    def are_committed(self, first: int, end: int, crc: int, *, may_miss: bool) -> bool | None:
+        """Compare the batches of the append [first, end) with the ledger's checksum.
+
+        Args:
+            crc: The checksum, or `NO_CRC`.
+            may_miss: Whether compaction may have removed batches of the append.
+        Returns: whether they are those that were committed, or None if that is unknown.
+        """
+        rows = self.rows(first, end)
+        if rows is None:
+            return None if may_miss else False
+        if crc == NO_CRC or not self.is_complete(rows):
+            return None
+        return self.crc(rows) == crc
+
+    def owner(
+        self, key: TopicPartition, appends: Mapping[TopicPartition, Appends], first: int
+    ) -> TopicPartition | None:
+        """Return the partition other than `key` to which the batches at `first` were appended."""
+        for other, known in appends.items():
+            if other == key:
+                continue
+            firsts, ends, crcs = known.columns()
+            at = int(np.searchsorted(firsts, first))
+            if at == len(firsts) or int(firsts[at]) != first or int(crcs[at]) == NO_CRC:
+                continue
+            rows = self.rows(first, int(ends[at]))
+            if rows is not None and self.crc(rows) == int(crcs[at]):
+                return other
+        return None
+
+
+def not_committed(owner: TopicPartition | None) -> str:
+    """Return the message for batches that are those of `owner`, or of an unknown log."""
+    advice = "restore the segment's files from a copy"
+    if owner is not None:
+        advice = (
+            f"they are those of {owner}: if files of the two partitions were swapped, put them "
+            f"back, else {advice}"
+        )
+    return f"the batches of these offsets are not those that were committed; {advice}"
+
+
+def runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield (first, last) of each run of consecutive numbers."""
+    begin = 0
+    for at in range(1, len(numbers) + 1):
+        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1:
+            yield numbers[begin], numbers[at - 1]
+            begin = at
+
+
+@dataclass(frozen=True, slots=True)
+class WrongAppends:
+    """Offsets [first, end) whose batches are not those that were committed, and the message.
+
+    `is_long`: they are an append that several segments hold. Each of them may be the wrong one.
+    """
+
+    first: int
+    end: int
+    message: str
+    is_long: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedAppends:
+    """Compares single segments of a partition with the appends that the ledger recorded.
+
+    Args:
+        key: The partition.
+        appends: Appends to this and other partitions, which identify the owner of foreign batches.
+        gaps_below: Batches below this offset may be missing because of compaction.
+        read: Returns the batches that the partition's files have in [first, end), or None if they
+            cannot be read. It is called for appends that continue in another segment.
+    """
+
+    key: TopicPartition
+    appends: Mapping[TopicPartition, Appends]
+    gaps_below: int
+    read: Callable[[int, int], AppendedBatches | None]
+    _long: dict[int, AppendedBatches | None] = field(default_factory=dict)
+
+    def first_wrong(self, batches: AppendedBatches, base: int, end: int) -> WrongAppends | None:
+        """Compare the batches of the segment [base, end).
+
+        Returns: the first run of appends that are wrong, None if there is none.
+        """
+        batches.settle()
+        firsts, ends, crcs = self.appends.get(self.key, Appends()).columns()
+        low = int(np.searchsorted(ends, base, side="right"))
+        high = int(np.searchsorted(firsts, end))
+        wrong = [
+            n
+            for n in range(low, high)
+            if not self._is_right(batches, base, end, int(firsts[n]), int(ends[n]), int(crcs[n]))
+        ]
+        for first, last in runs([n for n in wrong if firsts[n] >= base and ends[n] <= end]):
+            start = int(firsts[first])
+            owner = batches.owner(self.key, self.appends, start)
+            return WrongAppends(start, int(ends[last]), not_committed(owner))
+        for n in wrong:
+            return WrongAppends(int(firsts[n]), int(ends[n]), _NOT_COMMITTED_LONG, is_long=True)
+        return None
+
+    def _is_right(
+        self, batches: AppendedBatches, base: int, end: int, first: int, last: int, crc: int
+    ) -> bool:
+        """Compare the part of the append [first, last) that the segment [base, end) holds."""
+        may_miss = first < self.gaps_below
+        if first >= base and last <= end:
+            return batches.are_committed(first, last, crc, may_miss=may_miss) is not False
+        if crc == NO_CRC or may_miss:
+            return True
+        if first not in self._long:  # once, however many segments the append has
+            self._long[first] = self.read(first, last)
+        whole = self._long[first]
+        if whole is None:
+            return True
+        part = max(first, base), min(last, end)
+        is_committed = whole.are_committed(first, last, crc, may_miss=False)
+        if is_committed is None:
+            return True
+        here, there = batches.rows(*part), whole.rows(*part)
+        same = here is not None and there is not None and batches.crc(here) == whole.crc(there)
+        return is_committed and same
