@@ -166,9 +166,9 @@ MUTANTS = (
     ),
     mutant(
         "appends-not-compared",
-        "service/verification/appends.py",
-        "        is_same = self._batches.crc(rows) == crc",
-        "        is_same = self._batches.crc(rows) == crc or rows.start < rows.stop",
+        "storage/committed_appends.py",
+        "return self.crc(rows) == crc",
+        "return self.crc(rows) == crc or rows.start < rows.stop",
         "service/verification/test_appends.py::test_swapped_segments[active-segment-closed]",
     ),
     mutant(
@@ -180,7 +180,7 @@ MUTANTS = (
     ),
     mutant(
         "rewritten-batches-compared",
-        "service/verification/appends.py",
+        "storage/committed_appends.py",
         "and not self._is_rewritten[rows].any()",
         "and rows.start < rows.stop",
         (

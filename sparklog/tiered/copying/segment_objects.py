@@ -177,7 +177,8 @@ class Source:
                     # A view: copying each window took two thirds of this pass.
                     piece = memoryview(window.data)[: batches.end - window.position]
                     if len(table):
-                        appended.add(window.data, table, window.position)
+                        if self._put.committed is not None:
+                            appended.add(window.data, table, window.position)
                         end = int(table["last_offset"][-1]) + 1
                     at += len(piece)
                     self._throttle(len(piece))
