@@ -22,6 +22,7 @@ from sparklog.errors import InvalidRequestError, LogLockedError, UnknownTopicErr
 from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.format.metadata_records import (
     ConfigRecord,
+    FeatureLevelRecord,
     OtherRecord,
     PartitionRecord,
     RemoveTopicRecord,
@@ -316,9 +317,23 @@ def test_a_cluster_of_several_nodes_is_refused(tmp_path: Path) -> None:
     assert known(LOCAL, str(path)).nodes == {2}
     with pytest.raises(InvalidRequestError, match=r"nodes \[2\] besides.*Copy the records"):
         hand_over(path)
-    assert not starts(LOCAL, [str(path)])
+    assert starts(LOCAL, [str(path)])
     with sparklog.open(path) as log:  # as an export to Kafka reads them
         assert log.read("t").read_all().num_rows == 2
+
+
+def test_an_old_cluster_is_upgraded_first(tmp_path: Path) -> None:
+    """The refusal leaves the directory to its broker, so that the cluster can be upgraded."""
+    path = tmp_path / "log"
+    _make(path)
+    hand_over(path)
+    run_broker(LOCAL, [str(path)], FeatureLevelRecord("metadata.version", 14))
+    with pytest.raises(InvalidRequestError, match="upgrade the cluster first"):
+        hand_over(path)
+    assert starts(LOCAL, [str(path)])
+    run_broker(LOCAL, [str(path)], FeatureLevelRecord("metadata.version", 27))
+    assert not hand_over(path).is_new_cluster
+    assert starts(LOCAL, [str(path)])
 
 
 def test_of_two_metadata_logs_one_is_moved_away(tmp_path: Path) -> None:

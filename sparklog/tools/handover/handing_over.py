@@ -143,6 +143,7 @@ def hand_over(
     if check:
         _check_present(fs, directories)
         return handover.plan(check=True).result
+    handover.check_cluster()
     outside = [metadata] if metadata is not None and metadata not in directories else []
     held = lock_out_brokers(fs, outside)
     try:
@@ -215,6 +216,24 @@ class _Handover:
         if not read_bytes(self._fs, path).startswith(WRITTEN_BY.encode()):
             raise InvalidRequestError(f"{path} exists: choose another file", path=path)
 
+    def check_cluster(self) -> None:
+        """Refuse the metadata of another cluster before a session takes over a broker's directory.
+
+        Afterwards the broker could not start, for example to be upgraded first.
+        """
+        present = find_dirs(self._fs, self._all).present(self._all)
+        found = {path: read_properties(self._fs, path) for path in present}
+        metadata_dir = self._metadata_dir(present, found)
+        self._begun(self._ids(found, [])[0], metadata_dir)
+
+    def _begun(self, node_id: int, metadata_dir: str) -> ClusterMetadata | None:
+        """Return the metadata of a cluster that has begun, which must be this node's alone."""
+        known = read_cluster_metadata(self._fs, metadata_dir)
+        if known is None or not known.is_begun:
+            return None
+        check_one_node(known, node_id, metadata_dir)
+        return known
+
     def plan(self, *, check: bool) -> _Plan:
         """Look at all that is there; nothing is changed."""
         fs = self._fs
@@ -231,11 +250,8 @@ class _Handover:
             for path, fresh in zip(present, self._new_ids, strict=False)
         }
         metadata_dir = self._metadata_dir(present, found)
-        known = read_cluster_metadata(fs, metadata_dir)
-        begun = known if known is not None and known.is_begun else None
+        begun = self._begun(node_id, metadata_dir)
         first = [] if begun is not None else self._first_records(metadata_dir)
-        if begun is not None:
-            check_one_node(begun, node_id, metadata_dir)
         records = metadata_changes(
             topics, begun or ClusterMetadata(), node_id=node_id, directory_ids=directory_ids,
             dropped={key.topic for key in deleted_topic_ends(fs, self._all[0])},
