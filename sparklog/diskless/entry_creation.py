@@ -15,7 +15,7 @@ from sparklog.diskless.entries import Entry, NoOpRecord, encode, new_attempt_id
 from sparklog.diskless.ledger import EntryReader
 from sparklog.diskless.names import entry_name
 from sparklog.errors import CommitUnknownError, SparklogError, StorageUnavailableError
-from sparklog.tiered.object_store.failures import is_refusal
+from sparklog.tiered.object_store.failures import is_refused
 
 TIMEOUT_MS: Final = 120_000
 """How long an entry is tried (delivery.timeout.ms of Kafka's producer)."""
@@ -102,12 +102,7 @@ class EntryCreator:
         (a token expired between the two). This is excluded for a client that was never allowed to
         create an entry.
         """
-        cause = error.__cause__
-        return (
-            isinstance(cause, Exception)
-            and is_refusal(cause)
-            and (self._entries.store.sends_once or not self._allowed)
-        )
+        return is_refused(error) and (self._entries.store.sends_once or not self._allowed)
 
     def _find(self, number: int, entry: Entry) -> Entry | None:
         """Return what lies there. Raises: StorageUnavailableError; CommitUnknownError."""

@@ -26,9 +26,9 @@ from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError
 from sparklog.tiered.encryption.envelope import stored_size
 from sparklog.tiered.layout import manifest as manifests
-from sparklog.tiered.layout.manifest import manifest_object
+from sparklog.tiered.layout.manifest import MANIFEST_BYTES_MAX, manifest_object
 from sparklog.tiered.layout.object_names import Directory
-from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 _PACK_BYTES: Final = 32 << 20

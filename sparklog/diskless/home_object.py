@@ -21,7 +21,7 @@ from sparklog.logdir.detection import LEDGER_OBJECT
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.tiered.layout.object_names import parse_directory
 from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
-from sparklog.tiered.object_store.failures import is_refusal
+from sparklog.tiered.object_store.failures import is_refused
 from sparklog.tiered.object_store.store import Store
 
 _FIX: Final = (
@@ -270,8 +270,7 @@ def write_refusal(store: Store, log_id: str, clock: Clock) -> StorageUnavailable
     try:
         create_home(store, log_id, clock)
     except StorageUnavailableError as error:
-        cause = error.__cause__
-        if not isinstance(cause, Exception) or not is_refusal(cause):
+        if not is_refused(error):
             raise
         return error
     return None

@@ -24,8 +24,7 @@ from sparklog.log.batch_windows import walk
 from sparklog.storage.round_report import Report
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout.manifest import manifest_object, parse
-from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX
+from sparklog.tiered.layout.manifest import MANIFEST_BYTES_MAX, manifest_object, parse
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 _COPY: Final = "restore the object from a copy of the bucket"

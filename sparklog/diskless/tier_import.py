@@ -27,8 +27,14 @@ from sparklog.storage.leader_epochs import new_epoch
 from sparklog.storage.ledger_records import SnapshotRecord
 from sparklog.storage.topic_state import TopicState
 from sparklog.tiered.archive.listing import BucketListing
-from sparklog.tiered.layout.manifest import Manifest, log_object, manifest_object, parse_of
-from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
+from sparklog.tiered.layout.manifest import (
+    MANIFEST_BYTES_MAX,
+    Manifest,
+    log_object,
+    manifest_object,
+    parse_of,
+)
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment
 

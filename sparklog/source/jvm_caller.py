@@ -28,9 +28,10 @@ def batch_from_json(start: Mapping[str, Mapping[str, int]]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class JvmCaller:
-    """Who asks. `query_id`, `run_id`: of a streaming query; None where nobody said.
+    """The Spark query for which the JVM calls the data source.
 
-    `description`: Spark's description of the query's jobs, which holds the query's name.
+    `query_id`, `run_id`: the ids of a streaming query, None or "" if they are unknown.
+    `description`: Spark's description of the query's jobs, which contains the query's name.
     """
 
     plan_versions: frozenset[str] = frozenset()

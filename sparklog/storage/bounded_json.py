@@ -5,8 +5,7 @@ from typing import Any
 
 
 def parse_json(raw: str | bytes | bytearray) -> Any:
-    """Return the document. Raises ValueError: `text` isn't JSON or is nested too deeply.
-    """
+    """Return the document. Raises ValueError: `raw` isn't JSON or is nested too deeply."""
     try:
         return json.loads(raw)
     except RecursionError:

@@ -37,16 +37,20 @@ class Appends:
     """Appends to a partition in ascending order: offsets [first, end) and checksums."""
 
     def __init__(self) -> None:
-        self._rows = array("q")
+        self._firsts, self._ends, self._crcs = array("q"), array("q"), array("q")
 
     def add(self, first: int, end: int, crc: int | None) -> None:
-        """Add an append. `crc` is None if the ledger record has no checksum."""
-        self._rows.extend((first, end, NO_CRC if crc is None else crc))
+        """Add an append, before `columns` is called. `crc`: None if the record has no checksum."""
+        self._firsts.append(first)
+        self._ends.append(end)
+        self._crcs.append(NO_CRC if crc is None else crc)
 
     def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return first offsets, end offsets and checksums (-1 for none)."""
-        rows = np.array(self._rows, np.int64).reshape(-1, 3)
-        return rows[:, 0], rows[:, 1], rows[:, 2]
+        """Return first offsets, end offsets and checksums (-1 for none), without a copy."""
+        firsts, ends, crcs = (
+            np.frombuffer(column, np.int64) for column in (self._firsts, self._ends, self._crcs)
+        )
+        return firsts, ends, crcs
 
 
 AppendsById = dict[tuple[str, int], Appends]
@@ -209,13 +213,16 @@ class CommittedAppends:
             for n in range(low, high)
             if not self._is_right(batches, base, end, int(firsts[n]), int(ends[n]), int(crcs[n]))
         ]
-        for first, last in runs([n for n in wrong if firsts[n] >= base and ends[n] <= end]):
-            start = int(firsts[first])
-            owner = batches.owner(self.key, self.appends, start)
-            return WrongAppends(start, int(ends[last]), not_committed(owner))
-        for n in wrong:
-            return WrongAppends(int(firsts[n]), int(ends[n]), _NOT_COMMITTED_LONG, is_long=True)
-        return None
+        if not wrong:
+            return None
+        inside = [n for n in wrong if firsts[n] >= base and ends[n] <= end]
+        if not inside:
+            first, last = int(firsts[wrong[0]]), int(ends[wrong[0]])
+            return WrongAppends(first, last, _NOT_COMMITTED_LONG, is_long=True)
+        first, last = next(runs(inside))
+        start = int(firsts[first])
+        owner = batches.owner(self.key, self.appends, start)
+        return WrongAppends(start, int(ends[last]), not_committed(owner))
 
     def _is_right(
         self, batches: AppendedBatches, base: int, end: int, first: int, last: int, crc: int

@@ -7,7 +7,7 @@
 - `promises`: what each command that a message quotes must achieve
 - `judge`: one damaged log through all actions, and the rules that no row may break
 - `table`: the expected verdicts, kept as data in `expected/<home>.txt`
-- `checks`: a table's rows, run and compared; what each home's test calls
+- `checks`: a table's rows, run and compared; called by `test_tables` for each home
 - `bucket`: the home in an object store
 - `log_dir`, `killed_log_dir`, `tier`: the homes in log dirs
 - `checkpoint`: a log-backed checkpoint, which has commands of its own

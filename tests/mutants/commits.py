@@ -32,8 +32,8 @@ MUTANTS = (
     mutant(
         "refusal-of-a-second-request",
         "diskless/entry_creation.py",
-        "            and (self._entries.store.sends_once or not self._allowed)\n",
-        "",
+        "is_refused(error) and (self._entries.store.sends_once or not self._allowed)",
+        "is_refused(error)",
         "diskless/test_commit_faults.py"
         "::test_a_client_that_sent_twice_and_was_refused_the_second_time",
     ),

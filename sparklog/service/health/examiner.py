@@ -206,15 +206,14 @@ class Examiner:
         if found is None:
             return self._archive(url)
         sight = store_sight(self.path, found, self._limits)
-        is_other = isinstance(self._observer, StoreObserver) and not self._is_service
+        observer, refusal = self._observer, None
         sight.is_write_tried = False
-        if is_other and not sight.unwritable:
-            assert isinstance(self._observer, StoreObserver)
-            sight.is_write_tried, refusal = self._write_refusal(self._observer)
-            if refusal is not None and failure_of(refusal) is Failure.CREDENTIALS:
-                sight.read_only = url
-            elif refusal is not None:
-                sight.unwritable.append(_line(refusal))
+        if isinstance(observer, StoreObserver) and not self._is_service and not sight.unwritable:
+            sight.is_write_tried, refusal = self._write_refusal(observer)
+        if refusal is not None and failure_of(refusal) is Failure.CREDENTIALS:
+            sight.read_only = url
+        elif refusal is not None:
+            sight.unwritable.append(_line(refusal))
         return sight
 
     def _write_refusal(

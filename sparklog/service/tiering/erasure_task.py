@@ -47,8 +47,14 @@ from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.orphans import find_orphans
 from sparklog.tiered.copying.plan import CandidateSegment, unreferenced_segments
 from sparklog.tiered.copying.rewritten_log import RewrittenData
-from sparklog.tiered.layout.manifest import directory_of, log_object, manifest_object, parse
-from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
+from sparklog.tiered.layout.manifest import (
+    MANIFEST_BYTES_MAX,
+    directory_of,
+    log_object,
+    manifest_object,
+    parse,
+)
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.remote_objects import LogRanges, OpenedSegment, RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 

@@ -28,7 +28,7 @@ from sparklog.tiered.copying.plan import (
     unreferenced_segments,
     valid_copies,
 )
-from sparklog.tiered.layout.manifest import directory_of, log_object, parse
+from sparklog.tiered.layout.manifest import MANIFEST_BYTES_MAX, directory_of, log_object, parse
 from sparklog.tiered.layout.object_names import (
     Directory,
     log_start_name,
@@ -36,7 +36,7 @@ from sparklog.tiered.layout.object_names import (
     parse_manifest,
     remote_log_name,
 )
-from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store, StoredObject
+from sparklog.tiered.object_store.store import Store, StoredObject
 from sparklog.tiered.remote_log_metadata.records import PartitionDeleteRecord, PartitionDeleteState
 from sparklog.tiered.remote_log_metadata.topic import publish_deleted_partitions
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState

@@ -23,9 +23,8 @@ from sparklog.format.checkpoint_files import Epochs
 from sparklog.storage.segments import IndexBytes, IndexKind, PartitionSegments, SegmentMetadata
 from sparklog.storage.view import KeptPartition, Offsets, TopicInfo, unknown_partition
 from sparklog.tiered.archive.listing import REFRESH_MS, BucketListing
-from sparklog.tiered.layout.manifest import manifest_object, parse
+from sparklog.tiered.layout.manifest import MANIFEST_BYTES_MAX, manifest_object, parse
 from sparklog.tiered.layout.object_names import Directory
-from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX
 from sparklog.tiered.reading.partition_copies import PartitionCopies
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.reading.remote_segment_log import BytesLog, RemoteSegmentLog

@@ -10,6 +10,7 @@ from sparklog.errors import DataCorruptionError
 from sparklog.tiered.encryption.envelope import open_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import (
+    MANIFEST_BYTES_MAX,
     PARTS,
     Manifest,
     log_object,
@@ -17,7 +18,7 @@ from sparklog.tiered.layout.manifest import (
     parse,
     part,
 )
-from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_segment import RemoteSegment
 
 Fault = tuple[str, str, int | None]

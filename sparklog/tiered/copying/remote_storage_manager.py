@@ -22,12 +22,13 @@ from sparklog.storage.segment_store import (
 from sparklog.tiered.copying.segment_objects import put_log
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import (
+    MANIFEST_BYTES_MAX,
     Manifest,
     log_object,
     manifest_object,
     parse,
 )
-from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_segment import RemoteSegment
 
 

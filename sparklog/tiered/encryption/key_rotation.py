@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from sparklog.tiered.encryption.envelope import rewrap
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout.manifest import Manifest, parse, to_bytes
+from sparklog.tiered.layout.manifest import MANIFEST_BYTES_MAX, Manifest, parse, to_bytes
 from sparklog.tiered.layout.object_names import parse_directory, parse_manifest
-from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.target import open_store
 
 _AT_ONCE: Final = 200

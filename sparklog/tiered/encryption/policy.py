@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnsupportedVersionError
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout.manifest import Manifest, parse
-from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
+from sparklog.tiered.layout.manifest import MANIFEST_BYTES_MAX, Manifest, parse
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.settings import RemoteSettings
 
 

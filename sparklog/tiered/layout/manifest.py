@@ -28,6 +28,8 @@ from sparklog.tiered.layout.object_names import (
 from sparklog.tiered.layout.wrapped_key import WrappedKey
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
+MANIFEST_BYTES_MAX: Final = 256 << 20
+"""The largest manifest: it contains the segment's indexes."""
 PARTS: Final = (".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint")
 _CURE: Final = "copy the segment anew, or restore this object from a copy of the bucket"
 

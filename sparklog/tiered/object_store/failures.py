@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from sparklog.errors import SparklogError
+from sparklog.errors import SparklogError, StorageUnavailableError
 
 
 class Failure(enum.Enum):
@@ -122,6 +122,11 @@ def is_refusal(error: BaseException, outside: BaseException | None = None) -> bo
         or (isinstance(link, OSError) and link.errno in _FULL)
         for link in _chain(error, outside)
     )
+
+
+def is_refused(error: StorageUnavailableError) -> bool:
+    """Tell whether the store refused the request that this error of a `Store` is about."""
+    return error.__cause__ is not None and is_refusal(error.__cause__)
 
 
 def says_exists(error: BaseException, outside: BaseException | None = None) -> bool:

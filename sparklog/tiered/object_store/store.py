@@ -9,8 +9,6 @@ from sparklog.fs import Buffer
 
 WHOLE_BYTES_MAX: Final = 64 << 20
 """The largest object that a get without an end returns, unless the caller gives another limit."""
-MANIFEST_BYTES_MAX: Final = 256 << 20
-"""The largest manifest of a segment: it contains the segment's indexes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,14 @@ from sparklog.storage.segments import UndeterminedLossError
 from sparklog.tiered.encryption.envelope import DataKey, open_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout import manifest as manifests
-from sparklog.tiered.layout.manifest import Manifest, directory_of, manifest_object
+from sparklog.tiered.layout.manifest import (
+    MANIFEST_BYTES_MAX,
+    Manifest,
+    directory_of,
+    manifest_object,
+)
 from sparklog.tiered.layout.topic_owners import is_owned
-from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.meters import fetching
 from sparklog.tiered.reading.range_fetcher import Blocks, Fetcher
 from sparklog.tiered.reading.store_retry import StoreRetry

@@ -24,10 +24,10 @@ from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.home import commits_of, open_log
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.logdir.view import LogDirView
-from sparklog.tiered.layout.manifest import Manifest, parse
+from sparklog.tiered.layout.manifest import MANIFEST_BYTES_MAX, Manifest, parse
 from sparklog.tiered.layout.object_names import Directory, parse_manifest
 from sparklog.tiered.layout.topic_owners import TopicOwners
-from sparklog.tiered.object_store.store import MANIFEST_BYTES_MAX, Store
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_log_metadata.topic import ensure_topic, publish
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
 from sparklog.tiered.target import open_store

@@ -184,7 +184,6 @@ def _check_present(fs: FileSystem, directories: Sequence[str]) -> None:
             )
 
 
-
 class _Handover:
     """One call of `hand_over`."""
 
