@@ -259,6 +259,17 @@ def test_a_small_extent_is_compared_before_any_byte_of_it_is_returned() -> None:
     assert SummedLog(BytesLog("p", data), extent_of(data), "p").pread(10, 150) == data[150:160]
 
 
+def test_a_damaged_batch_excuses_no_other_bytes() -> None:
+    """Earlier batches are returned only where all have the layout of the commit."""
+    data = batch("a", "b", "c", one_each=True)
+    damaged = data[:-1] + bytes([data[-1] ^ 1])
+    committed = extent_of(data)._replace(end=3)
+    assert SummedLog(BytesLog("p", damaged), committed, "p").pread(10, 0) == damaged[:10]
+    other = committed._replace(end=2)
+    with pytest.raises(DataCorruptionError):
+        SummedLog(BytesLog("p", damaged), other, "p").pread(10, 0)
+
+
 def test_a_large_extent_is_compared_at_its_end() -> None:
     data = bytes(WHOLE_BYTES + 1000)
     log = SummedLog(BytesLog("p", data), extent_of(data, crc=1), "p")

@@ -1,5 +1,7 @@
 """Compaction of a log in a store: which records stay, what is swapped, what stops it."""
 
+from dataclasses import replace
+
 import pytest
 
 from sparklog.clock import ManualClock
@@ -10,8 +12,8 @@ from sparklog.diskless.segment_ids import Level, level_of
 from sparklog.log.admin import delete_records
 from sparklog.storage.round_report import CleanReport, Report
 from sparklog.testing.faults import SimulatedKill
-from tests.diskless.logs import RING, T0, Home
-from tests.logdir.partitions import transactional
+from tests.diskless.logs import RING, T0, Home, _chunk
+from tests.logdir.partitions import batch, transactional
 
 HOUR = 3_600_000
 
@@ -103,17 +105,39 @@ def test_tombstones_stay_for_their_time(home: Compacted) -> None:
     home.write(a=None)
     home.write(b="1")
     home.merge_all()
-    home.clean()
+    home.clean()  # begins the time of the tombstone
     assert home.offsets() == [1, 2]
-    home.clock.advance(25 * HOUR)
+    home.clock.advance(23 * HOUR)
     home.write(c="1")
     home.merge_all()
     home.clean()
+    assert home.offsets() == [1, 2, 3]
+    home.clock.advance(2 * HOUR)
     home.write(d="1")
     home.merge_all()
-    home.clock.advance(25 * HOUR)
     home.clean()
     assert home.offsets() == [2, 3, 4]
+
+
+def test_the_last_batch_of_a_producer_stays(home: Compacted) -> None:
+    """Without its records: so its sequence is known to who has the segments alone."""
+    data = batch("1", key=b"a", producer=(7, 0, 0))
+    home._append([replace(_chunk("t", 0, data), idempotent=True)])
+    home.write(a="2")
+    home.merge_all()
+    home.clean()
+    assert [(offset, bool(records)) for offset, records in home.read()] == [(0, False), (1, True)]
+
+
+def test_a_segment_that_ends_within_a_batch_is_left_alone(home: Compacted) -> None:
+    home.write(a="1")
+    home.write(a="2", b="1")
+    home.merge_all()
+    (extent,) = home.state.extents[T0]
+    home.state.extents[T0] = (extent._replace(size=extent.size - 10, crc=-1),)
+    cleaned, report = home.clean()
+    assert cleaned == []
+    assert "it ends in a torn batch" in report.errors[0]
 
 
 def test_a_dry_run_says_what_is_dirty(home: Compacted) -> None:

@@ -14,10 +14,10 @@ import pytest
 from sparklog.config import LogOptions
 from sparklog.diskless import commit_log
 from sparklog.diskless.commit_log import DisklessCommits
-from sparklog.diskless.entries import NoOpRecord
+from sparklog.diskless.entries import Entry, NoOpRecord, decode
 from sparklog.diskless.entry_creation import Patience
 from sparklog.diskless.ledger import EntryReader, Head
-from sparklog.diskless.names import entry_name
+from sparklog.diskless.names import entry_name, new_staged_name
 from sparklog.errors import (
     CommitUnknownError,
     DataCorruptionError,
@@ -31,7 +31,7 @@ from sparklog.errors import (
 from sparklog.format.batch import decode_one, encode_one
 from sparklog.log.admin import create_topic, drop_topic, reset_writers
 from sparklog.log.commit import CommitResult, Identity, commit, outcome
-from sparklog.storage.commits import Chunk, WriterResetError
+from sparklog.storage.commits import Change, Chunk, WriterResetError, change
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.testing.commits_contract import chunk
 from sparklog.testing.faultstore import Faults, FaultStore
@@ -65,6 +65,11 @@ def commits(store: FaultStore) -> DisklessCommits:
 
 def identity(batch: int, fingerprint: str = "f") -> Identity:
     return Identity(writer="w", batch=batch, fingerprint=fingerprint)
+
+
+def decode_at(store: FaultStore, number: int) -> Entry:
+    name = entry_name("log", number)
+    return decode(store.get(name), number=number, path=name)
 
 
 def spans(commits: DisklessCommits) -> list[tuple[int, int]]:
@@ -463,16 +468,19 @@ def test_an_entry_that_does_not_follow_stops_everybody(
 def test_chunks_that_are_no_whole_batches_are_refused(commits: DisklessCommits) -> None:
     good = chunk(commits, 3)
     assert isinstance(good.data, bytes)
+    size = len(good.data) // 3
+    above_0 = good.data[size : 2 * size], good.data[2 * size :]  # offsets 1 and 2
     bad: list[Callable[[Chunk], Chunk]] = [
         lambda c: replace(c, records=2),
         lambda c: replace(c, data=bytes(good.data or b"")[:-1], size_bytes=c.size_bytes - 1),
         lambda c: replace(c, size_bytes=c.size_bytes + 1),
         lambda c: replace(c, data=b"", size_bytes=0, records=0),
         lambda c: replace(c, data=b"\1" * 200, size_bytes=200),
+        lambda c: replace(c, data=b"".join(above_0), size_bytes=c.size_bytes // 3 * 2),
     ]
-    for change in bad:
+    for spoilt in bad:
         with pytest.raises(InvalidRequestError, match="nothing was committed"):
-            commit(commits, [change(good)])
+            commit(commits, [spoilt(good)])
     assert commits.catch_up() == 1
 
 
@@ -585,3 +593,55 @@ def test_an_empty_log_has_no_newest_entry_to_look_for(store: FaultStore) -> None
     one = handle(store)
     store.clock.advance(commit_log.HISTORY_MS)
     create_topic(one, "t", 1, {}, False)
+
+
+def test_an_outcome_holds_for_ever(store: FaultStore, commits: DisklessCommits) -> None:
+    """A number that was free is taken, so that a late request finds it taken."""
+    number = commits.position
+    assert outcome(commits, (number, "mine")) is None
+    assert isinstance(decode_at(store, number).record, NoOpRecord)
+    commit(commits, [chunk(commits, 1)])
+    assert outcome(commits, (number + 1, "mine")) is None  # another's
+    assert outcome(commits, (number + 1, decode_at(store, number + 1).id)) is not None
+
+
+def test_a_refusal_on_an_old_state_is_decided_again(store: FaultStore) -> None:
+    """A topic that this handle has not heard of yet is no reason to refuse rows for it."""
+    behind, ahead = handle(store), handle(store.reopen())
+    behind.catch_up()
+    create_topic(ahead, "t", 1, {}, False)
+    made = change(behind, lambda _: Change(record=AppendRecord(ends={}), chunks=[chunk(ahead, 1)]))
+    assert [*made.ends.values()] == [(0, 1)]  # type: ignore[union-attr]
+
+
+def test_what_was_staged_before_a_reset_is_refused_after_it(
+    store: FaultStore, commits: DisklessCommits
+) -> None:
+    """Though the driver that commits it knows of the reset: its plan did not."""
+    for batch in range(2):
+        commit(commits, [chunk(commits, 1)], identity=identity(batch))
+    plain = chunk(commits, 1)
+    name = new_staged_name("log", commits.known.number, "task")
+    store.put(name, plain.data)  # type: ignore[arg-type]
+    staged = replace(plain, data=None, path=name)
+    reset_writers(commits, "w", 0)
+    with pytest.raises(WriterResetError, match="was reset"):
+        commit(commits, [staged], identity=identity(1))
+
+
+def test_times_of_entries_never_fall(store: FaultStore, commits: DisklessCommits) -> None:
+    commit(commits, [chunk(commits, 1)])
+    store.clock.advance(-60_000)
+    commit(commits, [chunk(commits, 1)])
+    times = [record.time_ms for _, record in commits.records(0, commits.catch_up())]
+    assert times == sorted(times)
+
+
+def test_a_chain_of_commits_that_leads_to_anothers_is_damage(commits: DisklessCommits) -> None:
+    for writer in ("w", "x", "w"):
+        batch = commits.state.writers[writer].batch + 1 if writer in commits.state.writers else 0
+        at = Identity(writer=writer, batch=batch, fingerprint="f")
+        commit(commits, [chunk(commits, 1)], identity=at)
+    commits.head.state.commits["w"] = commits.head.state.commits["x"]
+    with pytest.raises(DataCorruptionError, match="a commit of writer w should be here"):
+        commit(commits, [chunk(commits, 1)], identity=identity(0))

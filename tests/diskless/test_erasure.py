@@ -310,3 +310,27 @@ def test_what_was_merged_out_of_a_shared_object_lies_there_still(home: Home) -> 
     assert not holding(home)
     assert not [name for name in home.names() if name.startswith("staged")]
     assert home.read(T1) == before
+
+
+def test_without_the_lease_inline_data_that_are_named_stay() -> None:
+    """Of another topic, which has such records too and isn't erased from."""
+    home = Home()
+    home.topic()
+    home.topic("u")
+    home.lead()
+    home.commit(secret(), topic="u", key=b"alice")
+    home.commit(secret(1), key=b"alice")
+    before = rows(home, TopicPartition("u", 0))
+    other = home.another()
+    assert not erase(other, leading=False).errors
+    assert rows(other) == []
+    assert rows(other, TopicPartition("u", 0)) == before == [(0, True)]
+
+
+def test_an_offset_within_an_extent() -> None:
+    home = Home()
+    home.topic()
+    home.lead()
+    home.stage({0: [secret(0), secret(1)]}, key=b"alice")
+    erase(home, before=1)
+    assert rows(home) == [(1, True)]

@@ -251,6 +251,9 @@ def test_what_is_gone(store_url: str, tmp_path: Path) -> None:
         made.fork(writer="q", batch=3)
     later = fork(store_url, f"{store_url}-later", time_ms=1 << 50)  # after it was deleted
     assert later.offsets == {}
+    made.log.topic("t", 2, topic_id="D" * 21 + "A")  # another one with its name
+    with pytest.raises(InvalidRequestError, match="was deleted since"):
+        made.fork(writer="q", batch=3)
     with pytest.raises(InvalidRequestError, match="say where to fork"):
         made.fork()
 

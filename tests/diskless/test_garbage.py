@@ -1,5 +1,7 @@
 """Garbage: what goes, what must not, in which order, and what a dry run says."""
 
+from dataclasses import replace
+
 import pytest
 
 from sparklog.common import TopicPartition
@@ -15,13 +17,14 @@ from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.retention import raise_log_starts
 from sparklog.diskless.segment_ids import Level, segment_id
 from sparklog.errors import InvalidRequestError
-from sparklog.log.admin import delete_records, drop_topic
+from sparklog.log.admin import delete_records, delete_topic, drop_topic, undelete_topic
 from sparklog.storage.commits import StagedTooLongError
 from sparklog.storage.lease import LeaseLostError
 from sparklog.testing.faults import SimulatedKill
 from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.layout.object_names import Directory, manifest_name, remote_log_name
-from tests.diskless.logs import LOG_ID, T0, T1, Home
+from tests.diskless.logs import LOG_ID, RING, T0, T1, Home, _chunk
+from tests.logdir.partitions import batch
 
 DAY = 24 * 3600 * 1000
 
@@ -230,9 +233,6 @@ def test_the_floor_is_by_the_stores_own_times(home: Home) -> None:
 
 
 def test_what_was_staged_below_the_floor_is_refused(home: Home) -> None:
-    from tests.diskless.logs import _chunk
-    from tests.logdir.partitions import batch
-
     name = new_staged_name(LOG_ID, 0, "slow")
     data = batch("a")
     home.store.put(name, data)
@@ -252,6 +252,142 @@ def test_what_was_staged_below_the_floor_is_refused(home: Home) -> None:
     home.store.put(foreign, data)
     with pytest.raises(InvalidRequestError, match="stage the rows with a stager of this log"):
         home._append([_chunk("t", 0, data, path=foreign)])
+
+
+def test_the_floor_is_the_first_number_that_is_kept(home: Home) -> None:
+    """An object that was staged at the floor can be committed, so no sweep deletes it."""
+    data = batch("a")
+    for n in range(4):
+        home.commit(f"{n}")
+    home.clock.advance(DAY + 1)
+    home.commit("later")
+    home.garbage.raise_floor(home.report())
+    floor = home.state.floor
+    below, at, unused = (
+        new_staged_name(LOG_ID, floor - less, "task") for less in (1, 0, 0)
+    )  # fmt: skip
+    for name in (below, at, unused):
+        home.store.put(name, data)
+    with pytest.raises(StagedTooLongError):
+        home._append([_chunk("t", 0, data, path=below)])
+    home.garbage.sweep(home.report())
+    assert set(home.names("staged")) == {at, unused}
+    home._append([_chunk("t", 0, data, path=at)])
+    assert len(home.read()) == 6
+
+
+def test_a_service_with_a_wrong_clock_raises_no_floor(home: Home) -> None:
+    home.commit("a")
+    home.clock.advance(1000)
+    ahead = replace(home.report(), time_ms=home.clock() + 2 * DAY)
+    home.garbage.raise_floor(ahead)
+    assert home.state.floor == 0
+
+
+def test_what_a_driver_staged_is_refused_below_a_floor_that_rose(home: Home) -> None:
+    """It lost the race for its entry, and the floor is above what it staged by now."""
+    writer = home.another()
+    home.commit("a")
+    real = writer.store.create
+
+    def late(name: str, data: bytes) -> bool:
+        writer.store.create = real  # type: ignore[method-assign]
+        home.clock.advance(DAY + 1)
+        home.commit("b")
+        home.garbage.raise_floor(home.report())
+        return real(name, data)
+
+    writer.store.create = late  # type: ignore[method-assign]
+    with pytest.raises(StagedTooLongError):
+        writer.commit("x" * 300_000)
+    assert len(home.read()) == 2
+
+
+def test_nothing_is_decided_under_a_past_term() -> None:
+    """Whatever a service believed: its entry has no place once another one leads."""
+    home = Home()
+    home.topic()
+    home.topic("u", file_delete_delay_ms="1")
+    home.lead()
+    for n in range(2):
+        home.commit(f"{n}")
+    delete_topic(home.commits, "u")
+    planned_on = home.state
+    home.clock.advance(DAY + 1)
+    other = home.another().lead()
+    other.commit("later")
+    number = home.state.number
+    with pytest.raises(LeaseLostError, match="this service's was 1"):
+        raise_log_starts(home.log, planned_on, {T0: 1}, term=1)
+    with pytest.raises(LeaseLostError, match="this service's was 1"):
+        home.garbage.raise_floor(home.report())
+    with pytest.raises(LeaseLostError, match="this service's was 1"):
+        home.garbage.give_up_topics(home.report())
+    assert home.state.number == number
+
+
+def test_retention_of_a_topic_that_was_made_again(home: Home) -> None:
+    """What was due of the former topic says nothing of the records of the new one."""
+    home.commit("a")
+    planned_on = home.state
+    drop_topic(home.commits, "t")
+    home.topic(partitions=2)
+    home.commit("b")
+    assert raise_log_starts(home.log, planned_on, {T0: 2}, term=1) == {}
+    assert [offset for offset, _ in home.read()] == [1]
+
+
+def test_a_topic_that_is_given_back_while_it_is_given_up() -> None:
+    """Whichever entry is there first decides, and the other one is never made."""
+    home = Home()
+    home.topic(file_delete_delay_ms="1")
+    home.lead()
+    home.commit("a")
+    delete_topic(home.commits, "t")
+    home.clock.advance(1000)
+    other, real = home.another(), home.store.list
+
+    def lists(*given: str) -> object:
+        found = real(*given)
+        if given[0].startswith("ledger-"):
+            undelete_topic(other.commits, "t")
+            home.store.list = real  # type: ignore[method-assign]
+        return found
+
+    home.store.list = lists  # type: ignore[method-assign, assignment]
+    home.garbage.give_up_topics(home.report())
+    assert home.state.number == other.state.number
+    assert [offset for offset, _ in home.read()] == [0]
+
+
+def test_what_was_replaced_goes_after_the_manifest_of_what_covers_it() -> None:
+    """Who reads manifests alone never loses what it saw."""
+    home = Home()
+    home.topic(segment_ms="1000")
+    home.lead()
+    for value in "ab":
+        home.commit(value)
+        home.merge_all()
+    home.clock.advance(2000)
+    (merge,) = home.due()
+    home.store.crash_at(3, after=False)  # log, entry, then
+    with pytest.raises(SimulatedKill):
+        home.merger.merge(merge, home.state)
+    again = home.another().lead()
+    again.garbage.let_go(T0, merge.topic_id, merge.sources, kind="replaced", now_ms=0)
+    again.garbage.tidy(again.report())
+    (manifest,) = again.manifests()
+    assert manifest.segment.id == again.state.extents[T0][0].segment
+
+
+def test_plain_rows_are_refused_where_the_log_is_encrypted() -> None:
+    home = Home(keyring=RING)
+    home.topic()
+    home.lead()
+    home.commit("a")
+    home.merge_all()
+    with pytest.raises(InvalidRequestError, match="this writer has no key ring"):
+        home.commits.check([])
 
 
 # --- inline data -------------------------------------------------------------------------------
@@ -289,9 +425,6 @@ def test_inline_data_are_cut_when_no_extent_lies_in_them(home: Home) -> None:
 
 
 def test_a_part_of_inline_data_that_is_still_named_keeps_them(home: Home) -> None:
-    from tests.diskless.logs import _chunk
-    from tests.logdir.partitions import batch
-
     home._append([_chunk("t", p, batch(f"x{p}")) for p in (0, 1)])
     inline = home.state.number
     (merge,) = [m for m in home.due(merge_interval_ms=0) if m.key == T0]

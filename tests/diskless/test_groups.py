@@ -267,3 +267,13 @@ def test_a_deleted_group_leaves_no_older_position(store: FaultStore) -> None:
     commit(one, {T0: 6})
     assert one.delete("g")
     assert store.bucket.names() == [position_name("g", 2)]
+
+
+def test_a_position_of_another_group_is_not_taken(store: FaultStore) -> None:
+    one = groups_of(store)
+    commit(one, {T0: 5})
+    one.commit("other", {T0: 50}, now_ms=1, host="h")
+    store.delete([position_name("g", 0)])
+    store.put(position_name("g", 0), store.get(position_name("other", 0)))
+    with pytest.raises(DataCorruptionError, match="it is of group other"):
+        groups_of(store).positions("g")

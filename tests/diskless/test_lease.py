@@ -101,6 +101,19 @@ def test_of_two_that_want_it_at_once_one_gets_it(
     assert [one.acquire(), two.acquire()] == [True, False]
 
 
+def test_a_term_that_another_takes_meanwhile(bucket: Bucket, clock: ManualClock) -> None:
+    one, two = Home(bucket, clock), Home(bucket, clock)
+    real = two.store.create
+
+    def late(name: str, data: bytes) -> bool:
+        one.lease.acquire()
+        return real(name, data)
+
+    two.store.create = late  # type: ignore[method-assign]
+    assert not two.lease.acquire()
+    assert (one.state.term, one.state.number) == (1, 0)  # and no entry contradicts it
+
+
 def test_a_late_sign_of_an_older_beat_gives_nothing_away(
     bucket: Bucket, clock: ManualClock, new_lease: Callable[[], TermLease]
 ) -> None:

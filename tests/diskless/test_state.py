@@ -95,6 +95,8 @@ def test_a_merge_replaces_what_it_read_and_nothing_else(log: Folding) -> None:
     record = MergeRecord(
         term=1, topic="t", topic_id="id1", partition=0, sources=tuple(e.place for e in old[:2])
     )
+    with pytest.raises(DataCorruptionError, match="doesn't fill the offsets"):
+        log.add(record, extents=((T0, merged._replace(end=3)),))
     log.add(record, extents=((T0, merged),))
     assert [e.object for e in log.state.extents[T0]] == ["t-0-id1/x.log", "c"]
     with pytest.raises(DataCorruptionError, match="isn't there"):
@@ -126,6 +128,9 @@ def test_commits_must_begin_at_the_ends_and_fill_them(log: Folding) -> None:
         log.add(AppendRecord(ends={T0: OffsetRange(0, 2)}), extents=((T0, extent),))
     with pytest.raises(DataCorruptionError, match="not its partitions"):
         log.add(AppendRecord(ends={T0: OffsetRange(0, 2)}))
+    others = ((T0, extent._replace(base=0)), (TopicPartition("t", 1), extent))
+    with pytest.raises(DataCorruptionError, match="not its partitions"):
+        log.add(AppendRecord(ends={T0: OffsetRange(0, 2)}), extents=others)
 
 
 def test_entries_of_two_histories_are_never_mixed(log: Folding) -> None:
@@ -173,6 +178,7 @@ def test_terms_grow_and_floors_belong_to_one(log: Folding) -> None:
     with pytest.raises(DataCorruptionError, match="isn't above"):
         log.add(TermRecord(term=4))
     log.add(FloorRecord(term=4, floor=1))
+    log.add(FloorRecord(term=4, floor=0))  # it never falls
     with pytest.raises(DataCorruptionError, match="not the log's"):
         log.add(FloorRecord(term=3, floor=2))
     assert log.state.floor == 1

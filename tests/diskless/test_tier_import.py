@@ -1,6 +1,7 @@
 """A tier becomes a log in a store: whole, once, and going on where the tier ends."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,29 @@ def test_what_was_copied_is_not_copied_again(made: tuple[Path, Store], target: S
     import_it(source, target)
     now = {one.name: one.time_ms for one in target.list()}
     assert all(now[one.name] == one.time_ms for one in there)
+
+
+def test_half_a_copy_is_copied_again(made: tuple[Path, Store], target: Store) -> None:
+    _, source = made
+    with pytest.raises(Cut):
+        import_it(source, CutStore(target, 5))
+    (name, *_) = [one.name for one in target.list() if one.name.endswith(".log")]
+    target.put(name, b"half")
+    import_it(source, target)
+    assert target.get(name) == source.get(name)
+
+
+def test_a_copy_with_missing_records_is_no_log(made: tuple[Path, Store], target: Store) -> None:
+    _, source = made
+    home = new_home(target)
+    home.claim()
+    new = plan_tier_import(objects_of(source), target, new_topic_id())
+    first, *others = new.partitions
+    for extents in (first.extents[:-1], first.extents[1:]):
+        less = replace(new, partitions=[replace(first, extents=extents), *others])
+        with pytest.raises(DataCorruptionError, match="records are missing where"):
+            home.found(less)
+    assert HOME not in {one.name for one in target.list()}
 
 
 def test_two_at_once_make_one_log(made: tuple[Path, Store], target: Store) -> None:

@@ -24,6 +24,7 @@ from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import offsets_for_times
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.storage.offset_ranges import OffsetRange
+from sparklog.storage.segments import UndeterminedLossError
 from sparklog.tiered.reading.store_retry import StoreRetry
 from sparklog.tiered.target import open_store
 from tests.diskless.bucket_log import (
@@ -394,6 +395,29 @@ def test_a_damaged_byte_is_told_by_object_and_offsets(
     first, end = damage.value.first, damage.value.end
     assert first is not None and end is not None and 10 < first < end <= 49
     assert records_of(view, 0, first) == expected(0, first)
+
+
+def test_only_a_definite_absence_is_a_loss(log: BucketLog) -> None:
+    log.commit([Part(T0, 10)], how="staged")
+    objects, gone = log.view().objects, FileNotFoundError("gone")
+    name = log.state.extents[T0][0].object
+    assert isinstance(objects.judge(name, LOG_ID, gone), UndeterminedLossError)  # it is listed
+    log.store.delete([name])
+    assert not isinstance(objects.judge(name, LOG_ID, gone), UndeterminedLossError)
+    log.store.delete([HOME])
+    assert isinstance(objects.judge(name, LOG_ID, gone), UndeterminedLossError)  # another store
+
+
+def test_no_plan_for_offsets_that_no_extent_has(log: BucketLog) -> None:
+    log.commit([Part(T0, 5)])
+    log.commit([Part(T0, 5)])
+    view = log.view()
+    view.spans([T0])
+    assert view.plan(T0, 0, 10) is not None
+    assert view.plan(T0, 5, 11) is None
+    log.start(T0, 5)
+    view.spans([T0])
+    assert view.plan(T0, 4, 10) is None
 
 
 def test_a_store_that_is_away_is_waited_for(

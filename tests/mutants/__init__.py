@@ -12,9 +12,14 @@ them; whoever mends a bug that the suite let through adds it here.
     checkpoints  checkpoints as logs, reset, backups
     upkeep       merges, garbage and the lease of a log in a store
     histories    lost entries, roll-backs and groups' positions of a log in a store
+    bucket_...   the rules of sparklog/diskless/PROTOCOL.md, sentence by sentence
 """
 
 from tests.mutants import (
+    bucket_commits,
+    bucket_copies,
+    bucket_reading,
+    bucket_upkeep,
     checkpoints,
     commits,
     histories,
@@ -35,6 +40,10 @@ MUTANTS = (
     *checkpoints.MUTANTS,
     *upkeep.MUTANTS,
     *histories.MUTANTS,
+    *bucket_commits.MUTANTS,
+    *bucket_reading.MUTANTS,
+    *bucket_upkeep.MUTANTS,
+    *bucket_copies.MUTANTS,
 )
 
 __all__ = ["MUTANTS", "Mutant"]
