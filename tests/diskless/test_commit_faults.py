@@ -645,3 +645,22 @@ def test_a_chain_of_commits_that_leads_to_anothers_is_damage(commits: DisklessCo
     commits.head.state.commits["w"] = commits.head.state.commits["x"]
     with pytest.raises(DataCorruptionError, match="a commit of writer w should be here"):
         commit(commits, [chunk(commits, 1)], identity=identity(0))
+
+
+def test_giving_up_finds_the_entry_that_came_first(store: FaultStore) -> None:
+    """The first request takes effect when its no-op is on its way, so it is committed."""
+    one = handle(store, timeout_ms=0)
+    create_topic(one, "t", 1, {}, False)
+    create, late = store.requests.create, list[tuple[str, bytes, int]]()
+
+    def slow(name: str, data: bytes, crc: int) -> bool:
+        if not late:
+            late.append((name, data, crc))
+            raise TimeoutError("no answer")
+        store.requests.create = create  # type: ignore[method-assign]
+        assert create(*late[0])
+        return create(name, data, crc)
+
+    store.requests.create = slow  # type: ignore[method-assign]
+    assert commit(one, [chunk(one, 2)]).ends == {"t": {0: (0, 2)}}
+    assert spans(handle(store.reopen())) == [(0, 2)]

@@ -14,11 +14,13 @@ import pytest
 from sparklog.common import TopicPartition
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.rounds import DisklessUpkeep
+from sparklog.diskless.segment_ids import Level, segment_id
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.log.admin import delete_topic
 from sparklog.storage.erasure_report import ErasureReport
 from sparklog.storage.upkeep import ErasureRequest
 from sparklog.testing.faults import SimulatedKill
+from sparklog.tiered.layout.object_names import Directory, remote_log_name
 from tests import depth
 from tests.diskless.logs import RING, T0, T1, Home, _chunk, commit_by_table
 from tests.logdir.partitions import batch
@@ -185,6 +187,7 @@ def test_without_the_lease_entries_of_merges_are_cut_too(home: Home) -> None:
     assert report.complete, (report.pending, report.errors)
     assert not holding(other)
     assert [offset for offset, _ in rows(other)] == [1, 3, 5, 6]
+    assert len(other.names("ledger")) == other.state.next_number  # cut, and not deleted
 
 
 def test_a_merge_that_read_the_old_extents_is_void() -> None:
@@ -334,3 +337,47 @@ def test_an_offset_within_an_extent() -> None:
     home.stage({0: [secret(0), secret(1)]}, key=b"alice")
     erase(home, before=1)
     assert rows(home) == [(1, True)]
+
+
+def test_staged_objects_of_another_topic_stay() -> None:
+    home = Home()
+    home.topic()
+    home.topic("u")
+    home.lead()
+    home.stage({0: [secret()]}, topic="u", key=b"alice")
+    home.commit(secret(1), key=b"alice")
+    assert not erase(home).errors
+    assert rows(home, TopicPartition("u", 0)) == [(0, True)]
+
+
+def test_without_the_lease_a_merge_on_its_way_stays() -> None:
+    """The log of a segment that the service has put, and whose entry is still to come."""
+    home = Home()
+    home.topic()
+    home.lead()
+    home.commit(secret(), key=b"alice")
+    home.commit("of-bob", key=b"bob")
+    prefix = Directory(*T0, home.state.log.topics["t"].id).prefix
+    name = prefix + remote_log_name(0, segment_id(home.lease.term, Level.PIECES))
+    home.store.put(name, b"on its way")
+    assert not erase(home.another(), leading=False).errors
+    assert name in home.names()
+
+
+def test_without_the_lease_manifests_come_before_deletions() -> None:
+    """A service died between its entry and the manifest: who reads manifests alone loses none."""
+    home = Home()
+    home.topic(segment_ms="1000")
+    home.lead()
+    for value in ("of-bob-0", "of-bob-1"):
+        home.commit(value, key=b"bob")
+        home.merge_all()
+    home.clock.advance(2000)
+    (merge,) = home.due()
+    home.store.crash_at(3, after=False)  # log, entry, then
+    with pytest.raises(SimulatedKill):
+        home.merger.merge(merge, home.state)
+    other = home.another()
+    assert not erase(other, leading=False).errors
+    (manifest,) = other.manifests()
+    assert (manifest.segment.base, manifest.segment.end) == (0, 2)

@@ -6,6 +6,7 @@ import pytest
 
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import decode
+from sparklog.diskless.lost_attempts import delete_of_earlier_runs
 from sparklog.diskless.names import (
     entry_name,
     new_staged_name,
@@ -23,7 +24,7 @@ from sparklog.storage.lease import LeaseLostError
 from sparklog.testing.faults import SimulatedKill
 from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.layout.object_names import Directory, manifest_name, remote_log_name
-from tests.diskless.logs import LOG_ID, RING, T0, T1, Home, _chunk
+from tests.diskless.logs import LOG_ID, RING, T0, T1, Home, _chunk, commit_by_table
 from tests.logdir.partitions import batch
 
 DAY = 24 * 3600 * 1000
@@ -388,6 +389,47 @@ def test_plain_rows_are_refused_where_the_log_is_encrypted() -> None:
     home.merge_all()
     with pytest.raises(InvalidRequestError, match="this writer has no key ring"):
         home.commits.check([])
+
+
+def test_what_is_named_is_not_deleted_after_its_delay(home: Home) -> None:
+    home.commit("a")
+    (done,) = home.merge_all()
+    named = home.state.extents[T0]
+    home.garbage.let_go(T0, done.topic_id, named, kind="replaced", now_ms=0)
+    home.garbage.tidy(home.report())
+    assert len(home.read()) == 1
+
+
+def test_what_lies_behind_the_table_of_a_deleted_topic_stays() -> None:
+    home = Home()
+    home.topic(file_delete_delay_ms="1000000")
+    home.lead()
+    names = commit_by_table(home, {0: ["a", "b"]})
+    delete_topic(home.commits, "t")
+    kept = [new_staged_name(LOG_ID, home.state.number, "task0")]
+    assert delete_of_earlier_runs(home.store, home.state, "task0", kept) == 0
+    home.clock.advance(DAY + 1)
+    home.topic("u")
+    home.garbage.raise_floor(home.report())
+    home.garbage.sweep(home.report())
+    assert set(home.names("staged")) == set(names)
+
+
+def test_what_a_deleted_topic_holds_stays() -> None:
+    home = Home()
+    home.topic(file_delete_delay_ms="1000000")
+    home.lead()
+    home.commit("inline")
+    home.stage({0: ["staged"]})
+    before = home.read()
+    delete_topic(home.commits, "t")
+    home.clock.advance(DAY + 1)
+    home.topic("u")
+    home.garbage.raise_floor(home.report())
+    home.garbage.sweep(home.report())
+    home.garbage.cut(home.report())
+    undelete_topic(home.commits, "t")
+    assert home.read() == before
 
 
 # --- inline data -------------------------------------------------------------------------------

@@ -314,3 +314,16 @@ def test_of_data_keys_those_stay_whose_objects_are_named(seed: int) -> None:
         assert before.keys == keys
     log.add(DropRecord(topic="t", id="id1"))
     assert not log.state.keys
+
+
+def test_data_keys_of_a_deleted_topic_stay(log: Folding) -> None:
+    """One task's object holds rows of both topics; those of the other one are gone."""
+    log.topic("u", topic_id="id2")
+    parts = (T0, TopicPartition("u", 0))
+    extents = tuple((key, Extent(0, 1, "o", n, 1, 1, 0, -1)) for n, key in enumerate(parts))
+    ends = dict.fromkeys(parts, OffsetRange(0, 1))
+    sealed = ObjectKey("s", WrappedKey("s", "k", "w" * 40, 512), 9)
+    log.add(AppendRecord(ends=ends), extents=extents, keys={"o": sealed})
+    log.add(DropRecord(topic="u", id="id2", delay_ms=1000))
+    log.add(StartRecord(starts={T0: 1}))
+    assert set(log.state.keys) == {"o"}

@@ -17,7 +17,7 @@ from sparklog.diskless.tier_import import plan_tier_import
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
 from sparklog.log.topic_names import new_topic_id
 from sparklog.tiered.encryption.envelope import open_data_key
-from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.object_store.store import Store, StoredObject
 from sparklog.tiered.reading.block_cache import BlockCache
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.restoring import restore
@@ -290,6 +290,22 @@ def test_two_at_once_make_one_log(made: tuple[Path, Store], target: Store) -> No
         other.found(plans[1])
     assert target.get(HOME).decode() == plans[0].log_id
     assert folded(target, plans[0].log_id).log.ends[T0] > 0
+
+
+def test_of_two_claims_at_once_one_holds(target: Store) -> None:
+    """Both have seen an empty place."""
+    one, other = new_home(target), new_home(target, "another tier")
+    real = target.list
+
+    def lists() -> list[StoredObject]:
+        found = real()
+        target.list = real  # type: ignore[method-assign]
+        one.claim()
+        return found
+
+    target.list = lists  # type: ignore[method-assign, assignment]
+    with pytest.raises(InvalidRequestError, match="was to become the tier"):
+        other.claim()
 
 
 def damage_hole(source: Store) -> None:

@@ -397,6 +397,23 @@ def test_a_damaged_byte_is_told_by_object_and_offsets(
     assert records_of(view, 0, first) == expected(0, first)
 
 
+def test_segments_of_a_topic_that_was_made_again(log: BucketLog) -> None:
+    """Who holds those of the old one is never given records of the new one."""
+    log.commit([Part(T0, 5)])
+    view = log.view()
+    view.spans([T0])
+    held = view.of_partition(*T0, lambda found: found)
+    log.drop()
+    log.topic("t", 2, topic_id="D" * 21 + "A")
+    log.commit([Part(T0, 5)])
+    view.spans([T0])
+    again = view.of_partition(*T0, lambda found: found)
+    assert (held.topic_id, again.topic_id) == (TOPIC_ID, "D" * 21 + "A")
+    assert [one.base for one in again.metadata()] == [5]
+    with pytest.raises(FileNotFoundError, match="not in the log any more"):
+        held.metadata()
+
+
 def test_only_a_definite_absence_is_a_loss(log: BucketLog) -> None:
     log.commit([Part(T0, 10)], how="staged")
     objects, gone = log.view().objects, FileNotFoundError("gone")

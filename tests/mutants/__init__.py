@@ -18,6 +18,7 @@ them; whoever mends a bug that the suite let through adds it here.
 from tests.mutants import (
     bucket_commits,
     bucket_copies,
+    bucket_places,
     bucket_reading,
     bucket_upkeep,
     checkpoints,
@@ -44,6 +45,7 @@ MUTANTS = (
     *bucket_reading.MUTANTS,
     *bucket_upkeep.MUTANTS,
     *bucket_copies.MUTANTS,
+    *bucket_places.MUTANTS,
 )
 
 __all__ = ["MUTANTS", "Mutant"]

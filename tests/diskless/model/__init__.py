@@ -8,7 +8,10 @@ late, or done twice; processes sleep, die between any two requests, or go on bes
 - `virtual`: time, locks and random names of the library, as the schedule has them
 - `simulation`: one schedule, from its seed to its end
 - `mutations`: each rule of the protocol switched off, and the first seed that shows it
+- `places`: the places in the source that implement each rule, and what switches each off
+- `switching`: those of these switches that schedules reach, played one by one
 
     python -m tests.diskless.model --seeds 1000               the protocol as it stands
     python -m tests.diskless.model --seeds 1000 --rule all    each rule off, its first seed
+    python -m tests.diskless.model --places                   where each rule is implemented
 """

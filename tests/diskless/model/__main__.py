@@ -8,20 +8,28 @@ from collections import Counter
 
 from tests.diskless.model.mutations import BY_RULE, Mutation, first_seed
 from tests.diskless.model.oracle import Violation
+from tests.diskless.model.places import table
 from tests.diskless.model.simulation import simulate
+from tests.diskless.model.switching import PLAYED
+
+RULES = BY_RULE | {mutation.rule: mutation for mutation in PLAYED}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.diskless.model")
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--rule", default="", choices=["", "all", *BY_RULE])
+    parser.add_argument("--rule", default="", choices=["", "all", *RULES])
+    parser.add_argument("--places", action="store_true", help="print where each rule is")
     options = parser.parse_args()
+    if options.places:
+        print(table())
+        return 0
     logging.disable(logging.WARNING)
     seeds = range(options.first, options.first + options.seeds)
     if not options.rule:
         return _protocol(seeds)
-    rules = BY_RULE.values() if options.rule == "all" else [BY_RULE[options.rule]]
+    rules = RULES.values() if options.rule == "all" else [RULES[options.rule]]
     return sum(not _mutation(rule, seeds) for rule in rules)
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests.depth import DELETION_SEEDS, MODEL_SEEDS, MODEL_SEEDS_A_TEST
 from tests.diskless.model.mutations import MUTATIONS, Mutation, first_seed
 from tests.diskless.model.simulation import DELETIONS, simulate
+from tests.diskless.model.switching import PLAYED
 
 SEEDS_AROUND = 60
 """Seeds that are tried from the known one on, in case that requests are made in another order."""
@@ -33,7 +34,7 @@ def test_deleted_topics_are_there_until_they_are_given_up(first: int) -> None:
         simulate(seed, DELETIONS)
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.rule)
+@pytest.mark.parametrize("mutation", [*MUTATIONS, *PLAYED], ids=lambda each: each.rule)
 def test_each_rule_is_needed(mutation: Mutation) -> None:
     seeds = range(mutation.seed, mutation.seed + SEEDS_AROUND)
     assert first_seed(mutation, seeds), f"nothing shows that {mutation.without}"
