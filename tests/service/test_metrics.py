@@ -10,6 +10,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,14 @@ from sparklog.errors import (
 from sparklog.fs import FileSystem
 from sparklog.fs.local import LocalFileSystem
 from sparklog.log.commit import Identity
+from sparklog.logdir import meters as writing
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.lock import LogLock, peek
 from sparklog.logdir.recovery import partition_recovery
-from sparklog.metrics import Distribution, meters
+from sparklog.metrics import Distribution, Metric, meters
 from sparklog.service import Service
 from sparklog.service.health import examine
-from sparklog.service.metrics import Observer, PartitionMetrics, collect
+from sparklog.service.metrics import Observer, PartitionMetrics, collect, names
 from sparklog.service.metrics.endpoint import text_of
 from sparklog.service.metrics.names import METRICS
 from sparklog.service.metrics.observed import AwaitingDeletion
@@ -44,6 +46,7 @@ from sparklog.service.metrics.samples import samples
 from sparklog.storage.moves import MoveRequest
 from sparklog.storage.staging import Framing
 from sparklog.testing.faultstore import FaultStore
+from sparklog.tiered.reading import meters as fetching
 from tests import promql
 from tests.promtool import parsed
 from tests.service.health.test_examine import what
@@ -661,7 +664,16 @@ def test_scrapes_at_the_same_time(served: Service) -> None:
     assert answers == [200] * 8
 
 
-def test_every_metric_is_said_once_and_said_well() -> None:
+def test_every_metric_is_defined_once_and_described() -> None:
+    """A second metric of a name would take the place of the first in METRICS, unnoticed."""
+    defined = {
+        id(value): value
+        for module in (names, writing, fetching)
+        for value in vars(module).values()
+        if isinstance(value, Metric)
+    }
+    assert Counter(one.name for one in defined.values()) == Counter(list(METRICS))
+    assert len({metric.help for metric in METRICS.values()}) == len(METRICS)
     for name, metric in METRICS.items():
         assert name == name.lower()
         assert metric.help.endswith(".")

@@ -135,7 +135,7 @@ def test_a_store_that_does_not_answer(path: str, clock: ManualClock, store: Faul
         store.down(10**9)
         report = running.run_once()
         assert not report.deleted
-        assert len([e for e in report.errors if "local segments stay" in e]) <= 1
+        assert len([e for e in report.errors if "local segments stay" in e]) == 1
         store.requests.windows.clear()
         assert running.run_once().deleted
         running.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 from typing import Any
 
 import pytest
@@ -150,10 +149,71 @@ def test_cut_short_it_is_no_record(record: MetadataRecord, data: st.DataObject) 
         parse(raw + b"\0", path="t")
 
 
-@given(st.binary(max_size=300))
-def test_any_bytes_end_in_an_error_of_ours(raw: bytes) -> None:
-    with contextlib.suppress(DataCorruptionError, UnsupportedVersionError):
-        parse(raw, path="t")
+@given(st.sampled_from([0, 1, 2]), st.binary(max_size=300))
+def test_any_bytes_behind_a_good_header_end_in_an_error_of_ours(kind: int, raw: bytes) -> None:
+    parses_or_refuses(bytes((1, kind, 0)) + raw)
+
+
+@given(records, st.data())
+def test_changed_fields_make_another_record_or_an_error_of_ours(
+    record: MetadataRecord, data: st.DataObject
+) -> None:
+    """The three bytes of the header stay, so that the changes reach the parser of the fields."""
+    raw = bytearray(to_bytes(record))
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(3, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    parses_or_refuses(bytes(raw))
+
+
+def parses_or_refuses(raw: bytes) -> MetadataRecord | None:
+    """Parse it; a record can be written and read again. None: it was refused as damaged."""
+    try:
+        found = parse(raw, path="t")
+    except DataCorruptionError:
+        return None
+    assert parse(to_bytes(found), path="t") == found
+    return found
+
+
+@pytest.mark.parametrize(("record", "text"), GOLDEN)
+def test_no_changed_byte_of_a_field_goes_unnoticed(record: MetadataRecord, text: str) -> None:
+    """Each bit of each field is flipped, and each byte becomes the bounds of a varint's."""
+    raw = bytes.fromhex(text)
+    is_flag = raw.endswith(bytes((1, 0, 1, 1)))  # its last byte is true whatever bit is set
+    parsed = 0
+    for at in range(3, len(raw) - is_flag):
+        values = {raw[at] ^ 1 << bit for bit in range(8)} | {0, 0x7F, 0x80, 0xFF}
+        for value in values - {raw[at]}:
+            found = parses_or_refuses(raw[:at] + bytes((value,)) + raw[at + 1 :])
+            assert found != record, f"byte {at} became {value}"
+            parsed += found is not None
+    assert parsed > 8 * 16  # at least those of the topic's id
+
+
+@pytest.mark.parametrize(
+    ("at", "good", "bad", "message"),
+    [
+        (3, "0274", "00", "a name is null"),
+        (3, "0274", "02ff", "codec can't decode"),
+        (3, "0274", "828080800074", None),  # five bytes of a varint are read
+        (3, "0274", "82808080800074", "more than 5 bytes"),
+        (-2, "02", "03", "3 is not a valid PartitionDeleteState"),
+        (-2, "02", "ff", "-1 is not a valid PartitionDeleteState"),
+    ],
+)
+def test_a_field_that_kafka_does_not_write(
+    at: int, good: str, bad: str, message: str | None
+) -> None:
+    record, text = GOLDEN[3]
+    raw = bytes.fromhex(text)
+    start, old = at % len(raw), bytes.fromhex(good)
+    assert raw[start : start + len(old)] == old
+    changed = raw[:start] + bytes.fromhex(bad) + raw[start + len(old) :]
+    if message is None:
+        assert parse(changed, path="t") == record
+    else:
+        with pytest.raises(DataCorruptionError, match=message):
+            parse(changed, path="t")
 
 
 def test_newer_records_are_refused() -> None:
