@@ -15,7 +15,8 @@ def test_it_applies(mutant: Mutant) -> None:
     """Once, to code that is still Python; where the source has moved on, move `old` along."""
     text = (ROOT / mutant.file).read_text()
     changed = mutant.applied(text)
-    assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))
+    if mutant.file.endswith(".py"):
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))
     for test in mutant.tests:
         assert (ROOT / test.partition("::")[0]).exists(), test
 

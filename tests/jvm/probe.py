@@ -11,7 +11,7 @@ import os
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,19 @@ class ProbeError(Exception):
 
 
 class Probe:
-    """The JVM; it starts at the first call. Not thread-safe. `memory`: how much, as JVM options.
+    """The JVM; it starts at the first call. Not thread-safe.
+
+    `memory`: how much, as JVM options. `prefix`: a command that runs the JVM (strace).
 
     Raises (the constructor): jars.Unavailable if there is no Java; AssertionError, with the
         compiler's text, if the sources don't compile.
     """
 
-    def __init__(self, *memory: str) -> None:
+    def __init__(self, *memory: str, prefix: Sequence[str] = ()) -> None:
         java = jars.java()
         class_path = compiled(java, jar())
         names = [path.stem for path in sorted(SOURCES.glob("*.scala")) if path.stem != "Probe"]
-        self._command = [java, *(memory or ("-Xmx1g",)), "-XX:+UseSerialGC", "-Xss4m"]
+        self._command = [*prefix, java, *(memory or ("-Xmx1g",)), "-XX:+UseSerialGC", "-Xss4m"]
         self._command += [f"--add-opens={opened}" for opened in OPENED]
         self._command += ["-cp", class_path, "sparklog.probe.Probe", *names]
         self._process: subprocess.Popen[bytes] | None = None

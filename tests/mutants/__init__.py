@@ -12,6 +12,7 @@ them; whoever mends a bug that the suite let through adds it here.
     checkpoints  checkpoints as logs, reset, backups
     upkeep       merges, garbage and the lease of a log in a store
     histories    lost entries, roll-backs and groups' positions of a log in a store
+    kernel       syncs of the real file system, by Python and by Spark's JVM; network mounts
     bucket_...   the rules of sparklog/diskless/PROTOCOL.md, sentence by sentence
 """
 
@@ -24,6 +25,7 @@ from tests.mutants import (
     checkpoints,
     commits,
     histories,
+    kernel,
     reading,
     recovery,
     retention,
@@ -41,6 +43,7 @@ MUTANTS = (
     *checkpoints.MUTANTS,
     *upkeep.MUTANTS,
     *histories.MUTANTS,
+    *kernel.MUTANTS,
     *bucket_commits.MUTANTS,
     *bucket_reading.MUTANTS,
     *bucket_upkeep.MUTANTS,

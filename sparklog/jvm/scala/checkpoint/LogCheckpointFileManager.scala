@@ -125,7 +125,8 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
 }
 
 object LogCheckpointFileManager {
-  private val Networked = "nfs|nfs4|cifs|smb2|smb3|9p|fuse.*|ceph|lustre|glusterfs".r
+  /** The file systems that `check_file_system` refuses for a log dir (logdir/broker_lockout.py). */
+  private val Networked = "(?i)(nfs|cifs|smb|fuse|9p|ceph|glusterfs|lustre|afs).*".r
 
   /** Whether locks hold there between processes, as far as the file system's name tells. */
   private def hasLocks(path: LocalPath): Boolean =
