@@ -59,6 +59,11 @@ class LruCache(Generic[K, V]):
         while len(self._values) > self._size:
             self._values.popitem(last=False)
 
+    def keys(self) -> list[K]:
+        """Return all keys; the one whose last use is the oldest comes first."""
+        with self._mutex:
+            return list(self._values)
+
     def clear(self) -> None:
         """Drop all."""
         with self._mutex:

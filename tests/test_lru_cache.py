@@ -14,6 +14,7 @@ def test_the_oldest_use_goes_first() -> None:
     assert [cache.get(key) for key in "abc"] == [1, None, 3]
     cache.put("c", 4)
     assert (cache.get("c"), len(cache)) == (4, 2)
+    assert cache.keys() == ["a", "c"]
     cache.clear()
     assert len(cache) == 0
 

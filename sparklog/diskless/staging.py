@@ -8,6 +8,7 @@ the driver instead, into the entry. A failed or speculative attempt leaves garba
 when it can no more be committed.
 """
 
+import hashlib
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from sparklog.clock import Clock, system_clock
 from sparklog.config import TopicConfig
@@ -28,6 +30,7 @@ from sparklog.errors import BatchConflictError, InvalidRequestError, SparklogErr
 from sparklog.format.names import partition_dir
 from sparklog.fs import Buffer
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
+from sparklog.lru_cache import LruCache
 from sparklog.storage.chunk_table import ChunkTable, Place
 from sparklog.storage.commits import Chunk, StagedTooLongError
 from sparklog.storage.staging import INLINE_BYTES, Framing, GrowingChunk, Stager
@@ -41,6 +44,8 @@ OBJECT_BYTES: Final = 16 << 20
 """Of batches in a staged object: more are in fewer pieces, and take more of a task's memory."""
 UNDER_WAY: Final = 2
 """Objects of one task that are put at the same time: memory of as many times OBJECT_BYTES."""
+STORES_MAX: Final = 16
+"""Stores that the tasks of a process keep open: one for each log and set of storage options."""
 _SMALL_TASKS: Final = 32
 _REFUSALS: Final = (BatchConflictError, InvalidRequestError, StagedTooLongError)
 
@@ -238,7 +243,8 @@ class DisklessStaging:
         Raises: InvalidRequestError: another store answers here, or this URL means another place.
         """
         store = self._opened()
-        if (store, self.log_id) in _seen():
+        seen, this_log = _seen(store), (os.getpid(), self.log_id)
+        if this_log in seen:
             return
         try:
             raw = store.get(HOME)
@@ -252,7 +258,7 @@ class DisklessStaging:
                 "file:// only for a disk that all share",
                 path=self.url,
             )
-        _seen().add((store, self.log_id))
+        seen.add(this_log)
 
     def stager(self, framing: Framing, *, label: str, task: int = 0) -> Stager:
         """Return a task's stager."""
@@ -339,7 +345,7 @@ class DisklessStaging:
         _delete(self._opened(), sorted(objects_of(chunks)))
 
     def _opened(self) -> Store:
-        return self.store or _store_of_process(self.url, self.storage_options)
+        return self.store or STORES.store(self.url, self.storage_options)
 
 
 def _staging(
@@ -357,18 +363,38 @@ def _staging(
     )  # fmt: skip
 
 
+class OpenedStores:
+    """The stores that the tasks of a process share, by URL and storage options.
+
+    At most `size` stores are kept. The store that was used least recently is dropped beyond that.
+    A dropped store is closed when the last task that uses it releases it, because s3fs closes a
+    client when it is collected. Closing it earlier would break a task that is still writing.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._stores: LruCache[tuple[int, str], Store] = LruCache(size)
+        self._salt = os.urandom(32)  # without it, a weak secret could be guessed from its digest
+
+    def store(self, url: str, options: Mapping[str, Any]) -> Store:
+        """Return the store of this process, and open it if it is not open.
+
+        Raises: InvalidRequestError: see `open_store`.
+        """
+        text = json.dumps([url, dict(options)], sort_keys=True, default=repr)
+        digest = hashlib.blake2b(text.encode(), key=self._salt).hexdigest()
+        return self._stores.get_or_make((os.getpid(), digest), lambda: open_store(url, options))
+
+    def keys(self) -> list[tuple[int, str]]:
+        """Return process id and digest of each store; neither URLs nor options."""
+        return self._stores.keys()
+
+
+STORES: Final = OpenedStores(STORES_MAX)
 _mutex = threading.Lock()
-_stores: dict[tuple[int, str, str], Store] = {}  # by process, URL and options
-_checked: dict[int, set[tuple[Store, str]]] = {}  # process -> stores that hold a log
+_checked: WeakKeyDictionary[Store, set[tuple[int, str]]] = WeakKeyDictionary()
+"""The logs that a process found in a store. It does not keep a dropped store open."""
 
 
-def _store_of_process(url: str, options: Mapping[str, Any]) -> Store:
-    key = os.getpid(), url, json.dumps(dict(options), sort_keys=True, default=repr)
+def _seen(store: Store) -> set[tuple[int, str]]:
     with _mutex:
-        if key not in _stores:
-            _stores[key] = open_store(url, options)
-        return _stores[key]
-
-
-def _seen() -> set[tuple[Store, str]]:
-    return _checked.setdefault(os.getpid(), set())
+        return _checked.setdefault(store, set())

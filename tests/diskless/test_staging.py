@@ -1,7 +1,9 @@
 """Staging in a store: what a task puts, what it sends, what becomes of it when a put fails."""
 
+import gc
 import pickle
 import random
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -19,7 +21,14 @@ from sparklog.diskless.sealing import (
     transport_ring,
     wrapped_anew,
 )
-from sparklog.diskless.staging import DisklessStaging, StagedObjects, inline_bytes_max
+from sparklog.diskless.staging import (
+    STORES,
+    STORES_MAX,
+    DisklessStaging,
+    OpenedStores,
+    StagedObjects,
+    inline_bytes_max,
+)
 from sparklog.errors import (
     BatchConflictError,
     CommitUnknownError,
@@ -325,6 +334,58 @@ def test_check_knows_the_log():
     away.requests.faults = Faults(busy=1)
     with pytest.raises(StorageUnavailableError):
         DisklessStaging(url=URL, log_id=LOG_ID, head=0, store=away).check()
+
+
+def test_stores_of_a_process_are_bounded_and_a_dropped_one_is_closed():
+    stores = OpenedStores(2)
+    first = stores.store("memory://a", {})
+    assert stores.store("memory://a", {}) is first
+    closed: list[str] = []
+    weakref.finalize(first, closed.append, "first")  # as s3fs registers the end of its client
+    for url in ("memory://b", "memory://c", "memory://d"):
+        stores.store(url, {})
+    assert len(stores.keys()) == 2
+    first.put("used", b"still")  # a task that holds a dropped store continues
+    gc.collect()
+    assert not closed
+    del first
+    gc.collect()
+    assert closed == ["first"]
+
+
+def test_a_log_that_was_checked_does_not_keep_its_store_open():
+    store = FaultStore()
+    plan = staging(store)
+    plan.check()
+    closed: list[str] = []
+    weakref.finalize(store, closed.append, "store")
+    del store, plan
+    gc.collect()
+    assert closed == ["store"]
+
+
+def test_the_stores_of_tasks_are_bounded(tmp_path):
+    for number in range(STORES_MAX + 3):
+        url = f"file://{tmp_path}/{number}"
+        open_store(url).put(HOME, LOG_ID.encode())
+        DisklessStaging(url=url, log_id=LOG_ID, head=0).check()
+    assert len(STORES.keys()) == STORES_MAX
+
+
+def test_no_secret_is_in_the_key_of_a_store():
+    stores = OpenedStores(4)
+    options = {"secret": "s3cr3t", "nested": {"token": "t0k3n"}}
+    first = stores.store("memory://a", options)
+    assert stores.store("memory://a", dict(reversed(options.items()))) is first
+    assert stores.store("memory://a", {**options, "secret": "other"}) is not first
+    keys = stores.keys()
+    assert len(keys) == 2
+    shown = repr(keys)
+    for word in ("s3cr3t", "t0k3n", "other"):
+        assert word not in shown
+    again = OpenedStores(4)
+    again.store("memory://a", options)
+    assert again.keys()[0] not in keys  # the digest alone doesn't confirm a guess
 
 
 def test_pickled_for_a_task_without_a_word_of_secrets(tmp_path):

@@ -6,10 +6,47 @@ ENTRIES = "diskless/test_entries.py"
 FAULTS = "diskless/test_commit_faults.py"
 GARBAGE = "diskless/test_garbage.py"
 HOME = "diskless/test_home.py"
+STAGING = "diskless/test_staging.py"
 STATE = "diskless/test_state.py"
 STATES = "diskless/test_state_objects.py"
 
 MUTANTS = (
+    mutant(
+        "secrets-as-keys-of-stores",
+        "diskless/staging.py",
+        "digest = hashlib.blake2b(text.encode(), key=self._salt).hexdigest()",
+        "digest = text",
+        f"{STAGING}::test_no_secret_is_in_the_key_of_a_store",
+    ),
+    mutant(
+        "a-digest-of-secrets-without-salt",
+        "diskless/staging.py",
+        "self._salt = os.urandom(32)",
+        "self._salt = bytes(32)",
+        f"{STAGING}::test_no_secret_is_in_the_key_of_a_store",
+    ),
+    mutant(
+        "stores-of-other-storage-options",
+        "diskless/staging.py",
+        "json.dumps([url, dict(options)], sort",
+        "json.dumps([url, sorted(options)], sort",
+        f"{STAGING}::test_no_secret_is_in_the_key_of_a_store",
+    ),
+    mutant(
+        "stores-of-tasks-are-unbounded",
+        "diskless/staging.py",
+        "LruCache(size)",
+        "LruCache(1 << 30)",
+        f"{STAGING}::test_stores_of_a_process_are_bounded_and_a_dropped_one_is_closed",
+        f"{STAGING}::test_the_stores_of_tasks_are_bounded",
+    ),
+    mutant(
+        "a-checked-log-keeps-its-store-open",
+        "diskless/staging.py",
+        "set[tuple[int, str]]] = WeakKeyDictionary()",
+        "set[tuple[int, str]]] = {}  # type: ignore",
+        f"{STAGING}::test_a_log_that_was_checked_does_not_keep_its_store_open",
+    ),
     mutant(
         "a-loser-races-with-large-inline-data",
         "diskless/commit_log.py",
