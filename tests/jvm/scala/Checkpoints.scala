@@ -1,7 +1,6 @@
 package sparklog.probe
 
 import java.io.{DataInputStream, DataOutputStream}
-
 import java.nio.file.{Files, Path}
 
 import sparklog.checkpoint.{DamagedRecord, Durable, Flush, LogDir, RecordBatch, Settings}
