@@ -14,6 +14,7 @@ them; whoever mends a bug that the suite let through adds it here.
     histories    lost entries, roll-backs and groups' positions of a log in a store
     kernel       syncs of the real file system, by Python and by Spark's JVM; network mounts
     bucket_...   the rules of sparklog/diskless/PROTOCOL.md, sentence by sentence
+    kafka_...    the endpoint for Kafka's clients: what it serves, takes, coordinates, and to whom
 """
 
 from tests.mutants import (
@@ -25,6 +26,11 @@ from tests.mutants import (
     checkpoints,
     commits,
     histories,
+    kafka_access,
+    kafka_admin,
+    kafka_groups,
+    kafka_producing,
+    kafka_reading,
     kernel,
     reading,
     recovery,
@@ -49,6 +55,11 @@ MUTANTS = (
     *bucket_upkeep.MUTANTS,
     *bucket_copies.MUTANTS,
     *bucket_places.MUTANTS,
+    *kafka_reading.MUTANTS,
+    *kafka_producing.MUTANTS,
+    *kafka_groups.MUTANTS,
+    *kafka_admin.MUTANTS,
+    *kafka_access.MUTANTS,
 )
 
 __all__ = ["MUTANTS", "Mutant"]
