@@ -191,6 +191,17 @@ def test_a_log_that_is_open_for_reading(sparklog_log: Log, sparklog_path: str) -
         assert describe(configs, BROKER, "1")[0] == "none"
 
 
+@pytest.mark.sparklog(topics={"a": {"retention.ms": "1000", "segment.ms": "5"}})
+def test_configs_that_are_replaced(sparklog_log: Log) -> None:
+    """AlterConfigs: what isn't named goes back to its default."""
+    config = SimpleNamespace(name="segment.ms", value="7")
+    resource = SimpleNamespace(resource_type=TOPIC, resource_name="a", configs=[config])
+    body = SimpleNamespace(resources=[resource], validate_only=False)
+    (answer,) = configs_of(sparklog_log).alter(body)["responses"]
+    assert answer["error_code"] == ErrorCode.none
+    assert sparklog_log.topic("a").config.to_dict() == {"retention.ms": "-1", "segment.ms": "7"}
+
+
 def test_parts_of_lists_keep_their_order() -> None:
     config = TopicConfig.parse({"cleanup.policy": "compact,delete"})
     less = altering(config, [Alteration("cleanup.policy", SUBTRACT, "compact")])

@@ -308,6 +308,12 @@ class TestRefusals:
             (one,) = fetch(wire, log, ("t", 0, 300), current_leader_epoch=9, max_wait=LONG_MS)
             assert one["error_code"] == ErrorCode.unknown_leader_epoch
 
+    def test_an_unknown_epoch_is_no_reason_to_wait(self, wire: Wire, log: Log) -> None:
+        """The second time, when the end and its epoch are known: the client has to look anew."""
+        for epoch, code in [(0, ErrorCode.none), (9, ErrorCode.unknown_leader_epoch)]:
+            (one,) = fetch(wire, log, ("t", 0, 300), current_leader_epoch=epoch)
+            assert one["error_code"] == code
+
     def test_other_brokers(self, wire: Wire, log: Log) -> None:
         (one,) = fetch(wire, log, ("t", 0, 0), replica_id=2)
         assert one["error_code"] == ErrorCode.not_leader_or_follower
@@ -570,3 +576,20 @@ def test_partitions_in_another_order_are_the_same_question(
     for order in orders:  # whoever was quiet before gets what has come
         answer = found(wire.ask(Api.FETCH, 12, **asked(log, 12, *order, max_wait=5000)))
         assert {one["partition_index"]: offsets(one) for one in answer} == {0: [], 1: [0, 1]}
+
+
+@IN_LOG_DIR
+def test_the_endpoints_own_limit_of_an_answer(log: Log) -> None:
+    with Endpoint(log, options={"fetch.max.bytes": 5000}) as endpoint, Wire(endpoint) as wire:
+        (one,) = fetch(wire, log, ("t", 0, 0))
+    assert 0 < len(one["records"]) <= 5000
+
+
+@IN_LOG_DIR
+def test_a_waiting_fetch_is_woken_by_a_commit(wire: Wire, log: Log) -> None:
+    """One that isn't woken has an empty answer when its time is over."""
+    fetch(wire, log, ("u", 0, 0))
+    wire.send(Api.FETCH, 12, **asked(log, 12, ("u", 0, 0), max_wait=5000))
+    log.append("u", values(1), partition=0)
+    (one,) = found(wire.receive())
+    assert offsets(one) == [0]

@@ -2,6 +2,7 @@
 
 import io
 import random
+import struct
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 
+from sparklog.kafka.codec import ELEMENTS_MAX, Cursor, Field, Struct, reader
 from sparklog.kafka.messages import (
     Api,
     MalformedMessageError,
@@ -182,3 +184,31 @@ def test_records_are_neither_copied_nor_joined() -> None:
     assert any(buffer is second for buffer in buffers)
     body, _ = entity_reader(load_response_schema(1, 12))(b"".join(buffers), 9)
     assert body.responses[0].partitions[0].records == first + second
+
+
+INT32 = Field("numbers", "int32", is_array=True)
+
+
+def test_a_message_has_no_more_elements_than_it_may_have() -> None:
+    """Empty strings take two bytes of a message each, and far more as objects."""
+    read = reader(Struct("s", (Field("names", "string", is_array=True),), is_flexible=False))
+    count = ELEMENTS_MAX
+    assert len(read(Cursor(struct.pack(">i", count) + bytes(2 * count))).names) == count
+    with pytest.raises(MalformedMessageError, match=f"an array of {count + 1} elements"):
+        read(Cursor(struct.pack(">i", count + 1) + bytes(2 * (count + 1))))
+
+
+def test_an_array_is_refused_before_its_elements_are_read() -> None:
+    read = reader(Struct("s", (INT32,), is_flexible=False))
+    with pytest.raises(MalformedMessageError, match="an array of 9 elements at byte 4"):
+        read(Cursor(struct.pack(">ii", 9, 1)))
+
+
+def test_a_tagged_field_is_as_long_as_it_says() -> None:
+    """Else what follows would be read at another place than its sender wrote it."""
+    tagged = Field("number", "int32", tag=0)
+    read = reader(Struct("s", (tagged,), is_flexible=True))
+    assert read(Cursor(b"\1\0\4\0\0\0\7")).number == 7
+    for size in (b"\3", b"\5"):
+        with pytest.raises(MalformedMessageError, match="number isn't [35] bytes long"):
+            read(Cursor(b"\1\0" + size + b"\0\0\0\7\0"))

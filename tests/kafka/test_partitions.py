@@ -42,6 +42,7 @@ def test_beside_a_steady_producer_others_commits_show_and_looks_keep_their_pace(
 ) -> None:
     """A commit of the endpoint's own overtakes each look, which tells of another's all the same."""
     own = threading.Event()
+    ends: list[int] = []  # of KEY, as they were known one after the other
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
@@ -59,7 +60,8 @@ def test_beside_a_steady_producer_others_commits_show_and_looks_keep_their_pace(
                 sparklog_log.append("t", pa.table({"value": ["another's"]}), 1)
                 async with asyncio.timeout(240):
                     while partitions.known_span(OTHER) != (0, 1):
-                        await asyncio.sleep(0.001)
+                        ends.append((partitions.known_span(KEY) or (0, 0))[1])
+                        await asyncio.sleep(0)
                 began, before = time.monotonic(), view.looks
                 await asyncio.sleep(0.5)
                 looks = view.looks - before  # between the two times, whatever stops this thread
@@ -73,3 +75,4 @@ def test_beside_a_steady_producer_others_commits_show_and_looks_keep_their_pace(
 
     asyncio.run(run())
     assert own.is_set()
+    assert ends == sorted(ends)

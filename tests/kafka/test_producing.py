@@ -400,6 +400,27 @@ def test_what_waits_is_committed_together(endpoint: Endpoint, log: Log, work: Wo
     assert log.offsets("t") == {0: (0, 4), 1: (0, 12), 2: (0, 0)}
 
 
+def test_batches_of_one_commit_are_read_in_their_order(
+    endpoint: Endpoint, log: Log, work: Work
+) -> None:
+    """They are one chunk, whose offsets count on and whose times are those of all."""
+    later = NOW + 1000
+    with Wire(endpoint) as wire:
+        with log.home.commits.exclusive():
+            send(wire, {1: batch("first")})
+            work.until(added=1, begun=1)
+            for number in range(3):
+                send(wire, {0: batch(f"{number}a", f"{number}b", at=later if number else NOW)})
+            work.until(added=4)
+        assert [parts_of(wire.receive())[0].base_offset for _ in range(4)] == [0, 0, 2, 4]
+        latest = {"name": "t", "partitions": [{"partition_index": 0, "timestamp": -3}]}
+        found = wire.ask(Api.LIST_OFFSETS, 7, replica_id=-1, topics=[latest])
+    assert found.topics[0].partitions[0].timestamp == later
+    assert values(log) == ["0a", "0b", "1a", "1b", "2a", "2b"]
+    offsets = [o for rows in log.read("t", partitions=[0]) for o in rows["offset"].to_pylist()]
+    assert offsets == list(range(6))
+
+
 def test_no_commit_is_larger_than_it_may_be(
     endpoint: Endpoint, log: Log, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """The exchange of one connection, message by message, against a client by scramp and the RFCs."""
 
 import itertools
+import shutil
 
 import pytest
 from hypothesis import given
@@ -137,6 +138,26 @@ def test_a_plain_token_that_is_none(users, token, said):
     with pytest.raises(Refused, match=said):
         server.step(token, now_ms=0)
     assert server.state is State.FAILED
+
+
+def test_a_token_that_is_too_large_is_not_looked_at(users):
+    """A good user name and password behind 64 KiB of text that SASL allows there."""
+    server = _server(users, SCRAM[0])
+    with pytest.raises(Refused, match="invalid credentials"):
+        server.step(b"n,,n=alice,r=" + b"x" * sasl.TOKEN_BYTES_MAX, now_ms=0)
+    assert server.state is State.FAILED
+
+
+def test_a_user_who_was_just_deleted_does_not_come_in(path, tmp_path):
+    """Before the endpoint's next look at the file, too."""
+    own = str(tmp_path / "users.json")
+    shutil.copyfile(path, own)
+    users = Users(own)
+    server = _server(users, Mechanism.PLAIN)
+    change_users(own, lambda known: known.pop("alice"))
+    with pytest.raises(Refused):
+        _log_in(server, Mechanism.PLAIN, "alice", "alice-secret")
+    assert server.user is None
 
 
 def test_a_plain_user_may_ask_to_be_himself(users):

@@ -25,6 +25,7 @@ from sparklog.format.decoder import Decoder
 from sparklog.format.records import encode
 from sparklog.log.client_batches import (
     PLAIN_BYTES_MAX,
+    ClientBatch,
     Fault,
     RefusedBatchError,
     check_form,
@@ -175,6 +176,16 @@ def test_records_without_keys_are_named_where_the_topic_is_compacted() -> None:
         assert "without key" in error.records[0].why
     assert taken(made(b"a", keys=[b""]), cleanup_policy="compact,delete").records == 1
     assert taken(made(b"a", keys=[None])).records == 1
+
+
+def test_a_batch_is_judged_by_the_config_of_its_commit() -> None:
+    """It was looked at when it came, and the topic was altered since."""
+    sent = ClientBatch(KEY, memoryview(made(b"a", keys=[None])))
+    plain, compacted = (TopicConfig.parse({"cleanup.policy": p}) for p in ("delete", "compact"))
+    sent.look(plain, NOW)
+    with pytest.raises(RefusedBatchError, match="no key"):
+        sent.chunk(compacted, NOW)
+    assert sent.chunk(plain, NOW).records == 1
 
 
 def test_times_are_as_the_topic_says() -> None:

@@ -75,7 +75,7 @@ MUTANTS = (
         "kafka/topic_admin.py",
         "if not body.validate_only:",
         "if body.topics:",
-        f"{ADMIN}::test_validate_only_adds_no_partitions",
+        f"{ADMIN}::test_partitions_are_added",
     ),
     mutant(
         "partitions-with-too-few-assignments",

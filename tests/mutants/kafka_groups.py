@@ -55,7 +55,7 @@ MUTANTS = (
         "kafka/groups/offset_requests.py",
         "if not error and member_id and asked.member_epoch >= 0 and group in modern.groups:",
         "if not error and member_id and asked.member_epoch >= 9 and group in modern.groups:",
-        f"{REQUESTS}::test_offsets_are_fetched_under_the_members_epoch",
+        f"{REQUESTS}::test_a_member_of_the_consumer_protocol_in_every_version",
     ),
     mutant(
         "metadata-of-any-length-committed",
@@ -210,7 +210,7 @@ MUTANTS = (
         "kafka/groups/classic_groups.py",
         "return member is not None or len(group.members) < self._limits.max_size",
         "return True",
-        f"{CLASSIC}::test_a_stable_group_takes_no_more_than_its_largest_size",
+        f"{CLASSIC}::test_members_join_up_to_the_largest_size",
     ),
     mutant(
         "members-of-any-memory",
@@ -379,7 +379,8 @@ MUTANTS = (
         "kafka/groups/kept_offsets.py",
         "                self.forgotten.add(group)\n",
         "                pass\n",
-        f"{REQUESTS}::test_a_group_that_was_deleted_in_memory_stays_deleted",
+        "kafka/groups/test_coordinator.py"
+        "::test_commits_live_in_memory_where_nothing_can_be_written_and_it_is_said_once",
     ),
     mutant(
         "commits-of-an-idle-member-expire",

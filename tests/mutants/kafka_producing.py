@@ -7,7 +7,7 @@ PRODUCING = "kafka/test_producing.py"
 
 MUTANTS = (
     mutant(
-        "batch-of-a-flipped-bit-is-committed",
+        "header-of-a-batch-is-not-checked",
         "log/client_batches.py",
         "_check_header(header, key)\n    records",
         "records",
@@ -109,7 +109,7 @@ MUTANTS = (
         "log/client_batches.py",
         "if config is not self._config and config != self._config:",
         "if self._config is None:",
-        f"{PRODUCING}::test_a_batch_that_waited_is_judged_by_the_config_of_its_commit",
+        f"{BATCHES}::test_a_batch_is_judged_by_the_config_of_its_commit",
     ),
     mutant(
         "acks-that-nobody-knows",

@@ -71,14 +71,14 @@ MUTANTS = (
         "kafka/fetched_partitions.py",
         "wrong = self._memory.epoch_error(key, span, one.current_epoch)",
         "wrong = None",
-        f"{REFUSALS}::test_leader_epochs",
+        f"{REFUSALS}::test_an_unknown_epoch_is_no_reason_to_wait[directory]",
     ),
     mutant(
         "wait-under-an-unknown-epoch",
         "kafka/fetched_partitions.py",
         "if epochs is None or one.current_epoch != (epochs[-1][0] if epochs else 0):",
         "if epochs is None:",
-        f"{REFUSALS}::test_an_unknown_epoch_is_no_reason_to_wait",
+        f"{REFUSALS}::test_an_unknown_epoch_is_no_reason_to_wait[directory]",
     ),
     mutant(
         "fenced-epochs-are-taken-for-newer-ones",
@@ -183,7 +183,7 @@ MUTANTS = (
         "kafka/fetching.py",
         "one.key, one.topic_id = key, topics[topic].id or None",
         "one.key, one.topic_id = key, None",
-        f"{FETCHING}::test_a_topic_that_is_made_again_between_two_looks",
+        f"{FETCHING}::TestWaiting::test_a_topic_that_is_made_again_meanwhile[directory]",
     ),
     mutant(
         "unknown-topic-id-is-an-unknown-topic",

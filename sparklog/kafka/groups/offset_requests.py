@@ -105,8 +105,6 @@ class OffsetRequests:
         if generation < 0 and group.state is State.EMPTY:
             return ErrorCode.none
         instance_id = getattr(body, "group_instance_id", None)
-        if generation < 0 and not body.member_id and instance_id is None:
-            return ErrorCode.unknown_member_id
         error = group.check_member(body.member_id, instance_id)
         if error:
             return error

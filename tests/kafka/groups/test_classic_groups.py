@@ -268,6 +268,29 @@ def test_generation_id_increments_on_rebalance(groups: Groups) -> None:
     assert one(groups.join(member.member_id)).generation == member.generation + 1
 
 
+def test_a_rebalance_waits_as_long_as_its_slowest_member_may_take(groups: Groups) -> None:
+    session = {"session_timeout_ms": 4 * REBALANCE_MS}
+    waiting = [
+        groups.join(rebalance_timeout_ms=n * REBALANCE_MS, **session) for n in (1, 2)
+    ]
+    groups.advance(2 * DELAY_MS)
+    quick, slow = groups.assigned([one(answers) for answers in waiting])
+    again = groups.join(quick.member_id, protocols=[("range", b"new")], **session)
+    groups.advance(REBALANCE_MS)
+    assert again == []
+    assert slow.member_id in groups.group.members
+    groups.advance(REBALANCE_MS)
+    assert len(one(again).members) == 1
+
+
+def test_a_protocol_that_only_some_members_know_is_none_to_join_with(groups: Groups) -> None:
+    waiting = [groups.join(protocols=["range", "sticky"]), groups.join(protocols=["range"])]
+    groups.advance(2 * DELAY_MS)
+    groups.assigned([one(answers) for answers in waiting])
+    refused = one(groups.join(protocols=["sticky"]))
+    assert refused.error is ErrorCode.inconsistent_group_protocol
+
+
 def test_rebalance_completes_before_member_joins(groups: Groups) -> None:
     """Who does not join again in time is out, and is told so when it comes."""
     leader, follower = groups.stable(2, session_timeout_ms=REBALANCE_MS + 1000)

@@ -302,11 +302,22 @@ def test_a_static_member_comes_back_to_what_it_had(machine: Machine) -> None:
     assert list(machine.group.static_members) == ["j"]
 
 
+def test_a_replaced_static_member_of_the_same_epoch_is_fenced(machine: Machine) -> None:
+    """Both know the epoch; only one of them owns the instance id."""
+    a = Client(machine, "a", instance_id="i")
+    machine.beat("a", LEAVING_FOR_NOW, instance_id="i")
+    again = Client(machine, "c", instance_id="i")
+    assert again.epoch == a.epoch
+    fenced = ErrorCode.fenced_instance_id
+    assert machine.refused(lambda: machine.beat("a", again.epoch, instance_id="i")) is fenced
+
+
 def test_commits_are_the_members_of_this_epoch(machine: Machine) -> None:
     machine.join("a")
     check = machine.groups.check_commit
     assert check(machine.group, "a", 1, 9) is ErrorCode.none
     assert check(machine.group, "a", 2, 9) is ErrorCode.stale_member_epoch
+    assert check(machine.group, "a", 0, 9) is ErrorCode.stale_member_epoch
     assert check(machine.group, "a", 2, 8) is ErrorCode.unsupported_version
     assert check(machine.group, "b", 1, 9) is ErrorCode.unknown_member_id
     assert check(machine.group, "", -1, 9) is ErrorCode.unknown_member_id

@@ -593,3 +593,15 @@ def test_the_protocols_keep_apart(wire: Wire, sparklog_log: Log) -> None:
     assert beat(wire, group_id="")["error_code"] == ErrorCode.invalid_group_id
     unknown = beat(wire, member_id="x", member_epoch=5)
     assert unknown["error_code"] == ErrorCode.unknown_member_id
+
+
+def test_a_commit_keeps_the_members_session(endpoint: Endpoint, wire: Wire) -> None:
+    """As a heartbeat does. Source: GroupCoordinatorService.commitOffsets."""
+    joined = join(wire, session_timeout=6_000)  # which ends before any other deadline
+    sync(wire, joined)
+    coordinator: Any = endpoint.served[Api.OFFSET_COMMIT].handle
+    timers = coordinator.__self__._coordinator.timers
+    before = timers.next_ms
+    who = {"member_id": joined["member_id"], "generation_id_or_member_epoch": 1}
+    assert commit(wire, **who) == [NONE]
+    assert timers.next_ms > before
