@@ -586,6 +586,15 @@ def test_the_endpoints_own_limit_of_an_answer(log: Log) -> None:
 
 
 @IN_LOG_DIR
+def test_a_partitions_limit_is_its_own(wire: Wire, log: Log) -> None:
+    """What one partition leaves over is no other's."""
+    log.append("u", values(1), partition=0)
+    first, second = fetch(wire, log, ("t", 0, 0), ("u", 0, 0), bytes_max=5000)
+    assert 0 < len(first["records"]) <= 5000
+    assert offsets(second) == [0]
+
+
+@IN_LOG_DIR
 def test_a_waiting_fetch_is_woken_by_a_commit(wire: Wire, log: Log) -> None:
     """One that isn't woken has an empty answer when its time is over."""
     fetch(wire, log, ("u", 0, 0))

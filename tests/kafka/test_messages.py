@@ -210,5 +210,5 @@ def test_a_tagged_field_is_as_long_as_it_says() -> None:
     read = reader(Struct("s", (tagged,), is_flexible=True))
     assert read(Cursor(b"\1\0\4\0\0\0\7")).number == 7
     for size in (b"\3", b"\5"):
-        with pytest.raises(MalformedMessageError, match="number isn't [35] bytes long"):
+        with pytest.raises(MalformedMessageError, match=r"number isn't [35] bytes long"):
             read(Cursor(b"\1\0" + size + b"\0\0\0\7\0"))

@@ -40,22 +40,26 @@ def test_topics_by_id(wire: Wire, sparklog_log: Log) -> None:
     assert topic(wire, "none")["error_code"] == ErrorCode.unknown_topic_or_partition
     sparklog_log.delete_topic("t")
     sparklog_log.create_topic("t")
-    until(lambda: topic(wire, None, topic_id)["error_code"] == ErrorCode.unknown_topic_id)
-    assert topic(wire, "t")["topic_id"] not in (None, topic_id)
+    until(lambda: topic(wire, "t")["topic_id"] not in (None, topic_id))
+    assert topic(wire, None, topic_id)["error_code"] == ErrorCode.unknown_topic_id
 
 
 @pytest.mark.sparklog(topics={"t": 2})
 def test_an_offline_partition_has_no_leader_for_now(
     wire: Wire, sparklog_log: Log, tmp_path: Path
 ) -> None:
-    def codes() -> list[int]:
-        return [each["error_code"] for each in topic(wire, "t")["partitions"]]
+    def offline() -> dict[int, int]:
+        """Return {partition that is offline: its error}."""
+        found = topic(wire, "t")["partitions"]
+        return {p["partition_index"]: p["error_code"] for p in found if p["offline_replicas"]}
 
+    assert offline() == {}
     directory = Path(sparklog_log.topic("t").dirs[0])
     directory.rename(tmp_path / "away")
-    until(lambda: codes() == [ErrorCode.leader_not_available, ErrorCode.none])
+    assert until(offline) == {0: ErrorCode.leader_not_available}
     (tmp_path / "away").rename(directory)
-    until(lambda: codes() == [ErrorCode.none] * 2)
+    until(lambda: offline() == {})
+    assert {p["error_code"] for p in topic(wire, "t")["partitions"]} == {ErrorCode.none}
 
 
 def test_brokers_internal_topics_are_marked(tmp_path: Path) -> None:

@@ -57,14 +57,16 @@ def test_a_user_who_is_deleted_may_do_nothing_from_then_on(
     sparklog_log: Log, tmp_path: Path
 ) -> None:
     options = users_file(tmp_path, alice="read", bob="read")
-    with Endpoint(sparklog_log, options=options) as endpoint:
-        with logged_in(endpoint, "alice") as wire:
-            assert fetched(wire, sparklog_log) == ErrorCode.none
-            change_users(options["sasl.users.location"], lambda users: users.pop("alice"))
-            endpoint.security.refresh()
-            assert fetched(wire, sparklog_log) == TOPIC
-            with pytest.raises(ConnectionError):  # to look takes some right
-                wire.ask(Api.METADATA, 12, topics=None)
+    with (
+        Endpoint(sparklog_log, options=options) as endpoint,
+        logged_in(endpoint, "alice") as wire,
+    ):
+        assert fetched(wire, sparklog_log) == ErrorCode.none
+        change_users(options["sasl.users.location"], lambda users: users.pop("alice"))
+        endpoint.security.refresh()
+        assert fetched(wire, sparklog_log) == TOPIC
+        with pytest.raises(ConnectionError):  # to look takes some right
+            wire.ask(Api.METADATA, 12, topics=None)
 
 
 def test_nothing_before_authentication(sparklog_log: Log, tmp_path: Path) -> None:
@@ -108,5 +110,5 @@ def test_a_large_request_takes_its_memory_before_it_is_there(sparklog_log: Log) 
     with Endpoint(sparklog_log) as endpoint:
         with Wire(endpoint) as wire:
             wire._socket.sendall(struct.pack(">i", 2 * MIB) + bytes(1000))
-            until(lambda: endpoint.memory.used == 2 * MIB, seconds=20)
-        until(lambda: endpoint.memory.used == 0, seconds=20)
+            until(lambda: endpoint.memory.used == 2 * MIB, seconds=8)
+        until(lambda: endpoint.memory.used == 0, seconds=8)

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 import sparklog
-from sparklog.kafka import Endpoint
+from sparklog.kafka import Endpoint, topic_admin
 from sparklog.kafka.messages import Api, ErrorCode, unknown_names
 from sparklog.kafka.topic_admin import PARTITIONS_MAX, TopicAdmin
 from sparklog.kafka.topic_ids import uuid_of
@@ -152,6 +152,18 @@ def test_a_client_cant_have_any_number_of_topics_made(sparklog_log: Log) -> None
         dict.fromkeys(names, ErrorCode.policy_violation)
     )
     assert sparklog_log.topics() == {}
+
+
+def test_the_partitions_of_a_request_are_counted_together(
+    sparklog_log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_admin, "PARTITIONS_MAX", 3)
+    admin = admin_of(sparklog_log, num_partitions=2)
+    assert codes(create(admin, asked("a"), asked("b"))) == ["policy_violation"] * 2
+    assert sparklog_log.topics() == {}
+    assert admin.auto_create(["a", "b"]) == {"b": ErrorCode.policy_violation}
+    assert codes(create(admin, asked("c", 3))) == ["none"]
+    assert set(sparklog_log.topics()) == {"a", "c"}
 
 
 # --- deleted -------------------------------------------------------------------------------------

@@ -141,9 +141,10 @@ GOOD = made(b"a", b"b", b"c")
         (changed(GOOD, attributes=4), Fault.INVALID_RECORD, "zstd data are damaged"),
         (changed(GOOD, producer_id=5), Fault.INVALID_RECORD, "sequence -1"),
         (changed(GOOD, producer_id=5, base_sequence=1), Fault.INVALID_RECORD, "epoch -1"),
+        (changed(GOOD, producer_id=5, producer_epoch=0), Fault.INVALID_RECORD, "sequence -1"),
         (changed(GOOD, records=GOOD[HEADER_SIZE:-1] + b"\2"), Fault.INVALID_RECORD, "header"),
     ],
-    ids=range(28),
+    ids=range(29),
 )  # fmt: skip
 def test_what_is_wrong_is_refused(data: bytes, fault: Fault, why: str) -> None:
     error = refused(data)

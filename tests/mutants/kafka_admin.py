@@ -17,23 +17,25 @@ MUTANTS = (
     mutant(
         "topic-named-twice-is-made",
         "kafka/topic_admin.py",
-        'if times[topic.name] > 1:\n                    raise Refusal(ErrorCode.invalid_request, "Duplicate topic name.")',
-        'if times[topic.name] > 2:\n                    raise Refusal(ErrorCode.invalid_request, "Duplicate topic name.")',
+        "Counter(topic.name for topic in body.topics)\n        known = self._log.topics()\n"
+        "        is_too_much",
+        "Counter({topic.name for topic in body.topics})\n        known = self._log.topics()\n"
+        "        is_too_much",
         f"{ADMIN}::test_one_that_is_refused_keeps_none_of_the_others",
     ),
     mutant(
         "any-number-of-partitions-is-made",
         "kafka/topic_admin.py",
         "if is_too_much:",
-        "if not known and is_too_much:",
-        f"{ADMIN}::test_what_is_refused_says_why",
+        "if is_too_much and not times:",
+        f"{ADMIN}::test_the_partitions_of_a_request_are_counted_together",
     ),
     mutant(
         "any-number-of-topics-is-made-for-metadata",
         "kafka/topic_admin.py",
         "                if left < 0:\n",
         "                if name is None:\n",
-        f"{ADMIN}::test_a_client_cant_have_any_number_of_topics_made",
+        f"{ADMIN}::test_the_partitions_of_a_request_are_counted_together",
     ),
     mutant(
         "replicas-that-nobody-keeps-are-promised",

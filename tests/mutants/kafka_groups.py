@@ -287,7 +287,7 @@ MUTANTS = (
         "kafka/groups/consumer_groups.py",
         "if owned is None or owned & member.revoking:",
         "if owned is None:",
-        f"{CONSUMER}::test_members_give_up_before_others_get",
+        f"{CONSUMER}::test_who_gives_nothing_up_in_time_is_removed",
     ),
     mutant(
         "lost-answer-with-partitions-of-others",
@@ -381,12 +381,5 @@ MUTANTS = (
         "                pass\n",
         "kafka/groups/test_coordinator.py"
         "::test_commits_live_in_memory_where_nothing_can_be_written_and_it_is_said_once",
-    ),
-    mutant(
-        "commits-of-an-idle-member-expire",
-        "kafka/groups/coordinator.py",
-        "            self._spawn(self._touch_all())\n",
-        "            pass\n",
-        "kafka/groups/test_coordinator.py::test_commits_of_an_idle_member_are_kept_alive",
     ),
 )

@@ -179,7 +179,7 @@ MUTANTS = (
         "log/producing.py",
         "ends[chunk.key] = first + chunk.records",
         "pass",
-        f"{PRODUCING}::test_what_waits_is_committed_together[directory]",
+        f"{PRODUCING}::test_batches_of_one_commit_are_read_in_their_order",
     ),
     mutant(
         "greatest-time-of-one-commit-is-the-first-batchs",

@@ -141,7 +141,7 @@ MUTANTS = (
         "kafka/fetched_partitions.py",
         "max(min(one.bytes_max - one.size_bytes, bytes_max - size), 0)",
         "max(bytes_max - size, 0)",
-        f"{FETCHING}::TestWhatComes::test_limits[directory]",
+        f"{FETCHING}::test_a_partitions_limit_is_its_own",
     ),
     mutant(
         "fetch-max-bytes-of-the-endpoint-ignored",

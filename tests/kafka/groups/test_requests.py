@@ -280,7 +280,9 @@ def test_commits_of_one_group_that_come_together_are_written_together(
     topic = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1,
              "committed_leader_epoch": -1, "committed_metadata": ""}]}]  # fmt: skip
     for n, client in enumerate(clients):
-        topic[0]["partitions"][0]["committed_offset"] = n  # type: ignore[index]
+        topic[0]["partitions"][0] |= {  # type: ignore[index]
+            "partition_index": n % 3, "committed_offset": n,
+        }  # fmt: skip
         client.send(Api.OFFSET_COMMIT, 9, group_id="g", generation_id_or_member_epoch=-1,
                     member_id="", topics=topic)  # fmt: skip
         assert began.wait(240)
@@ -295,6 +297,8 @@ def test_commits_of_one_group_that_come_together_are_written_together(
     codes = {a["topics"][0]["partitions"][0]["error_code"] for a in answers}
     assert codes == {NONE}
     assert written == ["g", "h", "g"]
+    with Wire(endpoint) as other:
+        assert {p: at[0] for p, at in fetch(other)["t"].items()} == {0: 6, 1: 7, 2: 8}
     for client in clients:
         client.close()
 
@@ -595,13 +599,17 @@ def test_the_protocols_keep_apart(wire: Wire, sparklog_log: Log) -> None:
     assert unknown["error_code"] == ErrorCode.unknown_member_id
 
 
-def test_a_commit_keeps_the_members_session(endpoint: Endpoint, wire: Wire) -> None:
-    """As a heartbeat does. Source: GroupCoordinatorService.commitOffsets."""
-    joined = join(wire, session_timeout=6_000)  # which ends before any other deadline
+def test_a_commit_keeps_the_members_session(
+    endpoint: Endpoint, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a heartbeat does. Source: ClassicGroup.validateOffsetCommit, GroupMetadataManager."""
+    joined = join(wire)
     sync(wire, joined)
-    coordinator: Any = endpoint.served[Api.OFFSET_COMMIT].handle
-    timers = coordinator.__self__._coordinator.timers
-    before = timers.next_ms
+    handler: Any = endpoint.served[Api.OFFSET_COMMIT].handle
+    classic, kept = handler.__self__._coordinator.classic, []
+    monkeypatch.setattr(classic, "keep", lambda group, member_id: kept.append(member_id))
     who = {"member_id": joined["member_id"], "generation_id_or_member_epoch": 1}
+    assert commit(wire, **who | {"generation_id_or_member_epoch": 2}) != [NONE]
+    assert kept == []
     assert commit(wire, **who) == [NONE]
-    assert timers.next_ms > before
+    assert kept == [joined["member_id"]]
