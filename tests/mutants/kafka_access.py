@@ -128,7 +128,8 @@ MUTANTS = (
         "kafka/authorization.py",
         "return Right.WRITE if api in _WRITES else Right.ADMIN",
         "return Right.WRITE if api in _WRITES else Right.READ",
-        "kafka/test_authorization.py::test_each_request_takes_one_right_and_the_unknown_take_the_most",
+        "kafka/test_authorization.py::"
+        "test_each_request_takes_one_right_and_the_unknown_take_the_most",
     ),
     mutant(
         "requests-before-authentication",
