@@ -91,7 +91,7 @@ def test_aiokafka(endpoint, files, mechanism):
 def test_kcat(endpoint, files, mechanism):
     kcat = shutil.which("kcat")
     if kcat is None:
-        pytest.skip("no kcat here (Debian's package)")
+        pytest.skip("kcat isn't installed: `scripts/program kcat` installs it")
     given = {
         "security.protocol": "SASL_SSL", "ssl.ca.location": str(files / "ca.pem"),
         "sasl.mechanism": mechanism, "sasl.username": "al", "sasl.password": "s3cret",

@@ -40,7 +40,7 @@ class Event:
 def why_not() -> str:
     """Return why programs can't be traced here; "" if they can."""
     if shutil.which("strace") is None:
-        return "strace isn't installed: `scripts/strace` installs it"
+        return "strace isn't installed: `scripts/program strace` installs it"
     tried = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, text=True)
     return f"strace can't trace here: {tried.stderr.strip()}" if tried.returncode else ""
 

@@ -73,7 +73,7 @@ def test_another_file_system(spark: SparkSession, tmp_path: Path) -> None:
 def mount(tmp_path: Path) -> Iterator[Path]:
     """A directory whose file system isn't this host's own, as far as its name tells."""
     if shutil.which("bindfs") is None:
-        pytest.skip("bindfs isn't installed (Debian: apt-get install bindfs)")
+        pytest.skip("bindfs isn't installed: `scripts/program bindfs` installs it")
     at, behind = tmp_path / "mount", tmp_path / "behind"
     at.mkdir()
     behind.mkdir()

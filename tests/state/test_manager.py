@@ -106,7 +106,7 @@ def test_some_files_stay_files(manager: Manager, path: str) -> None:
 def test_snapshots_are_synced(managers: Managers, tmp_path: Path, flush: str) -> None:
     """Spark syncs neither zip nor what it copies beside it, and the query's commit needs them."""
     if shutil.which("strace") is None:
-        pytest.skip("strace isn't installed")
+        pytest.skip("strace isn't installed: `scripts/program strace` installs it")
     manager = managers("ckpt", flush=flush)
     manager.mkdirs("state/0/0/SSTs")
 

@@ -37,7 +37,8 @@ def _stamp(folder: Path) -> str:
 def _needed(tool: str) -> str:
     found = shutil.which(tool)
     if found is None:
-        raise jars.Unavailable(f"no {tool} in PATH")
+        hint = "; `scripts/program kcat` installs it" if tool == "kcat" else ""
+        raise jars.Unavailable(f"no {tool} in PATH{hint}")
     return found
 
 
