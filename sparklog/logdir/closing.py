@@ -83,18 +83,22 @@ def _is_whole(session: LogDirCommits) -> bool:
     if session.offline:
         return False
     for topic, partition in session.state.ends:
-        if _is_closed(session, topic, partition):
-            continue
-        try:
-            log = session.writer(topic, partition)
-            is_whole = log.size_on_disk() == log.state.size
-        except (PartitionOfflineError, FileNotFoundError):
-            is_whole = False
-        if not is_whole:
+        if not is_partition_whole(session, topic, partition):
             path = session.partition_path(topic, partition)
             _LOGGER.warning("%s: not as the ledger says, so not closed as clean", path)
             return False
     return True
+
+
+def is_partition_whole(session: LogDirCommits, topic: str, partition: int) -> bool:
+    """Tell whether a partition is there and its last segment as long as the ledger says."""
+    if _is_closed(session, topic, partition):
+        return True
+    try:
+        log = session.writer(topic, partition)
+        return log.size_on_disk() == log.state.size
+    except (PartitionOfflineError, FileNotFoundError):
+        return False
 
 
 def _is_closed(session: LogDirCommits, topic: str, partition: int) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from sparklog.common import TopicPartition
+from sparklog.logdir.closing import is_partition_whole
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.log_dirs import retire_dirs
 from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
@@ -30,7 +31,9 @@ def give_up(
 ) -> list[GivenUp]:
     """Give up what offline partitions miss, and go on; see `Log.give_up`."""
     with session.exclusive():
-        keys = _chosen(session, topic, partitions)
+        numbers = None if partitions is None else set(partitions)
+        _recover_damaged(session, topic, numbers)
+        keys = _chosen(session, topic, numbers)
         found = [_loss(session, key) for key in keys]
         if dry_run:
             return found
@@ -45,15 +48,32 @@ def give_up(
         return found
 
 
+def _recover_damaged(
+    session: LogDirCommits, topic: str | None, partitions: set[int] | None
+) -> None:
+    """Recover partitions that aren't as the ledger says: what can't be recovered goes offline.
+
+    Else a partition that was damaged since the log was opened would count as whole until somebody
+    writes to it.
+    """
+    points = recovery_points(session)
+    for key in sorted(session.state.ends.keys() - session.offline.keys()):
+        if topic not in (None, key.topic) or key.partition not in (partitions or {key.partition}):
+            continue
+        if not is_partition_whole(session, *key):
+            session.drop_writers()
+            recover_one(session, key, points)
+
+
 def _chosen(
-    session: LogDirCommits, topic: str | None, partitions: Iterable[int] | None
+    session: LogDirCommits, topic: str | None, partitions: set[int] | None
 ) -> list[TopicPartition]:
     offline = sorted(session.offline)
     if topic is None:
         return offline
     wanted = [key for key in offline if key.topic == topic]
     if partitions is not None:
-        wanted = [TopicPartition(topic, partition) for partition in sorted(set(partitions))]
+        wanted = [TopicPartition(topic, partition) for partition in sorted(partitions)]
     whole = [key.partition for key in wanted if key not in offline]
     if whole:
         raise not_offline(topic, whole)

@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 import pytest
 
 from sparklog.common import TopicPartition
+from sparklog.diskless.erasure import ExtentEraser
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.rounds import DisklessUpkeep
 from sparklog.diskless.segment_ids import Level, segment_id
+from sparklog.diskless.service_log import VoidError
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.log.admin import delete_topic
 from sparklog.storage.erasure_report import ErasureReport
@@ -381,3 +383,26 @@ def test_without_the_lease_manifests_come_before_deletions() -> None:
     assert not erase(other, leading=False).errors
     (manifest,) = other.manifests()
     assert (manifest.segment.base, manifest.segment.end) == (0, 2)
+
+
+def test_an_erasure_that_merges_overtake_each_time_is_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home = Home()
+    home.topic()
+    home.lead()
+    home.commit(secret(), key=b"alice")
+    looks = itertools.count(1)
+
+    def overtaken(*_: Any, **__: Any) -> None:
+        next(looks)
+        raise VoidError("merged meanwhile")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ExtentEraser, "_rewrite", overtaken)
+        (error,) = erase(home).errors
+    assert "its extents changed" in error and error.endswith("run it again")
+    assert next(looks) > 2  # it looked more than once before it gave up
+    assert holding(home)
+    assert erase(home).records == 1
+    assert not holding(home)

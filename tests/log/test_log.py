@@ -14,7 +14,7 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
 from sparklog.format.names import log_name
-from sparklog.log import fetch
+from sparklog.log import chunk_stager, fetch
 from sparklog.storage.staging import Framing
 
 T0 = 1_700_000_000_000
@@ -433,6 +433,23 @@ def test_idempotent_producer(log_path: str) -> None:
     with sparklog.open(log_path, "rw", clock=clock) as log:
         assert log.append("t", rows("c"), partition=0, producer=(7, 1, 0)) == {"t": {0: (2, 3)}}
         assert values(log, "t") == [b"a", b"b", b"c"]
+
+
+def test_an_idempotent_append_of_several_segments_is_made_in_smaller_tables(
+    log_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunk_stager, "_FLUSH_BYTES", 500)
+    table, framing = rows(*("v" * 100 for _ in range(30))), Framing(batch_size=500)
+    batches = pa.concat_tables([table.slice(first, 5) for first in range(0, 30, 5)])
+    with sparklog.open(log_path, "rw") as log:
+        log.create_topic("t", config={"internal.segment.bytes": 1000})
+        with pytest.raises(sparklog.InvalidRequestError, match="append smaller tables"):
+            log.append("t", batches, partition=0, producer=(7, 0, 0), framing=framing)
+        assert log.offsets("t") == {0: (0, 0)}
+        for first in range(0, 30, 5):
+            for _ in ("sent", "sent again"):
+                log.append("t", table.slice(first, 5), partition=0, producer=(7, 0, first))
+        assert values(log, "t") == [b"v" * 100] * 30
 
 
 def test_several_log_dirs_fill_evenly(tmp_path: Path) -> None:

@@ -338,4 +338,11 @@ MUTANTS = (
         "interval or _DEFAULT_INTERVAL",
         "advice/test_cli.py::test_an_index_that_fails_its_sanity_check_is_rebuilt",
     ),
+    mutant(
+        "damage-since-the-open-is-no-offline-partition",
+        "logdir/unclean_election.py",
+        "        if not is_partition_whole(session, *key):",
+        "        if False:",
+        "tools/test_handover.py::test_a_partition_that_is_not_whole_is_restored_or_given_up",
+    ),
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 import pytest
 
@@ -81,6 +82,11 @@ def test_each_record_once(log: sparklog.Log, tmp_path: Path, kind: str) -> None:
     log.delete_records("t", {0: 130})  # what was to be exported next is gone
     with pytest.raises(OffsetOutOfRangeError, match="up to 120, and the log starts at 130"):
         export(log, "t", to)
+    # The message advises a new place, or the offset at which the log starts.
+    assert export(log, "t", tmp_path / "new").offsets == {0: (130, 140), 1: (0, 50), 2: (0, 5)}
+    assert export(log, "t", to, start={0: 130}).offsets == {0: (130, 140)}
+    held = exported().filter(pc.equal(exported()["partition"], 0))["offset"].to_pylist()
+    assert held == [*range(120), *range(130, 140)]
 
 
 def test_a_broker_loads_a_range(

@@ -161,7 +161,8 @@ def test_an_offline_partition_is_refused(tmp_path: Path) -> None:
     assert starts(LOCAL, [str(path)])
 
 
-def test_a_partition_that_is_not_whole_is_restored(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cure", ["restore", "give up"])
+def test_a_partition_that_is_not_whole_is_restored_or_given_up(tmp_path: Path, cure: str) -> None:
     """As `sparklog verify` says, too."""
     path = tmp_path / "log"
     _make(path)
@@ -174,9 +175,16 @@ def test_a_partition_that_is_not_whole_is_restored(tmp_path: Path) -> None:
         give_up_session(commits_of(log), lambda: None)
     assert "`sparklog verify` says why" in str(refusal.value)
     assert not verify(path).ok
-    file.write_bytes(whole)
+    if cure == "restore":
+        file.write_bytes(whole)
+    else:
+        words = ["--election-type", "unclean", "--all-topic-partitions"]
+        assert run(["leader-election", str(path), *words]) == 0
     hand_over(path)
     assert starts(LOCAL, [str(path)])
+    with sparklog.open(path) as log:
+        left = log.read("t", [1], columns=["value"]).read_all()["value"].to_pylist()
+    assert left == ([b"2", b"3", b"1"] if cure == "restore" else [])
 
 
 @pytest.mark.parametrize("name", ["lost+found", "checkpoint-1", "backup"])

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.service import verify
 from sparklog.tools.moving.placing import Run, commit_runs, copied_ends
 from tests.oracle import Oracle
@@ -118,3 +118,24 @@ def test_a_copy_that_is_begun_anew(tmp_path: Path) -> None:
         log.delete_records("t", {0: 81})
         with pytest.raises(InvalidRequestError, match="t-0 holds records of its own"):
             copied_ends(log, "t", "w", "Kafka")
+
+
+def test_a_copy_whose_topic_is_deleted_meanwhile_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t", 1, starts={0: 7})
+        with monkeypatch.context() as patch:
+
+            def offsets(topic: str) -> dict[int, tuple[int, int]]:
+                found = sparklog.Log.offsets(log, topic)
+                log.delete_topic(topic)  # by somebody else, right after this look
+                return found
+
+            patch.setattr(log, "offsets", offsets)
+            with pytest.raises(UnknownTopicError, match="deleted meanwhile; make the copy anew"):
+                copied_ends(log, "t", "w", "Kafka")
+        log.create_topic("t", 1, starts={0: 7})
+        assert copied_ends(log, "t", "w", "Kafka") == {0: 7}
+        commit_runs(log, "t", {0: run(7, 50, [9])}, writer="w")
+        assert copied_ends(log, "t", "w", "Kafka") == {0: 50}

@@ -63,7 +63,7 @@ def export_delta(
             if library.DeltaTable.is_deltatable(uri, options)
             else None
         )
-        at = resumed(log, topic, first, last, _ends(table, app, first), uri)
+        at = resumed(log, topic, start, first, last, _ends(table, app, first), uri)
         spans = {p: (at[p], last[p]) for p in at if at[p] < last[p]}
         if spans:
             feed = _Feed(log, topic, spans, isolation, Meter(at, last, progress))

@@ -80,7 +80,7 @@ def export_kafka(
                 f"topic {topic} came from there, {done.to}: each record would be in that topic "
                 "twice; choose another one"
             )
-        at = resumed(log, topic, first, last, target.begin(sorted(first)), done.to)
+        at = resumed(log, topic, start, first, last, target.begin(sorted(first)), done.to)
         meter = Meter(at, last, progress)
         reached = dict(at)
         for p, part in _parts(log, topic, at, last, isolation):

@@ -72,7 +72,7 @@ def export_log(
         if topic not in target.topics():
             target.create_topic(topic, len(first), config, starts=first)
         ends = copied_ends(target, topic, writer, f"topic {topic} in {log.path}")
-        at = resumed(log, topic, first, last, ends, done.to)
+        at = resumed(log, topic, start, first, last, ends, done.to)
         if len(first) > len(ends):
             target.alter_topic(topic, partitions=len(first))
             ends = {p: end for p, (_, end) in target.offsets(topic).items()}

@@ -74,7 +74,7 @@ def export_parquet(
                 done.offsets[p] = (first[p], last[p])
         done.files = 1
     else:
-        at = resumed(log, topic, first, last, _ends(fs, to, topic, topic_id), to)
+        at = resumed(log, topic, start, first, last, _ends(fs, to, topic, topic_id), to)
         meter = Meter(at, last, progress)
         for p in at:
             _partition(log, topic, p, (at[p], last[p]), to, topic_id, isolation, compression,

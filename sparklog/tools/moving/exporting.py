@@ -78,19 +78,28 @@ def _check_order(
 
 
 def resumed(
-    log: Log, topic: str, first: Offsets, last: Offsets, done: Mapping[int, int], to: str
+    log: Log,
+    topic: str,
+    start: Position,
+    first: Offsets,
+    last: Offsets,
+    done: Mapping[int, int],
+    to: str,
 ) -> Offsets:
     """Return where to begin, given where the export before ended.
 
+    Args: start: as the caller gave it. Whoever names a partition's offset knows what is left out.
     Raises OffsetOutOfRangeError: what lies between is gone from the log.
     """
     starts = {p: low for p, (low, _) in log.offsets(topic).items()}
+    named = start.keys() if isinstance(start, Mapping) else ()
     for p, offset in done.items():
-        if p in first and offset < starts[p] < last[p] and first[p] <= starts[p]:
+        is_lost = p in first and offset < starts[p] < last[p] and first[p] <= starts[p]
+        if is_lost and p not in named:
             raise OffsetOutOfRangeError(
                 f"{topic}-{p}: {to} has offsets up to {offset}, and the log starts at {starts[p]} "
-                "now, so what lies between is lost; export to a new place, or give a start behind "
-                "it",
+                f"now, so what lies between is lost; export to a new place, or give offset "
+                f"{starts[p]} of this partition as the start",
                 offset=offset, start=starts[p], end=last[p],
             )  # fmt: skip
     return {p: max(offset, done.get(p, offset)) for p, offset in first.items()}

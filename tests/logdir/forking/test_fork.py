@@ -734,3 +734,20 @@ def test_kafka_loads_it_and_changes_nothing(
         assert [(r.offset, r.value) for r in opened.records] == after[6]["t", p]
         assert opened.untouched, (opened.changed, opened.created, opened.removed)
     check(log.path, held(log))
+
+
+def test_a_segment_that_ends_too_early_is_restored_and_forked(
+    log: Log, clock: ManualClock, tmp_path: Path
+) -> None:
+    after = filled(log, clock, 3)
+    part = tmp_path / "log/t-0"
+    segment = max(part.glob("*.log"))
+    raw = segment.read_bytes()
+    first_batch = 12 + int.from_bytes(raw[8:12])  # its length counts from behind that field
+    segment.write_bytes(raw[:first_batch])
+    with pytest.raises(sparklog.DataCorruptionError, match="copy, nothing was forked"):
+        fork(log.path, tmp_path / "new", writer="q", batch=2, clock=clock)
+    assert not (tmp_path / "new").exists()
+    segment.write_bytes(raw)
+    fork(log.path, tmp_path / "new", writer="q", batch=2, clock=clock)
+    check(tmp_path / "new", after[2])

@@ -243,3 +243,28 @@ def test_a_flipped_epoch_is_not_believed(tmp_path: Path) -> None:
         out.write((2 ^ 64).to_bytes(4, "big"))
     assert run(log.path, clean=False).epoch == 2
     assert epochs.read_bytes() == before
+
+
+def test_a_segment_whose_offsets_overflow_is_split_by_a_broker(
+    tmp_path: Path, oracle: Oracle
+) -> None:
+    log = create(tmp_path / "t-0", CONFIG)
+    log.append(batch("a"), 0)
+    log.append(batch("b"), 0)
+    log.close()
+    file, far = tmp_path / "t-0" / log_name(0), 2**31 + 5
+    raw = file.read_bytes()
+    second = 12 + int.from_bytes(raw[8:12])  # where the first batch ends
+    # A batch's base offset isn't covered by its checksum.
+    file.write_bytes(raw[:second] + far.to_bytes(8) + raw[second + 8 :])
+    with pytest.raises(DataCorruptionError, match="let a broker split this segment first"):
+        run(log.path, clean=False)
+    split = oracle.open(log.path, clean=False, config=OPTIONS)  # it works on a copy
+    assert split.segments == [0, far]
+    by_segment = {batch["segment"]: (batch["position"], batch["size"]) for batch in split.batches}
+    assert by_segment == {0: (0, second), far: (0, len(raw) - second)}
+    (tmp_path / "t-0" / log_name(far)).write_bytes(file.read_bytes()[second:])
+    file.write_bytes(raw[:second])
+    report = run(log.path, clean=False)
+    assert (report.start, report.end) == (0, far + 1)
+    agree(log.path, report, oracle)

@@ -10,11 +10,14 @@ from sparklog.diskless.extents import Extent
 from sparklog.diskless.home_object import create_home
 from sparklog.diskless.merge_plan import Merge
 from sparklog.diskless.merge_source import SourceReader
+from sparklog.diskless.segment_healing import SegmentHealer
 from sparklog.diskless.segment_ids import Level
+from sparklog.diskless.service_log import VoidError
 from sparklog.errors import DataCorruptionError
 from sparklog.service import Verification, verify
 from sparklog.service.repair.store_repair import StoreRepair
 from sparklog.service.verification.store_verifier import verify_store
+from sparklog.storage.lease import LeaseLostError
 from sparklog.tiered.reading.options import RemoteOptions
 from tests.damage.actions import read
 from tests.damage.bucket import BucketHome, MemoryPlace, home
@@ -237,3 +240,22 @@ def test_the_repair_of_a_whole_log_changes_nothing(made: BucketHome, place: Memo
     report = verify(place.path, repair=True)
     assert (report.ok, report.done, report.refused) == (True, [], None)
     assert place.files() == made.files
+
+
+@pytest.mark.parametrize("error", [VoidError("merged meanwhile"), LeaseLostError("taken")])
+def test_a_repair_that_a_merge_overtakes_is_run_again(
+    made: BucketHome, place: MemoryPlace, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment, truth = kind_of(made, "segment"), read(place.path)
+    change(place, **{segment.file: None})
+
+    def overtaken(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SegmentHealer, "heal", overtaken)
+        report = verify(place.path, repair=True)
+        assert report.refused is not None
+        assert "it is being merged; run the repair again" in report.refused
+    assert verify(place.path, repair=True).ok
+    assert read(place.path) == truth
