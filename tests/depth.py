@@ -34,7 +34,7 @@ def by_depth(*, small: T, ci: T, all: T) -> T:
 # Whether the tests' files lie in memory, on a tmpfs, where there is room.
 IN_MEMORY: Final = by_depth(small=True, ci=False, all=False)
 # Random histories of a log on a disk that crashes: about 1 s each.
-CRASH_SEEDS: Final = by_depth(small=16, ci=260, all=10_000)
+CRASH_SEEDS: Final = by_depth(small=16, ci=160, all=10_000)
 CRASH_SEEDS_A_TEST: Final = by_depth(small=4, ci=20, all=250)
 # Schedules of a log in a store, of the protocol as it stands: some 0.4 s each.
 MODEL_SEEDS: Final = by_depth(small=12, ci=150, all=5000)
@@ -52,6 +52,8 @@ TIERING_CUTS: Final = by_depth(small=10, ci=25, all=25)
 TIERING_LIVES: Final = by_depth(small=4, ci=16, all=16)
 # Where a test goes through all crashes of an operation, every such one is judged.
 CUT_EVERY: Final = by_depth(small=3, ci=1, all=1)
+# The same of three operations after each other; shorter sequences are judged by the line above.
+CUT_EVERY_OF_THREE: Final = by_depth(small=3, ci=2, all=1)
 # Power cuts of one moment, each of which keeps another part of what wasn't synced.
 POWER_CUTS: Final = by_depth(small=2, ci=5, all=5)
 # Crashes amid a swap whose recovery is crashed, too.
@@ -69,7 +71,7 @@ ERASED_SEEDS: Final = by_depth(small=3, ci=10, all=200)
 # Machines that crashed amid an erasure and recover, of each case.
 ERASED_CRASHES: Final = by_depth(small=24, ci=80, all=10_000)
 # Drivers of an application that are killed one after the other; a JVM start each.
-DRIVER_KILLS: Final = by_depth(small=1, ci=3, all=5)
+DRIVER_KILLS: Final = by_depth(small=1, ci=2, all=5)
 # A service at work that is killed when so many objects are in the bucket.
 SERVICE_KILLS_AT: Final = by_depth(small=(22,), ci=(1, 22, 40), all=(1, 10, 22, 40))
 # A service under load whose driver is killed about every 4 s; `deep`.

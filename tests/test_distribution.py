@@ -19,6 +19,7 @@ from tests import docker
 from tests.depth import DEPTH
 from tests.jars import Unavailable
 from tests.paths import ROOT
+from tests.spark.jvm import QUICK, quick
 
 pytest.importorskip("setuptools", minversion="77", reason="the build backend of pyproject.toml")
 BUILD = "from setuptools import build_meta as b; b.build_sdist('out'); b.build_wheel('out')"
@@ -82,7 +83,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `pip wheel .` makes of a clone, with what pyproject.toml says that it builds with."""
     tree = clone(tmp_path_factory.mktemp("clone of mine"))
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", "out", ".", cwd=tree)
+    flags = {} if DEPTH == "all" else {"CFLAGS": "-O0"}  # half a minute for the optimizer
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", "out", ".",
+        cwd=tree, env={**os.environ, **flags})  # fmt: skip
     (found,) = (tree / "out").glob("*.whl")
     return found
 
@@ -168,7 +171,10 @@ def test_the_quickstart_runs_from_the_wheel(wheel: Path, machine: Machine, tmp_p
     shutil.copy(ROOT / "examples" / "quickstart.py", script)
     told = run(machine.python, "-c", USE, tmp_path / "log", cwd=tmp_path, env=bare())
     assert json.loads(told) == [str(machine.site / "sparklog/format" / KERNEL_FILE), True]
-    java = {"JAVA_HOME": os.environ["JAVA_HOME"], "SPARK_LOCAL_IP": "127.0.0.1"}
+    java = {
+        "JAVA_HOME": os.environ["JAVA_HOME"], "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LAUNCHER_OPTS": QUICK, "SPARK_SUBMIT_OPTS": quick(),
+    }  # fmt: skip
     said = run(machine.python, script, cwd=tmp_path, env=bare(**java))
     assert "writer killed (SIGKILL)" in said
     assert "each of the 336,776 flights is there exactly once" in said

@@ -63,11 +63,13 @@ def explore(
     tally: Tally | None = None,
     readers: bool = True,
     deep: int = 0,
+    every: int = 1,
 ) -> Tally:
     """Run `planned` once, crash it everywhere, judge each different outcome.
 
     With `deep`, recovery from each `deep`th image is crashed at every call, too; otherwise, from
-    about a tenth of them, at one call. The world goes on behind the finished operation.
+    about a tenth of them, at one call. With `every`, each `every`th outcome is judged. The world
+    goes on behind the finished operation.
     """
     tally = tally if tally is not None else Tally()
     rng = random.Random(zlib.crc32(planned.name.encode()))
@@ -98,6 +100,8 @@ def explore(
         if key in seen:
             continue
         seen.add(key)
+        if len(seen) % every:
+            continue
         tally.judged += 1
         _judge_image(
             image,

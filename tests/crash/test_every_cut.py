@@ -110,7 +110,7 @@ def test_two_operations(first: str) -> None:
 def test_three_operations(first: str) -> None:
     tally = Tally()
     for rest in itertools.product(CORE, CORE):
-        run((first, *rest), tally)
+        run((first, *rest), tally, every=depth.CUT_EVERY_OF_THREE)
     print(first, tally)
     assert tally.judged
 

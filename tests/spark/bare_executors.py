@@ -11,13 +11,15 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import sparklog
+from tests.spark.jvm import quick
 
 
 def main(python: str, package: str, log: str) -> None:
     os.environ["PYSPARK_PYTHON"] = python
     builder = SparkSession.builder.master("local-cluster[1,1,1024]")
     conf = {
-        "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.task.maxFailures": "1"
+        "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+        "spark.executor.extraJavaOptions": quick(), "spark.task.maxFailures": "1",
     }  # fmt: skip
     spark = builder.config(map=conf).getOrCreate()
     sparklog.register(spark)

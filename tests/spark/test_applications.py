@@ -25,17 +25,13 @@ from sparklog.jvm.jar import jar
 from tests import depth
 from tests.spark.conftest import environment
 from tests.spark.driver import ROWS
-from tests.spark.jvm import QUICK
+from tests.spark.jvm import quick
 from tests.waiting import until
 
 pytestmark = pytest.mark.spark
 
 DRIVER = str(Path(__file__).with_name("driver.py"))
-CLUSTER = [
-    "--master", "local-cluster[2,1,1024]",
-    "--conf", f"spark.executor.extraJavaOptions={QUICK}",
-    "--conf", "spark.ui.enabled=false",
-]  # fmt: skip
+CLUSTER = ["--master", "local-cluster[2,1,1024]", "--conf", "spark.ui.enabled=false"]
 
 
 def committed(path: Path) -> tuple[int, int]:
@@ -122,12 +118,15 @@ def test_spark_submit_on_a_cluster_beside_another_application(tmp_path: Path) ->
     thread.start()
     try:
         run = subprocess.run(
-            [str(submit), *CLUSTER, *checkpoints_as_logs(), DRIVER, "once", *where],
+            [
+                str(submit), *CLUSTER, "--conf", f"spark.executor.extraJavaOptions={quick()}",
+                *checkpoints_as_logs(), DRIVER, "once", *where,
+            ],
             env=environment(SUBMITTED="yes"),
             capture_output=True,
             text=True,
             timeout=300,
-        )
+        )  # fmt: skip
     finally:
         done.set()
         thread.join()
@@ -158,7 +157,8 @@ def bare_python(directory: Path, *, of_executors: bool = False) -> Path:
     """A Python without sparklog; `of_executors`: on the driver's side it has it."""
     python = directory / "python"
     site = Path(pyspark.__file__).parents[1]  # on a path its links to a checkout aren't followed
-    bare = f'PYTHONPATH={site} exec {os.path.realpath(sys.executable)} -s "$@"'
+    # In another directory, for `python -m` finds what is in its own.
+    bare = f'cd / && PYTHONPATH={site} exec {os.path.realpath(sys.executable)} -s "$@"'
     if of_executors:  # only the worker of a cluster sets the variable
         bare = f'[ -n "$SPARK_LOG_URL_STDOUT" ] || exec {sys.executable} "$@"\n{bare}'
     python.write_text(f"#!/bin/sh\n{bare}\n")
@@ -175,7 +175,8 @@ def zipped_package(directory: Path) -> Path:
     return package
 
 
-@pytest.mark.parametrize("jars", ["", pytest.param("spark.jars", marks=pytest.mark.deep)])
+@pytest.mark.deep  # tests/state/test_session.py has the like
+@pytest.mark.parametrize("jars", ["", "spark.jars"])
 def test_workers_without_sparklog_are_named_and_the_session_stays_usable(
     tmp_path: Path, jars: str
 ) -> None:

@@ -50,7 +50,7 @@ def run(sink):
 
 print("without:", run(SegmentSink(log, "t")).replace(chr(10), " "), flush=True)
 sink = SegmentSink(log, "t", writerId="mine", checkpointLocation=checkpoint)
-for _ in range(3):
+for _ in range(2):
     print("with:", run(sink).replace(chr(10), " "), flush=True)
 sparklog.register(spark)
 rows = spark.read.format("sparklog").option("path", log).option("subscribe", "t").load()
@@ -73,12 +73,12 @@ def test_connect_without_writer(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr[-5000:]
     without = next(line for line in lines if line.startswith("without:"))
     assert "writerId" in without and "checkpointLocation" in without
-    assert [line for line in lines if line.startswith("with:")] == ["with: ok"] * 3, lines
-    assert "rows: 400" in lines
+    assert [line for line in lines if line.startswith("with:")] == ["with: ok"] * 2, lines
+    assert "rows: 300" in lines
     with sparklog.open(path) as log:
         found = log.read("t", columns=["value"]).read_all()["value"].to_pylist()
-        # Three runs, and the first one finishes the micro-batch that failed as well.
-        assert sorted(int(v) for v in found) == list(range(400))
+        # Two runs, and the first one finishes the micro-batch that failed as well.
+        assert sorted(int(v) for v in found) == list(range(300))
         assert {row["writer"] for row in log.commits().to_pylist()} - {None} == {"mine"}
 
 

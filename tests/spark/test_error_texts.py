@@ -13,9 +13,11 @@ from pyspark.sql.types import StructType
 
 import sparklog
 from sparklog.datasource import SparklogDataSource
+from sparklog.errors import InvalidRequestError
 from sparklog.sink import SegmentSink
 from sparklog.source.batch import BatchReader
 from sparklog.source.options import parse
+from tests.spark.test_applications import bare_python
 
 pytestmark = pytest.mark.spark
 
@@ -145,3 +147,15 @@ def test_a_bug_keeps_its_traceback(spark: SparkSession, log: str) -> None:
     df = session.read.format("sparklog").options(path=log, subscribe="t").load()
     text = told(df.count)
     assert "in partitions" in text and "ZeroDivisionError" in text
+
+
+def test_a_python_of_workers_without_sparklog_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the session takes the source once its workers' Python has it."""
+    session, python = spark.newSession(), str(bare_python(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(spark.sparkContext, "pythonExec", python)
+        with pytest.raises(InvalidRequestError, match=f"Spark's Python workers run {python}"):
+            sparklog.register(session)
+    sparklog.register(session)

@@ -15,7 +15,7 @@ import sparklog
 from sparklog.jvm.gateway import NO_JAR, find, gateway
 from sparklog.jvm.jar import JAR_VARIABLE, jar, write_jar
 from sparklog.jvm.plans import PLAN_VERSION
-from tests.spark.jvm import QUICK
+from tests.spark.jvm import quick
 
 
 def builder(**conf: str) -> SparkSession.Builder:
@@ -23,7 +23,7 @@ def builder(**conf: str) -> SparkSession.Builder:
     made = SparkSession.builder.master("local-cluster[2,1,1024]")
     given = {
         "spark.ui.enabled": "false",
-        "spark.executor.extraJavaOptions": QUICK,
+        "spark.executor.extraJavaOptions": quick(),
         "spark.sql.shuffle.partitions": "2",
         **conf,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import sparklog
 from tests.kafka.clients.servers import Ours
 from tests.oracle.rows import make, table
 from tests.paths import ROOT
+from tests.spark.conftest import environment
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.deep]
 
@@ -45,9 +45,8 @@ def test_both_write_the_same(
         sys.executable, str(JOB), ",".join(kafka_connector_jars), endpoint_of_ours.bootstrap,
         str(other), str(tmp_path / "checkpoints"),
     ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=400
     )
     assert done.returncode == 0, done.stderr[-4000:]
     with sparklog.open(other) as log:
