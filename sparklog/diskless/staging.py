@@ -8,8 +8,6 @@ the driver instead, into the entry. A failed or speculative attempt leaves garba
 when it can no more be committed.
 """
 
-import hashlib
-import json
 import logging
 import os
 import socket
@@ -31,6 +29,7 @@ from sparklog.format.names import partition_dir
 from sparklog.fs import Buffer
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.lru_cache import LruCache
+from sparklog.secret_digest import secret_digest
 from sparklog.storage.chunk_table import ChunkTable, Place
 from sparklog.storage.commits import Chunk, StagedTooLongError
 from sparklog.storage.staging import INLINE_BYTES, Framing, GrowingChunk, Stager
@@ -373,16 +372,14 @@ class OpenedStores:
 
     def __init__(self, size: int) -> None:
         self._stores: LruCache[tuple[int, str], Store] = LruCache(size)
-        self._salt = os.urandom(32)  # without it, a weak secret could be guessed from its digest
 
     def store(self, url: str, options: Mapping[str, Any]) -> Store:
         """Return the store of this process, and open it if it is not open.
 
         Raises: InvalidRequestError: see `open_store`.
         """
-        text = json.dumps([url, dict(options)], sort_keys=True, default=repr)
-        digest = hashlib.blake2b(text.encode(), key=self._salt).hexdigest()
-        return self._stores.get_or_make((os.getpid(), digest), lambda: open_store(url, options))
+        key = os.getpid(), secret_digest(url, dict(options))
+        return self._stores.get_or_make(key, lambda: open_store(url, options))
 
     def keys(self) -> list[tuple[int, str]]:
         """Return process id and digest of each store; neither URLs nor options."""

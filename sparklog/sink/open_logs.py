@@ -24,6 +24,7 @@ from sparklog.config import LOG_KEYS, LogOptions
 from sparklog.errors import LogReplacedError, SparklogError
 from sparklog.log.log import Log
 from sparklog.opening import open_log, resolved, same_place
+from sparklog.secret_digest import secret_digest
 from sparklog.sink.options import SinkOptions
 from sparklog.storage.home import Home
 from sparklog.tiered.reading.options import RemoteOptions
@@ -32,8 +33,8 @@ LINGER_S: Final = 2.0
 _LOGGER: Final = logging.getLogger("sparklog.sink")
 _ENDINGS: Final = (signal.SIGHUP, signal.SIGTERM)  # what ends Spark's Python workers
 
-Settings = tuple[LogOptions, str | None, RemoteOptions]
-"""How a log is opened: two that differ in it are two handles."""
+Settings = tuple[LogOptions, str, RemoteOptions]
+"""How a log is opened: two that differ in it are two handles. Storage options as a digest."""
 
 _open: dict[tuple[int, str, Settings], Log] = {}  # by process and path; two may be one log
 _lent: set[Log] = set()  # of these, what only borrowers have asked for
@@ -44,7 +45,7 @@ _timer: threading.Timer | None = None
 
 def settings_of(options: SinkOptions) -> Settings:
     """Return how these options open a log."""
-    return options.log, options.storage_options, options.remote
+    return options.log, secret_digest(options.storage_options), options.remote
 
 
 def opened(options: SinkOptions, used: Collection[Home] = ()) -> Log:

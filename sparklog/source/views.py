@@ -7,6 +7,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.paths import split_path
 from sparklog.lru_cache import LruCache
 from sparklog.opening import open_log, url_of
+from sparklog.secret_digest import secret_digest
 from sparklog.source.options import SourceOptions
 from sparklog.storage.home import Home
 
@@ -45,7 +46,7 @@ def is_missing(options: SourceOptions, fs: FileSystem = LOCAL) -> bool:
 def kept_home(options: SourceOptions, *, is_planned: bool = False) -> Home:
     """Return the log as this process's tasks have it open: workers are reused."""
     key = (
-        os.getpid(), options.path, options.until, options.storage_options, options.remote,
-        options.streaming,
+        os.getpid(), options.path, options.until, secret_digest(options.storage_options),
+        options.remote, options.streaming,
     )  # fmt: skip
     return HOMES.get_or_make(key, lambda: open_home(options, is_planned=is_planned))

@@ -383,9 +383,6 @@ def test_no_secret_is_in_the_key_of_a_store():
     shown = repr(keys)
     for word in ("s3cr3t", "t0k3n", "other"):
         assert word not in shown
-    again = OpenedStores(4)
-    again.store("memory://a", options)
-    assert again.keys()[0] not in keys  # the digest alone doesn't confirm a guess
 
 
 def test_pickled_for_a_task_without_a_word_of_secrets(tmp_path):

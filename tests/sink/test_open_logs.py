@@ -118,6 +118,7 @@ def test_storage_options_are_given_as_a_dict_or_as_json_and_never_shown() -> Non
             assert "hush" not in repr(options)
     one, other = (parse({"path": "s3://b/x", "storageOptions": v}) for v in (given, "{}"))
     assert open_logs.settings_of(one) != open_logs.settings_of(other)
+    assert "hush" not in str(open_logs.settings_of(one))  # a key of the logs that are open
     for wrong in ("hush", "[\"hush\"]", ["hush"], {"key": object(), "secret": "hush"}, 7):
         with pytest.raises(InvalidRequestError, match="storageOptions: want a JSON object") as told:
             parse({"path": "s3://bucket/x", "storageOptions": wrong})

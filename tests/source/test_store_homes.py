@@ -1,5 +1,6 @@
 """The source on a log in a store: tasks go by their plan, and by the log when that is old."""
 
+import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +73,19 @@ def test_a_task_asks_for_its_bytes_alone(url: str, got: Names) -> None:
         assert all(name.startswith("ledger-") for name in got), got  # inline data, no home, no head
         assert len(got) <= 4
     assert sorted(found) == list(range(100))
+
+
+def test_the_key_of_an_open_log_shows_no_secret(url: str) -> None:
+    given = {"path": url, "subscribe": "t"}
+    options = [
+        parse({**given, "storage_options": json.dumps(more)}, streaming=False)
+        for more in ({}, {"note": "hush"}, {"note": "hush"})
+    ]
+    views.HOMES.clear()
+    first, second, again = (views.kept_home(each) for each in options)
+    assert second is again is not first
+    assert len(views.HOMES) == 2
+    assert "hush" not in str(views.HOMES.keys())
 
 
 def test_what_was_planned_in_one_process_is_read_while_the_log_goes_on(url: str) -> None:
