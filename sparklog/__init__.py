@@ -20,7 +20,8 @@ with sparklog.open("/data/log", mode="rw") as log:
 - `testing`: contracts of the protocols, disks and stores that fail
 - `config`, `configdef`: options; `errors`; `metrics`; `clock`; `common`: topic-partitions
 - `notebook`, `progress`: how results and long work show in notebooks; `html`: escaped HTML
-- `extras`: optional libraries; `lru_cache`, `pluralize`, `quantities`, `texts`: small helpers
+- `extras`: optional libraries; `lru_cache`, `pluralize`, `quantities`, `secret_digest`, `texts`:
+  small helpers
 """
 
 import os

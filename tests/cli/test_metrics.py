@@ -31,10 +31,12 @@ def log(tmp_path: Path) -> Path:
 
 def test_text_for_prometheus(log: Path, capsys: Capture) -> None:
     assert run(["metrics", str(log)]) == 0
-    found = {(s.name, s.labels.get("topic"), s.labels.get("partition")): s.value
-             for s in parsed(capsys.readouterr().out)}  # fmt: skip
+    samples = parsed(capsys.readouterr().out)
+    found = {(s.name, s.labels.get("topic"), s.labels.get("partition")): s.value for s in samples}
     assert found["kafka_log_log_logendoffset", "t", "0"] == 60
-    assert found["sparklog_commits_total", None, None] >= 0
+    commits = {s.labels["kind"]: s.value for s in samples if s.name == "sparklog_commits_total"}
+    with sparklog.open(log) as opened:
+        assert commits == {"append": opened.commits().num_rows, "commit": 0}
     assert not [name for name, _, _ in found if "process" in name or "service" in name]
 
 
