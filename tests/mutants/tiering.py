@@ -177,6 +177,14 @@ MUTANTS = (
         "service/tiering/test_copy_confirmation.py::test_a_store_that_does_not_answer",
     ),
     mutant(
+        "local-segments-stay-once-per-partition",
+        "service/tiering/copy_confirmation.py",
+        "            if self._answers:\n                self._answers = False",
+        "            if True:\n                self._answers = False",
+        "service/tiering/test_copy_confirmation.py::"
+        "test_a_store_that_fails_several_threads_is_told_once",
+    ),
+    mutant(
         "copy-of-another-size-relied-on",
         "service/tiering/copy_confirmation.py",
         "elif listed.get(log_object(copy)) not in sizes:",

@@ -8,6 +8,7 @@ store doesn't answer, the local segments stay. Damaged copies are recorded (`dam
 the next round replaces them.
 """
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -59,7 +60,8 @@ class CopyConfirmation:
         self._remote_log, self._store, self._log_id = remote_log, store, log_id
         self._report, self._keyring, self._threads = report, keyring, threads
         self._stopping = stopping
-        self._answers = store is not None
+        self._mutex = threading.Lock()
+        self._answers = store is not None  # once it doesn't, no other request waits as long
         self._looked = not log_id  # an earlier version's log has none
         self._whole: set[str] = set()
         self._bad: set[str] | None = None
@@ -162,9 +164,10 @@ class CopyConfirmation:
         return self._answers
 
     def _fail(self, error: Exception) -> None:
-        if self._answers:  # the others wait with it: each would take as long
-            self._answers = False
-            self._report.errors.append(f"local segments stay: {error}")
+        with self._mutex:  # threads whose requests were under way fail at the same time
+            if self._answers:
+                self._answers = False
+                self._report.errors.append(f"local segments stay: {error}")
 
     def _there(self, key: TopicPartition, copies: Sequence[RemoteSegment]) -> list[RemoteSegment]:
         assert self._store is not None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
+from sparklog.errors import StorageUnavailableError
 from sparklog.testing.faultstore import Bucket, FaultStore
 from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.layout.topic_owners import PREFIX
@@ -139,6 +141,32 @@ def test_a_store_that_does_not_answer(path: str, clock: ManualClock, store: Faul
         store.requests.windows.clear()
         assert running.run_once().deleted
         running.close()
+
+
+class TwoFailTogether(FaultStore):
+    """Once armed, each of two requests waits until the other one is under way; then both fail."""
+
+    meeting: threading.Barrier | None = None
+
+    def get(self, name: str, start: int = 0, end: int | None = None, **given: int) -> bytes:
+        if self.meeting is None or not name.endswith(".log"):
+            return super().get(name, start, end, **given)
+        self.meeting.wait(240)
+        raise StorageUnavailableError("the store is away")
+
+
+def test_a_store_that_fails_several_threads_is_told_once(path: str, clock: ManualClock) -> None:
+    store = TwoFailTogether(clock=clock)
+    with filled(path, clock, 20, partitions=3) as log:
+        once(path, clock, store)
+        shrink(log)
+        store.meeting = threading.Barrier(2)
+        threads = {"remote.log.manager.copier.thread.pool.size": "2"}
+        report = once(path, clock, store, options=threads)
+    assert not report.deleted
+    assert [e for e in report.errors if "local segments stay" in e] == [
+        "local segments stay: the store is away"
+    ]
 
 
 def test_a_dry_round_says_the_same(path: str, clock: ManualClock, store: FaultStore) -> None:
