@@ -34,10 +34,10 @@ def by_depth(*, small: T, ci: T, all: T) -> T:
 # Whether the tests' files lie in memory, on a tmpfs, where there is room.
 IN_MEMORY: Final = by_depth(small=True, ci=False, all=False)
 # Random histories of a log on a disk that crashes: about 1 s each.
-CRASH_SEEDS: Final = by_depth(small=16, ci=160, all=10_000)
+CRASH_SEEDS: Final = by_depth(small=16, ci=100, all=10_000)
 CRASH_SEEDS_A_TEST: Final = by_depth(small=4, ci=20, all=250)
 # Schedules of a log in a store, of the protocol as it stands: some 0.4 s each.
-MODEL_SEEDS: Final = by_depth(small=12, ci=150, all=5000)
+MODEL_SEEDS: Final = by_depth(small=12, ci=100, all=5000)
 MODEL_SEEDS_A_TEST: Final = by_depth(small=4, ci=50, all=250)
 # The same, of a topic that is deleted and given back.
 DELETION_SEEDS: Final = by_depth(small=4, ci=50, all=1000)
@@ -53,7 +53,7 @@ TIERING_LIVES: Final = by_depth(small=4, ci=16, all=16)
 # Where a test goes through all crashes of an operation, every such one is judged.
 CUT_EVERY: Final = by_depth(small=3, ci=1, all=1)
 # The same of three operations after each other; shorter sequences are judged by the line above.
-CUT_EVERY_OF_THREE: Final = by_depth(small=3, ci=2, all=1)
+CUT_EVERY_OF_THREE: Final = by_depth(small=3, ci=3, all=1)
 # Power cuts of one moment, each of which keeps another part of what wasn't synced.
 POWER_CUTS: Final = by_depth(small=2, ci=5, all=5)
 # Crashes amid a swap whose recovery is crashed, too.
@@ -77,9 +77,11 @@ SERVICE_KILLS_AT: Final = by_depth(small=(22,), ci=(1, 22, 40), all=(1, 10, 22, 
 # A service under load whose driver is killed about every 4 s; `deep`.
 SOAK_SECONDS: Final = 30
 # Random foreign logs that the JVM and Python both read: 0.5 s each.
-JVM_LOGS: Final = by_depth(small=6, ci=60, all=1000)
+JVM_LOGS: Final = by_depth(small=6, ci=40, all=1000)
+# Of the tests of Spark whose bytes the JVM moves, every such one runs in Python as well.
+IN_PYTHON_EVERY: Final = by_depth(small=4, ci=2, all=1)
 # Cases that hypothesis tries where a test names no number of its own.
-EXAMPLES: Final = by_depth(small=50, ci=100, all=500)
+EXAMPLES: Final = by_depth(small=50, ci=60, all=500)
 # Of the rows of each table of damages (tests/damage) every such one is judged: 0.15 s each.
 DAMAGES_EVERY: Final = by_depth(small=7, ci=1, all=1)
 # Of the same rows every such one is damaged, advised about and restored: 0.15 s each.

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from sparklog.jvm import gateway
 from sparklog.jvm.gateway import JVM_CONF
-from tests.depth import DEPTH
+from tests.depth import IN_PYTHON_EVERY
 from tests.spark.jvm_log import JvmLog
 
 JVM, PYTHON = "jvm", "python"
@@ -38,12 +38,12 @@ _PIECES: Final = {
 def paths_of(metafunc: pytest.Metafunc) -> Sequence[str]:
     """Return the paths that a test runs on: none if it isn't one of those that run on both.
 
-    The small suite runs each test in the JVM, and a quarter, by their names, in Python as well.
+    Each test runs in the JVM; in Python as well every IN_PYTHON_EVERYth one, by their names.
     """
     where = Path(metafunc.definition.nodeid.partition("::")[0]).name
     if where not in FILES or metafunc.definition.get_closest_marker("one_path"):
         return ()
-    if DEPTH == "small" and zlib.crc32(metafunc.definition.originalname.encode()) % 4:
+    if zlib.crc32(metafunc.definition.originalname.encode()) % IN_PYTHON_EVERY:
         return (JVM,)
     return (JVM, PYTHON)
 

@@ -38,7 +38,7 @@ def test_option_and_connect(spark: SparkSession) -> None:
     assert find(object()) is CONNECT  # type: ignore[arg-type]
 
 
-SELDOM = ("class path", "add jar")
+SELDOM = ("class path", "add jar", "jars")  # test_applications has the last, on a cluster
 
 
 @pytest.mark.spark

@@ -210,6 +210,7 @@ def cluster(tmp_path: Path, s3: S3Server) -> Iterator[Topology]:
     made.kill()
 
 
+@pytest.mark.slow  # tests/spark/test_applications.py has a cluster
 @pytest.mark.timeout(1500)
 def test_the_cluster_when_a_worker_is_killed(cluster: Topology, s3: S3Server) -> None:
     """Visits go in and out before and after, and each is there once."""

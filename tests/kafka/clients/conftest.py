@@ -24,8 +24,8 @@ OF_JAVA: Final[dict[str, Callable[[java.ClientJvm], Client]]] = {
 }
 NAMES: Final = (*LIBRARIES, *OF_JAVA)
 SLOW: Final = ("platformatic", "console", "kcat")
+SERVERS: Final = ("endpoint", pytest.param("broker", marks=pytest.mark.slow))
 QUICK: Final = ("confluent-kafka", "aiokafka", "franz-go", "java")
-SERVERS: Final = ("endpoint", pytest.param("broker", marks=pytest.mark.deep))
 
 
 @pytest.fixture(scope="package")
@@ -93,7 +93,7 @@ def endpoint_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ours]
         yield made
 
 
-@pytest.fixture(params=["endpoint", pytest.param("broker", marks=pytest.mark.slow)])
+@pytest.fixture(params=SERVERS)
 def golden_server(request: pytest.FixtureRequest) -> Server:
     """What has the golden partitions: our endpoint, and where there is time a broker."""
     name = {"endpoint": "endpoint_of_golden", "broker": "real_broker"}[request.param]
