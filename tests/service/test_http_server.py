@@ -4,6 +4,7 @@ import contextlib
 import logging
 import socket
 import socketserver
+import threading
 import time
 from collections.abc import Iterator
 
@@ -25,7 +26,7 @@ class _Breaks(socketserver.BaseRequestHandler):
 
 
 class _Server(ThreadingServer):
-    error: Exception
+    error: Exception = ConnectionError()
 
     def process_request(self, request, client_address) -> None:  # in this thread
         self.process_request_thread(request, client_address)
@@ -62,6 +63,22 @@ def test_what_fails_here_is_logged(
     assert (found.name, found.levelname) == ("sparklog.service", "ERROR")
     assert "127.0.0.1" in found.getMessage()
     assert "ours" in (found.exc_text or "")
+
+
+def test_the_end_waits_for_no_poll() -> None:
+    server = _Server(("127.0.0.1", 0), _Breaks)
+    polls = threading.Event()
+    server.service_actions = polls.set  # type: ignore[method-assign]
+    loop = threading.Thread(target=server.serve_forever, args=(3600,), daemon=True)
+    loop.start()
+    with socket.create_connection(server.server_address[:2], 240):
+        assert polls.wait(240)  # it has taken the connection, and polls again
+    end = threading.Thread(target=server.shutdown, daemon=True)
+    end.start()
+    end.join(60)
+    assert not end.is_alive()
+    loop.join()
+    server.server_close()
 
 
 def test_both_pages_are_served_so() -> None:

@@ -72,6 +72,7 @@ def test_an_archive_in_batches_and_streams(
     assert spark.sql("select * from archived").count() == sum(ends.values())
 
 
+@pytest.mark.deep  # tests/tiered reads them in Python
 @pytest.mark.also_python("remote segments")
 def test_a_query_does_not_care_where_segments_lie(
     spark: SparkSession, s3: S3Server, tmp_path: Path

@@ -74,8 +74,15 @@ def later() -> int:
     return system_clock() + 10_000
 
 
-@pytest.mark.parametrize("at", [5, 9, 12])
-@pytest.mark.parametrize("expired", [False, True])
+@pytest.mark.parametrize(
+    ("at", "expired"),
+    [
+        (5, True),
+        (9, False),
+        *(pytest.param(*case, marks=pytest.mark.deep)
+          for case in ((5, False), (9, True), (12, False), (12, True))),
+    ],
+)  # fmt: skip
 def test_reset(numbers: Numbers, at: int, expired: bool) -> None:
     """The batches behind it are written once more, by a query that was mended meanwhile.
 

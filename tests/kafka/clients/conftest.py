@@ -23,9 +23,10 @@ OF_JAVA: Final[dict[str, Callable[[java.ClientJvm], Client]]] = {
     each.name: each for each in (java.Java, java.Console)
 }
 NAMES: Final = (*LIBRARIES, *OF_JAVA)
-SLOW: Final = ("platformatic", "console", "kcat")
+GO: Final = tuple(each.name for each in (programs.FranzGo, programs.KafkaGo, programs.Sarama))
+SLOW: Final = (*GO, "platformatic", "console", "kcat")  # Go's take a minute to be built
 SERVERS: Final = ("endpoint", pytest.param("broker", marks=pytest.mark.slow))
-QUICK: Final = ("confluent-kafka", "aiokafka", "franz-go", "java")
+QUICK: Final = ("confluent-kafka", "aiokafka", "java")
 
 
 @pytest.fixture(scope="package")
