@@ -63,7 +63,7 @@ def test_times_are_round(span: int) -> None:
 
 @pytest.mark.parametrize("low", [-(2**62), 2**50, 0])
 def test_times_that_no_calendar_has(low: int) -> None:
-    assert all(tick.words for tick in time_ticks(low, low + 2**61))
+    assert time_ticks(low, low + 2**61) == []
     assert len(bin_edges(low, low + 2**61, 72)) <= 73
 
 

@@ -74,10 +74,8 @@ def test_any_bytes(raw, most):
 def test_pretty_json_is_the_same_json(value, indent):
     raw = json.dumps(value, indent=indent).encode()
     found = shown(raw)
-    if found.form is Form.JSON:
-        assert json.loads(found.text) == value
-    else:
-        assert found.form is Form.TEXT
+    assert found.form is Form.JSON
+    assert json.loads(found.text) == value
 
 
 def test_large_values_are_cut():
