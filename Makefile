@@ -57,7 +57,7 @@ lint: $(VENV)/.test ## ruff, mypy --strict, import-linter, scalafmt and scalac -
 	@home="$$(scripts/java 2>/dev/null)"; JAVA_HOME="$$home" $(BIN)/python -m tests.scala lint
 	@$(BIN)/python -m tests.test_tidy
 
-test: $(VENV)/.test ## the checks and the suite, in some 12 minutes; DEPTH=ci: more seeds, kills, providers
+test: $(VENV)/.test ## the checks and the suite, in some 10 minutes; DEPTH=ci: more seeds, kills, providers
 	@scripts/java >/dev/null && $(MAKE) --no-print-directory -j 2 lint suite
 
 suite: $(VENV)/.test
