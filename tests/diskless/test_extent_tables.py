@@ -110,25 +110,29 @@ def test_many_names_take_a_second_request():
     assert asked[1][0] == HEAD_BYTES
 
 
+def all_of(raw, first, second):
+    """Read the table's head and the rows of both extents."""
+    head = extent_tables.read_head(lambda start, end: raw[start:end], path="p")
+    for whole in (extent(first), extent(second, base=7, end=8, pieces=1)):
+        pieces_of(whole, head, block_of(raw, whole), path="p")
+
+
 def test_every_changed_byte_is_found():
-    raw, (first, second) = table()
+    raw, extents = table()
+    all_of(raw, *extents)
     for at in range(len(raw)):
         bad = bytearray(raw)
         bad[at] ^= 0x10
         with pytest.raises((DataCorruptionError, UnsupportedVersionError)):
-            head = extent_tables.decode_head(bytes(bad), path="p")
-            for whole in (extent(first), extent(second, base=7, end=8, pieces=1)):
-                pieces_of(whole, head, block_of(bytes(bad), whole), path="p")
+            all_of(bytes(bad), *extents)
 
 
 def test_every_cut_is_found():
-    raw, (_, second) = table()
+    raw, extents = table()
+    all_of(raw, *extents)
     for size in range(len(raw)):
-        cut = raw[:size]
         with pytest.raises(DataCorruptionError):
-            head = extent_tables.read_head(lambda start, end, cut=cut: cut[start:end], path="p")
-            whole = extent(second, base=7, end=8, pieces=1)
-            pieces_of(whole, head, block_of(cut, whole), path="p")
+            all_of(raw[:size], *extents)
 
 
 def test_rows_of_another_extent():

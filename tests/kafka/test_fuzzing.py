@@ -216,7 +216,8 @@ class Healthy:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_log_that_is_written_to(sparklog_log, caplog, seed):
     before = psutil.Process().memory_info().rss
-    with Endpoint(sparklog_log) as endpoint:
+    options = {"group.initial.rebalance.delay.ms": 0}
+    with Endpoint(sparklog_log, options=options) as endpoint:
         healthy = Healthy(endpoint)
         _run(endpoint, [seed * 10 + n for n in range(3)], REQUESTS)
         healthy.end()

@@ -38,7 +38,7 @@ def endpoint(sparklog_log, files):
         "ssl.keystore.location": str(files / "server.pem"),
         "sasl.users.location": str(files / "users.json"),
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-        "advertised.listeners": "",
+        "advertised.listeners": "", "group.initial.rebalance.delay.ms": 0,
     }
     with Endpoint(sparklog_log, host="localhost", options=options) as found:
         yield found

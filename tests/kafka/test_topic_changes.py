@@ -23,7 +23,7 @@ ROWS = pa.table({"value": [b"x"] * 3})
 
 @pytest.fixture
 def endpoint(sparklog_log: Log) -> Iterator[Endpoint]:
-    with Endpoint(sparklog_log) as found:
+    with Endpoint(sparklog_log, options={"group.initial.rebalance.delay.ms": 0}) as found:
         yield found
 
 
