@@ -2,10 +2,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
-# small, ci or all: how many seeds, kills, providers (tests/depth.py).
+# small, ci or all (a night): how many seeds, kills, providers (tests/depth.py).
 DEPTH ?= small
 # More than two cores have, for tests wait, too; a process takes up to 3 GB with its JVMs.
 TEST_PROCESSES ?= 3
+# What `make test-all` runs: files with tests marked slow, all of them if empty.
+SLOW_TESTS ?=
+SLOW_PROCESSES ?= 2
 # Names of mutants, or parts of names; all of them if empty.
 MUTANTS ?=
 BIN := $(VENV)/bin
@@ -57,14 +60,14 @@ lint: $(VENV)/.test ## ruff, mypy --strict, import-linter, scalafmt and scalac -
 	@home="$$(scripts/java 2>/dev/null)"; JAVA_HOME="$$home" $(BIN)/python -m tests.scala lint
 	@$(BIN)/python -m tests.test_tidy
 
-test: $(VENV)/.test ## the checks and the suite, in some 10 minutes; DEPTH=ci: more seeds, kills, providers
+test: $(VENV)/.test ## the checks and the suite, in some 10 minutes; DEPTH=ci: more seeds, kills; DEPTH=all: a night
 	@scripts/java >/dev/null && $(MAKE) --no-print-directory -j 2 lint suite
 
 suite: $(VENV)/.test
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" SPARKLOG_TEST_DEPTH=$(DEPTH) $(BIN)/python -m tests.suite -n $(TEST_PROCESSES) --dist loadgroup --durations 25 --junitxml build/junit-$(DEPTH).xml $(PYTEST_ARGS)
 
-test-all: ## all there is, for a night: thousands of crash seeds, 50 rounds of kill -9
-	@$(MAKE) test DEPTH=all PYTEST_ARGS='--timeout 0 $(PYTEST_ARGS)'
+test-all: $(VENV)/.test ## the tests marked slow, in an hour or two; records them in docs/slow-tests.md
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m tests.slow_tests -n $(SLOW_PROCESSES) $(SLOW_TESTS)
 
 test-mutants: $(VENV)/.test ## put one-line bugs in, one after the other: the small suite must catch each
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m tests.mutants $(MUTANTS)

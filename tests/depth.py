@@ -5,7 +5,9 @@ SPARKLOG_TEST_DEPTH is one of
   small  `make test`: the fewest seeds, kills and providers that still catch each mutant of
          tests/mutants; without the tests marked `deep` or `slow`
   ci     `.ci/run`: more of each, and `deep`
-  all    `make test-all`: thousands of seeds, `deep` and `slow`
+  all    `make test DEPTH=all`, a night: thousands of seeds, `deep` and `slow`
+
+`make test-all` runs the tests marked `slow` alone, at the counts of `ci` (tests/slow_tests.py).
 
 A test whose count matters takes it from here; one that is a case of its own but costs seconds
 and whose like the small suite has is marked `deep`, one that takes minutes `slow`.

@@ -25,6 +25,7 @@ from sparklog.source import options as source
 from sparklog.source.state_options import STATE_OPTIONS
 from sparklog.state.settings import CHECKPOINT_KEYS
 from sparklog.tiered.reading.options import REMOTE_KEYS
+from tests import slow_tests
 from tests.kafka_metrics import kafka_markdown
 from tests.paths import ROOT
 
@@ -217,6 +218,7 @@ PAGES = {
     "cli.md": cli_page,
     "metrics.md": metrics_page,
     "kafka-apis.md": apis_page,
+    slow_tests.PAGE.name: lambda: slow_tests.page_of(slow_tests.load()),
 }
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ The second try has a process of its own and the machine for itself, so that it t
 what the other tests did to this one: their state, their load. Crash seeds and hypothesis' examples
 are the same again. What needed it is named at the end, its first failure above: it is a fault all
 the same, of the test or, where a process was killed at a random moment, perhaps of the code. A
-night's run (`make test-all`) has no second try.
+night's run (`make test DEPTH=all`) has no second try and no time limit.
 """
 
 import json
@@ -51,7 +51,8 @@ def _failed(root: Path) -> list[str]:
 def main() -> int:
     """Run the suite of this depth with the arguments of the command line."""
     if depth.DEPTH == "all":
-        return subprocess.call([sys.executable, "-m", "pytest", *sys.argv[1:]], cwd=ROOT)
+        command = [sys.executable, "-m", "pytest", "--timeout", "0", *sys.argv[1:]]
+        return subprocess.call(command, cwd=ROOT)
     if depth.DEPTH == "ci":  # the order of a set of strings, too, is the same each time
         os.environ.setdefault("PYTHONHASHSEED", "0")
     junit = ROOT / "build" / f"junit-{depth.DEPTH}-again.xml"
