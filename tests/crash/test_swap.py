@@ -122,6 +122,33 @@ def test_recovery_of_a_swap_is_cut_as_well(scenario: Scenario) -> None:
     cut_recovery(scenario, sample=depth.SWAP_RECOVERIES, step=16)
 
 
+def test_recovery_forgets_a_swap_only_after_its_sources_are_durably_gone() -> None:
+    """A power cut could else keep that last step and bring a source back, over the new records."""
+    world = World.of(next(s for s in SCENARIOS if s.name == "four segments become one"))
+    machines: list[CrashFS] = []  # the new log has both names, all sources are there
+
+    def before_the_indexes(call: Call) -> None:
+        if call.op == "rename" and call.path.endswith(".timeindex.swap"):
+            machines.append(world.fs.crash_clone(mode="all"))
+
+    world.fs.on_call = before_the_indexes
+    clean(world.log)
+    fs = machines[0].kill_clone()
+    durable: list[list[str]] = []
+
+    def before_the_last_step(call: Call) -> None:
+        if call.path.endswith(".log.swap"):
+            durable.append(logs(fs.crash_clone(mode="strict")))
+
+    fs.on_call = before_the_last_step
+    open_log(fs, world.clock).close()
+    assert set(durable[-1]) <= set(logs(fs))
+
+
+def logs(fs: CrashFS) -> list[str]:
+    return sorted(name for name in names(fs) if name.endswith(".log"))
+
+
 @pytest.mark.slow
 @scenarios
 def test_recovery_of_a_swap_is_cut_as_well_at_length(scenario: Scenario) -> None:

@@ -118,6 +118,16 @@ MUTANTS = (
         ),
     ),
     mutant(
+        "indexes-not-written-again-after-a-failed-fsync",
+        "logdir/partition/truncation.py",
+        "    if len(entries):",
+        "    if False:",
+        (
+            "logdir/recovery/test_truncation.py::"
+            "test_an_index_is_whole_on_the_disk_after_an_fsync_of_it_failed"
+        ),
+    ),
+    mutant(
         "undo-lowest-segment-first",
         "logdir/partition/truncation.py",
         "for _, name in sorted(doomed, reverse=True):",

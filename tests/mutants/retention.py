@@ -132,6 +132,16 @@ MUTANTS = (
         "crash/test_swap.py::test_every_cut_of_a_swap",
     ),
     mutant(
+        "swap-forgotten-before-its-sources-are-durably-gone",
+        "logdir/recovery/leftover_files.py",
+        "            fs.sync_dir(directory)\n        if fs.exists(target)",
+        "            pass\n        if fs.exists(target)",
+        (
+            "crash/test_swap.py::"
+            "test_recovery_forgets_a_swap_only_after_its_sources_are_durably_gone"
+        ),
+    ),
+    mutant(
         "swap-takes-the-snapshot-at-its-base",
         "logdir/recovery/leftover_files.py",
         "        if name not in kept and base",

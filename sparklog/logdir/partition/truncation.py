@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from sparklog.errors import DataCorruptionError
-from sparklog.format.index import TXN_ENTRY
+from sparklog.format.index import Entries
 from sparklog.format.names import (
     EPOCH_CHECKPOINT,
     SNAPSHOT,
@@ -112,15 +112,27 @@ def _is_ours(fs: FileSystem, directory: str, state: SegmentState) -> bool:
 def _cut_indexes(fs: FileSystem, directory: str, state: SegmentState) -> None:
     base = state.base
     offsets = offset_entries(fs, directory, base, size=state.size, end=state.end)
-    cut(fs, joined(directory, index_name(base)), offsets.nbytes, _WHY, sync=False)
+    _keep(fs, joined(directory, index_name(base)), offsets)
     times = regular_times(fs, directory, base, offsets)
-    cut(fs, joined(directory, timeindex_name(base)), times.nbytes, _WHY, sync=False)
+    _keep(fs, joined(directory, timeindex_name(base)), times)
     aborted = txn_entries(fs, directory, base, end=state.end)
     path = joined(directory, txnindex_name(base))
     if len(aborted):
-        cut(fs, path, len(aborted) * TXN_ENTRY.itemsize, _WHY, sync=False)
+        _keep(fs, path, aborted)
     else:
         remove(fs, path, _WHY)
+
+
+def _keep(fs: FileSystem, path: str, entries: Entries) -> None:
+    """Cut an index behind these entries, and write them again.
+
+    The undone step may have failed at an fsync. The page cache then calls the entries clean, and
+    the next fsync succeeds without writing them.
+    """
+    cut(fs, path, entries.nbytes, _WHY, sync=False)
+    if len(entries):
+        with fs.open(path, write=True) as file:
+            file.pwrite(entries.tobytes(), 0)
 
 
 __all__ = ["SegmentState", "truncate_to"]

@@ -31,9 +31,10 @@ def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
     """Remove temporary files and complete an interrupted swap. Returns what was done. Idempotent.
 
     Removes `*.deleted`, `.swap` files from the smallest `.cleaned` base on and all `.cleaned`;
-    then the segments that the remaining swaps replace; then renames these, the logs last, so
-    that a cut in between still knows which segments to remove. Unlike Kafka, this keeps the
-    producer snapshot at the base of a new segment: its state precedes the swapped batches.
+    then the segments that the remaining swaps replace; then renames these, the logs last and once
+    the rest is durable, so that a cut in between still knows which segments to remove. Unlike
+    Kafka, this keeps the producer snapshot at the base of a new segment: its state precedes the
+    swapped batches.
     """
     done: list[str] = []
     names = fs.listdir(directory)
@@ -55,6 +56,10 @@ def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
             _remove(fs, directory, name, done)
     for name in sorted(swaps, key=lambda name: name.endswith(LOG + SWAP)):
         path = joined(directory, name)
+        if name.endswith(LOG + SWAP):
+            # A power cut could otherwise keep this last step and undo the removal of a source.
+            # A process that was killed may have removed it, too, so sync in any case.
+            fs.sync_dir(directory)
         target = path.removesuffix(SWAP)
         if fs.exists(target) and fs.identity(target) == fs.identity(path):
             fs.unlink(path)  # it is there under both names; a rename would leave them both

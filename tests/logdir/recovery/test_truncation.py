@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog.errors import DataCorruptionError
+from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_log import PartitionLog, SegmentState
 from sparklog.logdir.partition.truncation import truncate_to
@@ -135,6 +135,30 @@ def test_undo_restores_from_every_cut(step: Step, empty_active: bool, closed: bo
             assert cut > 1
             return
     raise AssertionError("the step never ends")
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_is_whole_on_the_disk_after_an_fsync_of_it_failed(suffix: str) -> None:
+    """The page cache calls it clean then, so that the next fsync would write nothing."""
+    fs = CrashFS()
+    fs.mkdir("/log")
+    log = create(DIR, CONFIG, fs=fs)
+    for n in range(3):
+        log.append(batch(f"old{n}", at=T0 + n), 0)
+    log.sync()
+    fs.sync_dir("/log")
+    fs.sync_dir("/")
+    state = log.state
+    log.roll()
+    fs.fail_at(1, Fault.IO_ERROR, ops={"sync"}, when=lambda call: call.path.endswith(suffix))
+    with pytest.raises(StorageUnavailableError):
+        log.sync()
+    fs.heal()
+    log.truncate_to(state)
+    log.roll()
+    log.sync()
+    name = f"{state.base:020d}{suffix}"
+    assert files(DIR, fs.crash_clone(mode="strict"))[name] == files(DIR, fs)[name] != b""
 
 
 @pytest.mark.parametrize("step", [append_across_rolls, adopt], ids=lambda s: s.__name__)
