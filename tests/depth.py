@@ -46,6 +46,17 @@ DELETION_SEEDS: Final = by_depth(small=4, ci=50, all=1000)
 PLACING_SEEDS: Final = by_depth(small=2, ci=4, all=4)
 # Of the crashes in a move of a partition every such one is judged.
 MOVE_CUTS: Final = by_depth(small=12, ci=2, all=1)
+# Counts of tests marked `slow`, so that `make test-all` takes an hour or two on two cores; `all`
+# has what a night has time for. Histories of a copied log, of each of ten tests: some 1.5 s each.
+SLOW_PLACING_SEEDS: Final = by_depth(small=20, ci=20, all=100)
+# Crashed machines whose recovery is cut, of each scenario of a swap.
+SLOW_SWAP_RECOVERIES: Final = by_depth(small=50, ci=50, all=200)
+# Random lives of a tiered log, of each of twenty tests: some 2 s each.
+SLOW_TIERING_LIVES: Final = by_depth(small=5, ci=5, all=25)
+# Random batches to go back to, of each operator, provider and manager: a Spark query each.
+SLOW_REWIND_SEEDS: Final = by_depth(small=(2,), ci=(2,), all=(2, 3))
+# Drivers of a stateful query killed one after the other, of each operator and provider.
+SLOW_STATE_KILLS: Final = by_depth(small=4, ci=4, all=10)
 # Processes that move partitions and delete topics, each killed after some turns; 1 s each.
 MOVER_KILLS: Final = by_depth(small=1, ci=8, all=40)
 # Crashes amid a service's round of a tiered log, of each kind of round.

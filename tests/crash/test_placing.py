@@ -231,7 +231,7 @@ def test_seeds(crash_seed: int | None) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(3, 1000, 100))
 def test_many_seeds(first: int) -> None:
-    run_seeds(range(first, first + 100), Copying)
+    run_seeds(range(first, first + depth.SLOW_PLACING_SEEDS), Copying)
 
 
 @pytest.mark.slow

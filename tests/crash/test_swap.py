@@ -152,7 +152,7 @@ def logs(fs: CrashFS) -> list[str]:
 @pytest.mark.slow
 @scenarios
 def test_recovery_of_a_swap_is_cut_as_well_at_length(scenario: Scenario) -> None:
-    cut_recovery(scenario, sample=200, step=2)
+    cut_recovery(scenario, sample=depth.SLOW_SWAP_RECOVERIES, step=2)
 
 
 @some_scenarios

@@ -240,5 +240,6 @@ def test_a_life(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(20), ids=lambda n: f"block{n}")
 def test_many_lives(block: int) -> None:
-    for seed in range(1000 + block * 25, 1025 + block * 25):
+    first = 1000 + block * 25
+    for seed in range(first, first + depth.SLOW_TIERING_LIVES):
         live(seed, 60)

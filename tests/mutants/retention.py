@@ -134,8 +134,8 @@ MUTANTS = (
     mutant(
         "swap-forgotten-before-its-sources-are-durably-gone",
         "logdir/recovery/leftover_files.py",
-        "            fs.sync_dir(directory)\n        if fs.exists(target)",
-        "            pass\n        if fs.exists(target)",
+        "            fs.sync_dir(directory)\n        target =",
+        "            pass\n        target =",
         (
             "crash/test_swap.py::"
             "test_recovery_forgets_a_swap_only_after_its_sources_are_durably_gone"

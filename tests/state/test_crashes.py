@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparklog.state.session import MANAGER
+from tests import depth
 from tests.spark.conftest import ROOT, environment
 from tests.state.operators import OPERATORS, Output, run, session, start
 from tests.waiting import until
@@ -106,7 +107,7 @@ def test_kill_nine(spark: SparkSession, tmp_path: Path) -> None:
 def test_many_kills(spark: SparkSession, tmp_path: Path, operator: str, provider: str) -> None:
     if (operator, provider) == ("transform_with_state", "hdfs"):
         pytest.skip("Spark's transformWithState takes the RocksDB provider alone")
-    check_kills(spark, tmp_path, operator, provider, 10)
+    check_kills(spark, tmp_path, operator, provider, depth.SLOW_STATE_KILLS)
 
 
 @pytest.mark.deep

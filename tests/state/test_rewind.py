@@ -17,6 +17,7 @@ from sparklog.clock import system_clock
 from sparklog.errors import LogLockedError
 from sparklog.sink import SegmentSink, close
 from sparklog.state.session import MANAGER
+from tests import depth
 from tests.state.operators import OPERATORS, PROVIDERS, Output, run, session, source, start
 
 pytestmark = pytest.mark.spark
@@ -74,7 +75,7 @@ def test_back_to_a_batch(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", depth.SLOW_REWIND_SEEDS)
 @pytest.mark.parametrize("manager", [None, MANAGER], ids=["files", "records"])
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("operator", OPERATORS)
