@@ -62,8 +62,7 @@ def load() -> Record:
 def slow_tests() -> dict[str, set[str]]:
     """Return the files with slow tests, each with the names of those whose mark is seen there.
 
-    A mark in a fixture's parameters makes slow tests of the files that use the fixture. Marks of
-    parameters of single tests are counted for the file alone.
+    A mark in the parameters of a conftest's fixture makes slow tests of the files that use it.
     """
     files = {}
     for path in sorted((ROOT / "tests").rglob("*.py")):
@@ -81,18 +80,22 @@ def slow_tests() -> dict[str, set[str]]:
 
 
 def _marked(text: str) -> Iterator[str]:
-    """Names of the functions of a module that a decorator marks, or `pytestmark` for all tests."""
+    """Names of the functions of a module with the mark: by a decorator, or by `pytestmark`.
+
+    The decorator may name a list of parameters in which the mark is.
+    """
     module = ast.parse(text)
-    all_of_it = any(
-        isinstance(node, ast.Assign)
-        and ast.unparse(node.targets[0]) == "pytestmark"
-        and _MARK in ast.unparse(node.value)
+    marks = {
+        ast.unparse(target)
         for node in module.body
-    )
+        if isinstance(node, ast.Assign | ast.AnnAssign) and _MARK in ast.unparse(node)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    }
+    marked = re.compile("|".join([re.escape(_MARK), *(rf"\b{name}\b" for name in marks)]))
     for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef):
-            decorated = any(_MARK in ast.unparse(each) for each in node.decorator_list)
-            if decorated or (all_of_it and node.name.startswith("test_")):
+            decorated = any(marked.search(ast.unparse(each)) for each in node.decorator_list)
+            if decorated or ("pytestmark" in marks and node.name.startswith("test_")):
                 yield node.name
 
 
@@ -157,7 +160,8 @@ def results_of(junit: Path) -> Results:
 
 def machine() -> str:
     """Return the cores and versions that a run depends on."""
-    kafka = re.search(r"<version>([\d.]+)<", (ROOT / "tests/oracle/pom.xml").read_text())
+    pom = (ROOT / "tests/oracle/pom.xml").read_text()
+    kafka = re.search(r"<artifactId>kafka_[^<]*</artifactId>\s*<version>([\d.]+)<", pom)
     return (
         f"{os.cpu_count()} cores, Python {platform.python_version()}, "
         f"PySpark {version('pyspark')}, Kafka {kafka[1] if kafka else '?'}"
