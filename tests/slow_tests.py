@@ -74,7 +74,7 @@ def slow_tests() -> dict[str, set[str]]:
         elif path.name == "conftest.py":
             for fixture in _marked(text):
                 for user in path.parent.rglob("test_*.py"):
-                    if re.search(rf"\b{fixture}\b", user.read_text()):
+                    if re.search(rf"def test_\w+\([^)]*\b{fixture}\b", user.read_text()):
                         files.setdefault(_name_of(user), set())
     return files
 
