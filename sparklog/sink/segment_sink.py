@@ -3,7 +3,7 @@
 import logging
 import os
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -213,13 +213,8 @@ def commit_chunks(
         known, named = log.home.known_topics(), {chunk.topic for chunk in chunks}
         for topic in sorted(named & known.keys()):
             warn_of_ineffective(options, known[topic], log.path)
-        for topic in sorted(named - known.keys()):
-            made = _make(options, log, topic)
-            if made.partitions != options.partitions:
-                raise SparklogError(
-                    f"topic {topic} was made by somebody else meanwhile, with {made.partitions} "
-                    f"partitions instead of {options.partitions}; write the batch again"
-                )
+        made = {topic: _make(options, log, topic) for topic in sorted(named - known.keys())}
+        _check_planned_partitions(options, chunks, {**known, **made})
         app = source.pop("app", "")
         identity = None if planned is None else planned.identity
         result = log.commit(chunks, identity=identity, app=app, source=source or None)
@@ -229,6 +224,24 @@ def commit_chunks(
     if result.replayed:
         plan.staging.discard(chunks)
     return result
+
+
+def _check_planned_partitions(
+    options: SinkOptions, chunks: Sequence[Chunk], topics: Mapping[str, TopicInfo]
+) -> None:
+    """Check the topics that did not exist when their rows were assigned to partitions.
+
+    Raises: SparklogError: another writer has created one with another number of partitions, in
+        which the keys of the rows belong elsewhere.
+    """
+    for topic in sorted({chunk.topic for chunk in chunks if not chunk.topic_id}):
+        partitions = topics[topic].partitions
+        if partitions != options.partitions:
+            raise SparklogError(
+                f"another writer created topic {topic} with {partitions} partitions while rows "
+                f"were staged for {options.partitions}. Nothing was appended; write the "
+                "micro-batch again"
+            )
 
 
 def _source(query: Query | None) -> dict[str, Any]:

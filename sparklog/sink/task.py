@@ -56,7 +56,7 @@ class TaskPlan:
 
     def _feed(self, stager: Stager, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
-            rows = _plain(batch.select(self.columns) if self.columns else batch)
+            rows = batch.select(self.columns) if self.columns else batch
             if rows.num_rows == 0:
                 continue
             if self.topic is not None:
@@ -75,18 +75,6 @@ class TaskPlan:
             info = self.staging.planned_topic(topic, partitions, config)
             self.topics[topic] = info
         return info
-
-
-def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Undo large string and binary types, which Spark sends if so configured."""
-    fields = [
-        f.with_type(pa.string() if pa.types.is_large_string(f.type) else pa.binary())
-        if pa.types.is_large_string(f.type) or pa.types.is_large_binary(f.type)
-        else f
-        for f in rows.schema
-    ]
-    schema = pa.schema(fields)
-    return rows if schema.equals(rows.schema) else rows.cast(schema)
 
 
 def _by_topic(rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:

@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 
 from sparklog.clock import ManualClock
 from sparklog.config import TopicConfig
-from sparklog.errors import StorageUnavailableError
+from sparklog.errors import (
+    InvalidRequestError,
+    PartitionOfflineError,
+    StorageUnavailableError,
+)
 from sparklog.format.batch import unpack_header
+from sparklog.log import chunk_stager
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import Framing, GrowingChunk
@@ -151,3 +156,55 @@ def test_chunks_that_stay_in_memory_are_not_overwritten_by_the_next_batches() ->
             stager.add(TOPIC, rows(first, 3000))
         made.append([bytes(chunk.data or b"") for chunk in stager.finish()])
     assert made[0] == made[1]
+
+
+def test_a_chunk_ends_before_it_outgrows_a_segment() -> None:
+    topic = replace(TOPIC, config=TopicConfig(segment_bytes=2 << 20))
+    stager = ChunkStager(ChunksInMemory("memory"), ManualClock(1000), SMALL)
+    for first in range(0, 12_000, 4000):
+        stager.add(topic, rows(first, 4000), partition=0)
+    sizes = [chunk.size_bytes for chunk in stager.finish()]
+    assert sum(sizes) > 3 << 20
+    assert max(sizes) <= 2 << 20
+
+
+def test_rows_of_rare_partitions_do_not_keep_their_arrow_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A row is a view of the whole Arrow batch in which it came."""
+    monkeypatch.setattr(chunk_stager, "_HELD_BYTES", 1 << 20)
+    place = Bounded(1 << 40)
+    stager = ChunkStager(place, ManualClock(1000), SMALL)
+    stager.add(TOPIC, rows(0, 3))
+    assert place.held == 0
+    stager.add(TOPIC, rows(3, 6000))
+    assert place.held > 6000 * 270
+
+
+AWAY = replace(TOPIC, offline={1: PartitionOfflineError("its disk is away", path="/log/t-1")})
+NUMBERS = pa.array([-1, 0], pa.int32())
+COMPACT = replace(TOPIC, config=TopicConfig(cleanup_policy=("compact",)))
+
+
+@pytest.mark.parametrize(
+    ("topic", "columns", "error"),
+    [
+        (AWAY, {"value": ["v"], "partition": pa.array([1], pa.int32())}, PartitionOfflineError),
+        (COMPACT, {"value": ["v"]}, InvalidRequestError),
+        (COMPACT, {"value": ["v", "v"], "key": ["k", None]}, InvalidRequestError),
+        (TOPIC, {"value": ["a", "b"], "partition": NUMBERS}, InvalidRequestError),
+        (TOPIC, {"value": ["v"], "partition": pa.array([3], pa.int32())}, InvalidRequestError),
+    ],
+)
+def test_rows_that_have_no_place(
+    topic: TopicInfo, columns: dict[str, object], error: type[Exception]
+) -> None:
+    stager = ChunkStager(ChunksInMemory("memory"), ManualClock(1000), SMALL)
+    with pytest.raises(error):
+        stager.add(topic, pa.RecordBatch.from_pydict(columns))
+
+
+def test_rows_adrift_go_round_offline_partitions() -> None:
+    stager = ChunkStager(ChunksInMemory("memory"), ManualClock(1000), Framing(batch_size=1))
+    stager.add(AWAY, pa.RecordBatch.from_pydict({"value": ["v"] * 12}))
+    assert {chunk.partition: chunk.records for chunk in stager.finish()} == {0: 6, 2: 6}

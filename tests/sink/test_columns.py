@@ -19,9 +19,23 @@ def chosen(columns: dict[str, t.DataType]) -> list[str]:
     return columns_to_write(schema, parse({"path": "/log", "topic": "t"}))
 
 
+def headers(**fields: t.DataType) -> t.DataType:
+    return t.ArrayType(t.StructType([t.StructField(*field) for field in fields.items()]))
+
+
 def test_others_are_left_aside() -> None:
     given = {"key": t.StringType(), "origin": t.StringType()}
     assert chosen(VALUE | given) == ["key", "value"]
+
+
+def test_the_options_leave_columns_out() -> None:
+    given = VALUE | {"headers": headers(key=t.StringType(), value=t.BinaryType())}
+    schema = t.StructType([t.StructField(*column) for column in given.items()])
+    options = parse({"path": "/log", "topic": "t", "includeHeaders": "false"})
+    assert chosen(given) == ["value", "headers"]
+    assert columns_to_write(schema, options) == ["value"]
+    with pytest.raises(InvalidRequestError, match="no topic: give option topic"):
+        columns_to_write(schema, parse({"path": "/log"}))
 
 
 @pytest.mark.parametrize(
@@ -37,6 +51,8 @@ def test_others_are_left_aside() -> None:
         (VALUE | {"timestamp": t.DateType()}, "want timestamp: to_timestamp(timestamp) AS timest"),
         (VALUE | {"timestamp": t.TimestampNTZType()}, ": to_timestamp(timestamp) AS timestamp"),
         (VALUE | {"headers": t.ArrayType(t.StringType())}, "want array<struct<key:string,value"),
+        (VALUE | {"headers": headers(key=t.StringType(), value=t.StringType())}, "want array<st"),
+        (VALUE | {"headers": headers(name=t.StringType(), value=t.BinaryType())}, "want array<st"),
     ],
 )
 def test_refused_with_the_function_that_helps(columns: dict[str, t.DataType], words: str) -> None:
@@ -53,11 +69,7 @@ def test_a_second_column_of_the_same_name_is_refused(
     kinds = {
         "key": t.StringType(),
         "value": t.BinaryType(),
-        "headers": t.ArrayType(
-            t.StructType(
-                [t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())]
-            )
-        ),
+        "headers": headers(key=t.StringType(), value=t.BinaryType()),
         "topic": t.StringType(),
         "partition": t.IntegerType(),
         "timestamp": t.TimestampType(),

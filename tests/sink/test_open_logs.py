@@ -226,6 +226,19 @@ def test_what_this_process_has_for_itself_stays_open(
         assert commits_of(log).is_valid()
 
 
+def test_a_forked_process_leaves_its_parents_logs_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its exit it forgets them: a clean close is for the process that opened the log."""
+    log = open_logs.opened(to(path))
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: 1)
+        open_logs.close()
+    assert is_marked_open(LOCAL, str(path))
+    assert commits_of(log).is_valid()
+    log.close()
+
+
 @pytest.mark.parametrize("number", [pytest.param("SIGHUP", marks=pytest.mark.deep), "SIGTERM"])
 def test_what_is_lent_is_closed_before_sparks_signal(path: Path, number: str) -> None:
     code = f"""

@@ -1,5 +1,6 @@
 """The sink's parts that need no Spark session: options, place, messages, estimate, identity."""
 
+import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +17,18 @@ from sparklog.errors import (
     RecordTooLargeError,
 )
 from sparklog.format.compression import Codec
+from sparklog.fs import read_bytes
 from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.sink.batch_identity import of_checkpoint, of_query
 from sparklog.sink.options import REFUSED, parse
+from sparklog.sink.query import Query, source_offsets
 from sparklog.sink.size_estimate import SMALL_BYTES, SizeEstimate, total
 from sparklog.sink.task_messages import error_row, to_rows, to_tables
 from sparklog.sink.topic_options import ineffective_options, warn_of_ineffective
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
+from sparklog.storage.query_origin import BatchStart
+from sparklog.testing.crashfs import CrashFS
 
 
 def test_options_come_under_kafkas_names_or_with_underscores() -> None:
@@ -31,6 +36,9 @@ def test_options_come_under_kafkas_names_or_with_underscores() -> None:
     options = parse({**given, "compression.zstd.level": "7", "includeheaders": "false"})
     framing = options.framing
     assert (framing.batch_size, framing.codec, framing.level) == (1000, Codec.ZSTD, 7)
+    levels = {"compression.zstd.level": 7, "compression.level": 3}
+    assert parse({**given, **levels}).framing.level == 7
+    assert parse({**given, **levels, "compression.type": "lz4"}).framing.level == 3
     assert options.topic_config.segment_bytes == 2**21
     assert options.topic_config.retention_ms == -1  # the sink's own departure
     assert not options.include_headers
@@ -50,6 +58,8 @@ def test_options_come_under_kafkas_names_or_with_underscores() -> None:
         ({"colour": 5}, "unknown option colour; the sink knows"),
         ({"retention_ms": "7d"}, r"retention\.ms=7d: want -1\.\.2\^63-1, in milliseconds"),
         ({"compression.type": "rar"}, "want one of none"),
+        ({"name": "\ud800"}, "name .* half a surrogate pair"),
+        ({"writerId": "\ud800"}, "writerId .* half a surrogate pair"),
         ({"segment.bytes": 5}, r"segment\.bytes=5: want"),
         ({"kafka.client.id": "x"}, r"kafka\.client\.id has no meaning"),
         *[({name: "x"}, f"option {name} has no meaning") for name in REFUSED],
@@ -210,3 +220,52 @@ def test_identity_of_a_checkpoint(tmp_path: Path) -> None:
         of_query(options, None, 3)
     with pytest.raises(InvalidRequestError, match="foreachBatch and SegmentSink"):
         of_checkpoint(parse({"path": "/log", "checkpointLocation": "s3a://b/c"}), 3)
+
+
+def test_what_an_identity_says_of_its_query(tmp_path: Path) -> None:
+    """Its checkpoint wherever a link leads, where the micro-batch begins, who chose its name."""
+    root, link = tmp_path / "checkpoint", tmp_path / "link"
+    (root / "offsets").mkdir(parents=True)
+    (root / "metadata").write_text('{"id":"query"}')
+    for batch in (0, 2, 3):
+        (root / "offsets" / str(batch)).write_bytes(offsets(batch))
+    link.symlink_to(root)
+    given = {"path": "/log", "checkpointLocation": str(link)}
+    for batch, start in ((0, BatchStart()), (3, BatchStart(source_offsets(offsets(2))))):
+        origin = of_checkpoint(parse(given), batch).identity.origin
+        assert origin is not None and origin.look is not None
+        assert (origin.checkpoint, origin.ends) == (str(root), source_offsets(offsets(batch)))
+        assert not origin.is_meant
+        assert origin.look() == start
+    chosen = of_checkpoint(parse({**given, "writerId": "mine"}), 3).identity
+    assert chosen.origin is not None and chosen.origin.is_meant
+    query = Query("query", "run", str(root), "app", None)
+    for options, writer in ((given, "query"), ({**given, "writerId": "mine"}, "mine")):
+        assert of_query(parse(options), query, 3).identity.writer == writer
+
+
+def test_a_checkpoint_in_the_directory_of_the_sessions_conf(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name / "offsets").mkdir(parents=True)
+        (tmp_path / name / "offsets" / "3").write_text(f"v1\n{{}}\n{name}")
+        (tmp_path / name / "metadata").write_text(json.dumps({"id": f"id of {name}"}))
+    found = of_checkpoint(parse({"path": "/log"}), 3, below=f"file:{tmp_path}", query_id="id of b")
+    assert found.identity.writer == "id of b"
+    assert found.offsets.endswith(b"\nb")
+    with pytest.raises(InvalidRequestError, match="checkpoint is unknown"):
+        of_checkpoint(parse({"path": "/log"}), 3, below=str(tmp_path), query_id="another")
+
+
+def test_planned_offsets_are_durable_before_a_commit_names_them() -> None:
+    """After a power cut the checkpoint must not lack a micro-batch that the log has."""
+    fs = CrashFS()
+    for directory in ("/c", "/c/offsets"):
+        fs.mkdir(directory)
+    for name, content in (("metadata", b'{"id":"query"}'), ("offsets/3", offsets(1))):
+        with fs.open(f"/c/{name}", create=True) as file:
+            file.pwrite(content, 0)
+    for directory in ("/", "/c"):
+        fs.sync_dir(directory)
+    of_checkpoint(parse({"path": "/log", "checkpointLocation": "/c"}), 3, fs)
+    after = fs.crash_clone(mode="strict")
+    assert read_bytes(after, "/c/offsets/3") == offsets(1)

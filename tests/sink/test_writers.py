@@ -12,6 +12,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import sparklog
 from sparklog import sink
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import LOCAL
+from sparklog.logdir.broker_lockout import is_marked_open
 from sparklog.logdir.chunk_files import CHUNK_PREFIX
 from sparklog.sink import open_logs
 from sparklog.sink.options import parse
@@ -101,8 +104,15 @@ def test_a_batch_write_deletes_what_lost_attempts_staged(home: str, end: str) ->
     else:
         pickle.loads(mine).abort([None])
     assert chunk_files(home) == [alive]
+    assert not is_marked_open(LOCAL, home), "a broker may start on it"
     with sparklog.open(home) as log:
         assert log.offsets("t") == {0: (0, 1000 if end == "commit" else 0)}
+
+
+@pytest.mark.parametrize("kind", [BatchWriter, StreamWriter])
+def test_a_log_is_not_overwritten(home: str, kind: type[BatchWriter | StreamWriter]) -> None:
+    with pytest.raises(InvalidRequestError, match=r"can't be overwritten: use mode\('append'\)"):
+        kind(parse({"path": home, "topic": "t"}), SCHEMA, True)
 
 
 def test_a_commit_to_a_store_deletes_lost_attempts_where_a_task_was_retried(home: str) -> None:

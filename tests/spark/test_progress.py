@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,7 +18,15 @@ import sparklog
 from sparklog.metrics import QUERIES, Metric, meters
 from sparklog.service import Service
 from sparklog.sink import SegmentSink, offsets_behind_latest, watch_queries
-from sparklog.sink.progress import ACTIVE, BATCH, FAILURES, METRICS, QueryMetrics
+from sparklog.sink.progress import (
+    ACTIVE,
+    BATCH,
+    FAILURES,
+    INPUT_RATE,
+    LAG,
+    METRICS,
+    QueryMetrics,
+)
 from tests.waiting import until
 
 Found = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -130,16 +139,41 @@ def reading(spark: SparkSession, path: str, checkpoint: str, service: Service) -
     assert ended["sparklog_query_input_rows_total", (me,)] >= done
 
 
+def progressed(name: str, **fields: object) -> Any:
+    """The event of a micro-batch's end."""
+    run, query = uuid.UUID(int=1), uuid.UUID(int=2)
+    given = {
+        "id": query, "runId": run, "name": name, "batchId": 7, "batchDuration": 10,
+        "timestamp": "2026-01-01T00:00:00.000Z", "numInputRows": 3, "inputRowsPerSecond": 1.0,
+        "processedRowsPerSecond": 1.0, "durationMs": {"addBatch": 5}, "stateOperators": [],
+        "eventTime": {}, "sources": [],
+    }  # fmt: skip
+    return SimpleNamespace(progress=SimpleNamespace(**{**given, **fields}))
+
+
+def test_numbers_of_the_last_progress(caplog: pytest.LogCaptureFixture) -> None:
+    def source(topic: str) -> SimpleNamespace:
+        return SimpleNamespace(endOffset="{}", latestOffset=f'{{"{topic}":{{"0":9}}}}')
+
+    listener = QueryMetrics()
+    listener.onQueryProgress(progressed("q", sources=[source("t")], inputRowsPerSecond=math.nan))
+    assert told(INPUT_RATE, "q") == 0.0
+    assert told(LAG, "q", "0", "t", "0") == 9
+    listener.onQueryProgress(progressed("q", sources=[source("u")]))
+    assert told(LAG, "q", "0", "t", "0") is None
+    assert told(LAG, "q", "0", "u", "0") == 9
+    listener.onQueryProgress(progressed("q", batchId=8, batchDuration=None))
+    assert "the progress of query" in caplog.text
+    ended: Any = SimpleNamespace(id=uuid.UUID(int=2), runId=uuid.UUID(int=1), exception=None)
+    listener.onQueryTerminated(ended)
+    assert told(FAILURES, "q") is None, "it was stopped"
+
+
 def test_a_query_that_ran_before_anyone_watched() -> None:
     """Its name comes with its progress; nothing of the moment is left when it ends."""
-    run, query = uuid.UUID(int=1), uuid.UUID(int=2)
-    progress: Any = SimpleNamespace(
-        id=query, runId=run, name="early bird", batchId=7, timestamp="2026-01-01T00:00:00.000Z",
-        numInputRows=3, inputRowsPerSecond=1.0, processedRowsPerSecond=1.0, batchDuration=10,
-        durationMs={"addBatch": 5}, stateOperators=[], eventTime={}, sources=[],
-    )  # fmt: skip
+    said = progressed("early bird")
+    run, query = said.progress.runId, said.progress.id
     listener = QueryMetrics()
-    said: Any = SimpleNamespace(progress=progress)
     listener.onQueryProgress(said)
     assert (told(ACTIVE, "early bird"), told(BATCH, "early bird")) == (1, 7)
     ended: Any = SimpleNamespace(id=query, runId=run, exception="it broke")
@@ -157,7 +191,7 @@ def test_kafkas_metrics_of_a_source() -> None:
         sources=[
             source('{"t":{"0":3,"1":9},"t#epoch":{"0":70000}}', '{"t":{"0":10,"1":9}}'),
             source('{"batch": 3}', '{"batch": 4}'),
-            source('{"t":{"0":3}}', '{"t":{"0":3}}'),
+            source('{"t":{"0":4}}', '{"t":{"0":3}}'),
         ]
     )
     assert offsets_behind_latest(progress) == [
@@ -175,6 +209,7 @@ def test_kafkas_metrics_of_a_source() -> None:
     ]
 
 
-def told(metric: Metric, label: str) -> object:
-    found = [s.value for s in meters(QUERIES).samples() if (s.metric, *s.labels) == (metric, label)]
+def told(metric: Metric, *labels: str) -> object:
+    wanted = (metric, *labels)
+    found = [s.value for s in meters(QUERIES).samples() if (s.metric, *s.labels) == wanted]
     return found[0] if found else None
