@@ -14,6 +14,8 @@ them; whoever mends a bug that the suite let through adds it here.
     histories    lost entries, roll-backs and groups' positions of a log in a store
     kernel       syncs of the real file system, by Python and by Spark's JVM; network mounts
     bucket_...   the rules of sparklog/diskless/PROTOCOL.md, sentence by sentence
+    sink         Spark's sinks: identity, staging, columns, open logs, metrics of queries
+    source       Spark's sources: bounds, admission, loss, waiting, groups, filters
     kafka_...    the endpoint for Kafka's clients: what it serves, takes, coordinates, and to whom
 """
 
@@ -35,6 +37,8 @@ from tests.mutants import (
     reading,
     recovery,
     retention,
+    sink,
+    source,
     tiering,
     upkeep,
 )
@@ -60,6 +64,8 @@ MUTANTS = (
     *kafka_groups.MUTANTS,
     *kafka_admin.MUTANTS,
     *kafka_access.MUTANTS,
+    *sink.MUTANTS,
+    *source.MUTANTS,
 )
 
 __all__ = ["MUTANTS", "Mutant"]

@@ -310,6 +310,22 @@ def test_a_query_reads_on_where_nothing_can_be_written(
     assert "Read-only file system: the query reads on" in caplog.text
 
 
+def test_a_query_plans_on_where_nothing_can_be_written(
+    path: str, task: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The planner registers the offsets behind the last micro-batch."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise StorageUnavailableError("Read-only file system")
+
+    reader = stream(path)
+    end = run(reader, {"t": {"0": 4, "1": 0}}, task, 0)
+    monkeypatch.setattr(type(LOCAL), "open_lock", refuse)
+    with caplog.at_level(logging.WARNING, "sparklog.source"):
+        assert reader.latestOffset(end, ReadAllAvailable()) == end
+    assert "Read-only file system: the query reads on" in caplog.text
+
+
 @pytest.mark.parametrize("name", ["", "a\tb", "g" * 250])
 def test_bad_names_are_refused_at_the_start(name: str) -> None:
     with pytest.raises(sparklog.InvalidRequestError, match="expected a string of 1 to 249"):

@@ -119,6 +119,8 @@ def test_byte_limit_follows_the_index() -> None:
     assert 140 <= cut[A] <= 150
     assert by_bytes(10, {A: 150}, {A: 200}, lambda *_: size) == {A: 151}
     assert by_bytes(10**6, {A: 0}, {A: 200}, lambda *_: size) == {A: 200}
+    even = BytesByOffset.of([(0, 0), (200, 200_000)])
+    assert by_bytes(60_000, {A: 0, B: 100}, {A: 200, B: 200}, lambda *_: even) == {A: 40, B: 120}
 
 
 def test_delay_waits_for_enough_or_long_enough() -> None:
