@@ -3,23 +3,62 @@
 Data of aborted transactions go at once. A marker stays as long as any batch of its transaction
 was met on the way; without one it gets a delete horizon, and goes when that has passed. Entries
 of aborted transactions stay as long as their markers have data before them.
-Source: CleanedTransactionMetadata (Kafka 4.1).
+Source: CleanedTransactionMetadata, LocalLog.collectAbortedTransactions (Kafka 4.1).
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from sparklog.format.control import ControlType, Marker
 from sparklog.format.index import txn_entry
+from sparklog.log.index_entries import txn_entries
+from sparklog.storage.segments import PartitionSegments
+
+_NO_LIMIT: Final = 2**63 - 1
+AbortedEntry: TypeAlias = tuple[int, int, int, int]
+"""(producer id, first offset, offset of the marker, last stable offset) of a transaction."""
+
+
+class AbortedEntries:
+    """The aborted transactions of a partition, from the indexes of its segments.
+
+    Each index is read once. Args of the constructor: `bases`: of all segments, ascending.
+    """
+
+    def __init__(
+        self, segments: PartitionSegments, bases: Sequence[int], *, log_start: int
+    ) -> None:
+        self._segments, self._bases, self._log_start = segments, bases, log_start
+        self._known: dict[int, list[AbortedEntry]] = {}
+
+    def touching(self, base: int, end: int) -> list[AbortedEntry]:
+        """Return those of segment `base` and the following ones that begin below `end`."""
+        found: list[AbortedEntry] = []
+        for following in self._bases:
+            if following < base:
+                continue
+            for entry in self._of(following):
+                _, first, marker, stable = entry
+                if marker >= self._log_start and first < end:
+                    found.append(entry)
+                if stable >= end:
+                    return found
+        return found
+
+    def _of(self, base: int) -> list[AbortedEntry]:
+        if base not in self._known:
+            entries = txn_entries(self._segments, base, end=_NO_LIMIT)
+            self._known[base] = [tuple(entry) for _, *entry in entries.tolist()]
+        return self._known[base]
 
 
 @dataclass(slots=True)
 class _Ongoing:
     """An aborted transaction between its first offset and its marker."""
 
-    entry: tuple[int, int, int, int]  # producer id, first and last offset, last stable offset
+    entry: AbortedEntry
     seen: bool = False
 
 
@@ -27,12 +66,12 @@ class CleanedTransactions:
     """The transactions that are open at the cleaner's place in the log; batches come in order."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, tuple[int, int, int, int]]] = []
+        self._waiting: list[tuple[int, AbortedEntry]] = []
         self._aborted: dict[int, _Ongoing] = {}
         self._committed: set[int] = set()
         self.index = b""  # entries for the new segment's index of aborted transactions
 
-    def add(self, entries: Sequence[tuple[int, int, int, int]]) -> None:
+    def add(self, entries: Iterable[AbortedEntry]) -> None:
         """Learn of aborted transactions before their batches come."""
         for entry in entries:
             heapq.heappush(self._waiting, (entry[1], entry))

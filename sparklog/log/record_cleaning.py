@@ -4,7 +4,7 @@ The home reads the windows and writes what stays; which stretch is dirty it has 
 Source: Cleaner.buildOffsetMapForSegment, Cleaner.cleanInto (Kafka 4.1).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -13,10 +13,57 @@ from numpy.typing import NDArray
 from sparklog.format.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL
 from sparklog.format.compaction import Filtered, OffsetMap, RecordFilter, Verdict
 from sparklog.log.batch_windows import Window, marker_reader
-from sparklog.log.cleaned_transactions import CleanedTransactions
+from sparklog.log.cleaned_transactions import AbortedEntry, CleanedTransactions
+from sparklog.log.cleaner_options import CleanerOptions
 
 Table = NDArray[Any]
+Windows = Iterable[tuple[Window, str]]
+"""Windows of a segment, each with the path for messages."""
 _MARKED: Final = TRANSACTIONAL | CONTROL
+
+
+def with_aborted(
+    windows: Windows,
+    transactions: CleanedTransactions,
+    aborted: Callable[[], Iterable[AbortedEntry]],
+) -> Iterator[tuple[Window, str]]:
+    """Yield a segment's windows; before the first batch of a transaction `transactions` learns
+    which ones were aborted.
+
+    Args: aborted: returns the transactions that touch the segment. It is not called for a segment
+        without transactions, so that such a segment costs no look at an index.
+    """
+    is_told = False
+    for window, path in windows:
+        if not is_told and has_transactions(window.batches.table):
+            transactions.add(aborted())
+            is_told = True
+        yield window, path
+
+
+def has_transactions(table: Table) -> bool:
+    """Return whether any batch belongs to a transaction or holds a marker."""
+    return bool((table["attributes"] & _MARKED).any())
+
+
+def build_offset_map(
+    options: CleanerOptions,
+    segments: Iterable[tuple[int, Windows]],
+    transactions: CleanedTransactions,
+    first_dirty: int,
+) -> OffsetMap:
+    """Return the newest offset of each key of the dirty part, as far as the map's memory goes.
+
+    Args: segments: (end offset, windows) of the dirty segments, as `with_aborted` yields them.
+    Source: Cleaner.buildOffsetMap (Kafka 4.1).
+    """
+    offsets = OffsetMap(options.dedupe_buffer_bytes, options.load_factor)
+    for end, windows in segments:
+        for window, path in windows:
+            if not fold_window(offsets, transactions, window, first_dirty, path):
+                return offsets
+        offsets.skip_to(end - 1)
+    return offsets
 
 
 def fold_window(

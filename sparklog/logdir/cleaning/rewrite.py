@@ -8,35 +8,34 @@ Source: Cleaner.buildOffsetMap, cleanSegments, cleanInto (Kafka 4.1).
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
-from numpy.typing import NDArray
-
-from sparklog.format.batch import CONTROL, TRANSACTIONAL
 from sparklog.format.compaction import OffsetMap
-from sparklog.format.names import (
-    CLEANED,
-    log_name,
-)
-from sparklog.fs import FileSystem
+from sparklog.format.names import CLEANED, log_name, txnindex_name
+from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.batch_windows import walk
-from sparklog.log.cleaned_transactions import CleanedTransactions
+from sparklog.log.cleaned_transactions import AbortedEntries, AbortedEntry, CleanedTransactions
 from sparklog.log.cleaner_options import Throttle, unthrottled
 from sparklog.log.dirt import within
-from sparklog.log.record_cleaning import WindowFilter, fold_window
+from sparklog.log.record_cleaning import (
+    WindowFilter,
+    Windows,
+    build_offset_map,
+    with_aborted,
+)
 from sparklog.logdir.cleaning.cleaned_segment import (
     CleanedSegment,
     remove_cleaned,
     segment_windows,
 )
 from sparklog.logdir.cleaning.plan import CleanJob, Segment, grouped
-from sparklog.logdir.cleaning.transactions import NO_LIMIT, AbortedEntries
 from sparklog.logdir.partition.indexes import hint
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.partition.segment_swap import SegmentSwap, remove_made
 from sparklog.logdir.segment_files import joined
 
-Table = NDArray[Any]
-_MARKED: Final = TRANSACTIONAL | CONTROL
+NO_LIMIT: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,8 @@ def rewrite(fs: FileSystem, job: CleanJob, throttle: Throttle = unthrottled) -> 
     Cost: reads the dirty part once and all segments up to its end once more, CRCs included.
     """
     remove_cleaned(fs, job.directory)
-    aborted = AbortedEntries(fs, job.directory, job.bases, log_start=job.log_start)
+    segments = LogDirSegments(fs, job.directory)
+    aborted = AbortedEntries(segments, job.bases, log_start=job.log_start)
     offsets = build_map(fs, job, aborted, throttle)
     rewriter = _Rewriter(fs, job, offsets, aborted, throttle)
     for group in grouped(fs, job, offsets.latest + 1):
@@ -81,22 +81,18 @@ def build_map(
     fs: FileSystem, job: CleanJob, aborted: AbortedEntries, throttle: Throttle
 ) -> OffsetMap:
     """Return the newest offset of each key of the dirty part, as far as the map's memory goes."""
-    offsets = OffsetMap(job.options.dedupe_buffer_bytes, job.options.load_factor)
     first, end = job.dirt.first_dirty, job.dirt.first_uncleanable
     transactions = CleanedTransactions()
-    transactions.add(aborted.touching(_floor(job.bases, first), end))
     dirty = within(job.segments, first, end)
-    for at, segment in enumerate(dirty):
-        for window, path in segment_windows(fs, job.directory, segment, job, first, throttle):
-            if not fold_window(offsets, transactions, window, first, path):
-                return offsets
-        following = dirty[at + 1].base if at + 1 < len(dirty) else end
-        offsets.skip_to(following - 1)
-    return offsets
 
+    def segments() -> Iterator[tuple[int, Windows]]:
+        for at, segment in enumerate(dirty):
+            following = dirty[at + 1].base if at + 1 < len(dirty) else end
+            windows = segment_windows(fs, job.directory, segment, job, first, throttle)
+            entries = partial(aborted.touching, segment.base, following)
+            yield following, with_aborted(windows, transactions, entries)
 
-def _floor(bases: Sequence[int], offset: int) -> int:
-    return max((base for base in bases if base <= offset), default=offset)
+    return build_offset_map(job.options, segments(), transactions, first)
 
 
 class _Rewriter:
@@ -128,14 +124,16 @@ class _Rewriter:
         )
         try:
             for at, segment in enumerate(group):
-                self._learn(group, at)
-                for window, path in segment_windows(
+                windows = segment_windows(
                     self.fs, self.job.directory, segment, self.job, 0, self.throttle
-                ):
+                )
+                entries = partial(self._aborted_in, group, at)
+                for window, path in with_aborted(windows, self.transactions, entries):
                     for piece in records_filter.filter(window, path):
                         target.write(piece.out[: piece.size])
                         self.throttle(piece.size)
-            parts = target.finish(self.transactions.take_index())
+            index = self.transactions.take_index()
+            parts = target.finish(index)
         except BaseException:
             target.discard()
             raise
@@ -149,7 +147,8 @@ class _Rewriter:
             parts=parts,
             is_same=len(group) == 1
             and target.size == group[0].size
-            and not (records_filter.rewritten or self.aborted),
+            and not records_filter.rewritten
+            and index == self._index_of(group[0]),
             records_read=read,
             records_kept=kept,
             next_dirty=self.offsets.latest + 1,
@@ -157,12 +156,16 @@ class _Rewriter:
             utilization=self.offsets.utilization,
         )
 
-    def _learn(self, group: Sequence[Segment], at: int) -> None:
-        """Tell the transactions which aborts the next segment will meet."""
-        if self.aborted:
-            is_last = at + 1 == len(group)
-            end = self._next_offset(group[at]) if is_last else group[at + 1].base
-            self.transactions.add(self.aborted.touching(group[at].base, end))
+    def _aborted_in(self, group: Sequence[Segment], at: int) -> list[AbortedEntry]:
+        """Return the aborted transactions that touch a segment of a group."""
+        is_last = at + 1 == len(group)
+        end = self._next_offset(group[at]) if is_last else group[at + 1].base
+        return self.aborted.touching(group[at].base, end)
+
+    def _index_of(self, segment: Segment) -> bytes:
+        """Return the index of aborted transactions of a source."""
+        path = joined(self.job.directory, txnindex_name(segment.base))
+        return read_bytes(self.fs, path) if self.fs.exists(path) else b""
 
     def _next_offset(self, segment: Segment) -> int:
         """Source: LogSegment.readNextOffset."""
