@@ -7,8 +7,9 @@ life, as a hint.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
 
@@ -20,22 +21,31 @@ from sparklog.diskless.garbage import Garbage
 from sparklog.diskless.lease import TermLease
 from sparklog.diskless.merge_plan import Merge, grouped
 from sparklog.diskless.merge_source import Slice, SourceLog, SourceReader
-from sparklog.diskless.merging import Merger, snapshot_at
+from sparklog.diskless.merging import Merger, may_hold_transactions, snapshot_at
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.segment_ids import Level
 from sparklog.diskless.service_log import ServiceLog, VoidError
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.format.batch import CONTROL, TRANSACTIONAL
 from sparklog.format.compaction import OffsetMap
-from sparklog.log.batch_windows import Window, walk
-from sparklog.log.cleaned_transactions import CleanedTransactions
-from sparklog.log.cleaner_options import Throttle, unthrottled
+from sparklog.format.producer_snapshot import format_snapshot
+from sparklog.format.scan import scan
+from sparklog.log.batch_windows import Window, marker_reader, walk
+from sparklog.log.cleaned_transactions import AbortedEntries, CleanedTransactions
+from sparklog.log.cleaner_options import CleanerOptions, Throttle, unthrottled
 from sparklog.log.dirt import within
-from sparklog.log.record_cleaning import WindowFilter, fold_window
+from sparklog.log.producer_state import ProducerState
+from sparklog.log.record_cleaning import (
+    WindowFilter,
+    build_offset_map,
+    has_transactions,
+    transactional,
+    with_aborted,
+)
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.round_report import Cleanable, CleanReport, Report
 from sparklog.storage.segment_store import SourceChangedError
+from sparklog.storage.segments import StaleReadError
 from sparklog.tiered.copying.rewritten_log import RewrittenData
 from sparklog.tiered.layout.manifest import log_object
 
@@ -91,7 +101,7 @@ class Cleaner:
             if not report.dry_run:
                 try:
                     self._clean(part, state, report.time_ms, cleaned)
-                except (VoidError, SourceChangedError) as error:
+                except (VoidError, SourceChangedError, StaleReadError) as error:
                     cleaned.interrupted = True
                     _LOGGER.info("%s: %s", part.key, error)
                 except (DataCorruptionError, InvalidRequestError) as error:
@@ -115,19 +125,9 @@ class Cleaner:
         self, part: CompactedPartition, state: DisklessState, now_ms: int, report: CleanReport
     ) -> None:
         began = monotonic_ms()
-        reader = self._merger.reader(state)
-        offsets = self._offset_map(part, reader)
-        producers = state.producers.get(part.key)
-        rewriter = _Rewriter(
-            self,
-            part,
-            reader,
-            offsets,
-            now_ms,
-            {}
-            if producers is None
-            else {e.producer_id: (e.last_offset, e.producer_epoch) for e in producers.entries()},
-        )
+        cleaning = _Cleaning(self, part, state, self._merger, now_ms)
+        offsets = cleaning.build_map(self._options.cleaner)
+        rewriter = _Rewriter(cleaning, offsets)
         cleaned = [e for e in part.closed if e.base <= offsets.latest]
         for group in grouped(cleaned, part.config):
             self._check()
@@ -146,20 +146,8 @@ class Cleaner:
         self._lease.notes.cleaned[part.note] = offsets.latest + 1
         report.took_ms = monotonic_ms() - began
 
-    def _offset_map(self, part: CompactedPartition, reader: SourceReader) -> OffsetMap:
-        """The newest offset of each key of the dirty part, as far as the map's memory goes."""
-        options, dirt = self._options.cleaner, part.dirt
-        offsets = OffsetMap(options.dedupe_buffer_bytes, options.load_factor)
-        dirty = within(part.closed, dirt.first_dirty, dirt.first_uncleanable)
-        for extent in dirty:
-            for window, path in self.windows(extent, reader):
-                if not fold_window(offsets, CleanedTransactions(), window, dirt.first_dirty, path):
-                    return offsets
-            offsets.skip_to(extent.end - 1)
-        return offsets
-
     def windows(self, extent: Extent, reader: SourceReader) -> Iterator[tuple[Window, str]]:
-        """Yield a segment's windows; all of it must be whole, and free of transactions."""
+        """Yield a segment's windows; all of it must be whole."""
         path, at = f"{self._log.store.url}/{extent.object}", 0
         for window in walk(SourceLog(path, [Slice.of(extent)], reader)):
             self._check()
@@ -168,11 +156,6 @@ class Cleaner:
                 raise window.batches.error
             table = window.batches.table
             if len(table):
-                if ((table["attributes"] & (CONTROL | TRANSACTIONAL)) != 0).any():
-                    raise InvalidRequestError(
-                        f"{path} holds transactions, which a broker wrote: a log in a store can't "
-                        "compact them; let a broker, or a log dir, compact the topic, and import it"
-                    )
                 if int(table["magic"].min()) < 2:
                     raise InvalidRequestError(
                         f"{path} holds record batches of magic 0 or 1, which can't be compacted "
@@ -201,8 +184,7 @@ class Cleaner:
         end = group[-1].end
         lineage = tuple(clipped(list(state.epochs.get(part.key, ())), end=end))
         where = f"{self._log.store.url}/{part.key}"
-        snapshot = snapshot_at(state, part.key, end)
-        data = RewrittenData(where, made.file, made.size, lineage, snapshot)
+        data = RewrittenData(where, made.file, made.size, lineage, made.snapshot, made.aborted)
         log = self._merger.put_rewritten(merge, data, made.size, state, term=term)
         done = self._merger.swap(merge, [log], term=term, gaps=True)
         self._garbage.let_go(
@@ -211,50 +193,119 @@ class Cleaner:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Rewritten:
-    """A group's new log in a temporary file; `records`: read and kept."""
-
-    file: IO[bytes]
-    size: int
-    records: tuple[int, int]
-    is_same: bool
-
-
-class _Rewriter:
-    """What goes on from group to group: the map, and what is known of producers."""
+class _Cleaning:
+    """Reads the segments of one partition for one cleaning."""
 
     def __init__(
         self,
         cleaner: Cleaner,
         part: CompactedPartition,
-        reader: SourceReader,
-        offsets: OffsetMap,
+        state: DisklessState,
+        merger: Merger,
         now_ms: int,
-        producers: dict[int, tuple[int, int]],
     ) -> None:
-        self._cleaner, self._part, self._reader = cleaner, part, reader
-        self._offsets, self._now_ms, self._producers = offsets, now_ms, producers
+        self.part, self.state, self.now_ms = part, state, now_ms
+        self._cleaner, self._reader = cleaner, merger.reader(state)
+        self.segments = merger.segments(part.key, state)
+        self._aborted = AbortedEntries(
+            self.segments,
+            [each.base for each in may_hold_transactions(part.closed, state)],
+            log_start=state.log.starts.get(part.key, 0),
+        )
 
-    def rewrite(self, group: Sequence[Extent], file: IO[bytes]) -> _Rewritten:
+    @property
+    def producers(self) -> dict[int, tuple[int, int]]:
+        """The active producers: {id: (last offset or -1, epoch)}."""
+        known = self.state.producers.get(self.part.key)
+        entries = () if known is None else known.entries()
+        return {e.producer_id: (e.last_offset, e.producer_epoch) for e in entries}
+
+    def build_map(self, options: CleanerOptions) -> OffsetMap:
+        """Return the newest offset of each key of the dirty part."""
+        dirt, transactions = self.part.dirt, CleanedTransactions()
+        dirty = within(self.part.closed, dirt.first_dirty, dirt.first_uncleanable)
+        segments = ((extent.end, self.windows(extent, transactions)) for extent in dirty)
+        return build_offset_map(options, segments, transactions, dirt.first_dirty)
+
+    def windows(
+        self, extent: Extent, transactions: CleanedTransactions
+    ) -> Iterator[tuple[Window, str]]:
+        """Yield a segment's windows; `transactions` learns which ones were aborted."""
+        windows = self._cleaner.windows(extent, self._reader)
+        aborted = partial(self._aborted.touching, extent.base, extent.end)
+        return with_aborted(windows, transactions, aborted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewritten:
+    """A group's new log in a temporary file; `records`: read and kept.
+
+    `snapshot`: of the producers at its end. `aborted`: its index of aborted transactions.
+    """
+
+    file: IO[bytes]
+    size: int
+    records: tuple[int, int]
+    is_same: bool
+    snapshot: bytes
+    aborted: bytes
+
+
+class _Rewriter:
+    """What continues from group to group: the map, and the transactions."""
+
+    def __init__(self, cleaning: _Cleaning, offsets: OffsetMap) -> None:
+        self._cleaning, self._offsets = cleaning, offsets
+        self._transactions = CleanedTransactions()
+        self._kept = ProducerState(0)  # of the batches of transactions that stay
+        self._producers = cleaning.producers
+
+    def rewrite(self, group: Extents, file: IO[bytes]) -> _Rewritten:
         """Write what stays of a group's batches into `file`."""
-        config, dirt = self._part.config, self._part.dirt
+        part, now_ms = self._cleaning.part, self._cleaning.now_ms
         window_filter = WindowFilter(
             self._offsets,
-            CleanedTransactions(),
-            now_ms=self._now_ms,
-            horizon_ms=self._now_ms + config.delete_retention_ms,
-            first_uncleanable=dirt.first_uncleanable,
+            self._transactions,
+            now_ms=now_ms,
+            horizon_ms=now_ms + part.config.delete_retention_ms,
+            first_uncleanable=part.dirt.first_uncleanable,
             producers=self._producers,
         )
-        size = 0
+        size, has_any = 0, bool(self._kept.open_txns)
         for extent in group:
-            for window, path in self._cleaner.windows(extent, self._reader):
+            for window, path in self._cleaning.windows(extent, self._transactions):
+                has_any |= has_transactions(window.batches.table)
                 for piece in window_filter.filter(window, path):
-                    file.write(piece.out[: piece.size])
+                    data = piece.out[: piece.size]
+                    file.write(data)
                     size += piece.size
+                    if has_any:
+                        self._keep(data, path)
+        aborted = self._transactions.take_index()
         is_same = len(group) == 1 and size == group[0].size and not window_filter.rewritten
-        return _Rewritten(file, size, window_filter.records, is_same)
+        if is_same and has_any:
+            is_same = aborted == self._cleaning.segments.transactions(group[0].base)
+        snapshot = b"" if is_same else self._snapshot(group[-1].end, exact=has_any)
+        return _Rewritten(file, size, window_filter.records, is_same, snapshot, aborted)
+
+    def _keep(self, data: memoryview, path: str) -> None:
+        window = Window(data, 0, scan(data, path=path, check_crc=False))
+        table = window.batches.table
+        self._kept.apply(table[transactional(table)], marker_reader(window, path))
+
+    def _snapshot(self, end: int, *, exact: bool) -> bytes:
+        """Return the producers at offset `end`, with the transactions that are open there.
+
+        A transaction of which no batch stays isn't open: the next cleaning may remove its marker.
+        """
+        key, state = self._cleaning.part.key, self._cleaning.state
+        if not exact:
+            return snapshot_at(state, key, end)
+        firsts = {producer: first for first, producer in self._kept.open_txns.items()}
+        return format_snapshot(
+            replace(entry, current_txn_first_offset=firsts.get(entry.producer_id, -1))
+            for entry in self._cleaning.segments.producers_at(end).entries()
+        )
 
 
 def _first_timestamp(extent: Extent, reader: SourceReader) -> int:

@@ -104,7 +104,7 @@ def _dirt(
         checkpoint=checkpoint,
         log_start=max(state.log.starts.get(key, 0), segments[0].base),
         end=end,
-        stable=end,  # nobody begins a transaction here
+        stable=end,  # no transaction begins here, and none that is open is brought here
         now_ms=now_ms,
         largest=largest,
         earliest=lambda base: earliest(by_base[base]),

@@ -25,15 +25,14 @@ from sparklog.diskless.extents import Extent
 from sparklog.diskless.garbage import Garbage, is_past
 from sparklog.diskless.merge_plan import Merge, grouped
 from sparklog.diskless.merge_source import Slice, SourceLog, SourceReader
-from sparklog.diskless.merging import Merger, snapshot_at
+from sparklog.diskless.merging import Merger
 from sparklog.diskless.names import entry_name, parse_staged, staged_prefix
 from sparklog.diskless.segment_ids import Level, level_of
 from sparklog.diskless.service_log import ServiceLog, VoidError
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, SparklogError
-from sparklog.format.batch import CONTROL, LOG_OVERHEAD
+from sparklog.format.batch import LOG_OVERHEAD
 from sparklog.format.erasure import RecordPredicate
-from sparklog.format.index import TXN_ENTRY, parse_entries
 from sparklog.format.scan import scan
 from sparklog.log.batch_windows import Window, walk
 from sparklog.log.record_erasure import Tally, WindowEraser
@@ -43,11 +42,7 @@ from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.tiered.copying.rewritten_log import RewrittenData
 from sparklog.tiered.copying.segment_objects import LogObject
-from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.object_names import Directory, manifest_name, parse_log, parse_manifest
-from sparklog.tiered.reading.block_cache import BlockCache
-from sparklog.tiered.reading.remote_objects import RemoteObjects
-from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _TRIES: Final = 8
@@ -70,12 +65,11 @@ def _temporary() -> IO[bytes]:
 
 @dataclass(slots=True)
 class _Part:
-    """A segment to be, in a temporary file; `has_markers`: of transactions that a broker wrote."""
+    """A segment to be, in a temporary file."""
 
     end: int
     file: IO[bytes] = field(default_factory=_temporary)
     size: int = 0
-    has_markers: bool = False
 
 
 class ExtentEraser:
@@ -92,12 +86,10 @@ class ExtentEraser:
         garbage: Garbage,
         predicate: RecordPredicate,
         *,
-        keyring: Keyring | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._log, self._merger, self._garbage = log, merger, garbage
         self._predicate, self._check = predicate, check
-        self._objects = RemoteObjects(lambda: log.store, BlockCache(0), keyring)
 
     def run(self, reports: Reports, *, dry_run: bool = False) -> list[str]:
         """Erase, or count only; what was done is in the reports even if it fails then.
@@ -240,10 +232,10 @@ class ExtentEraser:
         try:
             for part in self._parts(merge, reader, eraser):
                 lineage = tuple(clipped(list(state.epochs.get(merge.key, ())), end=part.end))
-                data = RewrittenData(
-                    where, part.file, part.size, lineage, snapshot_at(state, merge.key, part.end),
-                    self._aborted(merge, base, part.end) if part.has_markers else b"",
-                )  # fmt: skip
+                aborted, snapshot = self._merger.transactions(
+                    merge.key, state, merge.sources, base, part.end
+                )
+                data = RewrittenData(where, part.file, part.size, lineage, snapshot, aborted)
                 made.append(
                     self._merger.put_rewritten(
                         merge, data, part.size, state, term=term, span=(base, part.end)
@@ -272,25 +264,10 @@ class ExtentEraser:
                     part.size += len(piece)
                 table = window.batches.table
                 part.end = int(table["last_offset"][-1]) + 1
-                part.has_markers |= bool((table["attributes"] & CONTROL).any())
             part.end = merge.sources[-1].end
             yield part
         finally:
             part.file.close()
-
-    def _aborted(self, merge: Merge, base: int, end: int) -> bytes:
-        """The index of aborted transactions of a segment that came with a broker's tier."""
-        extent = merge.sources[0]
-        copy = RemoteSegment(
-            topic=merge.key.topic, topic_id=merge.topic_id, partition=merge.key.partition,
-            id=extent.segment, base=extent.base, end=extent.end,
-            max_timestamp=extent.max_timestamp, size=extent.size, epochs=((extent.epoch, 0),),
-            state=SegmentState.COPY_FINISHED, time_ms=0,
-        )  # fmt: skip
-        found = self._objects.open(copy).part(".txnindex") or b""
-        entries = parse_entries(found, TXN_ENTRY, path=extent.object)
-        markers = entries["last_offset"]
-        return entries[(markers >= base) & (markers < end)].tobytes()
 
     def _note(
         self, merge: Merge, reports: Reports, tallies: Sequence[Tally], *, after: int

@@ -196,7 +196,7 @@ def _partition(
         extents=extents,
         epochs=epochs,
         gaps=key in now.gaps,
-        producers=tuple(batch_of(entry) for entry in entries if 0 <= entry.last_offset < end),
+        producers=tuple(batch_of(entry) for entry in entries if entry.last_offset < end),
     )
 
 

@@ -332,6 +332,7 @@ class SourceData:
     epochs: tuple[tuple[int, int], ...]
     snapshot: bytes
     threads: int = 1
+    aborted: bytes = b""
 
     def version(self) -> object:
         """Return what never changes: no name gets a second meaning."""
@@ -343,8 +344,8 @@ class SourceData:
         yield SourceLog(self.where, self.slices, self.reader, threads=self.threads)
 
     def transaction_index(self) -> bytes:
-        """Return nothing: no transaction is written here."""
-        return b""
+        """Return the index of aborted transactions, of segments that a broker wrote."""
+        return self.aborted
 
     def producer_snapshot(self) -> bytes:
         """Return what is known of producers at its end."""

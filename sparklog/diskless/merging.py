@@ -19,24 +19,29 @@ import crc32c
 
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import MergeRecord, ObjectKey
+from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.extents import Extent, Extents, find
 from sparklog.diskless.merge_plan import Merge
 from sparklog.diskless.merge_source import Slice, SourceData, SourceReader, cut
-from sparklog.diskless.segment_ids import segment_id
+from sparklog.diskless.segment_ids import Level, level_of, segment_id
+from sparklog.diskless.segments import DisklessSegments, picture_of
 from sparklog.diskless.service_log import NewEntry, ServiceLog, VoidError
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import CommitUnknownError, DataCorruptionError, SparklogError
-from sparklog.format.index import RELATIVE_MAX, TIME_ENTRY, parse_entries
+from sparklog.format.index import RELATIVE_MAX, TIME_ENTRY, TXN_ENTRY, parse_entries
 from sparklog.format.producer_snapshot import format_snapshot
 from sparklog.log.batch_windows import WINDOW_BYTES
 from sparklog.log.cleaner_options import Throttle, unthrottled
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.lease import LeaseLostError
-from sparklog.storage.segment_store import LogSegmentData, SegmentPut
+from sparklog.storage.segment_store import LogSegmentData, SegmentPut, SourceChangedError
+from sparklog.storage.segments import StaleReadError
 from sparklog.tiered.copying.segment_objects import LogObject, look_at_log, put_log
 from sparklog.tiered.encryption.envelope import open_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import log_object
+from sparklog.tiered.reading.block_cache import BlockCache
+from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
@@ -87,6 +92,20 @@ class Merger:
         pieces = [each for each in wanted if not each.segment and not each.pieces]
         reader.objects.plan(map(reader.stored, pieces))
         return reader
+
+    def segments(self, key: TopicPartition, state: DisklessState) -> DisklessSegments:
+        """Return the segments of a partition as `state` names them, for their indexes."""
+        known, store = state, self._log.store
+
+        def follow() -> None:
+            nonlocal known
+            known = self._log.follow()
+
+        objects = ExtentObjects(RemoteObjects(lambda: store, BlockCache(0), self._keyring))
+        return DisklessSegments(
+            f"{store.url}/{key}", key, self._log.log_id, objects,
+            lambda: picture_of(known, key), follow,
+        )  # fmt: skip
 
     def merge(
         self, merge: Merge, state: DisklessState, reader: SourceReader | None = None
@@ -243,17 +262,42 @@ class Merger:
         reader: SourceReader,
     ) -> SegmentPut[RemoteSegment]:
         """What a segment of these slices will be."""
-        end = slices[-1].end
+        base, end = slices[0].base, slices[-1].end
         lineage = tuple(clipped(list(state.epochs.get(key, ())), end=end))
         where = f"{self._log.store.url}/{key}"
-        snapshot = snapshot_at(state, key, end)
-        data = SourceData(where, slices, reader, lineage, snapshot, self._threads)
+        extents = dict.fromkeys(each.extent for each in slices)
+        aborted, snapshot = self.transactions(key, state, tuple(extents), base, end)
+        data = SourceData(where, slices, reader, lineage, snapshot, self._threads, aborted)
         return planned(
-            key, data, state, new_id=new_id, base=slices[0].base, end=end,
+            key, data, state, new_id=new_id, base=base, end=end,
             size=sum(each.size for each in slices),
             max_timestamp=max(each.extent.max_timestamp for each in slices),
             epoch=slices[0].extent.epoch,
         )  # fmt: skip
+
+    def transactions(
+        self, key: TopicPartition, state: DisklessState, extents: Extents, base: int, end: int
+    ) -> tuple[bytes, bytes]:
+        """Return what is known of transactions in [base, end), whose batches stay as they are.
+
+        Returns: (index of aborted transactions, producer snapshot at `end`).
+        Cost: the manifests of extents that may hold transactions; a pass over those without one.
+        """
+        foreign = may_hold_transactions(extents, state)
+        if not foreign or key not in state.log.idempotent:
+            return b"", snapshot_at(state, key, end)
+        segments = self.segments(key, state)
+        try:
+            raw = b"".join(segments.transactions(extent.base) for extent in foreign)
+            producers = segments.producers_at(end)
+        except StaleReadError as error:
+            raise SourceChangedError(str(error), path=segments.where) from error
+        entries = parse_entries(raw, TXN_ENTRY, path=segments.where)
+        markers = entries["last_offset"]
+        aborted = entries[(markers >= base) & (markers < end)].tobytes()
+        is_open = bool(producers.open_txns)
+        snapshot = format_snapshot(producers.entries()) if is_open else snapshot_at(state, key, end)
+        return aborted, snapshot
 
     def put_rewritten(
         self,
@@ -276,8 +320,6 @@ class Merger:
             merge.key, data, state, new_id=segment_id(term, merge.level), base=base, end=end,
             size=size, max_timestamp=-1, epoch=merge.sources[0].epoch,
         )  # fmt: skip
-        if data.transaction_index():
-            put = replace(put, segment=replace(put.segment, has_txn_index=True))
         return _measured(
             put_log(
                 self._log.store,
@@ -339,6 +381,7 @@ def planned(
         epochs=tuple(clipped(lineage, start=base)) or ((epoch, base),),
         state=SegmentState.COPY_STARTED,
         time_ms=0,
+        has_txn_index=bool(data.transaction_index()),
     )
     return SegmentPut(
         segment=segment,
@@ -360,6 +403,16 @@ def snapshot_at(state: DisklessState, key: TopicPartition, end: int) -> bytes:
     producers = state.producers.get(key)
     entries = () if producers is None else producers.entries()
     return format_snapshot(entry for entry in entries if entry.last_offset < end)
+
+
+def may_hold_transactions(extents: Extents, state: DisklessState) -> list[Extent]:
+    """Return the extents that may hold a broker's transactions: those of its segments, rewritten
+    or not. Commits to this log, and what was merged of them alone, hold none."""
+    return [
+        extent
+        for extent in extents
+        if extent.segment and level_of(extent.segment, term=state.term) is not Level.PIECES
+    ]
 
 
 def _measured(made: LogObject) -> LogObject:

@@ -373,7 +373,7 @@ class DisklessUpkeep:
                 threads=self._options.threads,
             )  # fmt: skip
         eraser = ExtentEraser(
-            self.log, merger, self.garbage, request.predicate, keyring=self._keyring, check=check
+            self.log, merger, self.garbage, request.predicate, check=check
         )
         try:
             report.pending += eraser.run(parts, dry_run=report.dry_run)

@@ -184,26 +184,40 @@ class DisklessSegments:
             return format_snapshot([])
         return self._part(extents[at], SNAPSHOT) or format_snapshot(self._replayed(at)[0].entries())
 
-    def _replayed(self, at: int) -> tuple[ProducerState, bytes]:
+    def producers_at(self, offset: int) -> ProducerState:
+        """Return the state of the producers up to `offset`, which may be any.
+
+        Cost: as `producer_snapshot`; within an extent a look at its batches as well.
+        """
+        extents = self._logs.extents
+        at = min(index_of(extents, offset - 1), len(extents) - 1)
+        if extents[at].end == offset and (raw := self._part(extents[at], SNAPSHOT)) is not None:
+            return self._restored(extents[at], raw)
+        return self._replayed(at, offset)[0]
+
+    def _restored(self, extent: Extent, raw: bytes) -> ProducerState:
+        path = f"{self._where}/{snapshot_name(extent.end)}"
+        return ProducerState(extent.end, parse_snapshot(raw, path), expiration_ms=_NO_LIMIT)
+
+    def _replayed(self, at: int, end: int = _NO_LIMIT) -> tuple[ProducerState, bytes]:
         """The producers' state behind extent number `at`, and its own `.txnindex`, by batches.
 
-        From the newest snapshot before it.
+        From the newest snapshot before it. `end`: batches from this offset on are left out.
         """
         extents = self._logs.extents
         first, state = 0, ProducerState(extents[0].base, expiration_ms=_NO_LIMIT)
         for number in range(at - 1, -1, -1):
             raw = self._part(extents[number], SNAPSHOT)
             if raw is not None:
-                path = f"{self._where}/{snapshot_name(extents[number].end)}"
-                entries = parse_snapshot(raw, path)
-                state = ProducerState(extents[number].end, entries, expiration_ms=_NO_LIMIT)
-                first = number + 1
+                state, first = self._restored(extents[number], raw), number + 1
                 break
         aborted = b""
         for number in range(first, at + 1):
             log = self.log(extents[number].base)
             for window in walk(log, check_crc=False):
-                ended = state.apply(window.batches.table, marker_reader(window, log.path))
+                table = window.batches.table
+                table = table[table["base_offset"] < end]
+                ended = state.apply(table, marker_reader(window, log.path))
                 if number == at:
                     aborted += b"".join(
                         txn_entry(txn.producer_id, txn.first_offset, txn.last_offset, stable)

@@ -237,23 +237,39 @@ def _producers(objects: RemoteObjects, part: _Part) -> tuple[ProducerBatch, ...]
     last = part.manifests[-1].segment
     raw = objects.open(last).part(SNAPSHOT) or b""
     entries = parse_snapshot(raw, f"{objects.store.url}/{manifest_object(last)}") if raw else []
+    return producers_of(part.key, entries)
+
+
+def producers_of(
+    key: TopicPartition, entries: Sequence[ProducerEntry]
+) -> tuple[ProducerBatch, ...]:
+    """Return the producers of a partition that becomes one of a log in a store.
+
+    Raises: InvalidRequestError: a transaction is open. So the last stable offset of every partition
+    of such a log is its end, and its cleaner relies on that.
+    """
     unfinished = sorted(e.producer_id for e in entries if e.current_txn_first_offset >= 0)
     if unfinished:
         raise InvalidRequestError(
-            f"{part.key} ends within open transactions of producers {unfinished}: nobody could end "
+            f"{key} ends within open transactions of producers {unfinished}: nobody could end "
             "them there, and read_committed readers would never pass them. Leave the topic out, or "
             "restore a range that ends before them to a log dir"
         )
-    return tuple(batch_of(entry) for entry in entries if entry.last_offset >= 0)
+    return tuple(map(batch_of, entries))
 
 
 def batch_of(entry: ProducerEntry) -> ProducerBatch:
-    """Return the last batch of a producer, of its entry in a snapshot."""
+    """Return the last batch of a producer, of its entry in a snapshot.
+
+    A producer may have none, because its epoch has markers only: the batch then ends before it
+    begins.
+    """
+    is_bare = entry.last_offset < 0
     return ProducerBatch(
         entry.producer_id,
         entry.producer_epoch,
-        (entry.last_sequence - entry.offset_delta) & 0x7FFF_FFFF,
-        entry.last_offset - entry.offset_delta,
+        -1 if is_bare else (entry.last_sequence - entry.offset_delta) & 0x7FFF_FFFF,
+        0 if is_bare else entry.last_offset - entry.offset_delta,
         entry.last_offset,
         entry.timestamp,
     )

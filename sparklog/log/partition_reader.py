@@ -329,11 +329,18 @@ class PartitionReader:
             following = self._lookup.following(following)
         if self._lookup.gaps and following is not None and following >= end:
             return None
+        if self._lookup.gaps and following is None and self._reaches(end):
+            return None
         if following is None or following >= end:
             raise StaleReadError(f"{self.where} ends at offset {at}, {end} is expected")
         if following < at or (following > at and not self._lookup.gaps):
             raise StaleReadError(f"{self.where}: segment {following} begins where {at} is expected")
         return following
+
+    def _reaches(self, end: int) -> bool:
+        """Whether the last segment is a closed one, in a store, that holds offsets up to `end`."""
+        last = self.segments.metadata()[-1].end
+        return last is not None and last >= end
 
     def _segment(
         self,

@@ -86,6 +86,8 @@ class Producer:
         base, last = int(row["base_offset"]), int(row["last_offset"])
         self.move_to(int(row["producer_epoch"]))
         self.timestamp = int(row["max_timestamp"])
+        if last < base:
+            return  # an imported producer whose epoch has markers only
         sequence = last_sequence(int(row["base_sequence"]), last - base)
         self.batches.append(Written(sequence, last + shift, last - base, self.timestamp))
 

@@ -41,9 +41,15 @@ def with_aborted(
         yield window, path
 
 
+def transactional(table: Table) -> NDArray[np.bool_]:
+    """Return which batches belong to transactions or hold markers."""
+    marked: NDArray[np.bool_] = (table["attributes"] & _MARKED) != 0
+    return marked
+
+
 def has_transactions(table: Table) -> bool:
     """Return whether any batch belongs to a transaction or holds a marker."""
-    return bool((table["attributes"] & _MARKED).any())
+    return bool(transactional(table).any())
 
 
 def build_offset_map(
@@ -73,7 +79,7 @@ def fold_window(
     table = window.batches.table
     read = marker_reader(window, path)
     start = 0
-    for at in np.flatnonzero(table["attributes"] & _MARKED).tolist():
+    for at in np.flatnonzero(transactional(table)).tolist():
         row = table[at]
         if row["attributes"] & CONTROL:
             transactions.take_control(row, read(row))
@@ -146,7 +152,7 @@ class WindowFilter:
         verdicts = np.where(expired, 0, int(Verdict.TOMBSTONES))
         verdicts[stays] |= Verdict.EMPTY
         read = marker_reader(window, path)
-        for at in np.flatnonzero(table["attributes"] & _MARKED).tolist():
+        for at in np.flatnonzero(transactional(table)).tolist():
             row = table[at]
             if not row["attributes"] & CONTROL:
                 if self._transactions.take_data(row):

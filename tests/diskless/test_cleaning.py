@@ -5,48 +5,16 @@ from dataclasses import replace
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog.diskless.cleaning import Cleaner
-from sparklog.diskless.damaged_partitions import DamagedPartitions
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.segment_ids import Level, level_of
 from sparklog.log.admin import delete_records
-from sparklog.storage.round_report import CleanReport, Report
+from sparklog.log.partition_reader import PartitionReader
 from sparklog.testing.faults import SimulatedKill
-from tests.diskless.logs import RING, T0, Home, _chunk
-from tests.logdir.partitions import batch, transactional
+from tests.diskless.compacted import Compacted, compacted, visible
+from tests.diskless.logs import RING, T0, _chunk
+from tests.logdir.partitions import batch
 
 HOUR = 3_600_000
-
-
-class Compacted(Home):
-    """A log with one compacted topic, and its service."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.damaged = DamagedPartitions()
-        self.cleaner = Cleaner(
-            self.log, self.lease, self.merger, self.garbage, self.damaged, self.options
-        )
-
-    def write(self, **values: str | None) -> None:
-        for key, value in values.items():
-            self.commit(value, key=key.encode())  # type: ignore[arg-type]
-
-    def clean(self, *, every: bool = True, **given: bool) -> tuple[list[CleanReport], Report]:
-        report = self.report(**given)
-        self.cleaner.clean(report, every=every)
-        return report.cleaned, report
-
-    def offsets(self) -> list[int]:
-        return [offset for offset, _ in self.read()]
-
-
-def compacted(**given: object) -> Compacted:
-    home = Compacted(**given)  # type: ignore[arg-type]
-    config = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
-    home.topic(**config)
-    home.lead()
-    return home
 
 
 @pytest.fixture
@@ -78,6 +46,16 @@ def test_of_each_key_the_newest_stays(keyring: object) -> None:
     home.merge_all()
     home.clean()
     assert home.offsets() == [1, 3, 4]
+
+
+def test_a_read_may_end_where_compaction_removed_records(home: Compacted) -> None:
+    home.write(a="1", b="1")
+    home.write(a="2")
+    home.write(a="3")
+    home.merge_all()
+    home.clean()
+    reader = PartitionReader(home.merger.segments(T0, home.state))
+    assert [row["offset"] for row in visible(reader, "read_uncommitted", 3)] == [1]
 
 
 def test_pieces_are_not_cleaned(home: Compacted) -> None:
@@ -183,21 +161,6 @@ def test_a_segment_that_changed_meanwhile(home: Compacted) -> None:
     assert not report.errors
     assert home.offsets() == []
     assert "t/0" not in home.lease.notes.cleaned
-
-
-def test_transactions_are_left_alone(home: Compacted) -> None:
-    """A broker's, in segments that were brought here."""
-    home.write(a="1")
-    home.merge_all()
-    (extent,) = home.state.extents[T0]
-    data, time_ms = home.bucket.objects[extent.object]
-    home.bucket.objects[extent.object] = transactional(data), time_ms
-    home.state.extents[T0] = (extent._replace(crc=-1),)
-    cleaned, report = home.clean()
-    assert cleaned == []
-    assert "holds transactions" in report.errors[0]
-    assert T0 in home.damaged.reasons
-    assert home.clean()[1].errors == []
 
 
 def test_damage_is_left_alone(home: Compacted) -> None:

@@ -25,7 +25,7 @@ from sparklog.diskless.founding import NewLog, NewObject, NewPartition
 from sparklog.diskless.groups import first_position
 from sparklog.diskless.home_object import read_home
 from sparklog.diskless.new_homes import MadeLog, current_state, described, make_log
-from sparklog.diskless.tier_import import batch_of
+from sparklog.diskless.tier_import import producers_of
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint_files import Epochs, topic_id_text
 from sparklog.format.names import TXNINDEX, snapshot_name
@@ -79,8 +79,9 @@ def move_to_store(
     Args: storage_options: of the store, and of the log dir's own tier. options: the key ring; with
         it the new log is encrypted.
     Raises: InvalidRequestError: no log dir of ours, `url` isn't empty, or is to become something
-        else; LogLockedError; DataCorruptionError: a partition is offline, or segments are damaged;
-        StorageUnavailableError. Nothing is a log there then; call again to go on.
+        else, or a transaction is open; LogLockedError; DataCorruptionError: a partition is offline,
+        or segments are damaged; StorageUnavailableError. Nothing is a log there then; call again to
+        go on.
     Cost: two passes over all segments, a put and a manifest for each.
     """
     watch = stopwatch()
@@ -216,7 +217,7 @@ class _Plan:
             extents=tuple(extents),
             epochs=epochs,
             gaps=gaps,
-            producers=tuple(batch_of(one) for one in producers if one.last_offset >= 0),
+            producers=producers_of(key, producers),
         )
 
     def _extent(

@@ -1,0 +1,125 @@
+"""Compacted logs in a store, for tests of their cleaner."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from sparklog.clock import ManualClock
+from sparklog.diskless.cleaning import Cleaner
+from sparklog.diskless.damaged_partitions import DamagedPartitions
+from sparklog.diskless.founding import NewHome
+from sparklog.diskless.segment_healing import segment_of
+from sparklog.diskless.tier_import import plan_tier_import
+from sparklog.format.names import snapshot_name
+from sparklog.format.scan import scan
+from sparklog.log.partition_reader import PartitionReader
+from sparklog.storage.round_report import CleanReport, Report
+from sparklog.testing.faultstore import Bucket, FaultStore
+from sparklog.tiered.reading.block_cache import BlockCache
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from tests.diskless.logs import LOG_ID, T0, Home
+from tests.tiered.buckets import DictStore, copy_partition
+
+
+class Compacted(Home):
+    """A log with one compacted topic, and its service."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.damaged = DamagedPartitions()
+        self.cleaner = Cleaner(
+            self.log, self.lease, self.merger, self.garbage, self.damaged, self.options
+        )
+
+    def write(self, **values: str | None) -> None:
+        for key, value in values.items():
+            self.commit(value, key=key.encode())  # type: ignore[arg-type]
+
+    def clean(self, *, every: bool = True, **given: bool) -> tuple[list[CleanReport], Report]:
+        report = self.report(**given)
+        self.cleaner.clean(report, every=every)
+        return report.cleaned, report
+
+    def offsets(self) -> list[int]:
+        return [offset for offset, _ in self.read()]
+
+
+def compacted(**given: object) -> Compacted:
+    home = Compacted(**given)  # type: ignore[arg-type]
+    config = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
+    home.topic(**config)
+    home.lead()
+    return home
+
+
+class Imported(Compacted):
+    """A log that was a tier; `t` is its topic."""
+
+    def clean_from(self, first_dirty: int) -> CleanReport:
+        """Clean partition 0, dirty from an offset on; nothing goes wrong."""
+        self.lease.notes.cleaned[f"{self.state.log.topics['t'].id}/0"] = first_dirty
+        (cleaned,), report = self.clean()
+        assert not report.errors
+        assert not cleaned.interrupted
+        return cleaned
+
+    def reader(self) -> PartitionReader:
+        return PartitionReader(self.merger.segments(T0, self.state))
+
+    def write_partition(self, directory: Path) -> None:
+        """Write the segments of partition 0 as a log dir has them, with an empty one behind."""
+        directory.mkdir()
+        state = self.state
+        topic_id = state.log.topics["t"].id
+        (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+        for extent in state.extents[T0]:
+            segment = segment_of(state, T0, extent)
+            name = f"{extent.base:020d}"
+            (directory / f"{name}.log").write_bytes(self.store.get(extent.object))
+            opened = self.remote.open(segment)
+            for suffix in (".index", ".timeindex", ".txnindex"):
+                if raw := opened.part(suffix):
+                    (directory / f"{name}{suffix}").write_bytes(raw)
+            snapshot = opened.part(".snapshot")
+            (directory / snapshot_name(extent.end)).write_bytes(snapshot)
+            epochs = opened.part("leader-epoch-checkpoint")
+            (directory / "leader-epoch-checkpoint").write_bytes(epochs)
+        for suffix in (".log", ".index", ".timeindex"):
+            (directory / f"{state.log.ends[T0]:020d}{suffix}").touch()
+
+    @property
+    def remote(self) -> RemoteObjects:
+        return RemoteObjects(lambda: self.store, BlockCache(0), self.keyring)
+
+
+def imported(directory: Path, clock: ManualClock, config: Mapping[str, str]) -> Imported:
+    """Make a log of a partition directory `t-0`, but for its active segment, by way of a tier."""
+    held, bucket = DictStore(), Bucket()
+    copy_partition(directory, held, gaps=True, config=config)
+    source, target = FaultStore(Bucket(), clock), FaultStore(bucket, clock)
+    for name, data in held.objects.items():
+        source.put(name, data)
+    home = NewHome(
+        target, "a tier", write_state=lambda *_: None, create_home=lambda _, log_id: log_id,
+        threads=1,
+    )  # fmt: skip
+    home.claim()
+    tier = RemoteObjects(lambda: source, BlockCache(0))
+    home.found(plan_tier_import(tier, target, LOG_ID, threads=1, clock=clock))
+    log = Imported(bucket, clock)
+    log.lead()
+    return log
+
+
+def visible(
+    reader: PartitionReader, isolation: str, end: int, start: int = 0
+) -> list[dict[str, object]]:
+    """The records below `end`, or the last stable offset there, as readers see them."""
+    if isolation == "read_committed":
+        end = reader.last_stable_offset(end)
+    found = reader.read(start, end, isolation=isolation) if start < end else iter(())
+    return [row for rows in found for row in rows.to_pylist()]
+
+
+def empty_batches(log: bytes) -> int:
+    """How many batches of a log have a header and no record."""
+    return int((scan(log, path="log").table["count"] == 0).sum())
