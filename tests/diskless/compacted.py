@@ -67,7 +67,7 @@ class Imported(Compacted):
 
     def write_partition(self, directory: Path) -> None:
         """Write the segments of partition 0 as a log dir has them, with an empty one behind."""
-        directory.mkdir()
+        directory.mkdir(parents=True)
         state = self.state
         topic_id = state.log.topics["t"].id
         (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
@@ -77,8 +77,9 @@ class Imported(Compacted):
             (directory / f"{name}.log").write_bytes(self.store.get(extent.object))
             opened = self.remote.open(segment)
             for suffix in (".index", ".timeindex", ".txnindex"):
-                if raw := opened.part(suffix):
-                    (directory / f"{name}{suffix}").write_bytes(raw)
+                raw = opened.part(suffix)
+                if raw or suffix != ".txnindex":
+                    (directory / f"{name}{suffix}").write_bytes(raw or b"")
             snapshot = opened.part(".snapshot")
             (directory / snapshot_name(extent.end)).write_bytes(snapshot)
             epochs = opened.part("leader-epoch-checkpoint")
