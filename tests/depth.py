@@ -80,7 +80,7 @@ REPAIR_CUT_STEP: Final = by_depth(small=23, ci=5, all=1)
 # Logs that our cleaner and Kafka's both clean.
 CLEANER_SEEDS: Final = by_depth(small=8, ci=20, all=300)
 # The same in a store beside a log dir, without Kafka: 0.2 s each.
-CLEANED_TRANSACTIONS: Final = by_depth(small=4, ci=20, all=300)
+CLEANED_TRANSACTIONS: Final = by_depth(small=2, ci=10, all=300)
 # Random logs of which keys are erased, then loaded by Kafka's code.
 ERASED_SEEDS: Final = by_depth(small=3, ci=10, all=200)
 # Machines that crashed amid an erasure and recover, of each case.

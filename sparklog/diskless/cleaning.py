@@ -13,6 +13,8 @@ from functools import partial
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
 
+import crc32c
+
 from sparklog.clock import monotonic_ms
 from sparklog.diskless.compacted_partitions import CompactedPartition, compacted_partitions
 from sparklog.diskless.damaged_partitions import DamagedPartitions
@@ -271,18 +273,20 @@ class _Rewriter:
             first_uncleanable=part.dirt.first_uncleanable,
             producers=self._producers,
         )
-        size, has_any = 0, bool(self._kept.open_txns)
+        size = crc = 0
+        has_any = bool(self._kept.open_txns)
         for extent in group:
             for window, path in self._cleaning.windows(extent, self._transactions):
                 has_any |= has_transactions(window.batches.table)
                 for piece in window_filter.filter(window, path):
                     data = piece.out[: piece.size]
                     file.write(data)
-                    size += piece.size
+                    size, crc = size + piece.size, crc32c.crc32c(data, crc)
                     if has_any:
                         self._keep(data, path)
         aborted = self._transactions.take_index()
-        is_same = len(group) == 1 and size == group[0].size and not window_filter.rewritten
+        is_same = len(group) == 1 and size == group[0].size
+        is_same = is_same and (not window_filter.rewritten or crc == group[0].crc)
         if is_same and has_any:
             is_same = aborted == self._cleaning.segments.transactions(group[0].base)
         snapshot = b"" if is_same else self._snapshot(group[-1].end, exact=has_any)

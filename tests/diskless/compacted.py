@@ -6,11 +6,11 @@ from pathlib import Path
 from sparklog.clock import ManualClock
 from sparklog.diskless.cleaning import Cleaner
 from sparklog.diskless.damaged_partitions import DamagedPartitions
+from sparklog.diskless.extents import Extent
 from sparklog.diskless.founding import NewHome
 from sparklog.diskless.segment_healing import segment_of
 from sparklog.diskless.tier_import import plan_tier_import
 from sparklog.format.names import snapshot_name
-from sparklog.format.scan import scan
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.storage.round_report import CleanReport, Report
 from sparklog.testing.faultstore import Bucket, FaultStore
@@ -72,24 +72,23 @@ class Imported(Compacted):
         topic_id = state.log.topics["t"].id
         (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
         for extent in state.extents[T0]:
-            segment = segment_of(state, T0, extent)
             name = f"{extent.base:020d}"
             (directory / f"{name}.log").write_bytes(self.store.get(extent.object))
-            opened = self.remote.open(segment)
             for suffix in (".index", ".timeindex", ".txnindex"):
-                raw = opened.part(suffix)
+                raw = self.part(extent, suffix)
                 if raw or suffix != ".txnindex":
                     (directory / f"{name}{suffix}").write_bytes(raw or b"")
-            snapshot = opened.part(".snapshot")
+            snapshot = self.part(extent, ".snapshot") or b""
             (directory / snapshot_name(extent.end)).write_bytes(snapshot)
-            epochs = opened.part("leader-epoch-checkpoint")
+            epochs = self.part(extent, "leader-epoch-checkpoint") or b""
             (directory / "leader-epoch-checkpoint").write_bytes(epochs)
         for suffix in (".log", ".index", ".timeindex"):
             (directory / f"{state.log.ends[T0]:020d}{suffix}").touch()
 
-    @property
-    def remote(self) -> RemoteObjects:
-        return RemoteObjects(lambda: self.store, BlockCache(0), self.keyring)
+    def part(self, extent: Extent, name: str) -> bytes | None:
+        """A part of a segment's manifest, which is there."""
+        objects = RemoteObjects(lambda: self.store, BlockCache(0), self.keyring)
+        return objects.open(segment_of(self.state, T0, extent)).part(name)
 
 
 def imported(directory: Path, clock: ManualClock, config: Mapping[str, str]) -> Imported:
@@ -120,7 +119,3 @@ def visible(
     found = reader.read(start, end, isolation=isolation) if start < end else iter(())
     return [row for rows in found for row in rows.to_pylist()]
 
-
-def empty_batches(log: bytes) -> int:
-    """How many batches of a log have a header and no record."""
-    return int((scan(log, path="log").table["count"] == 0).sum())

@@ -5,6 +5,8 @@ The proof is in the bytes: no object of the bucket holds the key or its values a
 
 import itertools
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,17 +17,29 @@ from sparklog.common import TopicPartition
 from sparklog.diskless.erasure import ExtentEraser
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.rounds import DisklessUpkeep
+from sparklog.diskless.segment_healing import segment_of
 from sparklog.diskless.segment_ids import Level, segment_id
 from sparklog.diskless.service_log import VoidError
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.log.admin import delete_topic
+from sparklog.log.batch_windows import walk
 from sparklog.storage.erasure_report import ErasureReport
 from sparklog.storage.upkeep import ErasureRequest
 from sparklog.testing.faults import SimulatedKill
+from sparklog.tiered.layout.manifest import manifest_object
 from sparklog.tiered.layout.object_names import Directory, remote_log_name
 from tests import depth
 from tests.diskless.logs import RING, T0, T1, Home, _chunk, commit_by_table
-from tests.logdir.partitions import batch
+from tests.diskless.transactions import (
+    ABORT,
+    COMMIT,
+    aborted,
+    brought,
+    data,
+    offsets,
+    open_ones,
+)
+from tests.logdir.partitions import batch, marker
 
 SECRET = b"secret-of-alice"
 
@@ -406,3 +420,35 @@ def test_an_erasure_that_merges_overtake_each_time_is_run_again(
     assert holding(home)
     assert erase(home).records == 1
     assert not holding(home)
+
+
+@pytest.mark.parametrize("kept_whole", [True, False], ids=["one segment", "several"])
+def test_transactions_stay_what_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_whole: bool
+) -> None:
+    """Those of a broker: aborted records are hidden still, and open ones are open where they were.
+
+    Of several segments that one becomes, each has its own index; so it is if a crash left it
+    without a manifest.
+    """
+    mine = (data("alice", secret(0), 7, 0), data("b", "1", 8, 0), data("c", "1", 9, 0))
+    first = (*mine, marker(ABORT, producer_id=9), marker(ABORT, producer_id=8))
+    second = (batch(secret(1), key=b"alice"), marker(COMMIT, producer_id=7))
+    size = sum(map(len, first)) - (0 if kept_whole else len(first[-1]))
+    home = brought(tmp_path, first, second, **{"internal.segment.bytes": str(size)})
+    monkeypatch.setattr("sparklog.diskless.erasure.walk", partial(walk, window_bytes=100))
+    erase(home)
+    assert not holding(home)
+    extents = home.state.extents[T0]
+    assert [e.end for e in extents] == ([5, 7] if kept_whole else [4, 5, 7])
+    ends = [open_ones(home, at) for at in range(len(extents))]
+    assert ends == ([{7: 0}, {}] if kept_whole else [{7: 0, 8: 1}, {7: 0}, {}])
+    assert aborted(home) == [(2, 3), (1, 4)]
+    assert offsets(home, "read_uncommitted") == [1, 2]
+    assert offsets(home) == []
+    assert home.reader().last_stable_offset(6) == 0
+    for extent in extents[:-1]:
+        home.store.delete([manifest_object(segment_of(home.state, T0, extent))])
+    home.garbage.sweep(home.report())
+    assert [open_ones(home, at) for at in range(len(extents))] == ends
+    assert aborted(home) == [(2, 3), (1, 4)]

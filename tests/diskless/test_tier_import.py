@@ -14,7 +14,12 @@ from sparklog.diskless.founding import NewHome, NewLog
 from sparklog.diskless.names import HOME, IMPORT, entry_name, state_name
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.tier_import import plan_tier_import
-from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
+from sparklog.errors import (
+    DataCorruptionError,
+    FencedError,
+    InvalidRequestError,
+    UnknownTopicError,
+)
 from sparklog.log.topic_names import new_topic_id
 from sparklog.tiered.encryption.envelope import open_data_key
 from sparklog.tiered.object_store.store import Store, StoredObject
@@ -22,7 +27,9 @@ from sparklog.tiered.reading.block_cache import BlockCache
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.restoring import restore
 from sparklog.tiered.target import open_store
-from tests.logdir.partitions import batch, create, transactional
+from tests.diskless.logs import _chunk
+from tests.diskless.transactions import ABORT, brought
+from tests.logdir.partitions import batch, create, marker, transactional
 from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, copy_partition
 
@@ -401,6 +408,17 @@ def test_open_transactions_are_left_out(tmp_path: Path, target: Store) -> None:
     restore(source.url, tmp_path / "before", topics=["t"], end={0: 1})
     with sparklog.open(tmp_path / "before", "rw") as log:
         assert log.read("t").read_all().num_rows == 1
+
+
+def test_a_producer_that_has_an_epoch_only(tmp_path: Path) -> None:
+    """Its transaction had no records. A producer of an older epoch is refused still."""
+    home = brought(tmp_path, (batch("a"), marker(ABORT, producer_id=7, epoch=3)))
+    (known,) = home.state.producers[T0].entries()
+    assert (known.producer_id, known.producer_epoch) == (7, 3)
+    assert (known.last_sequence, known.last_offset, known.offset_delta) == (-1, -1, 0)
+    late = _chunk("t", 0, batch("b", producer=(7, 2, 0)))
+    (found,) = home.commits.judge([replace(late, idempotent=True)])
+    assert isinstance(found, FencedError)
 
 
 def test_a_dry_run_leaves_nothing(target: Store) -> None:
