@@ -287,8 +287,6 @@ class _Rewriter:
         aborted = self._transactions.take_index()
         is_same = len(group) == 1 and size == group[0].size
         is_same = is_same and (not window_filter.rewritten or crc == group[0].crc)
-        if is_same and has_any:
-            is_same = aborted == self._cleaning.segments.transactions(group[0].base)
         snapshot = b"" if is_same else self._snapshot(group[-1].end, exact=has_any)
         return _Rewritten(file, size, window_filter.records, is_same, snapshot, aborted)
 

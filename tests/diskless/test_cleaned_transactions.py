@@ -68,10 +68,16 @@ def test_as_the_log_dirs_cleaner_leaves_it(tmp_path: Path, seed: int) -> None:
             theirs = PartitionReader(LogDirSegments(LOCAL, str(directory), gaps=True))
             for isolation, end in before:
                 ours = visible(home.reader(), isolation, end)
-                assert ours == visible(theirs, isolation, end)
+                expected = visible(theirs, isolation, end)
+                if isolation == "read_committed" and end < job.end:
+                    # A log dir keeps a transaction open in its snapshots when its records are gone.
+                    assert ours[: len(expected)] == expected
+                else:
+                    assert ours == expected
                 whole = visible(home.reader(), isolation, job.end)
                 kept = [row for row in before[isolation, end] if row in whole]
-                assert [row for row in ours if row in kept] == kept
+                assert ours[: len(kept)] == kept
+                assert ours == whole[: len(ours)]
             assert home.reader().last_stable_offset(job.end) == job.end
             clock.advance(rng.choice([0, DELETE_RETENTION_MS - 1, 5 * DELETE_RETENTION_MS]))
 

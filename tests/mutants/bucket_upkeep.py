@@ -3,6 +3,7 @@
 from tests.mutants.mutant import mutant
 
 CLEANING = "diskless/test_cleaning.py"
+TRANSACTIONS = "diskless/test_cleaned_transactions.py"
 ERASURE = "diskless/test_erasure.py"
 GARBAGE = "diskless/test_garbage.py"
 LEASE = "diskless/test_lease.py"
@@ -13,8 +14,8 @@ MUTANTS = (
     mutant(
         "tombstones-go-at-once",
         "diskless/cleaning.py",
-        "horizon_ms=self._now_ms + config.delete_retention_ms,",
-        "horizon_ms=self._now_ms,",
+        "horizon_ms=now_ms + part.config.delete_retention_ms,",
+        "horizon_ms=now_ms,",
         f"{CLEANING}::test_tombstones_stay_for_their_time",
     ),
     mutant(
@@ -37,6 +38,88 @@ MUTANTS = (
         "producers=self._producers,",
         "producers={},",
         f"{CLEANING}::test_the_last_batch_of_a_producer_stays",
+    ),
+    mutant(
+        "a-bucket-cleans-aborted-records-as-committed",
+        "diskless/cleaning.py",
+        "        return with_aborted(windows, transactions, aborted)\n",
+        "        return windows\n",
+        f"{TRANSACTIONS}::test_what_was_aborted_goes_and_markers_stay",
+        f"{TRANSACTIONS}::test_aborted_records_supersede_nothing",
+    ),
+    mutant(
+        "a-marker-does-not-wait-for-its-records",
+        "log/cleaned_transactions.py",
+        "return not seen",
+        "return True",
+        f"{TRANSACTIONS}::test_records_of_committed_transactions_supersede_and_are_superseded",
+        f"{TRANSACTIONS}::test_what_was_aborted_goes_and_markers_stay",
+    ),
+    mutant(
+        "a-marker-goes-without-delay",
+        "log/record_cleaning.py",
+        "Verdict.DISCARD if is_over and expired[at] else Verdict.RETAIN",
+        "Verdict.DISCARD if is_over else Verdict.RETAIN",
+        f"{TRANSACTIONS}::test_what_was_aborted_goes_and_markers_stay",
+    ),
+    mutant(
+        "transactions-end-with-their-group",
+        "diskless/cleaning.py",
+        "            self._transactions,\n            now_ms=now_ms,",
+        "            CleanedTransactions(),\n            now_ms=now_ms,",
+        f"{TRANSACTIONS}::test_a_transaction_over_two_segments",
+    ),
+    mutant(
+        "a-cleaned-segment-without-its-aborted-transactions",
+        "diskless/cleaning.py",
+        "lineage, made.snapshot, made.aborted)",
+        "lineage, made.snapshot)",
+        f"{TRANSACTIONS}::test_what_was_aborted_goes_and_markers_stay",
+    ),
+    mutant(
+        "a-cleaned-segment-forgets-open-transactions",
+        "diskless/cleaning.py",
+        "self._snapshot(group[-1].end, exact=has_any)",
+        "self._snapshot(group[-1].end, exact=False)",
+        f"{TRANSACTIONS}::test_a_transaction_over_two_segments",
+    ),
+    mutant(
+        "transactions-without-records-stay-open",
+        "diskless/cleaning.py",
+        "replace(entry, current_txn_first_offset=firsts.get(entry.producer_id, -1))",
+        "entry",
+        f"{TRANSACTIONS}::test_a_transaction_over_two_segments",
+    ),
+    mutant(
+        "a-manifest-made-late-lacks-aborted-transactions",
+        "diskless/merging.py",
+        "        foreign = may_hold_transactions(extents, state)\n",
+        "        foreign = list(extents[:0])\n",
+        f"{TRANSACTIONS}::test_a_cleaning_cut_anywhere_is_done_again",
+        f"{TRANSACTIONS}::test_merged_segments_keep_their_aborted_transactions",
+        f"{ERASURE}::test_transactions_stay_what_they_were[one segment]",
+    ),
+    mutant(
+        "each-part-has-all-aborted-transactions",
+        "diskless/merging.py",
+        "entries[(markers >= base) & (markers < end)].tobytes()",
+        "entries.tobytes()",
+        f"{ERASURE}::test_transactions_stay_what_they_were[several]",
+    ),
+    mutant(
+        "a-read-that-ends-in-a-gap-of-the-last-segment",
+        "log/partition_reader.py",
+        "        return last is not None and last >= end\n",
+        "        return last is not None and last > end + 10\n",
+        f"{CLEANING}::test_a_read_may_end_where_compaction_removed_records",
+    ),
+    mutant(
+        "open-transactions-are-brought-into-a-store",
+        "diskless/tier_import.py",
+        "    if unfinished:\n",
+        "    if len(unfinished) > 1:\n",
+        "tools/test_moving_whole_logs.py::test_transactions_are_moved_once_they_have_ended",
+        "diskless/test_tier_import.py::test_open_transactions_are_left_out",
     ),
     mutant(
         "retention-of-a-past-term",

@@ -1,6 +1,7 @@
 """A whole log moves from a log dir to a store, and back: its queries and groups go on there."""
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 import sparklog
 from sparklog.cli.app import run
-from sparklog.clock import system_clock
+from sparklog.clock import ManualClock, system_clock
 from sparklog.common import TopicPartition
 from sparklog.diskless.founding import NewHome
 from sparklog.diskless.new_homes import current_state
@@ -36,6 +37,8 @@ from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from sparklog.tools.moving.to_store import move_to_store
+from tests.logdir.partitions import batch, marker, transactional
+from tests.oracle.random_logs import TOPIC, Writer, opened
 from tests.service.logs import SMALL, fill, table
 
 NOW = system_clock()  # producers that are idle for a day are forgotten
@@ -205,6 +208,32 @@ def test_encrypted(path: Path, tmp_path: Path) -> None:
     assert not back.exists()
     move_to_log_dir(url, back, options=options)
     assert told(back) == before
+
+
+def test_transactions_are_moved_once_they_have_ended(tmp_path: Path) -> None:
+    """Nobody could end them in the store, where a service compacts them as a broker does."""
+    path, url, clock = tmp_path / "log", f"file://{tmp_path}/home", ManualClock()
+
+    def append(data: bytes) -> None:
+        with opened(path, clock) as log:
+            Writer(commits_of(log), clock, random.Random(0)).append([data])
+
+    with opened(path, clock) as log:
+        log.create_topic(TOPIC, config={"cleanup.policy": "compact"})
+    append(transactional(batch("a", producer=(7, 0, 0))))
+    with pytest.raises(InvalidRequestError, match=r"open transactions of producers \[7\]"):
+        move_to_store(path, url)
+    append(marker(0, producer_id=7))
+    move_to_store(path, url)
+    with sparklog.open(url) as log:
+        assert log.read(TOPIC).read_all().num_rows == 1
+        assert not log.read(TOPIC, isolation="read_committed").read_all().num_rows
+    report = Service(url).run_once()
+    assert not report.errors
+    assert [one.topic for one in report.cleaned] == [TOPIC]
+    assert verify(url).ok
+    with sparklog.open(url) as log:
+        assert not log.read(TOPIC).read_all().num_rows
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])

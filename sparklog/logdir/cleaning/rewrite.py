@@ -12,18 +12,13 @@ from functools import partial
 from typing import Final
 
 from sparklog.format.compaction import OffsetMap
-from sparklog.format.names import CLEANED, log_name, txnindex_name
-from sparklog.fs import FileSystem, read_bytes
+from sparklog.format.names import CLEANED, log_name
+from sparklog.fs import FileSystem
 from sparklog.log.batch_windows import walk
 from sparklog.log.cleaned_transactions import AbortedEntries, AbortedEntry, CleanedTransactions
 from sparklog.log.cleaner_options import Throttle, unthrottled
 from sparklog.log.dirt import within
-from sparklog.log.record_cleaning import (
-    WindowFilter,
-    Windows,
-    build_offset_map,
-    with_aborted,
-)
+from sparklog.log.record_cleaning import WindowFilter, Windows, build_offset_map, with_aborted
 from sparklog.logdir.cleaning.cleaned_segment import (
     CleanedSegment,
     remove_cleaned,
@@ -132,8 +127,7 @@ class _Rewriter:
                     for piece in records_filter.filter(window, path):
                         target.write(piece.out[: piece.size])
                         self.throttle(piece.size)
-            index = self.transactions.take_index()
-            parts = target.finish(index)
+            parts = target.finish(self.transactions.take_index())
         except BaseException:
             target.discard()
             raise
@@ -147,8 +141,7 @@ class _Rewriter:
             parts=parts,
             is_same=len(group) == 1
             and target.size == group[0].size
-            and not records_filter.rewritten
-            and index == self._index_of(group[0]),
+            and not records_filter.rewritten,
             records_read=read,
             records_kept=kept,
             next_dirty=self.offsets.latest + 1,
@@ -161,11 +154,6 @@ class _Rewriter:
         is_last = at + 1 == len(group)
         end = self._next_offset(group[at]) if is_last else group[at + 1].base
         return self.aborted.touching(group[at].base, end)
-
-    def _index_of(self, segment: Segment) -> bytes:
-        """Return the index of aborted transactions of a source."""
-        path = joined(self.job.directory, txnindex_name(segment.base))
-        return read_bytes(self.fs, path) if self.fs.exists(path) else b""
 
     def _next_offset(self, segment: Segment) -> int:
         """Source: LogSegment.readNextOffset."""
