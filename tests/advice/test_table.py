@@ -7,7 +7,7 @@ import pytest
 from tests.advice.scan import advice, advice_in
 from tests.advice.table import CANNOT, NO_ADVICE, TABLE, UNTESTED, is_test, read
 
-STILL_UNTESTED = 1
+STILL_UNTESTED = 0
 """How many entries say `untested`. Lower this number when you add a test; it never rises."""
 
 NAME = TABLE.relative_to(TABLE.parents[2])
