@@ -157,8 +157,7 @@ def bare_python(directory: Path, *, of_executors: bool = False) -> Path:
     """A Python without sparklog; `of_executors`: on the driver's side it has it."""
     python = directory / "python"
     site = Path(pyspark.__file__).parents[1]  # on a path its links to a checkout aren't followed
-    # In another directory, for `python -m` finds what is in its own.
-    bare = f'cd / && PYTHONPATH={site} exec {os.path.realpath(sys.executable)} -s "$@"'
+    bare = f'PYTHONPATH={site} exec {os.path.realpath(sys.executable)} -s "$@"'
     if of_executors:  # only the worker of a cluster sets the variable
         bare = f'[ -n "$SPARK_LOG_URL_STDOUT" ] || exec {sys.executable} "$@"\n{bare}'
     python.write_text(f"#!/bin/sh\n{bare}\n")

@@ -153,7 +153,10 @@ def test_a_python_of_workers_without_sparklog_is_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the session takes the source once its workers' Python has it."""
-    session, python = spark.newSession(), str(bare_python(tmp_path))
+    session, python = spark.newSession(), str(tmp_path / "elsewhere")
+    bare = bare_python(tmp_path)  # `python -m` finds what is in its directory: this checkout
+    Path(python).write_text(f'#!/bin/sh\ncd / && exec {bare} "$@"\n')
+    Path(python).chmod(0o755)
     with monkeypatch.context() as patch:
         patch.setattr(spark.sparkContext, "pythonExec", python)
         with pytest.raises(InvalidRequestError, match=f"Spark's Python workers run {python}"):
