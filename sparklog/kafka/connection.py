@@ -10,7 +10,10 @@ takes nothing, is disconnected, with a line in the log: see `check`.
 """
 
 import asyncio
+import itertools
 import logging
+import os
+import socket
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
@@ -41,6 +44,10 @@ from sparklog.network.tls import subject_name
 
 PRODUCES_MAX: Final = 5  # that are under way at once; what Java clients send at most
 PIECE_BYTES: Final = 256 << 10
+SMALL_ANSWER_BYTES: Final = 64 << 10
+"""Answers up to this size are sent through the transport's buffer."""
+TURN_BYTES: Final = 2 << 20  # sent to one client before others have their turn
+BUFFERS_MAX: Final = 64  # in one system call
 FETCHES_BYTES: Final = 4 << 10  # of a client's last fetches are remembered, one at least
 STALLED_MS: Final = 10_000
 """Who took nothing for so long is disconnected where answers take too much memory."""
@@ -108,6 +115,8 @@ class Connection(asyncio.Protocol):
         self._last_fetches_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._is_tls = False
+        self._socket: socket.socket | None = None
+        """The transport's socket once more, if a large answer was sent."""
         self._received = bytearray()
         self._answers: deque[_Answer] = deque()
         self._outgoing: deque[Buffer] = deque()
@@ -177,6 +186,10 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of all."""
         self.is_closed = True
+        if self._socket is not None:
+            self._loop.remove_writer(self._socket)
+            self._socket.close()
+            self._socket = None
         self._received = bytearray()
         self._outgoing.clear()
         self._server.outgoing_bytes -= self._outgoing_bytes
@@ -513,20 +526,61 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or self.is_closed:
             return
+        if self._outgoing_bytes > SMALL_ANSWER_BYTES and not self._is_tls:
+            self._send_directly(transport)
         while self._outgoing and self._can_write:
             data = self._outgoing.popleft()
             if len(data) > PIECE_BYTES:
                 view = memoryview(data)
                 self._outgoing.appendleft(view[PIECE_BYTES:])
                 data = view[:PIECE_BYTES]
-            self._outgoing_bytes -= len(data)
-            self._server.outgoing_bytes -= len(data)
-            self._server.meters.sent.add(len(data))
+            self._count_sent(len(data))
             transport.write(data)
         if not self._outgoing:
             if self._can_write:
                 self._sent(not transport.get_write_buffer_size())
             self._close_when_done()
+
+    def _send_directly(self, transport: asyncio.Transport) -> None:
+        """Hand large answers to the kernel from where they lie, past the transport's buffer.
+
+        The transport copies what the socket doesn't take at once, and moves the rest of it after
+        each send. Its socket has to be a duplicate: the loop watches one for the transport alone.
+        """
+        if not self._can_write:
+            return
+        if self._socket is None:
+            self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+            self._socket.setblocking(False)
+        turn_bytes = TURN_BYTES
+        while self._outgoing and turn_bytes > 0:
+            try:
+                sent = self._socket.sendmsg(list(itertools.islice(self._outgoing, BUFFERS_MAX)))
+            except BlockingIOError:
+                break
+            except OSError:  # the client is gone
+                transport.abort()
+                return
+            turn_bytes -= sent
+            self._count_sent(sent)
+            while sent and sent >= len(self._outgoing[0]):
+                sent -= len(self._outgoing.popleft())
+            if sent:
+                self._outgoing[0] = memoryview(self._outgoing[0])[sent:]
+        if self._outgoing:  # others have their turn
+            self._can_write = False
+            self._loop.add_writer(self._socket, self._writable)
+
+    def _writable(self) -> None:
+        """Go on: the client has taken some of what was sent directly."""
+        assert self._socket is not None
+        self._loop.remove_writer(self._socket)
+        self.resume_writing()
+
+    def _count_sent(self, size: int) -> None:
+        self._outgoing_bytes -= size
+        self._server.outgoing_bytes -= size
+        self._server.meters.sent.add(size)
 
     def _sent(self, whole: bool) -> None:
         """Tell that nothing waits to be sent any more. `whole`: the transport holds none of it."""

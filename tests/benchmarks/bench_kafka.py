@@ -1,6 +1,7 @@
 """The Kafka endpoint beside a real broker on the same segments, in the same run, by turns.
 
-    python -m tests.benchmarks kafka [--parts fetch,produce,idle,hold] [--megabytes N] [--rounds N]
+    python -m tests.benchmarks kafka [--parts fetch,sizes,produce,idle,hold]
+        [--megabytes N] [--rounds N]
 
 Medians; a server is a process of its own, its CPU time the process's. Needs Java.
 """
@@ -17,7 +18,7 @@ from tests.benchmarks.endpoint import fetching, holding, idling, producing
 from tests.benchmarks.endpoint.servers import Server, endpoint, real_broker
 from tests.benchmarks.table import print_rows
 
-PARTS = ("fetch", "produce", "idle", "hold")
+PARTS = ("fetch", "sizes", "produce", "idle", "hold")
 
 
 def fetch(scratch: Path, given: argparse.Namespace) -> None:
@@ -37,6 +38,26 @@ def fetch(scratch: Path, given: argparse.Namespace) -> None:
                 servers = (ours, broker.server)
                 rows = fetching.rows(servers, topic, records, size, what, rounds=given.rounds)
                 print_rows(f"fetch, {what}, {size / 1e6:.0f} MB", rows)
+
+
+def sizes(scratch: Path, given: argparse.Namespace) -> None:
+    """Fetches by size: small batches for the small ones, Kafka's batch.size for the others."""
+    log = scratch / "log"
+    topics = {}
+    for size in fetching.SIZES:
+        batch_size = min(size // 4, 16 << 10)
+        topics[size] = f"batches-{batch_size}"
+        if topics[size] not in list(topics.values())[:-1]:
+            fetching.fill(
+                log, topics[size], given.megabytes // 4, 100, "none", batch_size=batch_size
+            )
+    with real_broker(scratch / "broker") as broker:
+        broker.take(log, dict.fromkeys(topics.values()), fetching.PARTITIONS)
+        with endpoint(log) as ours:
+            for size, topic in topics.items():
+                servers = (ours, broker.server)
+                rows = fetching.size_rows(servers, topic, size, rounds=given.rounds)
+                print_rows(f"fetches of {size >> 10} KiB", rows)
 
 
 def produce(scratch: Path, given: argparse.Namespace) -> None:
@@ -79,7 +100,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
-    parts = {"fetch": fetch, "produce": produce, "idle": idle, "hold": hold}
+    parts = {"fetch": fetch, "sizes": sizes, "produce": produce, "idle": idle, "hold": hold}
     for part in given.parts.split(","):
         scratch = Path(tempfile.mkdtemp(prefix="sparklog-bench-"))
         try:

@@ -10,20 +10,27 @@ import confluent_kafka
 
 import sparklog
 from sparklog.format.compression import Codec
-from sparklog.storage.staging import Framing
+from sparklog.storage.staging import BATCH_SIZE, Framing
 from tests import jars
 from tests.benchmarks.endpoint.servers import Server
 from tests.benchmarks.endpoint.wire import Wire
 from tests.benchmarks.table import Row, sample
 
 PARTITIONS = 4
+SIZES = (4 << 10, 64 << 10, 1 << 20)
+"""Bytes of a fetch in `size_rows`."""
+TURN_SECONDS = 1.0
 _MB = 1 << 20
 Read = Callable[[Server], float]
 """Reads all and returns the seconds that took."""
 
 
-def fill(log: Path, topic: str, megabytes: int, value_bytes: int, codec: str) -> tuple[int, int]:
+def fill(
+    log: Path, topic: str, megabytes: int, value_bytes: int, codec: str, *,
+    batch_size: int = BATCH_SIZE,
+) -> tuple[int, int]:  # fmt: skip
     """Make a topic of so many MB of values; returns (records, bytes of its segments)."""
+    framing = Framing(batch_size=batch_size, codec=Codec.parse(codec))
     each = 8 * _MB // value_bytes
     rows = sample(each, value_bytes)
     with sparklog.open(log, "rw") as opened:
@@ -32,7 +39,7 @@ def fill(log: Path, topic: str, megabytes: int, value_bytes: int, codec: str) ->
         rounds = max(1, megabytes // 8 // PARTITIONS)
         for _ in range(rounds):
             for p in range(PARTITIONS):
-                opened.append(topic, rows, partition=p, framing=Framing(codec=Codec.parse(codec)))
+                opened.append(topic, rows, partition=p, framing=framing)
     size = sum(path.stat().st_size for path in log.glob(f"{topic}-*/*.log"))
     return each * rounds * PARTITIONS, size
 
@@ -149,3 +156,41 @@ def rows(
             )
     finally:
         java.close()
+
+
+def size_rows(
+    servers: tuple[Server, Server], topic: str, size: int, *, rounds: int
+) -> Iterator[Row]:
+    """Fetches of `size` bytes by one connection, one after the other, without decoding."""
+    speed: dict[str, list[float]] = {server.name: [] for server in servers}
+    cpu: dict[str, list[float]] = {server.name: [] for server in servers}
+    for turn in range(rounds + 1):
+        for server in servers:
+            before = server.cpu_seconds()
+            taken, seconds = _fetch_for(server, topic, size)
+            if turn:  # the first warms up caches, and Java's compilers
+                speed[server.name].append(taken / 1e6 / seconds)
+                cpu[server.name].append((server.cpu_seconds() - before) / (taken / 1e9))
+    ours, theirs = (server.name for server in servers)
+    mean = {name: statistics.median(each) for name, each in speed.items()}
+    cost = {name: statistics.median(each) for name, each in cpu.items()}
+    yield Row(
+        f"fetches of {size >> 10} KiB",
+        f"{mean[ours]:.0f} MB/s, {cost[ours]:.2f} s of CPU per GB",
+        mean[ours] / mean[theirs],
+        f"broker: {mean[theirs]:.0f} MB/s, {cost[theirs]:.2f} s",
+    )
+
+
+def _fetch_for(server: Server, topic: str, size: int) -> tuple[int, float]:
+    """Fetch for TURN_SECONDS, from the start again at the end; return (bytes, seconds)."""
+    taken = offset = 0
+    began = time.perf_counter()
+    with Wire(server.address, topic) as wire:
+        while (seconds := time.perf_counter() - began) < TURN_SECONDS:
+            fetched = wire.fetch({0: offset}, max_bytes=size, partition_bytes=size, max_wait_ms=500)
+            taken += len(fetched[0].records)
+            offset = fetched[0].next_offset or 0
+            if offset >= fetched[0].high_watermark:
+                offset = 0
+    return taken, seconds
