@@ -151,6 +151,17 @@ class LocalFile:
                 got += read
         return got
 
+    def stat(self) -> tuple[int, int, int]:
+        """Return device, inode, and time of the last modification in ns."""
+        with self._descriptor("stat") as fd:
+            stat = os.fstat(fd)
+            return stat.st_dev, stat.st_ino, stat.st_mtime_ns
+
+    def duplicate(self) -> int:
+        """Return another descriptor of the open file, which the caller closes."""
+        with self._descriptor("open") as fd:
+            return os.dup(fd)
+
     def pwrite(self, data: Buffer, at: int) -> None:
         with self._descriptor("write") as fd:
             view = memoryview(data).cast("B")

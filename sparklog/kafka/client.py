@@ -23,6 +23,10 @@ class Client(Protocol):
 
     is_closed: bool
 
+    @property
+    def sends_files(self) -> bool:
+        """Whether an answer may have pieces that are sent from a file. TLS has to encrypt them."""
+
     on_closed: list[Callable[[], None]]
     """Called once when it has ended, for whatever reason."""
 

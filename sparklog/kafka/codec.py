@@ -15,11 +15,14 @@ from typing import Any, Final
 from uuid import UUID
 
 from sparklog.errors import InvalidRequestError
+from sparklog.log.verified_batches import FileRange
 
 ELEMENTS_MAX: Final = 1 << 18
 """Array elements in one message: some 100 MB of Python objects, whatever its bytes say."""
 KEPT_BYTES: Final = 4096  # larger pieces of a message that is written are not copied
 Buffer = bytes | bytearray | memoryview
+Piece = Buffer | FileRange
+"""Of a message that is written: in memory, or in a file from which it is sent."""
 _ZERO_UUID: Final = UUID(int=0)
 
 
@@ -288,16 +291,16 @@ class Output:
 
     def __init__(self) -> None:
         self.small = bytearray()
-        self.buffers: list[Buffer] = [self.small]
+        self.buffers: list[Piece] = [self.small]
 
     @property
     def size(self) -> int:
         """Bytes so far."""
         return sum(map(len, self.buffers))
 
-    def write(self, data: Buffer) -> None:
+    def write(self, data: Piece) -> None:
         """Append bytes."""
-        if len(data) <= KEPT_BYTES:
+        if not isinstance(data, FileRange) and len(data) <= KEPT_BYTES:
             self.small += data
         else:
             self.small = bytearray()
@@ -312,11 +315,11 @@ class Output:
 
 
 class Records:
-    """Whole record batches in several buffers, as a value of kind `records`."""
+    """Whole record batches in several pieces, as a value of kind `records`."""
 
     __slots__ = ("buffers", "size")
 
-    def __init__(self, buffers: Iterable[Buffer]) -> None:
+    def __init__(self, buffers: Iterable[Piece]) -> None:
         self.buffers = list(buffers)
         self.size = sum(map(len, self.buffers))
 

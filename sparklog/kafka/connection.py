@@ -13,7 +13,6 @@ import asyncio
 import itertools
 import logging
 import os
-import socket
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
@@ -22,7 +21,7 @@ from sparklog.clock import monotonic_ms
 from sparklog.kafka.apis import Served
 from sparklog.kafka.authentication import step
 from sparklog.kafka.authorization import BEFORE, is_allowed, refusal
-from sparklog.kafka.codec import Buffer
+from sparklog.kafka.codec import Buffer, Piece
 from sparklog.kafka.messages import (
     Answer,
     Api,
@@ -40,12 +39,13 @@ from sparklog.kafka.quotas import SMALL_BYTES, LimitedLog, Progress, RequestMemo
 from sparklog.kafka.sasl import Refused, SaslServer, State
 from sparklog.kafka.security import ANONYMOUS, Security
 from sparklog.kafka.wire_meters import WireMeters
+from sparklog.log.verified_batches import FileRange
 from sparklog.network.tls import subject_name
 
 PRODUCES_MAX: Final = 5  # that are under way at once; what Java clients send at most
 PIECE_BYTES: Final = 256 << 10
-SMALL_ANSWER_BYTES: Final = 64 << 10
-"""Answers up to this size are sent through the transport's buffer."""
+WAITING_BYTES: Final = 16 << 10
+"""So much is given to the transport when the socket is full."""
 TURN_BYTES: Final = 2 << 20  # sent to one client before others have their turn
 BUFFERS_MAX: Final = 64  # in one system call
 FETCHES_BYTES: Final = 4 << 10  # of a client's last fetches are remembered, one at least
@@ -91,7 +91,7 @@ class _Answer:
         self.request, self.taken = request, taken
         self.began_ms = monotonic_ms()
         self.awaited: asyncio.Future[Answer | None] | None = None
-        self.buffers: list[Buffer] = []
+        self.buffers: list[Piece] = []
         self.is_ready = False
 
 
@@ -115,11 +115,11 @@ class Connection(asyncio.Protocol):
         self._last_fetches_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._is_tls = False
-        self._socket: socket.socket | None = None
-        """The transport's socket once more, if a large answer was sent."""
+        self._fd = -1
+        """The socket's, which answers are sent to directly; -1: the transport encrypts them."""
         self._received = bytearray()
         self._answers: deque[_Answer] = deque()
-        self._outgoing: deque[Buffer] = deque()
+        self._outgoing: deque[Piece] = deque()
         self._outgoing_bytes = 0
         self._can_write = True
         self._is_reading = True
@@ -142,8 +142,10 @@ class Connection(asyncio.Protocol):
             name = subject_name(tls.getpeercert())
             if name:
                 self.principal = f"User:{name}"
+        elif (sock := transport.get_extra_info("socket")) is not None:
+            self._fd = sock.fileno()
         # To be told when all is gone. At high=0 asyncio's TLS pauses what has nothing left to send.
-        transport.set_write_buffer_limits(high=1, low=0)
+        transport.set_write_buffer_limits(high=1 if self._is_tls else 0, low=0)
         if not self.is_counted and not self._server.opened(self):
             transport.abort()
 
@@ -185,11 +187,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of all."""
-        self.is_closed = True
-        if self._socket is not None:
-            self._loop.remove_writer(self._socket)
-            self._socket.close()
-            self._socket = None
+        self.is_closed, self._fd = True, -1
         self._received = bytearray()
         self._outgoing.clear()
         self._server.outgoing_bytes -= self._outgoing_bytes
@@ -210,6 +208,11 @@ class Connection(asyncio.Protocol):
         for call in self.on_closed:
             call()
         self.on_closed.clear()
+
+    @property
+    def sends_files(self) -> bool:
+        """Whether an answer may have pieces that are sent from a file. TLS has to encrypt them."""
+        return self._fd >= 0
 
     # --- who it is ---------------------------------------------------------------------------
 
@@ -515,7 +518,7 @@ class Connection(asyncio.Protocol):
 
     # --- answers -----------------------------------------------------------------------------
 
-    def _queue(self, buffers: list[Buffer]) -> None:
+    def _queue(self, buffers: list[Piece]) -> None:
         size = sum(map(len, buffers))
         self._outgoing.extend(buffers)
         self._outgoing_bytes += size
@@ -526,56 +529,91 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or self.is_closed:
             return
-        if self._outgoing_bytes > SMALL_ANSWER_BYTES and not self._is_tls:
-            self._send_directly(transport)
-        while self._outgoing and self._can_write:
-            data = self._outgoing.popleft()
-            if len(data) > PIECE_BYTES:
-                view = memoryview(data)
-                self._outgoing.appendleft(view[PIECE_BYTES:])
-                data = view[:PIECE_BYTES]
-            self._count_sent(len(data))
-            transport.write(data)
+        turn_bytes = TURN_BYTES
+        while self._outgoing and self._can_write and not transport.is_closing():
+            if self._fd < 0:
+                self._write(transport, PIECE_BYTES)
+            elif turn_bytes > 0:
+                turn_bytes -= self._send_directly(transport, turn_bytes)
+            else:  # others have their turn
+                self._loop.call_soon(self._go_on)
+                return
         if not self._outgoing:
             if self._can_write:
                 self._sent(not transport.get_write_buffer_size())
             self._close_when_done()
 
-    def _send_directly(self, transport: asyncio.Transport) -> None:
-        """Hand large answers to the kernel from where they lie, past the transport's buffer.
+    def _go_on(self) -> None:
+        if self._can_write:
+            self._send()
+            self._advance()
 
-        The transport copies what the socket doesn't take at once, and moves the rest of it after
-        each send. Its socket has to be a duplicate: the loop watches one for the transport alone.
-        """
-        if not self._can_write:
+    def _write(self, transport: asyncio.Transport, size_max: int) -> None:
+        """Give the transport a piece, which it copies if the socket doesn't take all at once."""
+        piece = self._outgoing.popleft()
+        data: Buffer
+        rest: Piece
+        if isinstance(piece, FileRange):
+            data, rest = piece.read(size_max), piece
+        else:
+            view = memoryview(piece)
+            data, rest = view[:size_max], view[size_max:]
+        if not data:
+            self._was_cut()
             return
-        if self._socket is None:
-            self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-            self._socket.setblocking(False)
-        turn_bytes = TURN_BYTES
-        while self._outgoing and turn_bytes > 0:
-            try:
-                sent = self._socket.sendmsg(list(itertools.islice(self._outgoing, BUFFERS_MAX)))
-            except BlockingIOError:
-                break
-            except OSError:  # the client is gone
-                transport.abort()
-                return
-            turn_bytes -= sent
-            self._count_sent(sent)
-            while sent and sent >= len(self._outgoing[0]):
-                sent -= len(self._outgoing.popleft())
-            if sent:
-                self._outgoing[0] = memoryview(self._outgoing[0])[sent:]
-        if self._outgoing:  # others have their turn
-            self._can_write = False
-            self._loop.add_writer(self._socket, self._writable)
+        if rest:
+            self._outgoing.appendleft(rest)
+        self._count_sent(len(data))
+        transport.write(data)
 
-    def _writable(self) -> None:
-        """Go on: the client has taken some of what was sent directly."""
-        assert self._socket is not None
-        self._loop.remove_writer(self._socket)
-        self.resume_writing()
+    def _send_directly(self, transport: asyncio.Transport, size_max: int) -> int:
+        """Hand pieces to the kernel from where they lie; return how many bytes are gone.
+
+        The transport holds nothing, so nothing is overtaken. When the socket is full the transport
+        gets a small piece, because it tells when the socket has taken that.
+        """
+        first = self._outgoing[0]
+        try:
+            if isinstance(first, FileRange):
+                sent = first.send(self._fd, size_max)
+            else:
+                sent = self._send_buffers()
+        except BlockingIOError:
+            self._write(transport, WAITING_BYTES)
+            return 0
+        except ConnectionError:  # the client is gone
+            transport.abort()
+            return 0
+        except OSError as error:
+            self.end(f"its answer can't be sent: {error}", reason="failure")
+            return 0
+        if not sent:
+            self._was_cut()
+        elif isinstance(first, FileRange):
+            self._count_sent(sent)
+            if not first:
+                self._outgoing.popleft()
+        return sent
+
+    def _send_buffers(self) -> int:
+        """Send the pieces in memory that come first, in one system call."""
+        buffers: list[Buffer] = []
+        for piece in itertools.islice(self._outgoing, BUFFERS_MAX):
+            if isinstance(piece, FileRange):
+                break
+            buffers.append(piece)
+        sent = left = os.writev(self._fd, buffers)
+        self._count_sent(sent)
+        for buffer in buffers:
+            if left < len(buffer):
+                self._outgoing[0] = memoryview(buffer)[left:]
+                break
+            left -= len(self._outgoing.popleft())
+        return sent
+
+    def _was_cut(self) -> None:
+        """End it: other bytes in the place of those that are missing would be wrong."""
+        self.end("a segment was cut while it was sent", reason="failure")
 
     def _count_sent(self, size: int) -> None:
         self._outgoing_bytes -= size

@@ -23,6 +23,7 @@ from sparklog.log.aborted_transactions import AbortedTxn
 from sparklog.log.partition_reader import Allocate, Room
 from sparklog.log.raw_batches import read_batches
 from sparklog.log.read_retry import check_topic_id
+from sparklog.log.verified_batches import FileRange, VerifiedBatches
 from sparklog.storage.leader_epochs import UNDEFINED, end_offset_for
 from sparklog.storage.view import Offsets, View
 
@@ -54,7 +55,7 @@ class FetchedPartition:
     span: Offsets = _NOWHERE
     stable_offset: int = -1
     diverging: tuple[int, int] | None = None  # leader epoch, its end offset
-    parts: list[memoryview] = field(default_factory=list)
+    parts: list[memoryview | FileRange] = field(default_factory=list)
     size_bytes: int = 0
     aborted: list[AbortedTxn] = field(default_factory=list)
     next_offset: int = -1
@@ -83,6 +84,7 @@ class FetchReader:
 
     def __init__(self, view: View, memory: PartitionMemory) -> None:
         self._view, self._memory = view, memory
+        self._verified = VerifiedBatches()
         self._damages: set[tuple[str, int | None]] = set()
 
     def is_at_end(self, one: FetchedPartition, span: Offsets, *, committed: bool) -> bool:
@@ -114,12 +116,14 @@ class FetchReader:
         committed: bool,
         incarnation: int,
         allocate: Allocate | None = None,
+        sends_files: bool = False,
     ) -> int:
         """Read on, in the order of the request, up to `bytes_max` bytes; returns how many came.
 
         `at_least_one`: a first batch comes however large it is: one a request, not one a
         partition, whose limits hold for all others. An error is told where there are no records.
-        `allocate`: gives the memory that files are read into.
+        `allocate`: gives the memory that files are read into. `sends_files`: whether parts may stay
+        in their files.
         """
         size = 0
         for one in wanted:
@@ -131,8 +135,9 @@ class FetchReader:
             held = one.size_bytes
             try:
                 self._read_one(
-                    one, one.key, spans[one.key], room, committed, incarnation, allocate
-                )
+                    one, one.key, spans[one.key], room, committed, incarnation, allocate,
+                    self._verified if sends_files else None,
+                )  # fmt: skip
             except Exception as error:  # noqa: BLE001 - the client is told, by a code
                 if not one.size_bytes:
                     one.error = self._code(error, one)
@@ -148,6 +153,7 @@ class FetchReader:
         committed: bool,
         incarnation: int,
         allocate: Allocate | None,
+        verified: VerifiedBatches | None,
     ) -> None:
         wrong = self._memory.epoch_error(key, span, one.current_epoch)
         if wrong is not None:
@@ -171,7 +177,10 @@ class FetchReader:
             self._view, key.topic, key.partition, one.next_offset, end, room,
             topic_id=one.topic_id, incarnation=incarnation,
             isolation="read_committed" if committed else "read_uncommitted", allocate=allocate,
+            verified=verified,
         )  # fmt: skip
+        if found.file_range is not None:
+            one.parts.append(found.file_range)
         one.parts += found.parts
         one.size_bytes += found.size_bytes
         one.next_offset = max(found.next_offset, one.next_offset)

@@ -191,7 +191,7 @@ class Fetching:
                 if held and self._view.incarnation != consumer.incarnation:
                     self.memory.release(held)
                     held, wanted = 0, partitions_of(body)  # what came is of another log
-                size = await self._read(consumer, wanted, body, held, lease)
+                size = await self._read(consumer, wanted, request, held, lease)
                 self.memory.hold(size)
                 held += size
                 bytes_min = min(body.min_bytes, self._bytes_max(body))
@@ -214,12 +214,12 @@ class Fetching:
         self,
         consumer: _Consumer,
         wanted: list[FetchedPartition],
-        body: Any,
+        request: Request,
         held: int,
         lease: Lease,
     ) -> int:
         """Look once at all partitions; returns how many bytes came. Errors are the partitions'."""
-        incarnation = self._view.incarnation
+        incarnation, body = self._view.incarnation, request.body
         try:
             await self._resolve(wanted)
             there = [one for one in wanted if one.key is not None]
@@ -249,7 +249,7 @@ class Fetching:
             try:
                 return await self._broker.run(
                     self._reader.read, rest, spans, allowed, not held, committed, incarnation,
-                    lease.allocate,
+                    lease.allocate, request.connection.sends_files,
                 )  # fmt: skip
             finally:
                 self.memory.release(allowed)

@@ -22,6 +22,7 @@ from sparklog.kafka.codec import (
     Field,
     MalformedMessageError,
     Output,
+    Piece,
     Read,
     Records,
     Struct,
@@ -30,6 +31,7 @@ from sparklog.kafka.codec import (
     skip_tagged_fields,
     writer,
 )
+from sparklog.log.verified_batches import FileRange
 
 with needed(InvalidRequestError):
     from kio.index import load_request_schema, load_response_schema
@@ -173,11 +175,12 @@ def read_request(
 
 def prepare(api: Api, version: int, response: Mapping[str, Any]) -> Encoded:
     """Encode a response that is to be given more than once; see `encode`."""
-    return Encoded(b"".join(encode_as(api, version, 0, response)))
+    pieces = encode_as(api, version, 0, response)
+    return Encoded(b"".join(each for each in pieces if not isinstance(each, FileRange)))
 
 
-def encode(request: Request, response: Answer) -> list[Buffer]:
-    """Return the frame of a response, its length included, in buffers to be sent in their order.
+def encode(request: Request, response: Answer) -> list[Piece]:
+    """Return the frame of a response, its length included, in pieces to be sent in their order.
 
     `response` goes by kio's names of the newest version: what the request's version hasn't is left
     out, what is missing has its default; durations are in ms, `records` bytes or `Records`.
@@ -187,7 +190,7 @@ def encode(request: Request, response: Answer) -> list[Buffer]:
     return encode_as(request.api, request.version, request.correlation_id, response)
 
 
-def encode_as(api: Api, version: int, correlation_id: int, response: Response) -> list[Buffer]:
+def encode_as(api: Api, version: int, correlation_id: int, response: Response) -> list[Piece]:
     """Return the frame of a response of another version than was asked for; see `encode`."""
     schema = _response(int(api), version)
     out = Output()

@@ -31,6 +31,7 @@ from sparklog.storage.segments import (
     SegmentLog,
     SegmentMetadata,
     StaleReadError,
+    is_local_file,
 )
 from sparklog.storage.view import View
 
@@ -65,6 +66,11 @@ class Room:
     def span(self, most: int) -> int:
         """Return how many bytes to read, `most` at most, where nothing is known of them yet."""
         return min(most, self.left_bytes + _SPAN_MIN)
+
+    def take_bytes(self, size: int) -> None:
+        """Take whole batches of `size` bytes, which fit."""
+        self.left_bytes -= size
+        self.at_least_one = False
 
     def take(self, table: Table) -> Table:
         """Return the leading batches that fit."""
@@ -125,6 +131,16 @@ class PartitionReader:
             self.refresh()
         else:
             self._lookup.refresh()
+
+    def local_file(self, offset: int) -> tuple[int, ReadsInto | None]:
+        """Return the base of the segment that holds an offset, and its log if it is a local file.
+
+        Raises:
+            StaleReadError: There is no such segment any more.
+        """
+        base = self._lookup.floor(offset)
+        file = self._lookup.log(base)
+        return base, file if is_local_file(file) else None
 
     def first_base(self) -> int:
         """The first segment's base offset."""
@@ -440,7 +456,7 @@ class PartitionReader:
 def _read(
     file: SegmentLog, size: int, at: int, allocate: Allocate | None
 ) -> bytes | memoryview:
-    if allocate is None or not isinstance(file, ReadsInto):
+    if allocate is None or not is_local_file(file):
         return file.pread(size, at)
     buffer = allocate(size)
     return buffer[: file.pread_into(buffer, at)]

@@ -24,6 +24,7 @@ from sparklog.log.read_retry import (
     check_topic_id,
     final_error,
 )
+from sparklog.log.verified_batches import FileRange, VerifiedBatches
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import View
 
@@ -34,7 +35,8 @@ _STALE: Final = (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorru
 class RawBatches:
     """Whole record batches of one partition, in order.
 
-    `parts`: their bytes, of `size_bytes` altogether, each of any number of whole batches.
+    `parts`: their bytes, each of any number of whole batches. `file_range`: the batches in front of
+    these, which are sent from their file. `size_bytes`: of all together.
     `next_offset`: where to go on. `aborted`: of those asked for with read_committed, the aborted
     transactions that touch them.
     """
@@ -43,6 +45,7 @@ class RawBatches:
     size_bytes: int
     next_offset: int
     aborted: tuple[AbortedTxn, ...] = ()
+    file_range: FileRange | None = None
 
 
 def read_batches(
@@ -57,6 +60,7 @@ def read_batches(
     incarnation: int,
     isolation: str = "read_uncommitted",
     allocate: Allocate | None = None,
+    verified: VerifiedBatches | None = None,
 ) -> RawBatches:
     """Return the batches from the one that holds `start` on, as many as `room` takes.
 
@@ -66,6 +70,8 @@ def read_batches(
         room: what may come altogether; what does is taken from it.
         topic_id, incarnation: the topic's and the view's when `end` was asked for.
         allocate: gives the memory that local files are read into; `parts` may lie there.
+        verified: what may come as `file_range`, and where batches that were read are noted; by
+            default all come in memory.
     Returns: less than there is where a damage, or a move of segments, ends what can be read now;
         nothing where compaction left nothing.
     Raises: at once LogReplacedError, TopicReplacedError, UnknownTopicError, OffsetOutOfRangeError;
@@ -79,7 +85,7 @@ def read_batches(
             reader = reader_of(view, topic, partition, topic_id)
             if reader.segments.gaps:  # one of its own: no log older than its aborted transactions
                 reader = PartitionReader(reader.segments)
-            found = _read(reader, start, end, room, isolation, allocate)
+            found = _read(reader, start, end, room, isolation, allocate, verified)
         except _STALE as error:
             # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
             check_incarnation(view, incarnation)
@@ -100,33 +106,39 @@ def _read(
     room: Room,
     isolation: str,
     allocate: Allocate | None,
+    verified: VerifiedBatches | None,
 ) -> RawBatches:
     committed = isolation == "read_committed"
     # Before the batches where segments are swapped: a clean-up takes both away.
     early = reader.aborted(start, end) if committed and reader.segments.gaps else None
     parts: list[memoryview] = []
-    size, following, marked = 0, start, False
-    found = reader.batches(start, end, room, allocate)
-    while True:
+    size, following, marked, file_range = 0, start, False, None
+    if verified is not None and (known := verified.find(reader, start, end, room)) is not None:
+        file_range = known.range
+        size, following, marked = len(file_range), known.next_offset, known.is_transactional
+    found = reader.batches(following, end, room, allocate)
+    while following < end and not room.full:
         try:
             window = next(found, None)
         except (SparklogError, FileNotFoundError):
-            if parts:
+            if size:
                 break  # what is good comes first; who asks for the rest is told
             raise
         if window is None:
             break
         table = window.batches.table
         parts += _pieces(window)
+        if verified is not None:
+            verified.remember(reader, window)
         size += int(table["size"].sum())
         following = int(table["last_offset"][-1]) + 1
         kinds = table["attributes"] & (TRANSACTIONAL | CONTROL)
         marked = marked or bool((kinds == TRANSACTIONAL).any())
     if not (committed and marked):
-        return RawBatches(tuple(parts), size, following)
+        return RawBatches(tuple(parts), size, following, file_range=file_range)
     aborted = reader.aborted(start, following) if early is None else early
     touching = tuple(txn for txn in aborted if txn.first_offset < following)
-    return RawBatches(tuple(parts), size, following, touching)
+    return RawBatches(tuple(parts), size, following, touching, file_range)
 
 
 def _pieces(window: Window) -> Iterator[memoryview]:

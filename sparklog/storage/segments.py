@@ -17,7 +17,7 @@ before lists anew and tries again, for a second or so, before it believes an err
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeGuard
 
 from sparklog.errors import SparklogError
 from sparklog.format.checkpoint_files import Epochs
@@ -72,12 +72,24 @@ class SegmentLog(Protocol):
         """Return the size in bytes; that of the last segment grows."""
 
 
-@runtime_checkable
 class ReadsInto(Protocol):
     """A `SegmentLog` that reads into memory of the caller's: a file of this host."""
 
+    path: str
+
     def pread_into(self, buffer: memoryview, at: int) -> int:
         """Fill `buffer` with the bytes from `at` on; returns how many, fewer where the log ends."""
+
+    def stat(self) -> tuple[int, int, int]:
+        """Return device, inode, and time of the last modification in ns."""
+
+    def duplicate(self) -> int:
+        """Return another descriptor of the open file, which the caller closes."""
+
+
+def is_local_file(log: SegmentLog) -> TypeGuard[ReadsInto]:
+    """Tell whether a segment's log is a file of this host. Cheaper than a check of the protocol."""
+    return hasattr(log, "pread_into")
 
 
 @dataclass(frozen=True, slots=True)

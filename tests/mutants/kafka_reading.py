@@ -7,6 +7,7 @@ GOLDEN = f"{FETCHING}::TestGolden"
 ISOLATION = "kafka/test_isolation.py"
 LISTING = "kafka/test_offset_listing.py"
 METADATA = "kafka/test_metadata.py"
+RANGES = "kafka/test_file_ranges.py"
 REFUSALS = f"{FETCHING}::TestRefusals"
 
 MUTANTS = (
@@ -149,6 +150,69 @@ MUTANTS = (
         "min(max(body.max_bytes, 0), self._broker.options.fetch_max_bytes)",
         "max(body.max_bytes, 0)",
         f"{FETCHING}::test_the_endpoints_own_limit_of_an_answer",
+    ),
+    mutant(
+        "files-that-changed-are-sent-unchecked",
+        "log/verified_batches.py",
+        "if file.stat() != segment.stamp:",
+        "if segment.stamp is None:",
+        f"{RANGES}::test_a_file_that_has_changed_is_checked_again",
+    ),
+    mutant(
+        "files-that-were-just-written-are-believed",
+        "log/verified_batches.py",
+        "stat[2] // 1_000_000 < system_clock() - SETTLED_MS else None",
+        "stat[2] else None",
+        f"{RANGES}::test_a_file_that_was_just_written_is_read",
+    ),
+    mutant(
+        "batches-are-believed-for-ever",
+        "log/verified_batches.py",
+        "if run.checked_ms < oldest_ms or not",
+        "if not",
+        f"{RANGES}::test_after_some_time_batches_are_checked_again",
+    ),
+    mutant(
+        "range-past-the-high-watermark",
+        "log/verified_batches.py",
+        "stop = min(below, fitting)",
+        "stop = fitting",
+        f"{RANGES}::test_no_batch_reaches_past_the_end",
+    ),
+    mutant(
+        "range-larger-than-was-asked-for",
+        "log/verified_batches.py",
+        "stop = min(below, fitting)",
+        "stop = below",
+        f"{RANGES}::test_from_the_middle_and_up_to_a_limit",
+    ),
+    mutant(
+        "descriptors-of-ranges-stay-open",
+        "log/verified_batches.py",
+        "self._free.append(self._token)",
+        "self._token = -1",
+        f"{RANGES}::test_too_many_files_at_once_are_read",
+    ),
+    mutant(
+        "files-of-ranges-without-number",
+        "log/verified_batches.py",
+        "self._free = deque(range(count))",
+        "self._free = deque(range(count + 100))",
+        f"{RANGES}::test_too_many_files_at_once_are_read",
+    ),
+    mutant(
+        "bytes-that-were-cut-count-as-sent",
+        "log/verified_batches.py",
+        "        self._size -= sent\n        return sent\n",
+        "        self._size -= sent or size\n        return sent or size\n",
+        f"{RANGES}::test_a_file_that_is_cut_meanwhile_ends_the_connection",
+    ),
+    mutant(
+        "verified-batches-without-number",
+        "log/verified_batches.py",
+        "if self._rows + rows > self._rows_max:",
+        "if self._rows_max < 0:",
+        f"{RANGES}::test_what_is_remembered_is_bounded",
     ),
     mutant(
         "waiting-fetch-is-not-woken",

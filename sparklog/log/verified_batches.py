@@ -1,0 +1,290 @@
+"""Remembers which batches of local segments have passed their CRC, to hand them on unread.
+
+A batch that was read and checked a moment ago need not be copied into this process again for the
+next client: the kernel can send it from the page cache (sendfile). Nothing is sent in this way that
+was not checked here before, and nothing is believed of a file that has changed since.
+"""
+
+import bisect
+import os
+import threading
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.clock import monotonic_ms, system_clock
+from sparklog.format.batch import TRANSACTIONAL
+from sparklog.log.batch_windows import Window
+from sparklog.log.partition_reader import PartitionReader, Room
+from sparklog.storage.segments import ReadsInto
+
+RANGE_BYTES_MIN: Final = 1 << 10
+"""Less is read and sent from memory. At 4 KiB a range costs a quarter less (docs/kafka.md)."""
+TRUSTED_MS: Final = 600_000
+"""After this time batches are checked again. Their pages may have left the cache."""
+SETTLED_MS: Final = 2000
+"""A younger file may change again within the same tick of its modification time."""
+DESCRIPTORS_MAX: Final = 256
+ROWS_MAX: Final = 1 << 20
+"""Batches that are remembered; 16 bytes each."""
+_MAGIC: Final = 2
+_RUN_ROWS: Final = 32  # a run takes as much memory as so many rows
+_JOINED_ROWS: Final = 1024
+_Stamp = tuple[int, int, int]
+
+
+class _Descriptors:
+    """Hands out at most `count` descriptors. Threads may share it."""
+
+    def __init__(self, count: int) -> None:
+        self._free = deque(range(count))
+
+    def take(self, file: ReadsInto) -> "_Descriptor | None":
+        """Return a descriptor of a file that is open; None if there are too many."""
+        try:
+            token = self._free.pop()
+        except IndexError:
+            return None
+        try:
+            return _Descriptor(file.duplicate(), self._free, token)
+        except BaseException:
+            self._free.append(token)
+            raise
+
+
+class _Descriptor:
+    """A descriptor that is closed when the last range of it is dropped."""
+
+    __slots__ = ("_free", "_token", "fd")
+
+    def __init__(self, fd: int, free: "deque[int]", token: int) -> None:
+        self.fd, self._free, self._token = fd, free, token
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+        self._free.append(self._token)
+
+
+class FileRange:
+    """Bytes of a file that are to be sent, `len` of them. The file stays open until it is dropped.
+
+    A file that is deleted or replaced meanwhile is sent as it was.
+    """
+
+    __slots__ = ("_at", "_descriptor", "_size", "path")
+
+    def __init__(self, descriptor: _Descriptor, path: str, at: int, size: int) -> None:
+        self._descriptor, self.path, self._at, self._size = descriptor, path, at, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def send(self, socket_fd: int, size_max: int) -> int:
+        """Send the first bytes to a socket that doesn't block; return how many are sent.
+
+        They are taken off. 0: the file was cut, and the bytes are not there any more.
+
+        Raises:
+            BlockingIOError: The socket takes nothing now.
+            OSError: The connection is gone, or the file can't be read.
+        """
+        size = min(self._size, size_max)
+        sent = os.sendfile(socket_fd, self._descriptor.fd, self._at, size)
+        self._at += sent
+        self._size -= sent
+        return sent
+
+    def read(self, size_max: int) -> bytes:
+        """Return the first bytes, which are taken off. None: the file was cut."""
+        data = os.pread(self._descriptor.fd, min(self._size, size_max), self._at)
+        self._at += len(data)
+        self._size -= len(data)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Batches that lie one behind the other: where each ends, and its last offset."""
+
+    first_offset: int
+    position: int
+    last_offsets: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    is_transactional: bool
+    checked_ms: float
+
+    def is_followed_by(self, other: "_Run") -> bool:
+        """Tell whether another run lies right behind, and both together are not too long."""
+        return (
+            int(self.ends[-1]) == other.position
+            and int(self.last_offsets[-1]) + 1 == other.first_offset
+            and len(self.ends) + len(other.ends) <= _JOINED_ROWS
+        )
+
+    def joined(self, other: "_Run") -> "_Run":
+        """Return both as one, which was checked when the first was."""
+        return _Run(
+            self.first_offset, self.position,
+            np.concatenate((self.last_offsets, other.last_offsets)),
+            np.concatenate((self.ends, other.ends)),
+            self.is_transactional or other.is_transactional, self.checked_ms,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Segment:
+    """What is remembered of one segment; `stamp` tells its file from a changed one."""
+
+    stamp: _Stamp
+    runs: list[_Run] = field(default_factory=list)  # by first offset; none overlaps another
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Remembered batches: `is_transactional` if any belongs to a transaction."""
+
+    range: FileRange
+    next_offset: int
+    is_transactional: bool
+
+
+class VerifiedBatches:
+    """What has passed its CRC, by reader and segment. Threads may share it.
+
+    A reader is dropped by its view when the log is replaced or records are erased, and what is
+    remembered goes with it. Compacted logs, whose segments are swapped, are not remembered.
+    """
+
+    def __init__(
+        self, *, rows_max: int = ROWS_MAX, descriptors_max: int = DESCRIPTORS_MAX
+    ) -> None:
+        self._readers: weakref.WeakKeyDictionary[PartitionReader, dict[int, _Segment]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._lock = threading.Lock()
+        self._rows, self._rows_max = 0, rows_max
+        self._descriptors = _Descriptors(descriptors_max)
+
+    def remember(self, reader: PartitionReader, window: Window) -> None:
+        """Note that the batches of a window, which is part of a segment, are good."""
+        table: Any = window.batches.table
+        if reader.segments.gaps or bool((table["magic"] != _MAGIC).any()):
+            return
+        base, file = reader.local_file(int(table["base_offset"][0]))
+        stamp = None if file is None else _settled(file.stat())
+        ends = table["position"] + table["size"]
+        if stamp is None or bool((ends[:-1] != table["position"][1:]).any()):
+            return
+        run = _Run(
+            int(table["base_offset"][0]), int(table["position"][0]), table["last_offset"].copy(),
+            ends, bool((table["attributes"] & TRANSACTIONAL).any()), monotonic_ms(),
+        )  # fmt: skip
+        with self._lock:
+            rows = len(ends) + _RUN_ROWS
+            if self._rows + rows > self._rows_max:
+                self._readers.clear()
+                self._rows = 0
+            segments = self._readers.setdefault(reader, {})
+            segment = segments.get(base)
+            if segment is None or segment.stamp != stamp:
+                segment = segments[base] = _Segment(stamp)
+            _insert(segment.runs, run)
+            self._rows += rows
+
+    def find(self, reader: PartitionReader, start: int, end: int, room: Room) -> Found | None:
+        """Return the batches from the one that holds `start` on, as far as they are remembered.
+
+        None reaches past `end`, the segment's end, or the room, from which they are taken. None at
+        all if they are less than RANGE_BYTES_MIN, have changed, or too many files are being sent.
+        """
+        if room.left_bytes < RANGE_BYTES_MIN or reader not in self._readers:
+            return None
+        base, file = reader.local_file(start)
+        if file is None:
+            return None
+        with self._lock:
+            segment = self._readers.get(reader, {}).get(base)
+            if segment is None:
+                return None
+            taken = _take(segment.runs, start, end, room.left_bytes)
+        if taken is None or taken.size < RANGE_BYTES_MIN:
+            return None
+        if file.stat() != segment.stamp:
+            with self._lock:
+                self._readers.get(reader, {}).pop(base, None)
+            return None
+        descriptor = self._descriptors.take(file)
+        if descriptor is None:
+            return None
+        room.take_bytes(taken.size)
+        room.full = taken.is_full or not room.left_bytes
+        found = FileRange(descriptor, file.path, taken.position, taken.size)
+        return Found(found, taken.next_offset, taken.is_transactional)
+
+
+@dataclass(slots=True)
+class _Taken:
+    position: int
+    size: int
+    next_offset: int
+    is_transactional: bool
+    is_full: bool = False
+    """The batch behind doesn't fit."""
+
+
+def _first_offset(run: _Run) -> int:
+    return run.first_offset
+
+
+def _insert(runs: list[_Run], new: _Run) -> None:
+    """Put a run among others, in place of those that share offsets with it."""
+    last = int(new.last_offsets[-1])
+    first = at = bisect.bisect_left(runs, new.first_offset, key=_first_offset)
+    if at and int(runs[at - 1].last_offsets[-1]) >= new.first_offset:
+        first = at - 1
+    while at < len(runs) and runs[at].first_offset <= last:
+        at += 1
+    before = runs[first - 1] if first else None
+    if before is not None and before.is_followed_by(new):
+        first, new = first - 1, before.joined(new)
+    runs[first:at] = [new]
+
+
+def _take(runs: list[_Run], start: int, end: int, bytes_max: int) -> _Taken | None:
+    """Return the batches that lie one behind the other from `start` on."""
+    at = bisect.bisect_right(runs, start, key=_first_offset) - 1
+    taken: _Taken | None = None
+    oldest_ms = monotonic_ms() - TRUSTED_MS
+    for run in runs[max(at, 0) :] if at >= 0 else ():
+        offset = start if taken is None else taken.next_offset
+        if run.checked_ms < oldest_ms or not run.first_offset <= offset:
+            break
+        first = int(run.last_offsets.searchsorted(offset))
+        if first == len(run.ends):
+            break
+        position = int(run.ends[first - 1]) if first else run.position
+        if taken is None:
+            taken = _Taken(position, 0, start, False)
+        elif position != taken.position + taken.size:
+            break
+        below = int(run.last_offsets.searchsorted(end))
+        fitting = int(run.ends.searchsorted(taken.position + bytes_max, side="right"))
+        taken.is_full = fitting < below
+        stop = min(below, fitting)
+        if stop <= first:
+            break
+        taken.size = int(run.ends[stop - 1]) - taken.position
+        taken.next_offset = int(run.last_offsets[stop - 1]) + 1
+        taken.is_transactional |= run.is_transactional
+        if stop < len(run.ends):
+            break
+    return taken if taken is not None and taken.size else None
+
+
+def _settled(stat: _Stamp) -> _Stamp | None:
+    """Return a file's stamp, if a later change is sure to show in it."""
+    return stat if stat[2] // 1_000_000 < system_clock() - SETTLED_MS else None
