@@ -8,6 +8,7 @@
 - `fetch`, `partition_reader`, `offset_lookup`, `time_lookup`, `aborted_transactions`,
   `last_stable_offset`, `read_retry`: from offsets or times to Arrow batches
 - `raw_batches`: from offsets to batches as they lie, for whoever hands bytes on
+- `verified_batches`: which of these were checked, and are sent from their file
 - `batch_stream`: from offsets to the batches as they lie there
 - `batch_windows`, `index_entries`: what a segment's bytes and indexes say
 - `batch_figures`, `batch_sample`: how large batches are, what compression makes of them
