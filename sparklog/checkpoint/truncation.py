@@ -65,10 +65,9 @@ def plan_truncation(batches: Batches, batch: int, root: str, *, is_reset: bool) 
         and (data := _relocated(checkpoint, path, root)) is not None
     }
     dropped |= {hadoop_name(path) for path in replaced}
+    # A fork gets no runs: the record is no path of a checkpoint (files.py), so it is not copied.
     if is_reset:
         _fence(checkpoint, replaced)
-    else:
-        dropped.add(RUNS)
     return Truncation(batch, frozenset(dropped), replaced)
 
 

@@ -89,8 +89,10 @@ def test_a_record_wins_over_a_file_of_before(golden: Golden) -> None:
     )
     (path / "more").mkdir()
     (path / "more" / "12").write_text("stale")
-    before = view(path)
-    assert before["more/12"] == b"new"
+    assert view(path)["more/12"] == b"new"
+    import_(path)
+    assert not (path / "more" / "12").exists()
+    assert view(path)["more/12"] == b"new"
 
 
 def test_a_deleted_record_does_not_hide_a_file(golden: Golden) -> None:
@@ -104,6 +106,9 @@ def test_a_deleted_record_does_not_hide_a_file(golden: Golden) -> None:
     assert "more/12" not in view(path)
     (path / "more").mkdir()
     (path / "more" / "12").write_text("new")
+    assert view(path)["more/12"] == b"new"
+    import_(path)
+    assert not (path / "more" / "12").exists()
     assert view(path)["more/12"] == b"new"
 
 

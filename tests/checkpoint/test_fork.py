@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import sparklog
 from sparklog.checkpoint import fork, history, import_, verify
-from sparklog.checkpoint.log_backed.layout import stays_file
+from sparklog.checkpoint.log_backed.layout import METADATA_PARTITION, RUNS, stays_file
 from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import Record, append, clean
 from sparklog.cli.app import app
@@ -137,6 +137,19 @@ def test_sst_files_of_dropped_snapshots_go(golden: Golden) -> None:
 # -- what to go back to ----------------------------------------------------------------------------
 
 
+def test_runs_of_the_original_are_none_of_the_forks(golden: Golden, tmp_path: Path) -> None:
+    """Else the tasks of the original's run could write to the fork as well."""
+    path = golden("stateless")
+    import_(path)
+    metadata = CheckpointPartition(LOCAL, str(path / "sparklog" / METADATA_PARTITION))
+    append(metadata, [Record(RUNS, b"run-b\nrun-a", 1)])
+    fork(path, tmp_path / "new", to=9)
+    forked = CheckpointPartition(LOCAL, str(tmp_path / "new" / "sparklog" / METADATA_PARTITION))
+    assert forked.read(RUNS) is None
+    metadata.refresh()
+    assert metadata.read(RUNS) == b"run-b\nrun-a"
+
+
 def test_by_time(golden: Golden) -> None:
     path = golden("hdfs")
     planned = {row.batch: row.planned_ms for row in history(path).batches}
@@ -258,7 +271,7 @@ def test_refusals(golden: Golden, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="does not exist"):
         fork(path, tmp_path / "no" / "where", to=9)
     new.mkdir()
-    with pytest.raises(InvalidRequestError, match="exists"):
+    with pytest.raises(InvalidRequestError, match="exists: a fork wants a new directory"):
         fork(path, new, to=9)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["hdfs", "new"]
 

@@ -97,6 +97,13 @@ def test_contradictions(golden: Golden, tmp_path: Path) -> None:
     for advised in ({"output": None, "sink": None}, {"output": str(tmp_path), "sink": "files"}):
         sink = choose_sink(Checkpoint.open(path), log=None, **advised)
         assert sink.kind is (SinkKind.FILES if advised["sink"] else SinkKind.KAFKA)
+    note(path, f"{SINKS}FileStreamSink", f"FileSink[file:{tmp_path}/out]")
+    elsewhere = str(tmp_path / "elsewhere")
+    with pytest.raises(InvalidRequestError, match=rf"writes to .*/out, not to {elsewhere}: give"):
+        choose_sink(Checkpoint.open(path), log=None, output=elsewhere, sink=None)
+    for output, sink_name in ((elsewhere, "files"), (str(tmp_path / "out"), None)):
+        sink = choose_sink(Checkpoint.open(path), log=None, output=output, sink=sink_name)
+        assert sink.output == output
     with pytest.raises(InvalidRequestError, match="both output and new_output"):
         fork(path, tmp_path / "new", to=3, output=tmp_path)
 

@@ -14,6 +14,7 @@ them; whoever mends a bug that the suite let through adds it here.
     histories    lost entries, roll-backs and groups' positions of a log in a store
     kernel       syncs of the real file system, by Python and by Spark's JVM; network mounts
     bucket_...   the rules of sparklog/diskless/PROTOCOL.md, sentence by sentence
+    checkpoint_rules  what a batch needs, who may change one, archives, repair
     sink         Spark's sinks: identity, staging, columns, open logs, metrics of queries
     source       Spark's sources: bounds, admission, loss, waiting, groups, filters
     kafka_...    the endpoint for Kafka's clients: what it serves, takes, coordinates, and to whom
@@ -25,6 +26,7 @@ from tests.mutants import (
     bucket_places,
     bucket_reading,
     bucket_upkeep,
+    checkpoint_rules,
     checkpoints,
     commits,
     histories,
@@ -64,6 +66,7 @@ MUTANTS = (
     *kafka_groups.MUTANTS,
     *kafka_admin.MUTANTS,
     *kafka_access.MUTANTS,
+    *checkpoint_rules.MUTANTS,
     *sink.MUTANTS,
     *source.MUTANTS,
 )

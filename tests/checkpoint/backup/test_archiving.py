@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -525,6 +526,26 @@ class TestPruning:
         assert store.list("running/") == []
         store.delete(["pruning/somebody"])
         archive(root, url)
+
+    def test_who_died_keeps_nobody_from_it_for_long(self, tmp_path: Path, file_url: str) -> None:
+        """A pruning an hour, an archiving a day, by the times that the store lists."""
+        root = tmp_path / "tree"
+        root.mkdir()
+        for number in range(2):
+            (root / "a").write_text(str(number))
+            archive(root, file_url)
+        store = open_store(file_url)
+        for name, age_s in (("pruning/x", 3_500), ("pruning/x", 3_700), ("running/x", 90_000)):
+            store.put(name, b"\n")
+            left = time.time() - age_s
+            os.utime(file_url.removeprefix("file://") + f"/{name}", (left, left))
+            if age_s < 3_600:
+                with pytest.raises(LogLockedError, match="is being pruned"):
+                    archive(root, file_url)
+            else:
+                archive(root, file_url)
+        assert prune(file_url, keep=1).postponed is False
+        assert len(list_points(file_url)) == 1
 
     def test_a_point_that_cannot_be_read(self, tmp_path: Path, url: str) -> None:
         root = tmp_path / "tree"

@@ -56,6 +56,17 @@ def test_a_hole_in_the_value_leaves_the_key(size: int) -> None:
     assert (found.key, found.corrected) == ("12.delta", None)
 
 
+def test_the_tag_of_another_partition_hides_it() -> None:
+    """Its bytes may be of a segment that was swapped; a batch of an older version has no tag."""
+    for tag, key in ((-1, "12.delta"), (7, "12.delta"), (8, None)):
+        value = random.Random(1).randbytes(5000)
+        raw = encode_one(b"12.delta", value, timestamp=1_700_000_000_000, base_sequence=tag)
+        rebase(raw, 5, 3)
+        raw[2000:2004] = b"\0" * 4
+        (found,) = examine(bytes(raw), position=0, first=5, end=6, epoch=3, tag=7)
+        assert found.key == key
+
+
 def test_a_hole_over_the_key_hides_it() -> None:
     raw = bytearray(batch("12.delta", random.Random(1).randbytes(5000)))
     raw[50:130] = b"\0" * 80
