@@ -253,12 +253,12 @@ class FaultDriver:
             self.bucket.uploads[number] = Pending(name, self.clock())
             return _FaultUpload(self, number, name)
 
-    def uploads(self, before_ms: int) -> list[Upload]:
+    def uploads(self, before_ms: int, prefix: str = "") -> list[Upload]:
         with self._request():
             return [
                 _FaultUpload(self, number, pending.name)
                 for number, pending in self.bucket.uploads.items()
-                if pending.begun_ms < before_ms
+                if pending.begun_ms < before_ms and pending.name.startswith(prefix)
             ]
 
     def _find(self, name: str) -> tuple[bytes, int]:

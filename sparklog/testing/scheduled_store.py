@@ -245,7 +245,7 @@ class ScheduledStore:
         for name in names:
             self._write("delete", name, b"")
 
-    def sweep_uploads(self, before_ms: int) -> int:
+    def sweep_uploads(self, before_ms: int, prefix: str = "") -> int:
         return 0
 
     def _write(self, verb: str, name: str, data: bytes) -> bool:

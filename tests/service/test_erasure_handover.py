@@ -136,6 +136,24 @@ def test_in_a_bucket_what_is_left_is_told(tmp_path: Path) -> None:
     assert check_of(url) is None
 
 
+def test_an_upload_that_a_killed_service_left_is_given_up(tmp_path: Path) -> None:
+    """However young it is; those of other partitions and logs may be at work."""
+    path, tier = tmp_path / "log", tmp_path / "tier"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", config=CONFIG)
+        write(log, 20)
+    with Service(path, remote=f"file://{tier}") as service:
+        assert not service.run_once().errors
+    (directory,) = tier.glob("t-0-*")
+    left, other = directory / "0.log.77-0123abcd.partial", tier / "t-1-x" / "0.log.78-0123.partial"
+    other.parent.mkdir()
+    for upload in (left, other):
+        upload.write_bytes(ALICE)
+    assert erase(path, "t", [ALICE]).complete
+    assert ALICE not in everything(path, directory)
+    assert other.exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(depth.by_depth(small=1, ci=1, all=10)))
 def test_kills_of_either_side(tmp_path: Path, seed: int) -> None:

@@ -79,7 +79,7 @@ class DictStore:
         for name in names:
             self.objects.pop(name, None)
 
-    def sweep_uploads(self, before_ms: int) -> int:
+    def sweep_uploads(self, before_ms: int, prefix: str = "") -> int:
         return 0
 
 

@@ -218,7 +218,8 @@ def test_where_files_show_at_once_they_are_written_beside_and_renamed(monkeypatc
     left = store._driver.begin("b", 3)
     left.part(1, 0, b"abc", 0)
     assert [one.name for one in store.list()] == ["a"]
-    assert store.sweep_uploads(system_clock() + 60_000) == 1
+    assert store.sweep_uploads(system_clock() + 60_000, "a") == 0
+    assert store.sweep_uploads(system_clock() + 60_000, "b") == 1
     assert len(Renamed.store) == 1
 
 

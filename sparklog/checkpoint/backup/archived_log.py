@@ -112,7 +112,7 @@ class ArchivedLog:
         """Refused."""
         self._refuse(", ".join(names))
 
-    def sweep_uploads(self, before_ms: int) -> int:
+    def sweep_uploads(self, before_ms: int, prefix: str = "") -> int:
         """Return 0: nobody writes here."""
         return 0
 

@@ -54,12 +54,14 @@ from sparklog.tiered.layout.manifest import (
     manifest_object,
     parse,
 )
+from sparklog.tiered.layout.object_names import Directory
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.remote_objects import LogRanges, OpenedSegment, RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _TRIES: Final = 8
+_ANY_TIME_MS: Final = 1 << 62
 _READ: Final = 1 << 20
 _IN_MEMORY: Final = 32 << 20  # bytes of a rewritten copy; what is more goes to a temporary file
 
@@ -383,8 +385,14 @@ class ErasureTask:
             pass
 
     def _tidy(self, key: TopicPartition) -> list[str]:
-        """Delete the copies that nobody reads any more; returns what stays all the same."""
+        """Delete the copies that nobody reads any more; returns what stays all the same.
+
+        Uploads of this partition that a killed service left unfinished are given up as well,
+        however young: they may hold erased records, and under the lease nobody else copies.
+        """
         one = self._remote_log.partitions()[key]
+        self._check()
+        self._store.sweep_uploads(_ANY_TIME_MS, Directory(*key, one.topic_id).prefix)
         with self._remote_log.locked_cache() as cache:
             copies = cache.all(one.id)
         gone = unreferenced_segments(copies, one.valid_copies, log_start=one.place.log_start)

@@ -100,8 +100,8 @@ class Driver(Protocol):
 
     def begin(self, name: str, size: int) -> Upload: ...
 
-    def uploads(self, before_ms: int) -> list[Upload]:
-        """Return the uploads that began before and never ended."""
+    def uploads(self, before_ms: int, prefix: str = "") -> list[Upload]:
+        """Return uploads below `prefix` that began before (ms) and never ended."""
 
 
 def partial_name(name: str) -> str:

@@ -124,9 +124,9 @@ class LocalDriver:
         self._make_directory(os.path.dirname(path))
         return _LocalUpload(self._fs, path, partial_name(path))
 
-    def uploads(self, before_ms: int) -> list[Upload]:
+    def uploads(self, before_ms: int, prefix: str = "") -> list[Upload]:
         left: list[Upload] = []
-        for name in self._names(""):
+        for name in self._names(prefix):
             path = self._path(name)
             try:
                 if name.endswith(PARTIAL) and self._fs.mtime_ms(path) < before_ms:

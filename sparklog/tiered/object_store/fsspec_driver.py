@@ -146,11 +146,11 @@ class FsspecDriver:
             return StreamUpload(self._fs, path, partial_name(path))
         return StreamUpload(self._fs, path, path)
 
-    def uploads(self, before_ms: int) -> list[Upload]:
+    def uploads(self, before_ms: int, prefix: str = "") -> list[Upload]:
         # The others are the store's to forget: Azure within a week, Google never shows them.
         return [
             StreamUpload(self._fs, self._path(name), self._path(name), left=True)
-            for name, info in (self._below("") if self._renames else {}).items()
+            for name, info in (self._below(prefix) if self._renames else {}).items()
             if name.endswith(PARTIAL) and _time_ms(info) < before_ms
         ]
 

@@ -41,7 +41,7 @@ class MemoryDriver(FsspecDriver):
     def begin(self, name: str, size: int) -> Upload:
         return _MemoryUpload(self, name)
 
-    def uploads(self, before_ms: int) -> list[Upload]:
+    def uploads(self, before_ms: int, prefix: str = "") -> list[Upload]:
         return []
 
     def _below(self, prefix: str) -> dict[str, dict[str, Any]]:

@@ -302,12 +302,12 @@ class ObjectStore:
             for future in [submit(one, batch) for batch in batches]:
                 future.result()
 
-    def sweep_uploads(self, before_ms: int) -> int:
+    def sweep_uploads(self, before_ms: int, prefix: str = "") -> int:
         """Give up the uploads that began before (ms) and never ended; return how many."""
         left = self._retried(
             "list uploads of",
-            "",
-            lambda: self._once("lists", lambda: self._driver.uploads(before_ms)),
+            prefix,
+            lambda: self._once("lists", lambda: self._driver.uploads(before_ms, prefix)),
         )
         for upload in left:
             self._give_up(upload)

@@ -212,17 +212,18 @@ class S3Driver:
         answer = self._call("create_multipart_upload", Key=key, ChecksumAlgorithm="CRC32C")
         return _S3Upload(self, key, answer["UploadId"])
 
-    def uploads(self, before_ms: int) -> list[Upload]:
+    def uploads(self, before_ms: int, prefix: str = "") -> list[Upload]:
+        start = self._prefix + prefix
         return [
             _S3Upload(self, entry["Key"], entry["UploadId"])
-            for entry in self._upload_entries()
-            if entry["Key"].startswith(self._prefix) and time_ms(entry["Initiated"]) < before_ms
+            for entry in self._upload_entries(start)
+            if entry["Key"].startswith(start) and time_ms(entry["Initiated"]) < before_ms
         ]
 
-    def _upload_entries(self) -> Iterator[dict[str, Any]]:
+    def _upload_entries(self, prefix: str) -> Iterator[dict[str, Any]]:
         more: dict[str, str] = {}
         while True:
-            answer = self._call("list_multipart_uploads", Prefix=self._prefix, **more)
+            answer = self._call("list_multipart_uploads", Prefix=prefix, **more)
             yield from answer.get("Uploads", ())
             if not answer.get("IsTruncated"):
                 return

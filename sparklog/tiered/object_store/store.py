@@ -109,10 +109,11 @@ class Store(Protocol):
     def delete(self, names: Sequence[str]) -> None:
         """Remove objects; one that isn't there is fine."""
 
-    def sweep_uploads(self, before_ms: int) -> int:
+    def sweep_uploads(self, before_ms: int, prefix: str = "") -> int:
         """Give up the uploads that began before (ms) and never ended, for their writer was killed.
 
-        They don't show but take room. Returns how many there were.
+        Those of objects whose names begin with `prefix`. They don't show but take room, and hold
+        what their writer had sent. Returns how many there were.
         """
 
 
