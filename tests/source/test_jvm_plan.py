@@ -17,10 +17,13 @@ from sparklog.common import TopicPartition
 from sparklog.format.names import log_name
 from sparklog.fs import LOCAL
 from sparklog.jvm.plans import PLAN_VERSION
+from sparklog.log.aborted_transactions import TransactionIndexes
 from sparklog.logdir import segment_listing
 from sparklog.logdir.view import LogDirView
 from sparklog.source.batch import BatchReader
+from sparklog.source.input_partitions import PlannedRange
 from sparklog.source.jvm_plan import pieces_of, task_of
+from sparklog.source.jvm_plan import values as jvm_values
 from sparklog.source.options import parse
 from sparklog.source.schema import full_schema
 from tests import paths
@@ -58,6 +61,21 @@ def test_a_plan_says_all_that_a_reader_needs(log: Log) -> None:
     }  # fmt: skip
     (piece,) = pieces_of(task_of(planned.value))
     assert (piece.start, piece.end) == (0, 10)
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_plan_says_what_is_left_out(
+    log: Log, isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets of abandoned micro-batches, and for read_committed aborted transactions."""
+    monkeypatch.setattr(TransactionIndexes, "aborted", lambda self, start, end: [[7, start, end]])
+    given = {"path": log.path, "subscribe": "t", "kafka.isolation.level": isolation, **ASKED}
+    options = parse(given, streaming=False)
+    piece = PlannedRange("t", 0, 2, 9, log.topics()["t"].id, without=((0, 4), (6, 20)))
+    (value,) = jvm_values(log.home.view, [(piece,)], options)
+    (planned,) = json.loads(value[0])["pieces"]
+    assert planned["without"] == [[2, 4], [6, 9]]
+    assert planned["aborted"] == ([[7, 2, 9]] if isolation == "read_committed" else [])
 
 
 @pytest.mark.parametrize("options", [{}, {"jvm": "false"}])
