@@ -17,8 +17,9 @@ find the objects of it for a while, and where they don't they fold the news.
                bytes. It stays itself, for ever: a number that was free again could be created late
     state, position, upload, trial: older ones, and what was never finished
 
-All of it is looked for in every sweep, for a request that comes late brings garbage back. Threads
-take turns; every method may be cut anywhere and done again.
+All of it is looked for in every sweep, for a request that comes late brings garbage back. A sweep
+that can't find anything is left out, but for one per `stage_retention_ms` (`Garbage.is_due`).
+Threads take turns; every method may be cut anywhere and done again.
 """
 
 import bisect
@@ -41,6 +42,7 @@ from sparklog.diskless.names import (
     READERS,
     TRIAL,
     entry_name,
+    ledger_prefix,
     parse_position,
     parse_staged,
     parse_state,
@@ -65,6 +67,7 @@ STATES_KEPT: Final = 2
 _DELETED_MAX: Final = 1000
 _CUT_AT_ONCE: Final = 64
 _CUT_MAX: Final = 10_000
+_PAGE: Final = 1000  # objects that one list request returns
 _NEVER_MS: Final = 1 << 62
 _NOTED_MAX: Final = 1000  # of what was let go of, some 40 bytes each in a sign of life
 _TERMS_MAX: Final = 2**32  # a term so far ahead is no service's: terms grow by one
@@ -103,6 +106,8 @@ class Garbage:
         self._idle_ms: dict[int, int] = {}  # since when nobody names an entry's inline data
         self._cut: set[int] = set()  # entries above `cut_below` that have no data (any more)
         self._tables: dict[str, frozenset[str]] = {}
+        self._swept: tuple[int, int] | None = None  # (entry, ms) of a sweep that left nothing
+        self._states_at = -1  # the newest entry when older states were last deleted
 
     # --- what this process let go of ----------------------------------------------------------
 
@@ -237,20 +242,35 @@ class Garbage:
 
     # --- sweeps --------------------------------------------------------------------------------
 
+    def is_due(self, report: Report) -> bool:
+        """Return whether a sweep may find anything, as far as this process knows.
+
+        Nothing becomes garbage without an entry. So there is none if no entry came since a sweep
+        that left nothing, unless a late request brought an object back: those are looked for once
+        per `stage_retention_ms`.
+        """
+        if report.dry_run or self._swept is None:
+            return True
+        number, at_ms = self._swept
+        is_old = not 0 <= report.time_ms - at_ms < self._options.stage_retention_ms
+        return is_old or number != self._log.state.number or bool(self._lease.notes.let_go)
+
     def sweep(self, report: Report) -> None:
         """Look at all that lies below the home: make the manifests that miss, delete garbage.
 
         Raises: StorageUnavailableError, LeaseLostError.
-        Cost: a list request a partition that the log has or had, and for each 1,000 objects.
+        Cost: see `_listed`; a list request for unfinished uploads.
         """
         with self._turn:
             own = self._lease.term  # before the state: it is at or after this term's entry
             if not own and not report.dry_run:
                 raise LeaseLostError(f"{self._log.store.url}: this service has no lease")
+            errors = len(report.errors)
+            if not report.dry_run:
+                self._swept = None
             state = self._log.follow()
-            directories = list(_directories(state))
-            listed = {d: self._log.store.list(d.prefix) for d in directories}
-            staged = self._log.store.list(staged_prefix(self._log.log_id))
+            listed, others = self._listed(state)
+            staged = [one for one in others if one.name.startswith(staged_prefix(state.log_id))]
             state = self._log.follow()  # after the lists: what they show may be named by now
             live = self.live(state)
             with self._lock:
@@ -264,10 +284,35 @@ class Garbage:
             let_go = self._let_go(live, [*staged, *itertools.chain(*listed.values())], report)
             # A dry run without a lease: what the next service would do.
             self._sweep_segments(state, own or state.term + 1, let_go, listed, report)
-            self._sweep_staged(state, live, let_go, staged, report)
-            self._sweep_positions(report)
-            self._sweep_trials(report)
+            orphans = self._sweep_staged(state, live, let_go, staged, report)
+            self._sweep_positions(others, report)
+            self._sweep_trials(others, report)
             self._sweep_uploads(report)
+            with self._lock:
+                waiting = self._unnamed_ms.keys() - let_go
+            if not (report.dry_run or orphans or waiting or len(report.errors) > errors):
+                self._swept = state.number, report.time_ms
+
+    def _listed(
+        self, state: DisklessState
+    ) -> tuple[dict[Directory, list[StoredObject]], list[StoredObject]]:
+        """List all objects but the ledger's: those of each partition's directory, and the others.
+
+        Cost: a list request for each 1,000 objects and two more. A store that can't skip the
+        ledger lists each directory by itself where the ledger would take more requests.
+        """
+        store, directories = self._log.store, list(_directories(state))
+        if store.skips or state.number < _PAGE * len(directories):
+            listed: dict[Directory, list[StoredObject]] = {each: [] for each in directories}
+            by_prefix = {each.prefix: listed[each] for each in directories}
+            others: list[StoredObject] = []
+            for one in store.list(without=ledger_prefix(state.log_id)):
+                top, slash, _ = one.name.partition("/")
+                by_prefix.get(top + slash, others).append(one)
+            return listed, others
+        prefixes = (staged_prefix(state.log_id), READERS, TRIAL)
+        listed = {each: store.list(each.prefix) for each in directories}
+        return listed, [one for prefix in prefixes for one in store.list(prefix)]
 
     def _heal(
         self,
@@ -405,20 +450,25 @@ class Garbage:
         let_go: set[str],
         staged: list[StoredObject],
         report: Report,
-    ) -> None:
+    ) -> bool:
+        """Delete them; return whether there are more that a higher floor makes garbage."""
         gone: list[StoredObject] = []
+        orphans = False
         for each in staged:
             number = parse_staged(self._log.log_id, each.name)
             if number is None or each.name in live:
                 continue
             if number < state.floor or each.name in let_go:
                 gone.append(each)
+            else:
+                orphans |= number < state.number
         self._delete(gone, report, "staged")
+        return orphans
 
-    def _sweep_positions(self, report: Report) -> None:
+    def _sweep_positions(self, listed: Iterable[StoredObject], report: Report) -> None:
         """Delete a group's positions, except the highest and the one that is kept below it."""
         by_group: dict[str, list[tuple[int, StoredObject]]] = {}
-        for each in self._log.store.list(READERS):
+        for each in listed:
             found = parse_position(each.name)
             if found is not None:
                 by_group.setdefault(found[0], []).append((found[1], each))
@@ -429,10 +479,10 @@ class Garbage:
         ]
         self._delete(lower, report, "position")
 
-    def _sweep_trials(self, report: Report) -> None:
+    def _sweep_trials(self, listed: Iterable[StoredObject], report: Report) -> None:
         """What a home's maker left that was cut while it tried the store."""
         before_ms = report.time_ms - self._options.stage_retention_ms
-        left = [each for each in self._log.store.list(TRIAL) if each.time_ms <= before_ms]
+        left = [e for e in listed if e.name.startswith(TRIAL) and e.time_ms <= before_ms]
         self._delete(left, report, "trial")
 
     def _sweep_uploads(self, report: Report) -> None:
@@ -608,11 +658,16 @@ class Garbage:
             self._log.create(decide)
 
     def states(self, report: Report) -> None:
-        """Delete the states but the newest two."""
+        """Delete the states but the newest two. Cost: a list request if an entry has come."""
         with self._turn:
+            number = self._log.state.number
+            if number == self._states_at:
+                return
             listed = self._log.store.list(state_prefix(self._log.log_id))
             states = [one for one in listed if parse_state(self._log.log_id, one.name) is not None]
             self._delete(states[:-STATES_KEPT], report, "state")  # listed by name: by number
+            if not report.dry_run:
+                self._states_at = number
 
     # --- within --------------------------------------------------------------------------------
 

@@ -259,8 +259,9 @@ class DisklessUpkeep:
         interval_ms = self._options.sweep_interval_ms
         if interval_ms >= 0 and (report.dry_run or report.time_ms >= self._next_sweep_ms):
             self._expire_groups(report)
-            self.garbage.raise_floor(report)
-            self.garbage.sweep(report)
+            if self.garbage.is_due(report):
+                self.garbage.raise_floor(report)
+                self.garbage.sweep(report)
             if not report.dry_run:
                 waiting_ms = self.garbage.waiting_ms(report.time_ms)
                 self._next_sweep_ms = min(report.time_ms + interval_ms, waiting_ms)

@@ -440,6 +440,7 @@ class StoreContract:
         assert [one.name for one in store.list("top")] == ["top"]
         assert store.list("a-0-x/1.log/") == []
         assert [one.name for one in store.list("a-0-x/", start_after="a-0-x/1.log")] == names[1:3]
+        assert [one.name for one in store.list(without="a-0-x/")] == names[3:]
         assert [one.name for one in store.list("a-0-x/", "a-0-x/1.lz")] == names[1:3]
         assert [one.name for one in store.list("", "a-0-x/2.log")] == names[3:]
         assert store.list("b/", "c") == []

@@ -163,7 +163,7 @@ class FaultDriver:
     """See `Driver`; like S3's."""
 
     url = "fault://bucket"
-    many, looks, delete_max, replaces = True, False, PAGE, True
+    many, looks, delete_max, replaces, skips = True, False, PAGE, True, True
 
     def __init__(
         self, bucket: Bucket, clock: ManualClock, rng: random.Random, faults: Faults

@@ -191,7 +191,7 @@ class ScheduledStore:
     Threads of the process may share it.
     """
 
-    replaces, sends_once = True, False
+    replaces, skips, sends_once = True, True, False
 
     def __init__(self, bucket: ScheduledBucket, process: Process) -> None:
         self.url = bucket.url
@@ -236,10 +236,16 @@ class ScheduledStore:
     def size(self, name: str) -> int:
         return len(self.get(name))
 
-    def list(self, prefix: str = "", start_after: str = "") -> list[StoredObject]:
+    def list(
+        self, prefix: str = "", start_after: str = "", *, without: str = ""
+    ) -> list[StoredObject]:
         bucket, process = self._bucket, self._process
         found = process.request(lambda: bucket.listing(process.name, prefix))
-        return [each for each in found if each.name > start_after]
+        return [
+            each
+            for each in found
+            if each.name > start_after and not (without and each.name.startswith(without))
+        ]
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:

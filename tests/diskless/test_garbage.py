@@ -611,9 +611,9 @@ def test_a_lease_that_is_lost_and_taken_again_while_a_sweep_looks(home: Home) ->
     home.store.put(prefix(home) + remote_log_name(0, segment_id(2, Level.PIECES)), b"x")
     real = home.store.list
 
-    def lists(*given: str) -> object:
+    def lists(*given: str, **named: str) -> object:
         home.lease.term = 3  # another thread of this service has taken it again
-        return real(*given)
+        return real(*given, **named)
 
     home.store.list = lists  # type: ignore[method-assign, assignment]
     home.garbage.sweep(home.report(dry_run=True))

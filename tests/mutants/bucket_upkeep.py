@@ -8,6 +8,7 @@ ERASURE = "diskless/test_erasure.py"
 GARBAGE = "diskless/test_garbage.py"
 LEASE = "diskless/test_lease.py"
 PRESSURE = "diskless/test_backpressure.py"
+SWEEPS = "diskless/test_sweep_requests.py"
 TOPICS = "diskless/test_deleted_topics.py"
 
 MUTANTS = (
@@ -191,6 +192,91 @@ MUTANTS = (
         "before_ms = found[0].time_ms - self._options.stage_retention_ms",
         "before_ms = report.time_ms - self._options.stage_retention_ms",
         f"{GARBAGE}::test_a_service_with_a_wrong_clock_raises_no_floor",
+    ),
+    mutant(
+        "no-sweep-although-an-entry-came",
+        "diskless/garbage.py",
+        "return is_old or number != self._log.state.number or ",
+        "return is_old or ",
+        f"{SWEEPS}::test_no_sweep_is_due_until_an_entry_comes",
+    ),
+    mutant(
+        "late-requests-are-never-looked-for",
+        "diskless/garbage.py",
+        "is_old = not 0 <= report.time_ms - at_ms < self._options.stage_retention_ms",
+        "is_old = at_ms > report.time_ms",
+        f"{SWEEPS}::test_a_late_request_is_found_within_a_day",
+    ),
+    mutant(
+        "a-clock-that-was-set-back-holds-sweeps-up",
+        "diskless/garbage.py",
+        "is_old = not 0 <= report.time_ms - at_ms < self._options.stage_retention_ms",
+        "is_old = report.time_ms - at_ms >= self._options.stage_retention_ms",
+        f"{SWEEPS}::test_a_late_request_is_found_within_a_day",
+    ),
+    mutant(
+        "what-waits-for-readers-is-forgotten",
+        "diskless/garbage.py",
+        "waiting = self._unnamed_ms.keys() - let_go",
+        "waiting = False",
+        f"{SWEEPS}::test_what_waits_for_readers_keeps_sweeps_going",
+    ),
+    mutant(
+        "orphans-are-forgotten",
+        "diskless/garbage.py",
+        "orphans |= number < state.number",
+        "orphans = False",
+        f"{SWEEPS}::test_what_a_higher_floor_makes_garbage_keeps_sweeps_going",
+    ),
+    mutant(
+        "a-sweep-that-failed-counts-as-whole",
+        "diskless/garbage.py",
+        " or len(report.errors) > errors):",
+        "):",
+        f"{SWEEPS}::test_a_sweep_that_could_not_do_all_is_repeated",
+    ),
+    mutant(
+        "what-a-past-service-let-go-of-is-forgotten",
+        "diskless/garbage.py",
+        " or bool(self._lease.notes.let_go)",
+        "",
+        f"{SWEEPS}::test_what_a_past_service_let_go_of_keeps_sweeps_going",
+    ),
+    mutant(
+        "a-dry-run-counts-as-a-sweep",
+        "diskless/garbage.py",
+        "if not (report.dry_run or orphans",
+        "if not (orphans",
+        f"{SWEEPS}::test_no_sweep_is_due_until_an_entry_comes",
+    ),
+    mutant(
+        "sweeps-list-the-ledger",
+        "tiered/object_store/object_store.py",
+        "last < behind and self._driver.skips:",
+        "last < behind and not self._driver.skips:",
+        f"{SWEEPS}::test_a_listing_skips_what_it_leaves_out",
+        f"{SWEEPS}::test_all_partitions_are_listed_at_once",
+    ),
+    mutant(
+        "a-listing-that-never-gets-behind-what-it-skips",
+        "tiered/object_store/object_store.py",
+        "last.startswith(without) and last < behind and",
+        "last.startswith(without[:1]) and last < behind and",
+        f"{SWEEPS}::test_a_listing_skips_what_it_leaves_out",
+    ),
+    mutant(
+        "a-long-ledger-is-listed-where-it-cannot-be-skipped",
+        "diskless/garbage.py",
+        "if store.skips or state.number < _PAGE * len(directories):",
+        "if store.url or state.number < _PAGE * len(directories):",
+        f"{SWEEPS}::test_a_store_that_cannot_skip_the_ledger",
+    ),
+    mutant(
+        "states-are-listed-every-time",
+        "diskless/garbage.py",
+        "if number == self._states_at:",
+        "if number < self._states_at:",
+        f"{SWEEPS}::test_states_are_listed_once_per_entry",
     ),
     mutant(
         "one-state-is-enough",

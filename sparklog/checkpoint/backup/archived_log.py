@@ -19,7 +19,7 @@ class ArchivedLog:
         every block that was fetched.
     """
 
-    replaces = sends_once = True
+    replaces = skips = sends_once = True
 
     def __init__(
         self,
@@ -84,12 +84,15 @@ class ArchivedLog:
             raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.url}/{name}")
         return entry.size
 
-    def list(self, prefix: str = "", start_after: str = "") -> list[StoredObject]:
+    def list(
+        self, prefix: str = "", start_after: str = "", *, without: str = ""
+    ) -> list[StoredObject]:
         """Return all objects whose names begin so, sorted by name."""
         return [
             StoredObject(name, entry.size, 0)
             for name, entry in sorted(self._files.items())
             if name.startswith(prefix) and name > start_after
+            if not (without and name.startswith(without))
         ]
 
     def put(self, name: str, data: bytes) -> None:

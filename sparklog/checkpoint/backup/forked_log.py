@@ -130,13 +130,16 @@ class ForkedLog(ObjectStore):
             return self._before[name].size
         return super().size(name) if found is None else found.size
 
-    def list(self, prefix: str = "", start_after: str = "") -> list[StoredObject]:
+    def list(
+        self, prefix: str = "", start_after: str = "", *, without: str = ""
+    ) -> list[StoredObject]:
         """Return what is here and what is referred to."""
-        mine = super().list(prefix, start_after)
+        mine = super().list(prefix, start_after, without=without)
         more = [
             StoredObject(name, one.size, 0)
             for name, one in self._references.items()
             if name.startswith(prefix) and name > start_after
+            if not (without and name.startswith(without))
         ]
         return sorted([*mine, *more], key=lambda one: one.name)
 

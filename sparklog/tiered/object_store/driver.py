@@ -47,6 +47,7 @@ class Driver(Protocol):
         looks: a put is to be looked at by `check`, for its answer says nothing of what came.
         delete_max: names in one `delete`.
         replaces: a put over an object is atomic.
+        skips: pages are sorted by name, and `start_after` costs no request for what lies before.
         sends_once: the library repeats no request by itself, so an answer is about all of them.
     """
 
@@ -55,6 +56,7 @@ class Driver(Protocol):
     looks: bool
     delete_max: int
     replaces: bool
+    skips: bool
 
     @property
     def sends_once(self) -> bool: ...

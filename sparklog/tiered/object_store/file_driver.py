@@ -24,7 +24,7 @@ _COPY_BYTES: Final = 8 << 20
 class LocalDriver:
     """See `Driver`. A directory stays when its last object goes."""
 
-    many, looks, delete_max, replaces, sends_once = True, False, 1, True, True
+    many, looks, delete_max, replaces, skips, sends_once = True, False, 1, True, False, True
 
     def __init__(self, root: str, fs: FileSystem = LOCAL) -> None:
         self.root, self._fs = root.rstrip("/"), fs

@@ -63,6 +63,7 @@ class FsspecDriver:
     """See `Driver`. Parts go in order, for fsspec's files are written so."""
 
     many, looks, delete_max = False, True, 1
+    skips = False
     sends_once = False  # gcsfs and adlfs repeat what was not answered
 
     def __init__(self, url: str, connection: Connection) -> None:

@@ -112,6 +112,11 @@ class ObjectStore:
         """Whether no library repeats a request; asks nothing of the store."""
         return self._driver.sends_once
 
+    @property
+    def skips(self) -> bool:
+        """Whether `list` spares the requests for what `without` names; asks nothing."""
+        return self._driver.skips
+
     def put(self, name: str, data: bytes) -> None:
         """Write a small object."""
         crc = crc32c.crc32c(data)
@@ -274,19 +279,29 @@ class ObjectStore:
         with _pool(min(len(names), self._small_parallel)) as submit:
             return [future.result() for future in [submit(one, name) for name in names]]
 
-    def list(self, prefix: str = "", start_after: str = "") -> list[StoredObject]:
+    def list(
+        self, prefix: str = "", start_after: str = "", *, without: str = ""
+    ) -> list[StoredObject]:
         """Return all objects below `prefix` and after `start_after`, sorted by name."""
         found: list[StoredObject] = []
-        token: str | None = None
+        token, behind = None, f"{without}~"
         while True:
 
-            def attempt(token: str | None = token) -> tuple[list[StoredObject], str | None]:
-                return self._once("lists", lambda: self._driver.page(prefix, token, start_after))
+            def attempt(
+                token: str | None = token, after: str = start_after
+            ) -> tuple[list[StoredObject], str | None]:
+                return self._once("lists", lambda: self._driver.page(prefix, token, after))
 
             page, token = self._retried("list", prefix, attempt)
             found += [one for one in page if one.name > start_after]
-            if token is None:
-                return sorted(found, key=lambda one: one.name)
+            last = page[-1].name if page and without and token is not None else ""
+            if last and last.startswith(without) and last < behind and self._driver.skips:
+                token, start_after = None, behind
+            elif token is None:
+                break
+        if without:
+            found = [one for one in found if not one.name.startswith(without)]
+        return sorted(found, key=lambda one: one.name)
 
     def delete(self, names: Sequence[str]) -> None:
         """Remove objects; a request for each 1,000 where the store has that, else one for each."""

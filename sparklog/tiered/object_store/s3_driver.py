@@ -83,6 +83,7 @@ class S3Driver:
         self._root = connection.root.rstrip("/")
         self._bucket, _, key = self._root.partition("/")
         self._prefix = f"{key}/" if key else ""
+        self.skips = not self._bucket.endswith("--x-s3")  # directory buckets list in no order
 
     @property
     def _fs(self) -> Any:

@@ -99,11 +99,20 @@ class Store(Protocol):
     def size(self, name: str) -> int:
         """Return an object's size in bytes."""
 
-    def list(self, prefix: str = "", start_after: str = "") -> list[StoredObject]:
+    @property
+    def skips(self) -> bool:
+        """Whether `list` sends no requests for the objects that `without` leaves out."""
+
+    def list(
+        self, prefix: str = "", start_after: str = "", *, without: str = ""
+    ) -> list[StoredObject]:
         """Return all objects whose name begins with `prefix`, at any depth, sorted by name.
 
         Of them those whose names are greater than `start_after`. One request for each 1,000 of
         them, or what the store has as a page; only S3 spares those for what lies before.
+
+        Args: without: a beginning, with its slash, of names that are left out. A store that
+            `skips` sends at most two requests more, however many objects have such names.
         """
 
     def delete(self, names: Sequence[str]) -> None:
