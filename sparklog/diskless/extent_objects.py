@@ -6,7 +6,6 @@ that lie close together in one object come by one request.
 """
 
 import errno
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,9 +13,9 @@ from typing import Final
 import crc32c
 
 from sparklog.diskless.entries import ObjectKey
+from sparklog.diskless.entry_cache import EntryCache, check_number
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.names import HOME, parse_entry
-from sparklog.diskless.process_lock import ProcessLock
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.lru_cache import LruCache
 from sparklog.metrics import meters
@@ -30,9 +29,6 @@ from sparklog.tiered.reading.remote_objects import RemoteObjects
 GAP_BYTES: Final = 64 << 10
 """What lies between two small extents of a partition is fetched along up to here: it takes less
 than the request that it saves."""
-ENTRIES_BYTES: Final = 16 << 20
-"""Of ledger entries with inline data that are kept for who reads them next."""
-
 _TIMES: Final = 10_000  # objects whose time is kept: many partitions' extents lie in one
 
 
@@ -50,17 +46,10 @@ def get_range(store: Store, name: str, start: int, end: int) -> bytes:
     Data in a ledger entry come with the entry's first bytes, which have its number.
     Raises: FileNotFoundError; DataCorruptionError: the object is another entry.
     """
-    number = parse_entry(name)
-    if number is None:
+    if parse_entry(name) is None:
         return store.get(name, start, end)
     raw = store.get(name, 0, end)
-    found = int.from_bytes(raw[:8], "big")  # an entry is a record batch at offset `number`
-    if raw and found != number:
-        raise DataCorruptionError(
-            f"the object holds entry {found} of the ledger; restore it from a copy of the bucket",
-            path=f"{store.url}/{name}",
-            position=0,
-        )
+    check_number(raw, name, store.url)
     return raw[start:]
 
 
@@ -76,9 +65,7 @@ class ExtentObjects:
 
     def __init__(self, remote: RemoteObjects) -> None:
         self.remote = remote
-        self._lock = ProcessLock()
-        self._entries: OrderedDict[str, bytes] = OrderedDict()
-        self._entries_bytes = 0
+        self.entries = EntryCache()
         self._data_keys: dict[ObjectKey, DataKey] = {}
         self._put_ms = LruCache[str, int](_TIMES)
 
@@ -100,18 +87,6 @@ class ExtentObjects:
             if known is not None:
                 self._put_ms.put(name, known)
         return known
-
-    def keep_entry(self, name: str, raw: bytes) -> None:
-        """Keep a ledger entry with its data, which was read as news: who follows asks once."""
-        with self._lock:
-            self._entries_bytes += len(raw) - len(self._entries.pop(name, b""))
-            self._entries[name] = raw
-            while self._entries_bytes > ENTRIES_BYTES:
-                self._entries_bytes -= len(self._entries.popitem(last=False)[1])
-
-    def kept_entry(self, name: str) -> bytes | None:
-        """Return an entry that is kept."""
-        return self._entries.get(name)
 
     def data_key(self, key: ObjectKey) -> DataKey:
         """Return what opens an object. Raises InvalidRequestError: its master key isn't there."""
@@ -209,17 +184,22 @@ class ObjectRange:
     def fetch(self, start: int, end: int) -> bytes:
         """Return stored bytes, counted from the range's first; one request, or none.
 
+        Of inline data the whole entry comes, for the other partitions that have data in it.
+
         Raises: FileNotFoundError, UndeterminedLossError: see `judge`; ObjectEndsError;
             DataCorruptionError: the object is another ledger entry.
         """
-        first = self._stored[0]
-        kept = self.objects.kept_entry(self.object)
-        if kept is not None and len(kept) >= first + end:
+        first, (store, entries) = self._stored[0], (self.objects.store, self.objects.entries)
+        kept = entries.find(self.object, first + end)
+        if kept is not None:
             return kept[first + start : first + end]
-        store = self.objects.store
         with fetching(meters(store.url), self.topic) as got:
             try:
-                data = get_range(store, self.object, first + start, first + end)
+                if parse_entry(self.object) is None:
+                    data = store.get(self.object, first + start, first + end)
+                else:
+                    raw = entries.fetch(store, self.object, first + end)
+                    data = raw[first + start : first + end]
             except FileNotFoundError as error:
                 raise self.objects.judge(self.object, self.log_id, error) from error
             got.size = len(data)

@@ -256,7 +256,7 @@ def open_log(
         return found.pop() if found else retry.call(lambda: known_home(there)).log_id
 
     def open_head() -> tuple[Head, StateObjects]:
-        entries = EntryReader(there, log_id, seen=objects.keep_entry)
+        entries = EntryReader(there, log_id, cache=objects.entries)
         states = StateObjects(there, lambda: entries.log_id)
         head = Head(
             entries,

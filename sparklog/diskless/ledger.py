@@ -18,6 +18,7 @@ from sparklog.diskless.entries import (
     decode,
     restore_advice,
 )
+from sparklog.diskless.entry_cache import EntryCache
 from sparklog.diskless.names import entry_name
 from sparklog.diskless.process_lock import ProcessLock
 from sparklog.diskless.state import DisklessState
@@ -40,18 +41,19 @@ NewerState = Callable[[int], DisklessState | None]
 """Returns a state after an entry of at least this number; None: there is none."""
 
 
-Seen = Callable[[str, bytes], None]
-"""Is told the name and the bytes of each entry that comes."""
-
-
 class EntryReader:
     """Entries by their numbers. Threads may share it."""
 
     def __init__(
-        self, store: Store, log_id: str | Callable[[], str], *, seen: Seen = lambda name, raw: None
+        self,
+        store: Store,
+        log_id: str | Callable[[], str],
+        *,
+        cache: EntryCache | None = None,
     ) -> None:
-        """`log_id`: or what finds it out, once it is wanted. `seen`: keeps inline data, say."""
-        self.store, self._log_id, self._seen = store, log_id, seen
+        """`log_id`: or what finds it out, once it is wanted. `cache`: keeps what comes."""
+        self.store, self._log_id = store, log_id
+        self.cache = EntryCache() if cache is None else cache
 
     @property
     def log_id(self) -> str:
@@ -73,7 +75,7 @@ class EntryReader:
             raw = self.store.get(entry_name(self.log_id, number), limit=ENTRY_BYTES_MAX)
         except FileNotFoundError:
             return None
-        self._seen(entry_name(self.log_id, number), raw)
+        self.cache.keep(entry_name(self.log_id, number), raw)
         return raw
 
     def find(self, number: int) -> Entry | None:
@@ -112,7 +114,7 @@ class EntryReader:
             elif isinstance(raw, Exception):
                 raise raw
             else:
-                self._seen(entry_name(self.log_id, number), raw)
+                self.cache.keep(entry_name(self.log_id, number), raw)
                 found.append(self._decoded(number, raw))
         return found
 

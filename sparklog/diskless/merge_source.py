@@ -17,8 +17,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Self
 
+import crc32c
+
 from sparklog.diskless.checksums import ExtentSum
 from sparklog.diskless.entries import ObjectKey
+from sparklog.diskless.entry_cache import EntryCache
 from sparklog.diskless.extent_objects import get_range
 from sparklog.diskless.extent_tables import TableHead, block_size, pieces_of, read_head
 from sparklog.diskless.extents import Extent, Extents
@@ -107,12 +110,17 @@ class SourceReader:
     """Bytes of extents, in plain. Threads may share it.
 
     `keys`: of the objects that are encrypted; those that an extent table has come in with it.
+    `entries`: ledger entries that are kept, so that the inline data in them cost no request.
     """
 
     def __init__(
-        self, store: Store, keys: Mapping[str, ObjectKey], keyring: Keyring | None
+        self,
+        store: Store,
+        keys: Mapping[str, ObjectKey],
+        keyring: Keyring | None,
+        entries: EntryCache | None = None,
     ) -> None:
-        self.objects = ObjectBytes(store)
+        self.objects, self._entries = ObjectBytes(store), entries
         self._store, self._keyring, self._keys = store, keyring, dict(keys)
         self._heads: dict[str, TableHead] = {}
 
@@ -150,13 +158,30 @@ class SourceReader:
 
         Raises: SourceChangedError; DataCorruptionError, InvalidRequestError: it can't be decrypted.
         """
+        kept = self._kept(extent)
+        if kept is not None:
+            return kept[start:end]
         name, low, high = self.stored(extent, start, end)
-        data = self.objects.get(name, low, high)
-        sealed = self._keys.get(name)
+        return self._plain(extent, self.objects.get(name, low, high), start, end)
+
+    def _kept(self, extent: Extent) -> bytes | None:
+        """Return an extent's data that are kept; None if they aren't what was committed."""
+        name, low, high = self.stored(extent)
+        entry = None if self._entries is None else self._entries.find(name, high)
+        if entry is None:
+            return None
+        try:
+            data = self._plain(extent, entry[low:high], 0, extent.size)
+        except DataCorruptionError:
+            return None
+        return data if crc32c.crc32c(data) == extent.crc else None
+
+    def _plain(self, extent: Extent, data: bytes, start: int, end: int) -> bytes:
+        sealed = self._keys.get(extent.object)
         if sealed is None:
             return data
         first, last = extent.start + start, extent.start + end
-        return self._key(sealed).open_range(data, first, last, sealed.size, path=name)
+        return self._key(sealed).open_range(data, first, last, sealed.size, path=extent.object)
 
     def _key(self, sealed: ObjectKey) -> DataKey:
         if self._keyring is None:

@@ -88,7 +88,8 @@ class Merger:
 
     def reader(self, state: DisklessState, wanted: Sequence[Extent] = ()) -> SourceReader:
         """Return what reads extents of `state`; `wanted`: those that a round will ask for."""
-        reader = SourceReader(self._log.store, state.keys, self._keyring)
+        entries = self._log.commits.head.entries.cache
+        reader = SourceReader(self._log.store, state.keys, self._keyring, entries)
         pieces = [each for each in wanted if not each.segment and not each.pieces]
         reader.objects.plan(map(reader.stored, pieces))
         return reader

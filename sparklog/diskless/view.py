@@ -142,6 +142,7 @@ class DisklessView:
             _LOGGER.info("%s is another log by now; looking at what is there", self._url)
             with self._opening:
                 self._known, self._kept = None, {}
+                self.objects.entries.clear()
                 self.incarnation += 1
 
     def _found(self, names: Sequence[str]) -> list[bytes]:

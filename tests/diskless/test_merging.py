@@ -25,8 +25,9 @@ from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.testing.faults import SimulatedKill
 from sparklog.tiered.layout.manifest import parse, part
-from tests.diskless.logs import LOG_ID, RING, T0, T1, Home, commit_by_table
+from tests.diskless.logs import LOG_ID, RING, T0, T1, Home, _chunk, commit_by_table
 from tests.logdir.partitions import T0 as BEGAN_MS
+from tests.logdir.partitions import batch
 
 MINUTE = 60_000
 
@@ -418,3 +419,24 @@ def test_an_entry_that_cannot_be_read_costs_no_records(
             home.merger.merge(merge, home.state)
     assert home.another().state.next_number == number + 1
     assert home.another().read() == rows
+
+
+def test_entries_that_were_read_as_news_are_merged_without_a_request() -> None:
+    """A service has folded them, with their data; what came damaged is fetched again."""
+    writer = Home()
+    writer.topic(partitions=2)
+    service = writer.another().lead()
+    for n in range(10):
+        writer._append([_chunk("t", p, batch(f"{n}-{p}")) for p in (0, 1)])
+    first, second = service.due(merge_interval_ms=0)
+    gets = service.store.counts.gets
+    service.merger.merge(first, service.log.state)
+    assert service.store.counts.gets == gets
+    cache = service.commits.head.entries.cache
+    for extent in second.sources:  # which came damaged
+        raw = cache.find(extent.object, 0)
+        assert raw is not None
+        cache.keep(extent.object, raw[:-1] + b"?")
+    service.merger.merge(second, service.log.state)
+    assert service.store.counts.gets > gets
+    assert [offset for offset, _ in service.read(T1)] == list(range(10))

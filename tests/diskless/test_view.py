@@ -162,7 +162,7 @@ def test_what_came_as_news_is_not_asked_for_again(store_url: str) -> None:
     view = log.view()
     objects = view.objects
     view._open_state = lambda: Head(  # type: ignore[assignment]
-        EntryReader(objects.store, LOG_ID, seen=objects.keep_entry)
+        EntryReader(objects.store, LOG_ID, cache=objects.entries)
     )
     view.topics()
     for number in range(5):
@@ -532,7 +532,7 @@ def test_a_reader_notices_a_roll_back(store_url: str, how: str) -> None:
     for _ in range(2):
         log.commit([Part(T0, 3)])
     view = view_of(open_store(store_url))
-    assert view.spans([T0])[T0] == (0, 6)
+    assert read_all(view) == expected(0, 6)
     name = entry_name(LOG_ID, log.state.number)
     log.store.delete([name])
     if how == "another entry":
@@ -541,3 +541,4 @@ def test_a_reader_notices_a_roll_back(store_url: str, how: str) -> None:
     view.renew_if_replaced()
     assert view.incarnation == 1
     assert view.spans([T0])[T0] == (0, 3 if how == "missing" else 5)
+    assert read_all(view) == expected(0, 3 if how == "missing" else 5)

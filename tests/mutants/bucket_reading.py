@@ -3,6 +3,7 @@
 from tests.mutants.mutant import mutant
 
 CHECKSUMS = "diskless/test_checksums.py"
+ENTRIES = "diskless/test_entry_cache.py"
 GROUPS = "diskless/test_groups.py"
 TABLES = "diskless/test_extent_tables.py"
 VIEW = "diskless/test_view.py"
@@ -78,6 +79,62 @@ MUTANTS = (
         "diskless/view.py",
         "if not all(each in raw for each, raw in zip(ids, raws, strict=False)):",
         "if ids[0] not in raws[0]:",
+        f"{VIEW}::test_a_reader_notices_a_roll_back",
+    ),
+    mutant(
+        "an-entry-per-partition",
+        "diskless/entry_cache.py",
+        "                with self._lock:\n                    self._put(name, raw, newest=True)\n",
+        "",
+        f"{ENTRIES}::test_each_entry_is_fetched_once_for_all_partitions",
+    ),
+    mutant(
+        "an-entry-per-thread",
+        "diskless/entry_cache.py",
+        "            raw = self.find(name, end)\n            if raw is None:\n",
+        "            raw = None\n            if raw is None:\n",
+        f"{ENTRIES}::test_threads_fetch_an_entry_once",
+    ),
+    mutant(
+        "entries-without-bound",
+        "diskless/entry_cache.py",
+        "while self._kept and self._size + len(raw) > self._kept_bytes:",
+        "while self._kept and len(raw) > self._kept_bytes:",
+        f"{ENTRIES}::test_what_is_kept_is_bounded_and_of_use",
+    ),
+    mutant(
+        "the-next-entry-goes-first",
+        "diskless/entry_cache.py",
+        "last = newest and self._evictions % _OLDEST_EACH != 0",
+        "last = False",
+        f"{ENTRIES}::test_what_is_kept_is_bounded_and_of_use",
+    ),
+    mutant(
+        "old-entries-stay-for-ever",
+        "diskless/entry_cache.py",
+        "last = newest and self._evictions % _OLDEST_EACH != 0",
+        "last = newest",
+        f"{ENTRIES}::test_what_is_kept_is_bounded_and_of_use",
+    ),
+    mutant(
+        "kept-entries-that-were-cut-off",
+        "diskless/entry_cache.py",
+        "return None if raw is None or len(raw) < end else raw",
+        "return raw",
+        f"{ENTRIES}::test_an_entry_that_was_cut_off_is_fetched_again",
+    ),
+    mutant(
+        "another-entry-is-taken",
+        "diskless/entry_cache.py",
+        "                check_number(raw, name, store.url)\n",
+        "",
+        f"{ENTRIES}::test_another_entry_is_not_taken",
+    ),
+    mutant(
+        "kept-entries-of-another-history",
+        "diskless/view.py",
+        "                self.objects.entries.clear()\n",
+        "",
         f"{VIEW}::test_a_reader_notices_a_roll_back",
     ),
     mutant(

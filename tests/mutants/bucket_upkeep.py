@@ -7,6 +7,7 @@ TRANSACTIONS = "diskless/test_cleaned_transactions.py"
 ERASURE = "diskless/test_erasure.py"
 GARBAGE = "diskless/test_garbage.py"
 LEASE = "diskless/test_lease.py"
+MERGING = "diskless/test_merging.py"
 PRESSURE = "diskless/test_backpressure.py"
 SWEEPS = "diskless/test_sweep_requests.py"
 TOPICS = "diskless/test_deleted_topics.py"
@@ -272,6 +273,21 @@ MUTANTS = (
         f"{SWEEPS}::test_a_store_that_cannot_skip_the_ledger",
     ),
     mutant(
+        "a-request-per-entry-and-merge",
+        "diskless/merging.py",
+        "SourceReader(self._log.store, state.keys, self._keyring, entries)",
+        "SourceReader(self._log.store, state.keys, self._keyring)",
+        f"{MERGING}::test_entries_that_were_read_as_news_are_merged_without_a_request",
+    ),
+    mutant(
+        "kept-data-that-came-damaged-are-merged",
+        "diskless/merge_source.py",
+        "return data if crc32c.crc32c(data) == extent.crc else None",
+        "return data",
+        f"{MERGING}::test_entries_that_were_read_as_news_are_merged_without_a_request",
+        "diskless/test_checksums.py::test_a_merge_never_takes_what_was_not_committed",
+    ),
+    mutant(
         "states-are-listed-every-time",
         "diskless/garbage.py",
         "if number == self._states_at:",
@@ -325,7 +341,7 @@ MUTANTS = (
         "diskless/garbage.py",
         "frozenset({extent.object, *head.names})",
         "frozenset({extent.object})",
-        "diskless/test_merging.py::test_what_an_extent_table_names",
+        f"{MERGING}::test_what_an_extent_table_names",
     ),
     mutant(
         "topics-given-up-before-their-delay",
@@ -375,7 +391,7 @@ MUTANTS = (
         "            if now.term != term:\n",
         "            if now.term < term:\n",
         f"{PRESSURE}::test_a_service_that_takes_over_meanwhile_makes_it_void",
-        "diskless/test_merging.py::test_another_term_fences_it",
+        f"{MERGING}::test_another_term_fences_it",
     ),
     mutant(
         "a-merge-that-fails-fails-the-commit",
