@@ -11,7 +11,8 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
   `ledger_repair`: a log without its lost entries
 - `view`: what readers see; `plan`: what a task reads with; `segments`: extents as segments
 - `checksums`: the CRC-32C of each extent, which binds its bytes to the entry
-- `extent_objects`, `extent_logs`: extents' bytes; `numbered_batches`: with offsets and epochs;
+- `extent_objects`, `extent_logs`: extents' bytes; `entry_cache`: entries with inline data;
+  `numbered_batches`: batches with offsets and epochs;
   `extent_tables`: where the pieces of a large commit lie
 - `staging`: rows become objects, in tasks; `staged_chunks`: what several tasks reported;
   `placement`: where a commit's chunks lie; `sealing`: encryption of all that;

@@ -6,7 +6,7 @@ that lie close together in one object come by one request.
 """
 
 import errno
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -189,10 +189,10 @@ class ObjectRange:
         Raises: FileNotFoundError, UndeterminedLossError: see `judge`; ObjectEndsError;
             DataCorruptionError: the object is another ledger entry.
         """
-        first, (store, entries) = self._stored[0], (self.objects.store, self.objects.entries)
-        kept = entries.find(self.object, first + end)
+        kept = self._kept(start, end)
         if kept is not None:
-            return kept[first + start : first + end]
+            return kept
+        first, (store, entries) = self._stored[0], (self.objects.store, self.objects.entries)
         with fetching(meters(store.url), self.topic) as got:
             try:
                 if parse_entry(self.object) is None:
@@ -215,23 +215,35 @@ class ObjectRange:
 
         Waits for a store that is away. Raises: as `fetch`; DataCorruptionError: it doesn't decrypt.
         """
-        fetcher = self.objects.remote.fetcher
         if self.key is None:
-            return self._waiting(lambda: fetcher.read(self, start, end))
+            return self._read(start, end)
         opened = self.objects.data_key(self.key)
         low, high = self.start + start, self.start + end
         first, last = opened.stored_range(low, high, self.key.size)
         begin = self._stored[0] - self.key.at
-        stored = self._waiting(lambda: fetcher.read(self, first - begin, last - begin))
+        stored = self._read(first - begin, last - begin)
         return opened.open_range(
             stored, low, high, self.key.size, path=self.objects.url(self.object)
         )
 
-    def _waiting(self, read: Callable[[], bytes]) -> bytes:
-        return self.objects.remote.retry.call(read)
+    def _read(self, start: int, end: int) -> bytes:
+        """Return stored bytes: of a kept entry without a look at the fetcher, its locks and blocks.
+        """
+        kept = self._kept(start, end)
+        if kept is not None:
+            return kept
+        fetcher = self.objects.remote.fetcher
+        return self.objects.remote.retry.call(lambda: fetcher.read(self, start, end))
+
+    def _kept(self, start: int, end: int) -> bytes | None:
+        first = self._stored[0]
+        raw = self.objects.entries.find(self.object, first + end)
+        return None if raw is None else raw[first + start : first + end]
 
     def ahead(self, start: int, end: int) -> None:
-        """Begin to fetch the bytes [start, end); returns at once."""
+        """Begin to fetch the bytes [start, end); returns at once. Nothing of a kept entry."""
+        if self._kept(0, self.stored_size) is not None:
+            return
         fetcher = self.objects.remote.fetcher
         if self.key is None:
             fetcher.ahead(self, start, end)

@@ -11,7 +11,7 @@ from sparklog.diskless.entry_cache import EntryCache
 from sparklog.diskless.names import entry_name
 from sparklog.errors import DataCorruptionError
 from sparklog.testing.faultstore import FaultStore
-from tests.diskless.bucket_log import LOG_ID, BucketLog, Part, counting, expected, read_all
+from tests.diskless.bucket_log import LOG_ID, T0, T1, BucketLog, Part, counting, expected, read_all
 
 
 def raw(number: int, size: int = 100) -> bytes:
@@ -38,6 +38,24 @@ def test_each_entry_is_fetched_once_for_all_partitions(tmp_path: Path) -> None:
             assert read_all(view, key) == expected(0, 15)
     follow = 1
     assert cost.gets == 5 + follow
+
+
+def test_kept_entries_are_read_without_locks_and_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four readers in one process would wait for one another."""
+    log = BucketLog(f"file://{tmp_path}")
+    for _ in range(8):
+        log.commit([Part(T0, 3), Part(T1, 3)])
+    view = log.view()
+    assert read_all(view, T0) == expected(0, 24)
+
+    def refuse(*given: object) -> bytes:
+        raise AssertionError("the fetcher was asked")
+
+    monkeypatch.setattr(view.objects.remote.fetcher, "read", refuse)
+    monkeypatch.setattr(view.objects.remote.fetcher, "ahead", refuse)
+    assert read_all(view, T1) == expected(0, 24)
 
 
 def test_threads_fetch_an_entry_once() -> None:

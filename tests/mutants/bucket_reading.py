@@ -96,6 +96,20 @@ MUTANTS = (
         f"{ENTRIES}::test_threads_fetch_an_entry_once",
     ),
     mutant(
+        "kept-entries-by-the-fetcher",
+        "diskless/extent_objects.py",
+        "        if kept is not None:\n            return kept\n        fetcher =",
+        "        fetcher =",
+        f"{ENTRIES}::test_kept_entries_are_read_without_locks_and_threads",
+    ),
+    mutant(
+        "kept-entries-are-fetched-ahead",
+        "diskless/extent_objects.py",
+        "if self._kept(0, self.stored_size) is not None:",
+        "if self._kept(0, self.stored_size) == b'':",
+        f"{ENTRIES}::test_kept_entries_are_read_without_locks_and_threads",
+    ),
+    mutant(
         "entries-without-bound",
         "diskless/entry_cache.py",
         "while self._kept and self._size + len(raw) > self._kept_bytes:",

@@ -26,8 +26,8 @@ MUTANTS = (
     ),
     mutant(
         "inline-data-of-another-entry-read",
-        "diskless/extent_objects.py",
-        "if raw and found != number:",
+        "diskless/entry_cache.py",
+        "if raw and found != parse_entry(name):",
         "if False:",
         "diskless/test_checksums.py::test_a_reader_of_inline_data_asks_for_its_own_entry",
     ),
