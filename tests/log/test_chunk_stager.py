@@ -193,7 +193,7 @@ COMPACT = replace(TOPIC, config=TopicConfig(cleanup_policy=("compact",)))
         (COMPACT, {"value": ["v"]}, InvalidRequestError),
         (COMPACT, {"value": ["v", "v"], "key": ["k", None]}, InvalidRequestError),
         (TOPIC, {"value": ["a", "b"], "partition": NUMBERS}, InvalidRequestError),
-        (TOPIC, {"value": ["v"], "partition": pa.array([3], pa.int32())}, InvalidRequestError),
+        (TOPIC, {"value": ["a", "b"], "partition": pa.array([0, 3])}, InvalidRequestError),
     ],
 )
 def test_rows_that_have_no_place(

@@ -477,10 +477,10 @@ MUTANTS = (
         f"{STAGER}::test_rows_that_have_no_place",
     ),
     mutant(
-        "partition-below-zero",
+        "partition-above-the-last",
         "log/chunk_stager.py",
         "    for number in (low, high):\n",
-        "    for number in (high, high):\n",
+        "    for number in (low, low):\n",
         f"{STAGER}::test_rows_that_have_no_place",
     ),
     mutant(
