@@ -77,8 +77,8 @@ RECRASH_EVERY: Final = by_depth(small=48, ci=6, all=6)
 FLIPS: Final = by_depth(small=12, ci=60, all=60)
 # Of the calls of a ledger's repair every such one is cut.
 REPAIR_CUT_STEP: Final = by_depth(small=23, ci=5, all=1)
-# Logs that our cleaner and Kafka's both clean.
-CLEANER_SEEDS: Final = by_depth(small=8, ci=20, all=300)
+# Logs that our cleaners, of a log dir and of a store, and Kafka's clean.
+CLEANER_SEEDS: Final = by_depth(small=6, ci=14, all=300)
 # The same in a store beside a log dir, without Kafka: 0.2 s each.
 CLEANED_TRANSACTIONS: Final = by_depth(small=2, ci=10, all=300)
 # Random logs of which keys are erased, then loaded by Kafka's code.

@@ -191,7 +191,7 @@ class DisklessSegments:
         """
         extents = self._logs.extents
         at = min(index_of(extents, offset - 1), len(extents) - 1)
-        if extents[at].end == offset and (raw := self._part(extents[at], SNAPSHOT)) is not None:
+        if extents[at].end == offset and (raw := self._part(extents[at], SNAPSHOT)):
             return self._restored(extents[at], raw)
         return self._replayed(at, offset)[0]
 

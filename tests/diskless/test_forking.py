@@ -8,7 +8,7 @@ import pytest
 
 import sparklog
 from sparklog.common import TopicPartition
-from sparklog.diskless.entries import MergeRecord
+from sparklog.diskless.entries import ImportRecord, MergeRecord, ProducerBatch
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.home_object import known_home, place_home
 from sparklog.diskless.ledger import EntryReader, Head
@@ -191,6 +191,19 @@ def test_by_batch(store_url: str, tmp_path: Path) -> None:
     made.log.add(reset, befores={"q/sink": 3})
     with pytest.raises(InvalidRequestError, match="taken back by a reset"):
         made.fork(writer="q", batch=3)
+
+
+def test_a_producer_that_has_an_epoch_only_is_known_to_the_fork(
+    store_url: str, tmp_path: Path
+) -> None:
+    made = Made(store_url, tmp_path)
+    bare = ProducerBatch(7, 3, -1, 0, -1, START_MS)
+    record = ImportRecord(time_ms=START_MS, epoch=0, epochs={T0: ((0, 0),)})
+    made.log.add(record, producers={T0: (bare,)})
+    commit_of(made.log, "q", 0)
+    made.fork(writer="q", batch=0)
+    (known,) = made.state().producers[T0].entries()
+    assert (known.producer_id, known.producer_epoch, known.last_offset) == (7, 3, -1)
 
 
 def test_another_sink_is_ahead(store_url: str, tmp_path: Path) -> None:
