@@ -274,20 +274,19 @@ class _Rewriter:
             producers=self._producers,
         )
         size = crc = 0
-        has_any = bool(self._kept.open_txns)
         for extent in group:
             for window, path in self._cleaning.windows(extent, self._transactions):
-                has_any |= has_transactions(window.batches.table)
+                is_marked = has_transactions(window.batches.table)
                 for piece in window_filter.filter(window, path):
                     data = piece.out[: piece.size]
                     file.write(data)
                     size, crc = size + piece.size, crc32c.crc32c(data, crc)
-                    if has_any:
+                    if is_marked:
                         self._keep(data, path)
         aborted = self._transactions.take_index()
         is_same = len(group) == 1 and size == group[0].size
         is_same = is_same and (not window_filter.rewritten or crc == group[0].crc)
-        snapshot = b"" if is_same else self._snapshot(group[-1].end, exact=has_any)
+        snapshot = b"" if is_same else self._snapshot(group[-1])
         return _Rewritten(file, size, window_filter.records, is_same, snapshot, aborted)
 
     def _keep(self, data: memoryview, path: str) -> None:
@@ -295,13 +294,13 @@ class _Rewriter:
         table = window.batches.table
         self._kept.apply(table[transactional(table)], marker_reader(window, path))
 
-    def _snapshot(self, end: int, *, exact: bool) -> bytes:
-        """Return the producers at offset `end`, with the transactions that are open there.
+    def _snapshot(self, last: Extent) -> bytes:
+        """Return the producers where a group ends, with the transactions that are open there.
 
         A transaction of which no batch stays isn't open: the next cleaning may remove its marker.
         """
-        key, state = self._cleaning.part.key, self._cleaning.state
-        if not exact:
+        key, state, end = self._cleaning.part.key, self._cleaning.state, last.end
+        if key not in state.log.idempotent or not may_hold_transactions((last,), state):
             return snapshot_at(state, key, end)
         firsts = {producer: first for first, producer in self._kept.open_txns.items()}
         return format_snapshot(

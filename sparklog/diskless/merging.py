@@ -296,9 +296,7 @@ class Merger:
         entries = parse_entries(raw, TXN_ENTRY, path=segments.where)
         markers = entries["last_offset"]
         aborted = entries[(markers >= base) & (markers < end)].tobytes()
-        is_open = bool(producers.open_txns)
-        snapshot = format_snapshot(producers.entries()) if is_open else snapshot_at(state, key, end)
-        return aborted, snapshot
+        return aborted, format_snapshot(producers.entries())
 
     def put_rewritten(
         self,

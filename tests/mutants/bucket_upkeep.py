@@ -81,8 +81,8 @@ MUTANTS = (
     mutant(
         "a-cleaned-segment-forgets-open-transactions",
         "diskless/cleaning.py",
-        "self._snapshot(group[-1].end, exact=has_any)",
-        "self._snapshot(group[-1].end, exact=False)",
+        "if key not in state.log.idempotent or not may_hold",
+        "if key in state.log.idempotent or not may_hold",
         f"{TRANSACTIONS}::test_a_transaction_over_two_segments",
     ),
     mutant(
