@@ -189,7 +189,10 @@ def page_of(record: Record) -> str:
         "\n| tests | passed | failed | skipped | seconds | date | commit | machine |\n"
         "|--|--:|--:|--:|--:|--|--|--|\n"
     )
-    return _INTRO + table + "".join(rows) + "\nSkipped, and why:\n\n" + "".join(reasons)
+    missing = "".join(f"- `{file}`\n" for file in sorted(slow_tests().keys() - record.keys()))
+    gaps = f"\nNot recorded yet, so the record is not complete:\n\n{missing}" if missing else ""
+    skips = "\nSkipped, and why:\n\n" + "".join(reasons) if reasons else ""
+    return _INTRO + table + "".join(rows) + gaps + skips
 
 
 def _git(*arguments: str) -> str:
