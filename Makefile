@@ -60,7 +60,7 @@ lint: $(VENV)/.test ## ruff, mypy --strict, import-linter, scalafmt and scalac -
 	@home="$$(scripts/java 2>/dev/null)"; JAVA_HOME="$$home" $(BIN)/python -m tests.scala lint
 	@$(BIN)/python -m tests.test_tidy
 
-test: $(VENV)/.test ## the checks and the suite, in some 10 minutes; DEPTH=ci: more seeds, kills; DEPTH=all: a night
+test: $(VENV)/.test ## the checks and the suite, in 10 to 15 minutes; DEPTH=ci: more seeds, kills; DEPTH=all: a night
 	@scripts/java >/dev/null && $(MAKE) --no-print-directory -j 2 lint suite
 
 suite: $(VENV)/.test
