@@ -5,10 +5,14 @@ A mutant of Scala costs half a minute: the jar is compiled anew.
 
 from tests.mutants.mutant import Mutant, mutant
 
+DECOMPRESSION = "jvm/test_decompression.py"
 JAR = "jvm/test_jar.py"
 JVM_PLAN = "source/test_jvm_plan.py"
 PRIMITIVES = "jvm/test_primitives.py"
+READING = "jvm/test_reading.py"
+SEGMENTS = "jvm/test_segments.py"
 STAGING = "jvm/test_staging.py"
+WRITING = "jvm/test_writing.py"
 
 
 def _scala(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
@@ -16,6 +20,7 @@ def _scala(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
 
 
 MUTANTS = (
+    # --- Batches and records ----------------------------------------------------------------------
     _scala(
         "crc-of-a-batch-not-checked",
         "format/BatchHeader.scala",
@@ -30,6 +35,185 @@ MUTANTS = (
         "",
         f"{PRIMITIVES}::test_any_fields",
     ),
+    _scala(
+        "records-end-before-their-batch",
+        "format/RecordCursor.scala",
+        "    if (status == BatchHeader.Sound && !isPast && from != stop) status = BytesLeft\n",
+        "",
+        f"{READING}::test_odd_records",
+    ),
+    _scala(
+        "offsets-in-a-batch-go-back",
+        "format/RecordCursor.scala",
+        "if (offsetDelta <= previous || offsetDelta > lastDelta)",
+        "if (offsetDelta > lastDelta)",
+        f"{READING}::test_odd_records",
+    ),
+    _scala(
+        "key-longer-than-its-record",
+        "format/RecordCursor.scala",
+        "if (sizeBytes == 0 || size > last - keyAt) BadSize",
+        "if (sizeBytes == 0) BadSize",
+        f"{READING}::test_odd_records",
+        f"{READING}::test_every_cut_and_flip",
+    ),
+    _scala(
+        "batch-decompresses-beyond-its-bound",
+        "format/PlainBytes.scala",
+        "    if (wanted > maxBytes) throw new TooLarge(maxBytes)\n",
+        "    if (wanted > Int.MaxValue) throw new TooLarge(maxBytes)\n",
+        f"{DECOMPRESSION}::test_output_ends_at_the_bound",
+    ),
+    _scala(
+        "memory-for-what-a-snappy-block-claims",
+        "format/SnappyReader.scala",
+        "    if (size > RatioMax * (stop - at)) throw",
+        "    if (size > Int.MaxValue) throw",
+        f"{DECOMPRESSION}::test_memory_is_what_comes_out_and_not_what_is_claimed",
+    ),
+    _scala(
+        "lz4-header-checksum-not-checked",
+        "format/Lz4Reader.scala",
+        "    if (bytes(at) != expected.toByte) throw",
+        "    if (at < 0) throw",
+        f"{DECOMPRESSION}::test_every_flip_and_cut_of_some_framings",
+    ),
+    _scala(
+        "what-a-codec-makes-larger-passes-max-message-bytes",
+        "format/BatchBuilder.scala",
+        "      if (stop <= maxMessageBytes) {\n",
+        "      if (stop <= maxMessageBytes || count > 1) {\n",
+        f"{WRITING}::test_what_a_codec_makes_larger_goes_in_several_batches",
+    ),
+    # --- Reading segments -------------------------------------------------------------------------
+    _scala(
+        "batch-above-32-mib-is-read",
+        "source/SegmentReader.scala",
+        "    if (wanted > HugeBytes) throw",
+        "    if (wanted < 0) throw",
+        f"{SEGMENTS}::TestKinds::test_large_records",
+    ),
+    _scala(
+        "log-replaced-while-it-is-read",
+        "source/SegmentReader.scala",
+        "    Interrupts.check()\n    standing.check()\n",
+        "    Interrupts.check()\n",
+        f"{SEGMENTS}::TestChanges::test_while_it_is_read",
+    ),
+    _scala(
+        "interrupt-is-ignored",
+        "source/SegmentReader.scala",
+        "    Interrupts.check()\n    standing.check()\n",
+        "    standing.check()\n",
+        f"{SEGMENTS}::TestKinds::test_an_interrupt_ends_it",
+    ),
+    _scala(
+        "index-is-believed",
+        "source/SegmentReader.scala",
+        "        if (isHinted && header.baseOffset > offset) goTo(0)\n        else {\n",
+        "        {\n",
+        f"{SEGMENTS}::TestDamage::test_an_index_is_a_hint",
+    ),
+    _scala(
+        "topic-of-another-id-is-read",
+        "source/LogStanding.scala",
+        "      if (found != files.topicId) throw",
+        "      if (found == null) throw",
+        f"{SEGMENTS}::TestChanges",
+    ),
+    _scala(
+        "log-replaced-before-it-is-read",
+        "source/LogStanding.scala",
+        '        if (found.get("ino") != standing(n).inode) throw replaced(standing(n).path)\n',
+        "",
+        f"{SEGMENTS}::TestChanges",
+    ),
+    _scala(
+        "hole-in-a-log-that-is-not-compacted",
+        "source/PieceReader.scala",
+        "else if (files.gaps) first >= at else first == at",
+        "else first >= at",
+        f"{SEGMENTS}::TestDamage",
+    ),
+    _scala(
+        "records-of-aborted-transactions-are-given-out",
+        "source/PieceReader.scala",
+        "    !isAborted && !header.isControl\n",
+        "    !header.isControl\n",
+        f"{SEGMENTS}::TestSame::test_foreign_logs",
+    ),
+    _scala(
+        "abandoned-records-are-given-out",
+        "source/PieceReader.scala",
+        "    span < without.length && without(span) <= offset\n  }",
+        "    span < without.length && without(span) < offset\n  }",
+        f"{SEGMENTS}::TestKinds::test_spans_that_are_left_out",
+    ),
+    _scala(
+        "plan-of-another-version-is-read",
+        "source/ReadPlan.scala",
+        "    if (version != Version) throw",
+        "    if (version < 1) throw",
+        f"{SEGMENTS}::TestKinds::test_a_plan_of_another_version",
+    ),
+    # --- Staging rows -----------------------------------------------------------------------------
+    _scala(
+        "row-without-a-key-in-a-compacted-topic",
+        "sink/ChunkStager.scala",
+        "if (fields.keyBytes < 0 && topic.plan.framing.isCompacted) {",
+        "if (fields.keyBytes < -1 && topic.plan.framing.isCompacted) {",
+        f"{STAGING}::test_bad_rows_are_the_same_errors",
+    ),
+    _scala(
+        "rows-adrift-stay-in-one-partition",
+        "sink/ChunkStager.scala",
+        "      until = (step + 1) * plan.batchSize\n",
+        "      until = Long.MaxValue\n",
+        f"{STAGING}::test_rows_adrift_are_spread_alike_by_task_and_batch_size",
+    ),
+    _scala(
+        "open-batches-take-any-memory",
+        "sink/ChunkStager.scala",
+        "      if (held > openBytesMax) endLargest()\n",
+        "",
+        f"{STAGING}::test_memory_and_files_are_bounded_whatever_the_rows_are",
+    ),
+    _scala(
+        "chunk-outgrows-a-segment",
+        "sink/ChunkStager.scala",
+        "partition.chunk.sizeBytes + size > partition.topic.framing.rollBytes) {",
+        "partition.chunk.sizeBytes > partition.topic.framing.rollBytes) {",
+        STAGING,
+    ),
+    _scala(
+        "files-of-a-failed-task-stay",
+        "sink/ChunkFiles.scala",
+        "      try Files.deleteIfExists(path)\n",
+        "      try Files.exists(path)\n",
+        f"{STAGING}::test_a_disk_that_is_full_leaves_nothing",
+    ),
+    _scala(
+        "one-descriptor-for-each-partition",
+        "sink/ChunkFiles.scala",
+        "    if (channels.size > most) {\n",
+        "    if (channels.size < 0) {\n",
+        f"{STAGING}::test_memory_and_files_are_bounded_whatever_the_rows_are",
+    ),
+    _scala(
+        "task-stages-in-a-log-that-was-replaced",
+        "sink/LogDirCheck.scala",
+        '    found.get("ino") == identity.get("inode").asLong\n',
+        '    found.get("ino") != null\n',
+        f"{STAGING}::test_a_log_that_is_not_the_drivers",
+    ),
+    _scala(
+        "answer-into-another-processs-file",
+        "Handover.scala",
+        "        if (Files.readSymbolicLink(Path.of(path)).toString != into.substring(space + 1))",
+        "        if (into.length < space)",
+        "jvm/test_handover.py::test_another_file_in_its_place_is_left_alone",
+    ),
+    # --- The Python that meets it -----------------------------------------------------------------
     mutant(
         "jar-of-other-plans-is-used",
         "jvm/jar_file.py",
