@@ -37,7 +37,7 @@ class EntryCache:
             self._put(name, raw, newest=False)
 
     def find(self, name: str, end: int) -> bytes | None:
-        """Return a kept entry; None if it isn't kept, or not up to byte `end`."""
+        """Return an entry from the cache. None: it is not there, or has fewer than `end` bytes."""
         raw = self._kept.get(name)
         return None if raw is None or len(raw) < end else raw
 

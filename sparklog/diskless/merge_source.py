@@ -165,7 +165,10 @@ class SourceReader:
         return self._plain(extent, self.objects.get(name, low, high), start, end)
 
     def _kept(self, extent: Extent) -> bytes | None:
-        """Return an extent's data that are kept; None if they aren't what was committed."""
+        """Return an extent's data from the cache of entries.
+
+        None: the cache has no such entry, or its bytes fail the extent's checksum.
+        """
         name, low, high = self.stored(extent)
         entry = None if self._entries is None else self._entries.find(name, high)
         if entry is None:

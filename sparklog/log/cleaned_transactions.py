@@ -9,14 +9,14 @@ Source: CleanedTransactionMetadata, LocalLog.collectAbortedTransactions (Kafka 4
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from sparklog.format.control import ControlType, Marker
 from sparklog.format.index import txn_entry
+from sparklog.format.names import OFFSET_MAX
 from sparklog.log.index_entries import txn_entries
 from sparklog.storage.segments import PartitionSegments
 
-_NO_LIMIT: Final = 2**63 - 1
 AbortedEntry: TypeAlias = tuple[int, int, int, int]
 """(producer id, first offset, offset of the marker, last stable offset) of a transaction."""
 
@@ -49,7 +49,7 @@ class AbortedEntries:
 
     def _of(self, base: int) -> list[AbortedEntry]:
         if base not in self._known:
-            entries = txn_entries(self._segments, base, end=_NO_LIMIT)
+            entries = txn_entries(self._segments, base, end=OFFSET_MAX)
             self._known[base] = [tuple(entry) for _, *entry in entries.tolist()]
         return self._known[base]
 

@@ -137,7 +137,7 @@ class _Run:
 
 @dataclass(slots=True)
 class _Segment:
-    """What is remembered of one segment; `stamp` tells its file from a changed one."""
+    """The checked batches of one segment. `stamp`: of its file, and different if that changed."""
 
     stamp: _Stamp
     runs: list[_Run] = field(default_factory=list)  # by first offset; none overlaps another

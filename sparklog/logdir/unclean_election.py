@@ -56,13 +56,14 @@ def _recover_damaged(
     Else a partition that was damaged since the log was opened would count as whole until somebody
     writes to it.
     """
-    points = recovery_points(session)
     for key in sorted(session.state.ends.keys() - session.offline.keys()):
-        if topic not in (None, key.topic) or key.partition not in (partitions or {key.partition}):
+        if topic not in (None, key.topic):
+            continue
+        if partitions is not None and key.partition not in partitions:
             continue
         if not is_partition_whole(session, *key):
             session.drop_writers()
-            recover_one(session, key, points)
+            recover_one(session, key, recovery_points(session))
 
 
 def _chosen(

@@ -153,11 +153,11 @@ class LogMetadata:
     def sizes(self, partition: TopicPartition, start: int, end: int) -> BytesByOffset:
         """Return the bytes of log by offset for [start, end), to within an index entry."""
         segments = reader_of(self.view, *partition).segments
-        _, high = self.view.spans([partition])[partition]
         points: list[tuple[int, int]] = []
         at = 0
         for each in segments.metadata():
-            following = high if each.end is None else each.end
+            # The last segment of a log dir grows: it ends where the log does.
+            following = self.view.spans([partition])[partition][1] if each.end is None else each.end
             if following < start or each.base > end:
                 continue
             points.append((each.base, at))

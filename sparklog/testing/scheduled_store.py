@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import Buffer
 from sparklog.testing.schedules import Process, Schedule
-from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store, StoredObject
+from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store, StoredObject, is_listed
 
 
 class Lie(Enum):
@@ -241,11 +241,7 @@ class ScheduledStore:
     ) -> list[StoredObject]:
         bucket, process = self._bucket, self._process
         found = process.request(lambda: bucket.listing(process.name, prefix))
-        return [
-            each
-            for each in found
-            if each.name > start_after and not (without and each.name.startswith(without))
-        ]
+        return [each for each in found if is_listed(each.name, prefix, start_after, without)]
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.diskless.logs import Home
+
 
 @pytest.fixture
 def store_url(request: pytest.FixtureRequest) -> Iterator[str]:
@@ -13,3 +15,11 @@ def store_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
     yield "memory://" + re.sub(r"[^a-z0-9]", "-", request.node.name.lower())
     fsspec.filesystem("memory").store.clear()
+
+
+@pytest.fixture
+def home() -> Home:
+    """A log with topic t of two partitions, whose service holds the lease."""
+    found = Home()
+    found.topic(partitions=2)
+    return found.lead()

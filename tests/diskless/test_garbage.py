@@ -30,13 +30,6 @@ from tests.logdir.partitions import batch
 DAY = 24 * 3600 * 1000
 
 
-@pytest.fixture
-def home() -> Home:
-    found = Home()
-    found.topic(partitions=2)
-    return found.lead()
-
-
 def prefix(home: Home, key: TopicPartition = T0) -> str:
     return Directory(*key, home.state.log.topics[key.topic].id).prefix
 

@@ -32,14 +32,6 @@ from tests.logdir.partitions import batch
 MINUTE = 60_000
 
 
-@pytest.fixture
-def home() -> Home:
-    found = Home()
-    found.topic(partitions=2)
-    found.lead()
-    return found
-
-
 @pytest.mark.parametrize("keyring", [None, RING], ids=["plain", "encrypted"])
 def test_pieces_become_one_segment(keyring: object) -> None:
     """Inline and staged, of two partitions in one object: the same records at the same offsets."""

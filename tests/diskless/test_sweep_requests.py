@@ -19,13 +19,6 @@ from tests.diskless.logs import LOG_ID, T0, Home, Timer
 DAY = 24 * 3600 * 1000
 
 
-@pytest.fixture
-def home() -> Home:
-    found = Home()
-    found.topic(partitions=2)
-    return found.lead()
-
-
 def lists(home: Home, action: Callable[[], object]) -> int:
     """The list requests that `action` makes."""
     before = home.store.counts.lists

@@ -60,6 +60,12 @@ def test_the_first_segments(tmp_path: Path) -> None:
         assert (told.first, told.end, told.kept) == (0, bases[1], True)
         with pytest.raises(sparklog.InvalidRequestError, match="is not offline"):
             log.give_up("t", [0])
+        newest = max((_a / "t-0").glob("*.log"))
+        whole = newest.read_bytes()
+        newest.write_bytes(whole[:-5])
+        assert log.give_up("t", []) == []  # nothing was asked for, so nothing is looked at
+        assert not log.offline()
+        newest.write_bytes(whole)
         log.append("t", ONE, partition=1)
     assert counts(dirs) == {0: before[0], 1: before[1] - bases[1] + 1}
     assert verify(path_of(dirs)).ok

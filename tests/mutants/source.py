@@ -93,8 +93,8 @@ MUTANTS = (
     mutant(
         "bytes-of-a-segment-lie-below-the-planned-end",
         "source/metadata_snapshot.py",
-        "following = high if each.end is None else each.end",
-        "following = end if each.end is None else each.end",
+        "self.view.spans([partition])[partition][1] if each.end is None else each.end",
+        "end if each.end is None else each.end",
         f"{STREAM}::test_the_lowest_of_several_limits_holds",
     ),
     # --- Where it begins and ends -----------------------------------------------------------------

@@ -9,7 +9,13 @@ from sparklog.checkpoint.backup.snapshots import SNAPSHOTS, Snapshot, SnapshotTr
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import Buffer
 from sparklog.lru_cache import LruCache
-from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store, StoredObject, too_large
+from sparklog.tiered.object_store.store import (
+    WHOLE_BYTES_MAX,
+    Store,
+    StoredObject,
+    is_listed,
+    too_large,
+)
 
 
 class ArchivedLog:
@@ -91,8 +97,7 @@ class ArchivedLog:
         return [
             StoredObject(name, entry.size, 0)
             for name, entry in sorted(self._files.items())
-            if name.startswith(prefix) and name > start_after
-            if not (without and name.startswith(without))
+            if is_listed(name, prefix, start_after, without)
         ]
 
     def put(self, name: str, data: bytes) -> None:

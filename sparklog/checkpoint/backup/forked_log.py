@@ -27,7 +27,7 @@ from sparklog.errors import StorageUnavailableError
 from sparklog.log.fork_points import WantedPoint
 from sparklog.tiered.object_store.file_driver import LocalDriver
 from sparklog.tiered.object_store.object_store import ObjectStore
-from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store, StoredObject
+from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store, StoredObject, is_listed
 from sparklog.tiered.reading.options import RemoteOptions
 
 
@@ -138,8 +138,7 @@ class ForkedLog(ObjectStore):
         more = [
             StoredObject(name, one.size, 0)
             for name, one in self._references.items()
-            if name.startswith(prefix) and name > start_after
-            if not (without and name.startswith(without))
+            if is_listed(name, prefix, start_after, without)
         ]
         return sorted([*mine, *more], key=lambda one: one.name)
 

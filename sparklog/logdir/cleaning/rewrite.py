@@ -9,10 +9,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from sparklog.format.compaction import OffsetMap
-from sparklog.format.names import CLEANED, log_name
+from sparklog.format.names import CLEANED, OFFSET_MAX, log_name
 from sparklog.fs import FileSystem
 from sparklog.log.batch_windows import walk
 from sparklog.log.cleaned_transactions import AbortedEntries, AbortedEntry, CleanedTransactions
@@ -29,8 +28,6 @@ from sparklog.logdir.partition.indexes import hint
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.partition.segment_swap import SegmentSwap, remove_made
 from sparklog.logdir.segment_files import joined
-
-NO_LIMIT: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +156,7 @@ class _Rewriter:
         """Source: LogSegment.readNextOffset."""
         fs, directory, end = self.fs, self.job.directory, segment.base
         with fs.open(joined(directory, log_name(segment.base))) as file:
-            start = hint(fs, directory, segment.base, file, NO_LIMIT - 1)
+            start = hint(fs, directory, segment.base, file, OFFSET_MAX - 1)
             for window in walk(file, start=start, limit=segment.size, check_crc=False):
                 if len(window.batches):
                     end = int(window.batches.table["last_offset"][-1]) + 1

@@ -126,6 +126,12 @@ class Store(Protocol):
         """
 
 
+def is_listed(name: str, prefix: str, start_after: str, without: str) -> bool:
+    """Return whether `Store.list` shows an object, given the same arguments."""
+    is_left_out = without != "" and name.startswith(without)
+    return name.startswith(prefix) and name > start_after and not is_left_out
+
+
 def too_large(path: str, limit: int) -> DataCorruptionError:
     """Return the error for an object that is larger than what sparklog writes under its name."""
     return DataCorruptionError(
