@@ -6,7 +6,7 @@ from typing import Final
 
 _EXTRAS: Final = {
     "click": "cli", "rich": "cli", "prometheus_client": "metrics", "fsspec": "tiered",
-    "cryptography": "encryption", "confluent_kafka": "kafka", "deltalake": "delta",
+    "cryptography": "encryption", "confluent_kafka": "kafka",
     "kio": "endpoint", "scramp": "endpoint",
     "pyspark": "spark", "py4j": "spark", "pandas": "spark",
 }  # fmt: skip

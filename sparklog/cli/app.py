@@ -37,7 +37,7 @@ _COMMANDS: Final = {  # name: (where it is, what the list of commands says of it
     "delete-records": ("delete_records:delete", "Delete the records before an offset."),
     "dump-log": ("dump_log:dump_log", "What partitions' files hold (kafka-dump-log)."),
     "erase": ("erase:erase", "Records of some keys go for good; a report says which."),
-    "export": ("moving:export", "Copy a topic to Kafka, Parquet, Delta or a log dir."),
+    "export": ("moving:export", "Copy a topic to Kafka or to another log."),
     "fork": ("fork:fork", "A new log as this one stood after a commit."),
     "get-offsets": (
         "get_offsets:offsets", "Offsets by time, earliest, latest (kafka-get-offsets).",

@@ -29,7 +29,7 @@ EXAMPLES: Final = {
     "delete-records": "/data/log --offset orders:0:5000",
     "dump-log": "--files /data/log/orders-0/00000000000000000000.log --print-data-log",
     "erase": "/data/log --topic orders --key customer-17 --dry-run",
-    "export": "/data/log --topic orders --to-parquet /data/table",
+    "export": "/data/log --topic orders --to /data/copy",
     "fork": "/data/log /data/try-log --time 2013-07-03T14:00Z",
     "get-offsets": "/data/log --topic orders --time 2013-07-03T14:00Z",
     "handover": "/data/log --check",

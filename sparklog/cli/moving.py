@@ -1,7 +1,7 @@
-"""`sparklog import` and `sparklog export`: from Kafka, to Kafka, Parquet, Delta, a log dir."""
+"""`sparklog import` and `sparklog export`: from Kafka, to Kafka, to a log dir, to a store."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -25,10 +25,8 @@ from sparklog.pluralize import pluralize
 from sparklog.progress import Progress
 from sparklog.storage.staging import Framing
 from sparklog.tiered.reading.options import RemoteOptions
-from sparklog.tools.moving.export_delta import export_delta
 from sparklog.tools.moving.export_kafka import export_kafka
 from sparklog.tools.moving.export_log import export_log
-from sparklog.tools.moving.export_parquet import export_parquet
 from sparklog.tools.moving.exporting import Exported
 from sparklog.tools.moving.import_kafka import Imported, check_source, import_topic
 from sparklog.tools.moving.kafka import read_config
@@ -48,21 +46,32 @@ _config = click.option(
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
-_PLACES: Final = ("to", "to_parquet", "to_delta", "to_kafka")
-
-
 class _Target(TypedDict):
-    """Where an export goes: one of `_PLACES`, and what goes with it."""
+    """The target of an export: `to` or `to_kafka`, and the options that apply to it."""
 
     to: str | None
-    to_parquet: str | None
-    to_delta: str | None
     to_kafka: str | None
     kafka_topic: str | None
     create: bool
     command_config: str | None
     compression_type: str | None
     isolation_level: str
+
+
+def _no_table(_: click.Context, __: click.Parameter, path: str | None) -> None:
+    """Refuse the targets of earlier versions: directories of Parquet files, Delta tables."""
+    if path is not None:
+        raise click.UsageError(
+            f"exports no longer write tables ({path}): read the topic with Spark "
+            '(spark.read.format("sparklog")) or with Log.read, and write the table with Spark, '
+            "pyarrow or Polars, as docs/tools.md shows"
+        )
+
+
+def _no_table_file(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    """Refuse the name of a Parquet file, which earlier versions wrote."""
+    _no_table(ctx, param, path if path is not None and path.endswith(".parquet") else None)
+    return path
 
 
 class _Span(TypedDict):
@@ -146,11 +155,13 @@ def import_(
     help="The whole log, from a log dir to a store or back: topic ids, epochs, writers, groups.",
 )  # fmt: skip
 @click.option(
-    "--to", metavar="PATH",
-    help="A log dir, offsets kept; or, with the ending .parquet, one file.",
+    "--to", metavar="PATH", callback=_no_table_file,
+    help="Copy to the log at this path or URL. Offsets are kept.",
 )  # fmt: skip
-@click.option("--to-parquet", metavar="DIR", help="A directory of Parquet files; goes on there.")
-@click.option("--to-delta", metavar="URI", help="A Delta table; goes on where it ends.")
+@click.option(
+    "--to-parquet", "--to-delta", "to_table", metavar="PATH", callback=_no_table,
+    expose_value=False, hidden=True,
+)  # fmt: skip
 @click.option("--to-kafka", metavar="HOST:PORT", help="A live Kafka, by transactions; goes on.")
 @click.option("--kafka-topic", help="Kafka's topic, if it has another name.")
 @click.option(
@@ -183,8 +194,8 @@ def export(
 ) -> int:
     """Copy a range of a topic in the log at PATH to another place.
 
-    Done again, an export to a log dir, to Delta, to Kafka or to a directory of Parquet goes on
-    where the last one ended; no record comes twice. PATH may be an archive's URL.
+    A repeated export continues where the last one ended, and copies no record twice. PATH may be
+    an archive's URL.
 
     Batches go to a log dir as they are, codec and producers included; --compression-type frames the
     records anew.
@@ -199,20 +210,18 @@ def export(
         return _move(path, target["to"] or "", reach, as_json=as_json)
     if topic is None:
         raise click.UsageError("give --topic, or --all for the whole log")
-    places = {name: target[name] for name in _PLACES}
-    chosen = [(how, to) for how, to in places.items() if to is not None]
-    if len(chosen) != 1:
-        raise click.UsageError("give one of --to, --to-parquet, --to-delta, --to-kafka")
+    if (target["to"] is None) == (target["to_kafka"] is None):
+        raise click.UsageError("give one of --to, --to-kafka")
     with to_read(path, reach) as log:
         start = _position(log, topic, from_offsets, from_time, "from", "earliest")
         end = _position(log, topic, to_offsets, to_time, "to", "latest")
         isolation = target["isolation_level"]
         with count_bar("exporting", shown=not as_json) as progress:
             span = _Span(start=start, end=end, isolation=isolation, progress=progress)
-            done = _export(log, topic, *chosen[0], target, reach.storage, span)
+            done = _export(log, topic, target, reach.storage, span)
     if as_json:
         print_json(
-            {"topic": done.topic, "to": done.to, "records": done.records, "files": done.files,
+            {"topic": done.topic, "to": done.to, "records": done.records,
              "stopped": done.stopped, "offsets": _spans(done.offsets), "took_ms": done.took_ms}
         )  # fmt: skip
         return _exit_code(done)
@@ -222,9 +231,9 @@ def export(
 
 
 def _check_alone(target: "_Target", is_range: bool) -> None:
-    others = [name for name in _PLACES if name != "to" and target[name] is not None]
     changed = target["compression_type"] or target["kafka_topic"] or target["create"]
-    if target["to"] is None or others or is_range or changed or target["command_config"]:
+    to_kafka = target["to_kafka"] or target["command_config"]
+    if target["to"] is None or to_kafka or is_range or changed:
         raise click.UsageError("--all takes the log as it is: give --to alone with it")
 
 
@@ -251,32 +260,25 @@ def _move(path: str, to: str, reach: Reach, *, as_json: bool) -> int:
 def _export(
     log: Log,
     topic: str,
-    how: str,
-    to: str,
     target: "_Target",
     storage: Mapping[str, object],
     span: "_Span",
 ) -> Exported:
     codec = target["compression_type"]
-    if how != "to_kafka" and (target["kafka_topic"] or target["command_config"]):
+    if target["to_kafka"] is None and (target["kafka_topic"] or target["command_config"]):
         raise click.UsageError("--kafka-topic and --command-config go with --to-kafka")
-    if how == "to_kafka":
+    if target["to_kafka"] is not None:
         config = {} if target["command_config"] is None else read_config(target["command_config"])
         config |= {} if codec is None else {"compression.type": codec}
         with stop_signal() as stop:
             return export_kafka(
-                log, topic, to, kafka_topic=target["kafka_topic"], config=config,
+                log, topic, target["to_kafka"], kafka_topic=target["kafka_topic"], config=config,
                 create=target["create"], stopped=stop.is_set, **span,
             )  # fmt: skip
-    if how == "to_delta":
-        texts = {key: str(value) for key, value in storage.items()}
-        return export_delta(log, topic, to, storage_options=texts, **span)
-    if how == "to_parquet" and to.endswith(".parquet"):
-        raise click.UsageError(f"{to} is one file by its name: give --to, or a directory's name")
-    if how == "to_parquet" or to.endswith(".parquet"):
-        return export_parquet(log, topic, to, compression=codec or "zstd", **span)
     framing = None if codec is None else _framing(codec)
-    return export_log(log, topic, to, framing=framing, storage_options=storage, **span)
+    return export_log(
+        log, topic, target["to"] or "", framing=framing, storage_options=storage, **span
+    )
 
 
 def _framing(codec: str | None) -> Framing:

@@ -5,7 +5,7 @@
 - `reader_groups`: kafka-consumer-groups; `console/`: kafka-console-consumer and -producer
 - `dump/`: kafka-dump-log
 - `handover/`: a log becomes a directory that a Kafka broker starts on
-- `moving/`: import and export: Kafka, Parquet, Delta, log dirs
+- `moving/`: import and export: Kafka, log dirs, stores
 - `browse/`: looking through a log, bounded whatever it holds
 - `report/`: a log as numbers, and as one HTML page
 - `live/`: the same over HTTP, and a log's records to look through

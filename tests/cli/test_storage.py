@@ -51,7 +51,7 @@ class Done:
     [
         ["consume", "PATH", "--topic", "t", "--from-beginning"],
         ["get-offsets", "PATH", "--topic", "t", "--time", "1700000003000"],
-        ["export", "PATH", "--topic", "t", "--to-parquet", "OUT"],
+        ["export", "PATH", "--topic", "t", "--to", "OUT"],
     ],
 )
 def test_the_ring_is_needed_and_taken(

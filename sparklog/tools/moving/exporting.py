@@ -1,9 +1,9 @@
-"""What every export has: a range of offsets, where the last one ended, what was done."""
+"""Ranges of offsets, continuation and results that the exports share."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -17,11 +17,6 @@ from sparklog.progress import Progress
 
 Offsets: TypeAlias = dict[int, int]
 
-TABLE_COLUMNS: Final = (
-    "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"
-)  # fmt: skip
-"""The columns of a table that records are exported to: those of `Log.read`."""
-
 
 @dataclass(slots=True, kw_only=True)
 class Exported:
@@ -33,7 +28,6 @@ class Exported:
     topic: str
     to: str
     records: int = 0
-    files: int = 0
     stopped: bool = False
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
     took_ms: int = 0
