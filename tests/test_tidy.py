@@ -4,8 +4,6 @@ import ast
 import re
 import subprocess
 
-import pytest
-
 from tests.paths import ROOT
 
 MODULE_LINES_HINT = 400  # beyond it a module may hold two nouns: look, split only if it does
@@ -43,16 +41,18 @@ PACKAGE = [f for f in PYTHON if f.startswith("sparklog/") or re.fullmatch(r"\w+_
 PACKAGES = [f for f in PACKAGE if f.endswith("/__init__.py")]
 
 
-@pytest.mark.parametrize("path", PACKAGES)
-def test_a_package_names_its_modules(path: str) -> None:
-    """Its docstring is the map of it. The command line's modules are called as its commands."""
-    directory = (ROOT / path).parent
-    names = {f.stem for f in directory.glob("*.py")}
-    names |= {f.parent.name for f in directory.glob("*/__init__.py")}
-    if path == "sparklog/cli/__init__.py":
-        names &= {"app", "command", "parsing", "output", "findings", "open_log", "storage"}
-    words = re.findall(r"\w+", ast.get_docstring(ast.parse((ROOT / path).read_text())) or "")
-    assert sorted(n for n in names - set(words) if not n.startswith("_")) == []
+def test_packages_list_their_modules_in_the_docstring() -> None:
+    """A package's docstring is its map. Modules of the command line are named like its commands."""
+    missing = {}
+    for path in PACKAGES:
+        directory = (ROOT / path).parent
+        names = {f.stem for f in directory.glob("*.py")}
+        names |= {f.parent.name for f in directory.glob("*/__init__.py")}
+        if path == "sparklog/cli/__init__.py":
+            names &= {"app", "command", "parsing", "output", "findings", "open_log", "storage"}
+        words = re.findall(r"\w+", ast.get_docstring(ast.parse((ROOT / path).read_text())) or "")
+        missing[path] = sorted(n for n in names - set(words) if not n.startswith("_"))
+    assert {path: names for path, names in missing.items() if names} == {}
 
 
 def _name(node: ast.expr) -> str:
@@ -82,16 +82,15 @@ def _breaches(path: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", PYTHON)
-def test_file_is_tidy(path):
-    assert not _breaches(path)
+def test_python_files_are_tidy() -> None:
+    assert [breach for path in PYTHON for breach in _breaches(path)] == []
 
 
-@pytest.mark.parametrize("path", PACKAGE)
-def test_module_says_what_it_is_and_names_no_machine(path):
-    text = (ROOT / path).read_text()
-    assert not text.strip() or ast.get_docstring(ast.parse(text)), f"{path} has no docstring"
-    assert not ABSOLUTE.findall(text), f"{path} names an absolute path"
+def test_modules_have_a_docstring_and_no_absolute_path() -> None:
+    texts = {path: (ROOT / path).read_text() for path in PACKAGE}
+    filled = {path: text for path, text in texts.items() if text.strip()}
+    assert [f for f, text in filled.items() if not ast.get_docstring(ast.parse(text))] == []
+    assert [f for f, text in texts.items() if ABSOLUTE.search(text)] == []
 
 
 def _scala_breaches(path: str) -> list[str]:
@@ -118,9 +117,8 @@ def _scala_breaches(path: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", SCALA)
-def test_scala_is_tidy(path):
-    assert _scala_breaches(path) == []
+def test_scala_files_are_tidy() -> None:
+    assert [breach for path in SCALA for breach in _scala_breaches(path)] == []
 
 
 def hints() -> list[str]:
