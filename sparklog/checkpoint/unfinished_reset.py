@@ -18,6 +18,7 @@ from sparklog.checkpoint.log_backed.layout import RESET
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes, write_durably
+from sparklog.log.log import home_of
 from sparklog.opening import holds_own_log, open_log, resolved
 from sparklog.storage.log_state import LogState, is_writer_of
 
@@ -132,7 +133,7 @@ def check_log(
         )
     state = LogState()
     with open_log(path, storage_options=storage_options, fs=fs) as log:
-        ledger = log.home.ledger
+        ledger = home_of(log).ledger
         ledger.fold(state, ledger.end, first=None)
     if not any(is_writer_of(name, writer) for name in state.writers):
         held = ", ".join(sorted(state.writers)) or "none"

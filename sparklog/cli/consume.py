@@ -19,7 +19,7 @@ from sparklog.cli.storage import Reach, reach_options
 from sparklog.cli.terminal import visible_bytes
 from sparklog.errors import StorageUnavailableError
 from sparklog.log.fetch import ISOLATION
-from sparklog.log.log import Log
+from sparklog.log.log import Log, view_of
 from sparklog.log.positions import Position
 from sparklog.log.timeline import TIMELINES
 from sparklog.pluralize import pluralize
@@ -221,7 +221,7 @@ def _start(
     number = offset.removeprefix("-")
     if not (number.isascii() and number.isdecimal() and len(number) < 20):
         return parse_when(offset, "--offset", _OFFSETS)
-    numbers = partitions or log.view.partitions(topic)
+    numbers = partitions or view_of(log).partitions(topic)
     if offset.startswith("-"):
         spans = log.offsets(topic)
         known = [spans.get(number, (0, 0)) for number in numbers]

@@ -12,7 +12,7 @@ from sparklog.cli.open_log import to_change, to_read
 from sparklog.cli.parsing import key_values
 from sparklog.cli.storage import Reach
 from sparklog.errors import SparklogError
-from sparklog.log.log import Log
+from sparklog.log.log import Log, is_replaced
 
 _LOGGER = logging.getLogger("sparklog.kafka")
 
@@ -79,7 +79,7 @@ class KafkaServer:
 
     def look(self) -> None:
         """Open the log anew if another one is at the path; called now and then. Cost: a stat."""
-        if self._log is not None and (self._log.home.lost or not self._log.home.is_current()):
+        if self._log is not None and is_replaced(self._log):
             _LOGGER.warning("%s was replaced: opening what is there now", self._serving.path)
             self._close()
         if self._log is None:

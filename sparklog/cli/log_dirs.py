@@ -18,6 +18,7 @@ from sparklog.cli.output import bytes_bar, console, print_json
 from sparklog.cli.parsing import read_file
 from sparklog.errors import SparklogError
 from sparklog.fs import LOCAL
+from sparklog.log.log import home_of
 from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text, span_text
 from sparklog.storage.moves import MovedPartition, MoveRequest
@@ -154,7 +155,7 @@ def moves(path: str, as_json: bool) -> int:
     check_log_dirs(path, "all of it lies in one place")
     with to_read(path, offline=True) as log:
         found = log.moves()
-        limit = log.home.moves.limited()
+        limit = home_of(log).moves.limited()
     if as_json:
         print_json([asdict(one) for one in found])
         return EXIT_OK

@@ -18,7 +18,7 @@ from sparklog.cli.storage import Reach, reach_options
 from sparklog.errors import InvalidRequestError
 from sparklog.format.compression import Codec
 from sparklog.log.fetch import ISOLATION
-from sparklog.log.log import Log
+from sparklog.log.log import Log, view_of
 from sparklog.log.positions import Position
 from sparklog.opening import open_log, url_of
 from sparklog.pluralize import pluralize
@@ -300,7 +300,7 @@ def _position(
         if not (offset.isdigit() and (partition.isdigit() or not equals)):
             raise click.BadParameter(f"{text!r}: want OFFSET or PARTITION=OFFSET",
                                      param_hint=f"'--{side}-offset'")  # fmt: skip
-        numbers = [int(partition)] if equals else log.view.partitions(topic)
+        numbers = [int(partition)] if equals else view_of(log).partitions(topic)
         if len(numbers) != 1:
             raise click.UsageError(f"--{side}-offset wants PARTITION=OFFSET: there are several")
         found[numbers[0]] = int(offset)

@@ -15,7 +15,7 @@ from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import check_topic
 from sparklog.fs import LOCAL, check_reachable
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.logdir.detection import holds_log
 from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.meta_properties import META_PROPERTIES
@@ -173,7 +173,7 @@ def to_read(
     with open_log(
         path, storage_options=reach.storage, options=reach.options, stopped=stopped
     ) as log:
-        if not log.home.ledger.is_kept and not log.topics():
+        if not home_of(log).ledger.is_kept and not log.topics():
             raise no_archive(path)
         yield log
 

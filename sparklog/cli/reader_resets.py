@@ -15,7 +15,7 @@ from sparklog.cli.parsing import parse_when, read_text
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.cli.terminal import one_row
 from sparklog.errors import GroupNotEmptyError, SparklogError
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.log.reader_reset import Place, ResetPlan, Target
 from sparklog.storage.groups import GROUP
 from sparklog.storage.query_origin import query_text
@@ -189,7 +189,7 @@ def _plan_of(
 
 def _all(log: Log) -> list[str]:
     found = []
-    for reader in log.home.groups.readers().groups:
+    for reader in home_of(log).groups.readers().groups:
         if reader.kind == GROUP:
             found.append(reader.group)
         else:

@@ -14,7 +14,7 @@ from sparklog.cli.reader_resets import reset
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.cli.terminal import one_row
 from sparklog.errors import SparklogError
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.storage.groups import GROUP
 from sparklog.tools.reader_groups import (
     STATES,
@@ -180,7 +180,7 @@ def describe(
     _check_one_scope(groups, all_groups)
     with to_read(path, reach, archives=False) as log:
         found = describe_groups(log, groups or None)
-        holder = log.home.endpoint_lease({}).holder() if state else {}
+        holder = home_of(log).endpoint_lease({}).holder() if state else {}
     missing = [name for name in groups if name not in found]
     if as_json:
         print_json([group.to_dict() for group in found.values()])
@@ -312,7 +312,7 @@ def delete_offsets(
     """Forget how far a group is in some topics."""
     status: list[tuple[str, int | None, str]] = []
     with to_read(path, reach, archives=False) as log:
-        known, infos = log.home.groups.positions(group), log.topics()
+        known, infos = home_of(log).groups.positions(group), log.topics()
         if not known:
             click.echo("\nError: The group id does not exist.", err=True)
             return EXIT_FAILED
@@ -356,7 +356,7 @@ def _check_one_scope(groups: Sequence[str], all_groups: bool, *, needed: bool = 
 def _named(log: Log, groups: Sequence[str]) -> list[str]:
     """Return the groups that are named; else all of plain readers and Kafka clients."""
     return list(dict.fromkeys(groups)) or [
-        reader.group for reader in log.home.groups.readers().groups if reader.kind == GROUP
+        reader.group for reader in home_of(log).groups.readers().groups if reader.kind == GROUP
     ]
 
 

@@ -18,6 +18,7 @@ from sparklog.cli.parsing import read_file
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
+from sparklog.log.log import home_of
 from sparklog.logdir.paths import split_path
 from sparklog.storage.moves import MoveRequest, MoveStatus
 from sparklog.tools.log_dirs import node_of
@@ -143,7 +144,7 @@ def verify(path: str, file: Path, preserve_throttles: bool) -> int:
     asked.sort(key=lambda each: each.key)
     with to_read(path, offline=True) as log:
         moves = {TopicPartition(m.topic, m.partition): m for m in log.moves()}
-        limit = log.home.moves.limited()
+        limit = home_of(log).moves.limited()
         topics = {name: info.dirs for name, info in log.topics().items()}
     click.echo("Status of partition reassignment:")
     for each in asked:
@@ -161,7 +162,7 @@ def verify(path: str, file: Path, preserve_throttles: bool) -> int:
     if limit is not None and not moves and not preserve_throttles:
         click.echo(f"Clearing broker-level throttles on broker {node}")
         with to_change(path) as log:
-            log.home.moves.limit(None)
+            home_of(log).moves.limit(None)
     return EXIT_OK
 
 
@@ -202,10 +203,10 @@ def cancel(path: str, file: Path, preserve_throttles: bool) -> int:
     click.echo("None of the specified partition reassignments are active.")
     with to_change(path, *{each.key.topic for each in asked}) as log:
         keys = [each.key for each in asked if each.to is not None]
-        gone = log.home.moves.cancel(keys) if keys else []
-        if not preserve_throttles and log.home.moves.limited() is not None:
+        gone = home_of(log).moves.cancel(keys) if keys else []
+        if not preserve_throttles and home_of(log).moves.limited() is not None:
             click.echo(f"Clearing broker-level throttles on broker {node}")
-            log.home.moves.limit(None)
+            home_of(log).moves.limit(None)
     if gone:
         names = ",".join(f"{key}-{node}" for key in sorted(gone))
         click.echo(f"Successfully cancelled moves for: {names}")

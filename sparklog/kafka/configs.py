@@ -33,7 +33,7 @@ from sparklog.kafka.topic_configs import (
     topic_entries,
 )
 from sparklog.log.admin import altered_config
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.storage.view import TopicInfo
 
 Answer = dict[str, Any]
@@ -157,7 +157,7 @@ class Configs:
             _broker_entry(key.name, key, getattr(self._options, key.field), key.field in secret)
             for key in ENDPOINT_KEYS.values()
         ]
-        defaults = self._log.home.commits.topic_defaults if self._is_writable else NEW_TOPICS
+        defaults = home_of(self._log).commits.topic_defaults if self._is_writable else NEW_TOPICS
         entries += [
             _broker_entry(key.also[0][0], key, getattr(defaults, key.field), False)
             for key in KEYS.values() if key.also
@@ -170,7 +170,7 @@ class Configs:
                 "documentation": "Where the log is: its log dirs, or the URL of its bucket.",
             }
         )  # fmt: skip
-        if (limit := self._log.home.moves.limited()) is not None:
+        if (limit := home_of(self._log).moves.limited()) is not None:
             source = ConfigSource.DYNAMIC_BROKER
             value = format_value(int(limit))
             entries.append(
@@ -255,7 +255,7 @@ class Configs:
         if not self._is_writable:
             raise read_only(self._log.path)
         try:
-            defaults = self._log.home.commits.topic_defaults
+            defaults = home_of(self._log).commits.topic_defaults
             altered_config(info.name, info.config.to_dict(), changes, defaults)
             if not validate_only:
                 self._log.alter_topic(info.name, config=changes)
@@ -293,7 +293,7 @@ class Configs:
         """
         if not self._is_writable:
             raise read_only(self._log.path)
-        moves = self._log.home.moves
+        moves = home_of(self._log).moves
         if value is None:
             if moves.limited() is not None:
                 moves.limit(None)

@@ -43,7 +43,7 @@ from sparklog.kafka.quotas import ConnectionQuotas, LimitedLog, RequestMemory
 from sparklog.kafka.security import Security
 from sparklog.kafka.wire_meters import WireMeters
 from sparklog.log.background_mover import BackgroundMover
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of, view_of
 from sparklog.logdir.ledger import LEDGER_TOPIC
 from sparklog.logdir.paths import split_path
 from sparklog.metrics import meters
@@ -111,7 +111,7 @@ class Endpoint:
             self.options.max_connection_creation_rate,
         )
         self.memory = RequestMemory(self.options.queued_max_request_bytes)
-        self.meters = WireMeters(meters(split_path(log.home.path)[0]))
+        self.meters = WireMeters(meters(split_path(home_of(log).path)[0]))
         self.lines = LimitedLog(_LOGGER)
         self.outgoing_bytes = 0
         self.requests: Counter[tuple[Api, int]] = Counter()
@@ -121,12 +121,12 @@ class Endpoint:
         )
         self._loop = asyncio.new_event_loop()
         self._mover = BackgroundMover(log)
-        self._partitions = Partitions(log.view, self._loop, self._pool)
+        self._partitions = Partitions(view_of(log), self._loop, self._pool)
         self._broker = Broker(
             log=log, options=self.options, clock=clock, cluster_id=cluster_id_of(log),
             host=self.advertised.host, port=self.advertised.port, is_writable=is_writable(log),
             loop=self._loop, pool=self._pool, partitions=self._partitions,
-            memory=PartitionMemory(log.view), security=self.security, mover=self._mover,
+            memory=PartitionMemory(view_of(log)), security=self.security, mover=self._mover,
         )  # fmt: skip
         self.served: Mapping[Api, Served] = self._serve_all()
         self.versions: Mapping[int, tuple[int, int]] = {
@@ -283,11 +283,11 @@ def cluster_id_of(log: Log) -> str:
     neither (a broker's directory, an archive) by its path.
     """
     try:
-        known = log.view.topic_id(LEDGER_TOPIC, 0)
+        known = view_of(log).topic_id(LEDGER_TOPIC, 0)
     except UnknownTopicError:
         known = None
     if known is None:
-        digest = hashlib.sha256(repr(log.home.identity).encode()).digest()
+        digest = hashlib.sha256(repr(home_of(log).identity).encode()).digest()
         known = topic_id_text(digest[:16])
     return known
 
@@ -295,7 +295,7 @@ def cluster_id_of(log: Log) -> str:
 def is_writable(log: Log) -> bool:
     """Tell whether the log was opened to be written to."""
     try:
-        log.home.commits  # noqa: B018 - asking is what raises
+        home_of(log).commits  # noqa: B018 - asking is what raises
     except InvalidRequestError:
         return False
     return True

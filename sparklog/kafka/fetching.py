@@ -23,6 +23,7 @@ from sparklog.kafka.offset_listing import READ_COMMITTED
 from sparklog.kafka.partitions import Watch, known_partition
 from sparklog.kafka.read_buffers import Lease, ReadBuffers
 from sparklog.kafka.ticker import Ticker, Wait
+from sparklog.log.log import view_of
 from sparklog.storage.view import TopicInfo
 
 ALIKE_MAX: Final = 64  # orders of a client's partitions that are known again
@@ -117,7 +118,7 @@ class Fetching:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._partitions = broker.partitions
-        self._view = broker.log.view
+        self._view = view_of(broker.log)
         self._reader = FetchReader(self._view, broker.memory)
         self.memory = AnswerMemory(broker.options.fetch_buffer_bytes)
         self._buffers = ReadBuffers()

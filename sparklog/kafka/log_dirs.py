@@ -18,7 +18,7 @@ from sparklog.kafka.broker import Broker
 from sparklog.kafka.messages import Api, ErrorCode, Request, Response
 from sparklog.kafka.refusals import REFUSED, Refusal, read_only, reason
 from sparklog.log.background_mover import BackgroundMover
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of, view_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.log_dirs import find_dirs
@@ -107,7 +107,7 @@ class ReplicaMoves:
             raise _no_log_dir(path, self._log)
         if name in INTERNAL:
             raise UnknownTopicError(f"no topic {name}")
-        self._log.home.moves.ask([MoveRequest(name, partition, path)])
+        home_of(self._log).moves.ask([MoveRequest(name, partition, path)])
 
     def _check_place(self, name: str, partition: int, path: str) -> None:
         """In a store all of it lies in one place, where it may be moved to: that is done."""
@@ -163,7 +163,7 @@ def _size(log: Log, info: TopicInfo, partition: int, *, is_local: bool) -> int |
         return None
     for _ in attempts(_PATIENCE_MS):
         try:
-            segments = reader_of(log.view, info.name, partition).metadata()
+            segments = reader_of(view_of(log), info.name, partition).metadata()
         except (FileNotFoundError, StaleReadError):
             if info.name not in log.topics():
                 return None

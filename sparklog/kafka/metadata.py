@@ -14,6 +14,7 @@ from sparklog.kafka.messages import Api, ErrorCode, Request
 from sparklog.kafka.topic_admin import TopicAdmin
 from sparklog.kafka.topic_ids import uuid_of
 from sparklog.kafka.users import Right
+from sparklog.log.log import view_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.storage.view import TopicInfo
 
@@ -222,7 +223,7 @@ def epochs_of_topics(broker: Broker, topics: Sequence[TopicInfo]) -> dict[str, d
 
 def newest_epochs(broker: Broker, info: TopicInfo) -> dict[int, int]:
     """Return {partition: newest leader epoch}, 0 where none is known. Reads a small file each."""
-    view = broker.log.view
+    view = view_of(broker.log)
     return {
         p: 0 if p in info.offline else reader_of(view, info.name, p).leader_epoch() or 0
         for p in info.dirs

@@ -20,6 +20,7 @@ from sparklog.kafka.error_codes import error_code
 from sparklog.kafka.messages import Api, ErrorCode, Request
 from sparklog.kafka.partition_memory import PartitionMemory, epoch_at, newest
 from sparklog.kafka.partitions import known_partition
+from sparklog.log.log import view_of
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.log.positions import EARLIEST, EARLIEST_LOCAL, LARGEST, LATEST, LATEST_TIERED
 from sparklog.log.read_retry import retry_on_stale_read
@@ -110,9 +111,9 @@ class OffsetListing:
         try:
             topics = await partitions.topics()
             if not all(known_partition(topics, each.key) for each in asked):
-                topics = await partitions.topics(max_age_ms=self._broker.log.view.poll_ms)
+                topics = await partitions.topics(max_age_ms=view_of(self._broker.log).poll_ms)
             there = [each for each in asked if known_partition(topics, each.key)]
-            fresh_ms = 2 * self._broker.log.view.poll_ms
+            fresh_ms = 2 * view_of(self._broker.log).poll_ms
             spans = await partitions.spans([each.key for each in there], max_age_ms=fresh_ms)
         except Exception as error:  # noqa: BLE001 - the client is told, by a code
             return dict.fromkeys((each.key for each in asked), error_code(error))
@@ -170,7 +171,7 @@ class OffsetListing:
         return found
 
     def _offset(self, asked: _Asked, span: Offsets, *, committed: bool) -> _Found:
-        view, key = self._broker.log.view, asked.key
+        view, key = view_of(self._broker.log), asked.key
         start, end = span
         epochs = self._memory.epochs(key, span)
         if committed:

@@ -14,7 +14,7 @@ from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.messages import Api, ErrorCode, Request, Response
 from sparklog.kafka.refusals import REFUSED, reason
-from sparklog.log.log import Log
+from sparklog.log.log import Log, view_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.producer_state import EXPIRATION_MS
 from sparklog.log.producer_state_loading import load_producer_state
@@ -70,9 +70,9 @@ def described(
 
 def _partition(log: Log, key: TopicPartition, now_ms: int) -> Answer:
     try:
-        start, end = log.view.spans([key])[key]
+        start, end = view_of(log).spans([key])[key]
         state = load_producer_state(
-            reader_of(log.view, *key).segments, end, log_start=start, now=now_ms,
+            reader_of(view_of(log), *key).segments, end, log_start=start, now=now_ms,
             expiration_ms=EXPIRATION_MS,
         )  # fmt: skip
     except REFUSED as error:

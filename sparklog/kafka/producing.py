@@ -28,6 +28,7 @@ from sparklog.kafka.messages import Api, ErrorCode, Request
 from sparklog.kafka.refusals import Refusal, reason
 from sparklog.kafka.topic_ids import uuid_of
 from sparklog.log.client_batches import ClientBatch, Fault, RefusedBatchError
+from sparklog.log.log import home_of
 from sparklog.log.producing import Outcome, Produced
 
 VERSIONS: Final = (3, 13)
@@ -81,7 +82,7 @@ class Producing:
         self._names: dict[UUID, str] = {}
         if broker.is_writable:
             self._committer = Committer(
-                broker.log.home.commits, broker.loop, broker.clock, broker.partitions.advanced
+                home_of(broker.log).commits, broker.loop, broker.clock, broker.partitions.advanced
             )
             broker.at_end.append(self._committer.close)
 
@@ -145,7 +146,7 @@ class Producing:
 
     def _look_at(self, batches: Sequence[ClientBatch]) -> None:
         """Check what takes no time, so that the committer finds it done."""
-        topics, now_ms = self._broker.log.home.commits.state.topics, self._broker.clock()
+        topics, now_ms = home_of(self._broker.log).commits.state.topics, self._broker.clock()
         for batch in batches:
             topic = topics.get(batch.key.topic)
             if topic is not None and batch.is_quick:
@@ -175,7 +176,7 @@ class Producing:
     def _name(self, topic_id: UUID) -> str | None:
         """Return the name of a topic by its id, as far as is known; the commit looks again."""
         if topic_id not in self._names and self._committer is not None:
-            topics = list(self._broker.log.home.commits.state.topics.items())
+            topics = list(home_of(self._broker.log).commits.state.topics.items())
             self._names |= {uuid_of(topic.id): name for name, topic in topics}
         return self._names.get(topic_id)
 

@@ -20,7 +20,7 @@ from sparklog.kafka.messages import Api, ErrorCode, Request, Response
 from sparklog.kafka.refusals import REFUSED, Refusal, read_only, reason
 from sparklog.kafka.topic_configs import checked, topic_entries
 from sparklog.kafka.topic_ids import uuid_of
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.log.topic_names import check_new
 from sparklog.storage.view import TopicInfo
 
@@ -122,7 +122,7 @@ class TopicAdmin:
             raise _exists(name)
         _check_new(name, known)
         values = {config.name: config.value for config in topic.configs}
-        config = checked(values, base=self._log.home.commits.topic_defaults)
+        config = checked(values, base=home_of(self._log).commits.topic_defaults)
         count = self._partition_count(topic)
         topic_id = None
         if not validate_only:

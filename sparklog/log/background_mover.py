@@ -5,7 +5,7 @@ import threading
 from typing import Final
 
 from sparklog.errors import LogLockedError, SparklogError
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.storage.moves import MovedPartition
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -15,7 +15,7 @@ class BackgroundMover:
     """Does what `Log.moves` shows, where nobody else is at it. Threads may share it."""
 
     def __init__(self, log: Log) -> None:
-        self._moves, self._path = log.home.moves, log.path
+        self._moves, self._path = home_of(log).moves, log.path
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None

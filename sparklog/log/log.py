@@ -25,7 +25,7 @@ from sparklog.log.group_progress import Progress as GroupProgress
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position, When, offsets_for_times, to_ms
 from sparklog.log.reader_reset import ReaderResets, ResetPlan, ResetTopics, Target
-from sparklog.log.timeline import Timeline, check_timeline
+from sparklog.log.timeline import timeline_of
 from sparklog.log.truncation_detection import LogTruncationDetector
 from sparklog.notebook import table
 from sparklog.pluralize import pluralize
@@ -35,7 +35,6 @@ from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.group_members import GroupAtWork, groups_from_json
 from sparklog.storage.home import GivenUp, Home
 from sparklog.storage.leader_epochs import end_offset_for
-from sparklog.storage.lease import UpkeepLease
 from sparklog.storage.moves import MovedPartition, MoveStatus
 from sparklog.storage.staging import Framing, Stager
 from sparklog.storage.view import TopicInfo, Topics, View
@@ -56,7 +55,7 @@ class Log:
 
     def __init__(self, home: Home, *, options: LogOptions, clock: Clock) -> None:
         """Use `sparklog.open`. `home`: where the log is kept, opened; `close` closes it."""
-        self.home = home
+        self._home = home
         self.path = home.path
         self._options, self._clock = options, clock
         self._is_closed = False
@@ -65,14 +64,14 @@ class Log:
 
     def topics(self) -> Topics:
         """Return {name: TopicInfo} of all topics, without internal ones; a dict."""
-        return Topics(self.view.topics())
+        return Topics(self._view.topics())
 
     def topic(self, name: str) -> TopicInfo:
         """Return one topic. Raises UnknownTopicError."""
         arguments.topic_name(name)
         topics = self.topics()
         if name not in topics:
-            self.view.partitions(name)  # raises for a topic that isn't there
+            self._view.partitions(name)  # raises for a topic that isn't there
             raise admin.unknown(name, self.path, topics)
         return topics[name]
 
@@ -131,7 +130,7 @@ class Log:
         arguments.topic_name(name)
         arguments.optional_text("topic_id", topic_id, "a topic id, a string")
         delay_ms = admin.delete_topic(self._commits, name, topic_id, now=now)
-        self.view.forget()
+        self._view.forget()
         return delay_ms
 
     def undelete_topic(
@@ -190,7 +189,7 @@ class Log:
         moved = self._open_home.move_partition(
             topic, partition, to, bytes_per_second=bytes_per_second, progress=progress
         )
-        self.view.forget()
+        self._view.forget()
         return moved
 
     def moves(self) -> list[MoveStatus]:
@@ -209,7 +208,7 @@ class Log:
         keys = None
         if topic is not None:
             numbers = None if partition is None else [arguments.partition_number(partition)]
-            keys = [TopicPartition(topic, p) for p in known_partitions(self.view, topic, numbers)]
+            keys = [TopicPartition(topic, p) for p in known_partitions(self._view, topic, numbers)]
         return len(self._open_home.moves.cancel(keys))
 
     # --- writing -----------------------------------------------------------------------------
@@ -346,23 +345,11 @@ class Log:
         arguments.topic_name(topic)
         start, end = arguments.position("start", start), arguments.position("end", end)
         numbers = arguments.partition_numbers(partitions)
-        progress = None if group is None else self.progress(group, topic)
+        progress = None if group is None else group_progress(self, group, topic)
         return read(
-            self.view, topic, numbers, start, end,
+            self._view, topic, numbers, start, end,
             isolation=isolation, columns=columns, progress=progress, follow_on=follow,
-            timeline=self.timeline(timeline),
-        )  # fmt: skip
-
-    def timeline(self, timeline: str) -> Timeline | None:
-        """Return what tells which rows resets abandoned; None for "all", where nobody asks."""
-        check_timeline(timeline)
-        return Timeline(self._open_home.ledger) if timeline == "current" else None
-
-    def progress(self, group: str, topic: str) -> GroupProgress:
-        """Return what keeps a group's offsets while one of its members reads `topic`."""
-        return GroupProgress(
-            self._open_home.groups, self._clock, group, topic,
-            LogTruncationDetector(self.view), home=self.view.home,
+            timeline=timeline_of(self._open_home, timeline),
         )  # fmt: skip
 
     def commit_offsets(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
@@ -376,7 +363,7 @@ class Log:
             StorageUnavailableError, LogLockedError. Durable on return.
         """
         given = arguments.topic_offsets("offsets", offsets)
-        commit_checked(self._open_home.groups, self._clock, self.view, group, given)
+        commit_checked(self._open_home.groups, self._clock, self._view, group, given)
 
     def readers(self, topic: str | None = None) -> pa.Table:
         """Return the registered readers: streaming queries, and groups of plain readers.
@@ -391,7 +378,7 @@ class Log:
         found = self._open_home.groups.readers()
         kept_ms = self._options.offsets_retention_ms
         return readers_table(
-            self.view, found, now_ms=self._clock(), retention_ms=kept_ms, topic=topic
+            self._view, found, now_ms=self._clock(), retention_ms=kept_ms, topic=topic
         )
 
     def delete_reader(
@@ -445,18 +432,13 @@ class Log:
         return groups_from_json(told.get("groups"))
 
     def _resets(self) -> ReaderResets:
-        return ReaderResets(self._open_home.groups, self._clock, self.view, self.groups_at_work)
-
-    @property
-    def offsets_retention_ms(self) -> int:
-        """How long (ms) a group's commit counts: offsets.retention.minutes."""
-        return self._options.offsets_retention_ms
+        return ReaderResets(self._open_home.groups, self._clock, self._view, self.groups_at_work)
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return {partition: (log start offset, high watermark)}."""
         arguments.topic_name(topic)
-        keys = [TopicPartition(topic, p) for p in known_partitions(self.view, topic, None)]
-        return {key.partition: span for key, span in self.view.spans(keys).items()}
+        keys = [TopicPartition(topic, p) for p in known_partitions(self._view, topic, None)]
+        return {key.partition: span for key, span in self._view.spans(keys).items()}
 
     def offline(self) -> dict[tuple[str, int], DataCorruptionError]:
         """Return {(topic, partition): what using it raises}, of those that can't be used.
@@ -464,7 +446,7 @@ class Log:
         PartitionOfflineError where a log dir, directory or segments are missing; another
         DataCorruptionError where recovery found damage. See `give_up`.
         """
-        return dict(self.view.offline().items())
+        return dict(self._view.offline().items())
 
     def give_up(
         self,
@@ -483,7 +465,7 @@ class Log:
         if topic is None and numbers is not None:
             raise InvalidRequestError(f"partitions={numbers}: give the topic that they belong to")
         if topic is not None:
-            known_partitions(self.view, topic, numbers)
+            known_partitions(self._view, topic, numbers)
         return self._open_home.give_up(topic, numbers, dry_run=dry_run)
 
     def end_offset_for_epoch(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
@@ -498,9 +480,9 @@ class Log:
         arguments.topic_name(topic)
         epoch = arguments.integer("epoch", epoch)
         numbers = [arguments.partition_number(partition)]
-        key = TopicPartition(topic, *known_partitions(self.view, topic, numbers))
-        end = self.view.spans([key])[key][1]
-        known = reader_of(self.view, topic, partition).segments.leader_epochs()
+        key = TopicPartition(topic, *known_partitions(self._view, topic, numbers))
+        end = self._view.spans([key])[key][1]
+        known = reader_of(self._view, topic, partition).segments.leader_epochs()
         entries = [entry for entry in known if entry[1] <= end]
         return end_offset_for(entries, epoch, end)
 
@@ -519,14 +501,14 @@ class Log:
         if isinstance(when, Mapping):
             by_partition = when
         else:
-            by_partition = dict.fromkeys(known_partitions(self.view, topic, None), when)
+            by_partition = dict.fromkeys(known_partitions(self._view, topic, None), when)
         times = {
             arguments.partition_number(p, "when"): to_ms(arguments.point_in_time("when", time))
             for p, time in by_partition.items()
         }
-        known_partitions(self.view, topic, list(times))
-        spans = self.view.spans([TopicPartition(topic, p) for p in times])
-        return offsets_for_times(self.view, topic, times, spans, isolation=isolation)
+        known_partitions(self._view, topic, list(times))
+        spans = self._view.spans([TopicPartition(topic, p) for p in times])
+        return offsets_for_times(self._view, topic, times, spans, isolation=isolation)
 
     def commits(self, writer: str | None = None) -> pa.Table:
         """Return the ledger: which commit wrote which offsets, when, for whom.
@@ -540,18 +522,17 @@ class Log:
         return commits_table(self._open_home.ledger, writer)
 
     @property
-    def view(self) -> View:
-        """The lock-free view that the reading methods use. Raises InvalidRequestError if closed."""
+    def _view(self) -> View:
         return self._open_home.view
 
     @property
     def _open_home(self) -> Home:
-        """The home of a log that was not closed. Raises InvalidRequestError."""
+        """The home of a log that is not closed. Raises InvalidRequestError."""
         if self._is_closed:
             raise InvalidRequestError(
                 f"{self.path} was closed by Log.close: open it again with sparklog.open"
             )
-        return self.home
+        return self._home
 
     @property
     def _commits(self) -> CommitLog:
@@ -562,17 +543,13 @@ class Log:
     def _committed_topic(self, name: str) -> TopicInfo:
         """A topic as the ledger has it: the topics file may lag if the disk failed meanwhile."""
         topic = self._commits.state.topics[name]
-        self.view.forget()
-        return self.home.describe(name, topic)
-
-    def service_lease(self) -> UpkeepLease:
-        """Return the lease that a service takes before it works on the log; not taken yet."""
-        return self._open_home.service_lease()
+        self._view.forget()
+        return self._home.describe(name, topic)
 
     def close(self) -> None:
         """Close; the last writer leaves what a broker's clean stop would. Idempotent."""
         self._is_closed = True
-        self.home.close()
+        self._home.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}>"
@@ -601,3 +578,40 @@ class Log:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+# The functions below are for sparklog's own packages. They are not part of the public API.
+
+
+def home_of(log: Log) -> Home:
+    """Return the home of a log, also after the log was closed."""
+    return log._home
+
+
+def is_replaced(log: Log) -> bool:
+    """Return whether the log was abandoned or closed, or another log is at its path now."""
+    home = log._home
+    return home.lost is not None or not home.is_current()
+
+
+def view_of(log: Log) -> View:
+    """Return the view that the reading methods of a log use.
+
+    Raises:
+        InvalidRequestError: The log was closed.
+    """
+    return log._view
+
+
+def options_of(log: Log) -> LogOptions:
+    """Return the log-wide options that a log was opened with."""
+    return log._options
+
+
+def group_progress(log: Log, group: str, topic: str) -> GroupProgress:
+    """Return the object that commits a group's offsets while one of its members reads a topic."""
+    home = log._open_home
+    return GroupProgress(
+        home.groups, log._clock, group, topic,
+        LogTruncationDetector(home.view), home=home.view.home,
+    )  # fmt: skip

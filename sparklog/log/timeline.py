@@ -14,6 +14,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.log.arguments import refused
 from sparklog.log.committed_batches import taken_back
 from sparklog.storage.commits import FollowedLedger, Ledger
+from sparklog.storage.home import Home
 from sparklog.storage.ledger_records import (
     CommitRecord,
     DropRecord,
@@ -27,12 +28,6 @@ from sparklog.storage.segments import StaleReadError
 
 TIMELINES: Final = ("all", "current")
 _LOGGER: Final = logging.getLogger(__name__)
-
-
-def check_timeline(timeline: str) -> None:
-    """Raise InvalidRequestError unless `timeline` is one of TIMELINES."""
-    if timeline not in TIMELINES:
-        raise refused("timeline", timeline, f"one of {', '.join(TIMELINES)}")
 
 
 def abandoned_by(ledger: Ledger, end: int, writers: Iterable[str], batch: int) -> SpansByKey:
@@ -157,3 +152,14 @@ class Timeline:
             state.abandoned = find_abandoned(self._ledger, end)
         self._state, self._end = state, end
         self._found = within(state.abandoned, state)
+
+
+def timeline_of(home: Home, timeline: str) -> Timeline | None:
+    """Return the timeline by which a read leaves out abandoned rows; None for "all".
+
+    Raises:
+        InvalidRequestError: `timeline` is not one of `TIMELINES`, or is "current" for an archive.
+    """
+    if timeline not in TIMELINES:
+        raise refused("timeline", timeline, f"one of {', '.join(TIMELINES)}")
+    return Timeline(home.ledger) if timeline == "current" else None

@@ -8,7 +8,7 @@ from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.logdir.cached_topics import CachedTopics
 from sparklog.logdir.chunk_files import sweep_chunks
 from sparklog.logdir.closing import close_session
@@ -206,6 +206,7 @@ def commits_of(log: Log) -> LogDirCommits:
 
     Raises: InvalidRequestError: it is open for reading, or is kept elsewhere.
     """
-    if not isinstance(log.home, LogDirHome):
+    home = home_of(log)
+    if not isinstance(home, LogDirHome):
         raise InvalidRequestError(f"{log.path} is not kept in log dirs: open the log dir itself")
-    return log.home.commits
+    return home.commits

@@ -10,7 +10,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import LogReplacedError, StorageUnavailableError
 from sparklog.fs import FileSystem
 from sparklog.log.background_mover import BackgroundMover
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.logdir.home import commits_of, open_log
 from sparklog.logdir.ledger import has_ledger
 from sparklog.service.log_dir_erasure import LogDirErasure
@@ -56,7 +56,7 @@ class LogDirOpener:
             tidy=False,
         )  # fmt: skip
         try:
-            lease = log.service_lease()
+            lease = home_of(log).service_lease()
             manager = self._tiering(log, lease)
         except BaseException:
             log.close()

@@ -10,6 +10,7 @@ from sparklog.diskless.home import DisklessHome, open_log
 from sparklog.diskless.lease import Tenure
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.rounds import DisklessUpkeep
+from sparklog.log.log import home_of
 from sparklog.service.options import ServiceOptions
 from sparklog.service.tiering.remote_log_manager import OpenStore
 from sparklog.tiered.keyring import Keyring
@@ -37,7 +38,7 @@ class StoreOpener:
             self.url, mode="rw", options=rest, remote=remote, clock=self.clock,
             stopped=self.stopping, store=self.opening(self.url, self.storage_options),
         )  # fmt: skip
-        home = log.home
+        home = home_of(log)
         assert isinstance(home, DisklessHome)
         return DisklessUpkeep(
             home.commits,

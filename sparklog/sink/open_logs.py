@@ -22,7 +22,7 @@ from typing import Final
 
 from sparklog.config import LOG_KEYS, LogOptions
 from sparklog.errors import LogReplacedError, SparklogError
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.opening import open_log, resolved, same_place
 from sparklog.secret_digest import secret_digest
 from sparklog.sink.options import SinkOptions
@@ -70,7 +70,7 @@ def _found_or_opened(options: SinkOptions, used: Collection[Home] = ()) -> Log:
             if home.lost is not None and resolved(home.path) == path:
                 raise LogReplacedError(home.lost)
         log = _open.get(key)
-        if log is not None and _is_gone(log.home, used):
+        if log is not None and _is_gone(home_of(log), used):
             _LOGGER.warning("%s was removed or replaced since it was opened: opening it", key[1])
             _forget(log)
             log = None
@@ -93,7 +93,7 @@ def _is_gone(home: Home, used: Collection[Home]) -> bool:
 def _same(path: str, wanted: Settings) -> Log | None:
     """Find an open log that is at this path, by another name."""
     for (pid, other, how), log in _open.items():
-        ours = (pid, how) == (os.getpid(), wanted) and log.home.is_current()
+        ours = (pid, how) == (os.getpid(), wanted) and home_of(log).is_current()
         if ours and same_place(other, path):
             return log
     return None

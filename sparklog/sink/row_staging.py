@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from sparklog.errors import SparklogError, StorageUnavailableError
 from sparklog.jvm.gateway import Gateway, Obstacle, find, say
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.lru_cache import LruCache
 from sparklog.sink import jvm_job, jvm_plan, task_messages
 from sparklog.sink.size_estimate import SMALL_BYTES, SizeEstimate, is_surely_large
@@ -125,7 +125,7 @@ def _noting_tasks(log: Log) -> Iterator[None]:
         yield
     except Exception as error:  # py4j's and Connect's classes differ
         if StorageUnavailableError.__name__ in str(error):
-            log.home.commits.meters.failed(StorageUnavailableError(str(error)))
+            home_of(log).commits.meters.failed(StorageUnavailableError(str(error)))
         raise
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from sparklog.clock import iso
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.commit import CommitResult
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.lru_cache import LruCache
 from sparklog.sink import open_logs
 from sparklog.sink.batch_identity import MicroBatch, of_query, origin_of
@@ -80,10 +80,10 @@ class SegmentSink:
         planned = self._with_origin(of_query(self._options, query, batch), query, df)
         run = RUNS.get_or_make(query.run if query else "", _Run)
         log = open_logs.opened(self._options, run.homes)
-        seen = planned.identity.writer, log.home.identity
+        seen = planned.identity.writer, home_of(log).identity
         with _mutex:
             if query is not None:
-                run.homes.add(log.home)
+                run.homes.add(home_of(log))
             if run.batches.get(seen, -1) == batch:
                 raise InvalidRequestError(
                     f"this is the second write of micro-batch {batch} as writer "
@@ -144,7 +144,7 @@ class SegmentSink:
             _report_replay(result, planned, log)
         if first or identity.batch % _SWEEP_EVERY == 0:
             committed = () if result.replayed else chunks
-            log.home.sweep_staged(identity.writer, identity.batch, committed=committed)
+            home_of(log).sweep_staged(identity.writer, identity.batch, committed=committed)
 
     def _stage_and_commit(
         self,
@@ -172,14 +172,14 @@ class SegmentSink:
 
 def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) -> TaskPlan:
     """Describe the tasks' work; makes the topic of option topic where it isn't there yet."""
-    topics = log.home.known_topics()
+    topics = home_of(log).known_topics()
     if options.topic in topics:
         warn_of_ineffective(options, topics[options.topic], log.path)
     elif options.topic is not None:
         topics = {**topics, options.topic: _make(options, log, options.topic)}
     new = (options.partitions, options.topic_config) if options.auto_create else None
     return TaskPlan(
-        staging=log.home.staging(),
+        staging=home_of(log).staging(),
         topic=options.topic,
         topics=topics,
         new_topic=new,
@@ -210,7 +210,7 @@ def commit_chunks(
     nobody has committed it.
     """
     try:
-        known, named = log.home.known_topics(), {chunk.topic for chunk in chunks}
+        known, named = home_of(log).known_topics(), {chunk.topic for chunk in chunks}
         for topic in sorted(named & known.keys()):
             warn_of_ineffective(options, known[topic], log.path)
         made = {topic: _make(options, log, topic) for topic in sorted(named - known.keys())}

@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.jvm.plans import PLAN_VERSION
+from sparklog.log.log import home_of
 from sparklog.sink import jvm_plan, open_logs
 from sparklog.sink.batch_identity import of_checkpoint
 from sparklog.sink.columns import columns_to_write
@@ -171,7 +172,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         with open_logs.borrowed(self._options) as log:
             plan = plan_tasks(self._options, log, "", self._columns)
             commit_chunks(log, self._options, plan, _chunks(messages), None, {})
-            log.home.sweep_staged(self._write_id, 0)
+            home_of(log).sweep_staged(self._write_id, 0)
             open_logs.close(self._options.path)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -181,7 +182,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         """
         _discard(messages)
         with contextlib.suppress(SparklogError), open_logs.borrowed(self._options) as log:
-            log.home.sweep_staged(self._write_id, 0)
+            home_of(log).sweep_staged(self._write_id, 0)
         open_logs.close(self._options.path)
 
 
@@ -221,7 +222,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             chunks = _chunks(messages)
             result = commit_chunks(log, self._options, plan, chunks, planned, dict(source))
             if query:
-                log.home.sweep_staged(
+                home_of(log).sweep_staged(
                     query, batchId, committed=() if result.replayed else chunks,
                     is_retried=any(isinstance(m, Staged) and m.attempt > 0 for m in messages),
                 )  # fmt: skip

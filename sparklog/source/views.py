@@ -4,6 +4,7 @@ import os
 from typing import Any, Final
 
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.log import home_of, view_of
 from sparklog.logdir.paths import split_path
 from sparklog.lru_cache import LruCache
 from sparklog.opening import open_log, url_of
@@ -33,8 +34,8 @@ def open_home(
         is_home=is_planned,
     )
     if options.streaming:
-        log.view.set_following()
-    return log.home
+        view_of(log).set_following()
+    return home_of(log)
 
 
 def is_missing(options: SourceOptions, fs: FileSystem = LOCAL) -> bool:

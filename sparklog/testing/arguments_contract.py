@@ -22,7 +22,7 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicError,
 )
-from sparklog.log.log import Log
+from sparklog.log.log import Log, view_of
 
 Case: TypeAlias = tuple[Callable[[Any], object], type[SparklogError], str]
 
@@ -239,7 +239,7 @@ def wrong_refusals(log: Log, cases: list[Case]) -> list[str]:
         try:
             outcome = f"no error, but {call(log)!r}"
         except Exception as error:  # noqa: BLE001 - a bare Python error is what is looked for
-            told = str(error).replace(log.path, "LOG").replace(log.view.home, "LOG")
+            told = str(error).replace(log.path, "LOG").replace(view_of(log).home, "LOG")
             if type(error) is kind and told.startswith(message):
                 continue
             outcome = f"{type(error).__name__}: {told}"

@@ -17,7 +17,7 @@ import pytest
 from sparklog.errors import InvalidRequestError, LogReplacedError, SparklogError
 from sparklog.log.admin import create_topic, drop_topic
 from sparklog.log.commit import commit
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 from sparklog.storage.home import Home
@@ -52,14 +52,14 @@ class HomeContract:
     """What the engine relies on, wherever the log is kept."""
 
     def test_all_handles_are_of_one_log(self, open_log: Open) -> None:
-        one, two = open_log("rw").home, open_log("rw").home
+        one, two = home_of(open_log("rw")), home_of(open_log("rw"))
         assert one.identity == two.identity
         assert one.is_current()
         assert two.is_current()
         assert one.lost is None
 
     def test_topics_that_others_change_are_known_after_a_look(self, open_log: Open) -> None:
-        one, two = open_log("rw").home, open_log("rw").home
+        one, two = home_of(open_log("rw")), home_of(open_log("rw"))
         assert one.known_topics() == {}
         create_topic(two.commits, "t", 2, {"retention.ms": "5"}, False)
         create_topic(two.commits, "u", 1, {}, False)
@@ -78,26 +78,26 @@ class HomeContract:
         one, reader = open_log("rw"), open_log("r")
         one.create_topic("t")
         large = b"x" * LARGE
-        chunks = stage(one.home, b"small", large, b"last")
+        chunks = stage(home_of(one), b"small", large, b"last")
         assert any(chunk.data is None for chunk in chunks)  # so much travels with no report
         assert values_of(reader) == []
-        commit(one.home.commits, chunks)
+        commit(home_of(one).commits, chunks)
         assert values_of(reader) == values_of(open_log("r")) == [b"small", large, b"last"]
-        assert one.home.sweep_staged("w", 0) >= 0
+        assert home_of(one).sweep_staged("w", 0) >= 0
         assert values_of(open_log("r")) == [b"small", large, b"last"]
 
     def test_what_was_discarded_never_shows(self, open_log: Open) -> None:
         log = open_log("rw")
         log.create_topic("t")
-        chunks = stage(log.home, b"small", b"x" * LARGE)
-        log.home.staging().discard(chunks)
+        chunks = stage(home_of(log), b"small", b"x" * LARGE)
+        home_of(log).staging().discard(chunks)
         assert values_of(log) == []
-        again = stage(log.home, b"y" * LARGE)  # under the same label: the attempt after it
-        commit(log.home.commits, again)
+        again = stage(home_of(log), b"y" * LARGE)  # under the same label: the attempt after it
+        commit(home_of(log).commits, again)
         assert values_of(open_log("r")) == [b"y" * LARGE]
 
     def test_a_small_micro_batch_stays_in_memory(self, open_log: Open) -> None:
-        home = open_log("rw").home
+        home = home_of(open_log("rw"))
         create_topic(home.commits, "t", 1, {}, False)
         topic = home.known_topics()["t"]
         rows = pa.record_batch({"value": [b"a", b"b"]})
@@ -109,7 +109,7 @@ class HomeContract:
     def test_a_handle_for_reading_changes_nothing(self, open_log: Open) -> None:
         writer = open_log("rw")
         writer.create_topic("t")
-        home = open_log("r").home
+        home = home_of(open_log("r"))
         for change in (
             lambda: home.commits,
             home.staging,
@@ -121,19 +121,19 @@ class HomeContract:
         assert home.view.topics().keys() == {"t"}
         home.groups.commit("g", {}, now_ms=1, host="h")  # which readers do by themselves
         assert home.ledger.is_kept
-        assert home.ledger.end == writer.home.commits.position
+        assert home.ledger.end == home_of(writer).commits.position
         home.close()
         home.close()
 
     def test_who_is_told_to_let_go_writes_no_more(self, open_log: Open) -> None:
         one, two = open_log("rw"), open_log("rw")
         one.create_topic("t")
-        position = one.home.commits.position
-        one.home.abandon("another log lies here")
-        assert one.home.lost == "another log lies here"
+        position = home_of(one).commits.position
+        home_of(one).abandon("another log lies here")
+        assert home_of(one).lost == "another log lies here"
         with pytest.raises(LogReplacedError, match="another log lies here"):
             one.append("t", pa.table({"value": [b"a"]}))
-        assert two.home.commits.catch_up() == position
+        assert home_of(two).commits.catch_up() == position
         two.append("t", pa.table({"value": [b"b"]}))
         one.close()
         assert values_of(two) == [b"b"]
@@ -141,7 +141,7 @@ class HomeContract:
     def test_a_closed_handle_is_closed_once_and_for_all(self, open_log: Open) -> None:
         one, two = open_log("rw"), open_log("rw")
         one.create_topic("t")
-        home = one.home
+        home = home_of(one)
         home.close()
         home.close()
         assert not home.is_current()
@@ -154,11 +154,11 @@ class HomeContract:
         log = open_log("rw")
         log.create_topic("t", 2)
         for dry_run in (True, False):
-            assert log.home.give_up(None, None, dry_run=dry_run) == []
-        assert not log.home.commits.offline
+            assert home_of(log).give_up(None, None, dry_run=dry_run) == []
+        assert not home_of(log).commits.offline
 
     def test_its_service_is_one(self, open_log: Open) -> None:
-        one, two = (open_log("rw").home.service_lease() for _ in range(2))
+        one, two = (home_of(open_log("rw")).service_lease() for _ in range(2))
         assert one.acquire()
         assert not two.acquire()
         one.release()
@@ -168,7 +168,7 @@ class HomeContract:
     def test_one_of_its_endpoints_coordinates(self, open_log: Open) -> None:
         open_log("rw").create_topic("t")
         said = {"endpoint": "h:9092", "node_id": 1}
-        one, two = (open_log(mode).home.endpoint_lease(said) for mode in ("r", "rw"))
+        one, two = (home_of(open_log(mode)).endpoint_lease(said) for mode in ("r", "rw"))
         assert one.acquire()
         assert not two.acquire()
         assert said.items() <= two.holder().items()

@@ -11,7 +11,7 @@ from sparklog.clock import pause
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, LogLockedError, SparklogError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.logdir.free_space import SPARE_BYTES
 from sparklog.progress import Progress
 from sparklog.storage.moves import MovedPartition, MoveRequest, MoveStatus
@@ -49,7 +49,7 @@ def move_all(
     the next call. `waits`: is told once that somebody else is at it.
     Raises: what `Log.move_partition` raises of a request that can't be.
     """
-    moves, waited = log.home.moves, Waited()
+    moves, waited = home_of(log).moves, Waited()
     before = {(move.topic, move.partition): move for move in moves.status()}
     asked = set(moves.ask(requests)) if requests else {move.id for move in before.values()}
     status = {move.id: move for move in moves.status()}

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of, view_of
 from sparklog.log.reader_reset import ResetPlan
 from sparklog.storage.group_members import GroupAtWork, Member
 from sparklog.storage.groups import GROUP, Reader
@@ -74,7 +74,7 @@ def describe_groups(log: Log, names: Sequence[str] | None = None) -> dict[str, R
     Raises: DataCorruptionError for one that is damaged and named.
     """
     at_work = log.groups_at_work()
-    groups = log.home.groups
+    groups = home_of(log).groups
     if names is None:
         known = {reader.group: reader for reader in groups.readers().groups}
         names = sorted({*known, *at_work})
@@ -105,7 +105,7 @@ def _described(
     infos = log.topics()
     keys = sorted({*committed, *owners})
     held = [k for k in keys if k.topic in infos and k.partition in infos[k.topic].dirs]
-    spans = log.view.spans(held)
+    spans = view_of(log).spans(held)
     rows = []
     for key in keys:
         at = committed.get(key)

@@ -14,7 +14,7 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.format.names import KAFKA_INTERNAL
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of, view_of
 from sparklog.log.partition_reader import PartitionReader, reader_of
 from sparklog.log.read_retry import check_topic_id
 from sparklog.storage.segments import StaleReadError
@@ -103,13 +103,13 @@ def describe_topics(log: Log, topics: Sequence[TopicInfo]) -> list[TopicDescript
 
 def _topic(log: Log, info: TopicInfo) -> TopicDescription:
     keys = {p: TopicPartition(info.name, p) for p in sorted(info.dirs)}
-    spans = log.view.spans(list(keys.values()))
+    spans = view_of(log).spans(list(keys.values()))
     parts = [
         _described(log, info, p, path, spans[keys[p]]) for p, path in sorted(info.dirs.items())
     ]
     for part in parts:
         if part.offline is None:
-            check_topic_id(log.view, info.name, part.partition, info.id or None)
+            check_topic_id(view_of(log), info.name, part.partition, info.id or None)
     return TopicDescription(
         topic=info.name,
         topic_id=info.id,
@@ -123,8 +123,8 @@ def _described(
     log: Log, info: TopicInfo, partition: int, path: str, span: tuple[int, int]
 ) -> PartitionDescription:
     try:
-        reader = reader_of(log.view, info.name, partition)
-        return _partition(reader, partition, path, span, has_ledger=log.home.ledger.is_kept)
+        reader = reader_of(view_of(log), info.name, partition)
+        return _partition(reader, partition, path, span, has_ledger=home_of(log).ledger.is_kept)
     except PartitionOfflineError as error:
         return PartitionDescription(
             partition=partition, dir=path, start=span[0], end=span[1], size=0, segments=0,

@@ -24,6 +24,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.fs import LOCAL
 from sparklog.log.commit import Identity
+from sparklog.log.log import home_of
 from sparklog.service import Service
 from sparklog.storage.groups import Reader
 from tests.advice import test_arguments as arguments
@@ -382,7 +383,7 @@ def test_copies_without_a_key_are_listed_by_topic(place: Place) -> None:
 def test_a_query_that_a_reset_of_all_groups_leaves_alone(place: Place) -> None:
     with place.opened() as log:
         query = Reader("q", "query", app="app")
-        log.home.groups.commit_query(query, {TopicPartition("t", 0): 2}, now_ms=1)
+        home_of(log).groups.commit_query(query, {TopicPartition("t", 0): 2}, now_ms=1)
         log.commit_offsets("g", {"t": {0: 2}})
     words = ["readers", "reset", place.log, "--all-groups", "--all-topics", "--to-earliest"]
     assert run([*words, "--execute"]) == 0

@@ -18,6 +18,7 @@ from sparklog.common import TopicPartition
 from sparklog.diskless.founding import NewHome
 from sparklog.diskless.names import IMPORT
 from sparklog.errors import DataCorruptionError, InvalidRequestError, PartitionOfflineError
+from sparklog.log.log import home_of
 from sparklog.service import erase, verify
 from sparklog.storage.groups import Reader
 from sparklog.storage.moves import MoveRequest
@@ -433,8 +434,8 @@ def test_a_damaged_file_of_moves_is_removed_and_the_moves_are_asked_for_again(
         wanted = Path(dirs[0], "sparklog.moves")
         wanted.write_bytes(b"damaged")
         wanted.unlink()
-        log.home.moves.ask([MoveRequest("t", 0, dirs[1])])
-        log.home.moves.carry_out()
+        home_of(log).moves.ask([MoveRequest("t", 0, dirs[1])])
+        home_of(log).moves.carry_out()
         assert log.moves() == []
         assert Path(dirs[1], "t-0").is_dir()
         assert log.read("t").read_all().num_rows == 5
@@ -445,7 +446,7 @@ def test_a_group_of_a_query_that_is_gone_is_forgotten(tmp_path: Path) -> None:
         log.create_topic("t")
         log.append("t", ROWS)
         query = Reader("g", "query", app="app")
-        log.home.groups.commit_query(query, {TopicPartition("t", 0): 2}, now_ms=1)
+        home_of(log).groups.commit_query(query, {TopicPartition("t", 0): 2}, now_ms=1)
         with pytest.raises(InvalidRequestError, match="is a streaming query"):
             log.reset_reader("g", "earliest", "t")
         assert log.delete_reader("g")

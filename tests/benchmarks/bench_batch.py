@@ -12,6 +12,7 @@ import pyarrow as pa
 
 import sparklog
 from sparklog.format.compression import Codec
+from sparklog.log.log import view_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.storage.staging import Framing
 from tests.benchmarks.table import Row, median_seconds, print_rows
@@ -38,7 +39,7 @@ def rows_for(table: pa.Table, codec: Codec, scratch: Path) -> Iterator[Row]:
             log.create_topic("t", config={"max.message.bytes": 2 << 20})
             took = median_seconds(lambda f=framing: log.append("t", table, framing=f), rounds=3)
             read = median_seconds(lambda: sum(b.num_rows for b in log.read("t")), rounds=3)
-            reader, end = reader_of(log.view, "t", 0), log.offsets("t")[0][1]
+            reader, end = reader_of(view_of(log), "t", 0), log.offsets("t")[0][1]
             times = []
             for _ in range(500):
                 at, start = random.randrange(end), time.perf_counter()

@@ -24,7 +24,7 @@ from sparklog.diskless.entries import Entry, NoOpRecord, encode, new_attempt_id
 from sparklog.diskless.names import entry_name
 from sparklog.diskless.state import DisklessState
 from sparklog.log.commit import Identity
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.service import Service
 from sparklog.storage.staging import Framing
 from sparklog.tiered.object_store.object_store import ObjectStore
@@ -43,7 +43,7 @@ KINDS = ("puts", "gets", "lists", "deletes")
 
 def store_of(log: Log) -> ObjectStore:
     """The store of a handle's home, whose requests are counted."""
-    store = log.home.head.entries.store  # type: ignore[attr-defined]
+    store = home_of(log).head.entries.store  # type: ignore[attr-defined]
     assert isinstance(store, ObjectStore)
     return store
 
@@ -74,7 +74,7 @@ def commit_small(log: Log, batch: int, writer: str = "q") -> None:
     """What the sink's driver does with a small micro-batch."""
     stager = log.stager(Framing())
     for rows in rows_of(1000, batch).to_batches():
-        stager.add(log.home.known_topics()["t"], rows)
+        stager.add(home_of(log).known_topics()["t"], rows)
     log.commit(stager.finish(), identity=Identity(writer=writer, batch=batch, fingerprint="f"))
 
 
@@ -122,7 +122,7 @@ def request_rows(server: S3Server) -> Iterable[Row]:
 def large_rows(server: S3Server) -> Iterable[Row]:
     """A large micro-batch of 8 tasks and 12 partitions, as Spark's tasks stage it."""
     with opened(server, partitions=12) as (_, log):
-        staging, counts, chunks = log.home.staging(), {"puts": 0}, []
+        staging, counts, chunks = home_of(log).staging(), {"puts": 0}, []
         topic = log.topic("t")
 
         def task(number: int) -> None:
@@ -167,7 +167,7 @@ def million_rows(server: S3Server) -> Iterable[Row]:
         for batch in range(50):
             commit_small(log, batch)
         store = store_of(log)
-        state: DisklessState = log.home.commits.known.copy()  # type: ignore[attr-defined]
+        state: DisklessState = home_of(log).commits.known.copy()  # type: ignore[attr-defined]
     at = 999_950
     state.number, state.entry_id = at, new_attempt_id()
     last = Entry(id=state.entry_id, prev=new_attempt_id(), record=NoOpRecord())
@@ -267,7 +267,7 @@ def drivers_at(place: str, url_of: Callable[[int], str], options: dict[str, Any]
 def throughput_rows(server: S3Server) -> Iterable[Row]:
     table = sample(400_000, 160)
     with opened(server) as (url, log):
-        staging, topic = log.home.staging(), log.topic("t")
+        staging, topic = home_of(log).staging(), log.topic("t")
         plain = open_store(url, server.options())
         sizes: list[int] = []
 
@@ -367,7 +367,7 @@ def one_load(server: S3Server, tasks: int, partitions: int, size: int) -> dict[s
         reader = sparklog.open(url, storage_options=server.options())
         service = Service(url, storage_options=server.options())
         at = dict.fromkeys(range(partitions), 0)
-        staging, topic = log.home.staging(), log.topic("t")
+        staging, topic = home_of(log).staging(), log.topic("t")
         for batch in range(60):
             if small:
                 commit_small(log, batch)

@@ -17,6 +17,7 @@ from sparklog.clock import system_clock
 from sparklog.config import TopicConfig
 from sparklog.format.compression import Codec, compress
 from sparklog.fs import LOCAL
+from sparklog.log.log import view_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.logdir.recovery.partition_recovery import recover
 from sparklog.storage.staging import Framing
@@ -159,8 +160,8 @@ def lookup_rows(scratch: Path) -> Iterator[Row]:
         log.create_topic("t", config={"internal.segment.bytes": 100_000})
         table = sample(1_000_000, 100)
         log.append("t", table, framing=Framing(batch_size=16 << 10))
-        segments = len(reader_of(log.view, "t", 0).metadata())
-        reader, end = reader_of(log.view, "t", 0), log.offsets("t")[0][1]
+        segments = len(reader_of(view_of(log), "t", 0).metadata())
+        reader, end = reader_of(view_of(log), "t", 0), log.offsets("t")[0][1]
         random.seed(1)
         picks = [random.randrange(end) for _ in range(3000)]
 

@@ -18,6 +18,7 @@ from sparklog.common import TopicPartition
 from sparklog.diskless import home
 from sparklog.diskless.extents import Extent
 from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.log import home_of
 from sparklog.storage.view import View
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
@@ -46,10 +47,10 @@ class Bucket:
         log.create_topic("t", partitions=1)
         for table in tables:
             log.append("t", table)
-        assert isinstance(log.home, home.DisklessHome)
-        self.extents: Sequence[Extent] = log.home.head.follow().extents[KEY]
+        assert isinstance(home_of(log), home.DisklessHome)
+        self.extents: Sequence[Extent] = home_of(log).head.follow().extents[KEY]
         self.size = sum(extent.size for extent in self.extents)
-        view: View = log.home.view
+        view: View = home_of(log).view
         self.end = view.spans([KEY])[KEY][1]
         self.plan = view.plan(KEY, 0, self.end)
         self.topic_id = view.topic_id(*KEY)
@@ -61,7 +62,7 @@ class Bucket:
         log = home.open_log(self.url, store=self.store, remote=options)
         assert self.plan is not None
         rows = read_partition(
-            self.plan.open(log.home.view), *KEY, 0, self.end,
+            self.plan.open(home_of(log).view), *KEY, 0, self.end,
             schema=schema_of(["offset", "value"]), topic_id=self.topic_id,
         )  # fmt: skip
         assert sum(batch.num_rows for batch in rows) == self.end

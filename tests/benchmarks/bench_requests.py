@@ -24,7 +24,7 @@ from sparklog.clock import ManualClock
 from sparklog.diskless.home import DisklessHome, open_log
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.rounds import DisklessUpkeep
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.storage.round_report import Report
 from sparklog.storage.upkeep import Work
 from sparklog.tiered.object_store.driver import Upload
@@ -179,7 +179,7 @@ class SimulatedService(Process):
 
     def __init__(self, objects: Objects) -> None:
         super().__init__(objects, "rw")
-        home, clock = self.log.home, objects.clock
+        home, clock = home_of(self.log), objects.clock
         assert isinstance(home, DisklessHome)
         self.upkeep = upkeep = DisklessUpkeep(
             home.commits, lambda: home.groups, OPTIONS, timer=lambda: float(clock())
@@ -281,7 +281,7 @@ def commit_rows() -> Iterator[Row]:
         if service is None:
             service = SimulatedService(objects)
         service.run(1500)
-        segments = writer.log.home.head.follow().extents  # type: ignore[attr-defined]
+        segments = home_of(writer.log).head.follow().extents  # type: ignore[attr-defined]
         assert all(each.segment for extents in segments.values() for each in extents)
         seconds = 1500 + (COMMITS if is_beside else 0)
         total = dict(service.driver.counts)

@@ -12,6 +12,7 @@ import pytest
 import sparklog
 from sparklog.cli.app import run
 from sparklog.errors import InvalidRequestError
+from sparklog.log.log import home_of
 from sparklog.service import verify
 from sparklog.storage.moves import MoveRequest
 from sparklog.tools.partition_moves import read_reassignment
@@ -218,7 +219,7 @@ def test_moves_that_wait(disks: list[str], capsys: Capture, tmp_path: Path) -> N
     assert capsys.readouterr().out == "Nothing is to move.\n"
     with sparklog.open(path, "rw") as log:  # as an endpoint or a killed command leaves them
         asked = [MoveRequest("t", 0, disks[1]), MoveRequest("t", 1, disks[2], 9e6)]
-        log.home.moves.ask(asked)
+        home_of(log).moves.ask(asked)
     assert run(["log-dirs", path, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["brokers"][0]["logDirs"]
     assert shown[1]["partitions"] == [
@@ -244,7 +245,7 @@ def test_moves_that_wait(disks: list[str], capsys: Capture, tmp_path: Path) -> N
     said = capsys.readouterr().out
     assert said.startswith(f"Moved t-1 from {disks[0]} to {disks[2]}")
     with sparklog.open(path, "rw") as log:
-        log.home.moves.ask([MoveRequest("t", 2, disks[1])])
+        home_of(log).moves.ask([MoveRequest("t", 2, disks[1])])
     assert run(["log-dirs", "cancel", path, "--topic", "t", "--partition", "3"]) == 0
     assert run(["log-dirs", "cancel", path]) == 0
     assert capsys.readouterr().out == "Cancelled 0 moves.\nCancelled 1 move.\n"
@@ -263,14 +264,14 @@ def test_two_commands_at_once(disks: list[str], capsys: Capture) -> None:
         codes.append(run(["log-dirs", "move", path, *given]))
 
     with sparklog.open(path, "rw") as log:
-        log.home.moves.ask([MoveRequest("t", 0, disks[1], 1e6)])
+        home_of(log).moves.ask([MoveRequest("t", 0, disks[1], 1e6)])
         thread = threading.Thread(target=second)
 
         def told(*_: int) -> None:
             if not thread.ident:
                 thread.start()
 
-        log.home.moves.carry_out(progress=told)
+        home_of(log).moves.carry_out(progress=told)
         thread.join()
     assert codes == [0]
     assert dirs_of(path) == ["two", "three", "one", "one"]

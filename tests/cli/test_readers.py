@@ -12,6 +12,7 @@ import sparklog
 from sparklog.cli.app import run
 from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
+from sparklog.log.log import home_of
 from sparklog.log.reader_reset import ResetPlan
 from sparklog.logdir.ledger import LEDGER_DIR
 from sparklog.storage.group_members import GroupAtWork, Member, groups_to_json
@@ -50,13 +51,13 @@ def documents(capsys: Capture, *arguments: str) -> list[dict[str, object]]:
 
 def offsets(log: str, group: str = "g") -> dict[tuple[str, int], int]:
     with sparklog.open(log) as opened:
-        return {tuple(k): at.offset for k, at in opened.home.groups.positions(group).items()}
+        return {tuple(k): at.offset for k, at in home_of(opened).groups.positions(group).items()}
 
 
 def register_query(log: str) -> None:
     with sparklog.open(log) as opened:
         query = Reader("query-1", "query", "host1", "local-1")
-        opened.home.groups.commit_query(query, {TopicPartition("t", 0): 3}, now_ms=1)
+        home_of(opened).groups.commit_query(query, {TopicPartition("t", 0): 3}, now_ms=1)
 
 
 # --- as it was -----------------------------------------------------------------------------------
@@ -80,7 +81,7 @@ def test_a_query_shows_by_its_name(log: str, capsys: Capture) -> None:
     with sparklog.open(log) as opened:
         for group in ("query-1", "query-2"):
             query = Reader(group, "query", "host1", "local-1", name=name)
-            opened.home.groups.commit_query(query, {TopicPartition("t", 0): 3}, now_ms=1)
+            home_of(opened).groups.commit_query(query, {TopicPartition("t", 0): 3}, now_ms=1)
     out = printed(capsys, log)[0]
     shown = "orders\u240aevil \u241b[2J"
     assert [line.split()[:3] for line in out.splitlines() if shown in line] == [
@@ -144,7 +145,7 @@ def test_a_group_at_work(log: str, capsys: Capture) -> None:
         group="g", kind="Consumer", state="Stable", assignor="uniform", members=(one, two)
     )
     with sparklog.open(log) as opened:
-        lease = opened.home.endpoint_lease({"endpoint": "h:9092", "node_id": 7})
+        lease = home_of(opened).endpoint_lease({"endpoint": "h:9092", "node_id": 7})
         assert lease.acquire()
         lease.tell({"groups": groups_to_json([group])})
         lines = printed(capsys, log, "--describe", "--group", "g")[0].splitlines()[2:]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from sparklog.errors import SparklogError, StorageUnavailableError
+from sparklog.log.log import home_of
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.service import Service
 from sparklog.storage.erasure_report import ErasureReport
@@ -62,7 +63,7 @@ def plan_ask(world: World, wishes: dict[Key, str]) -> Planned:
     return Planned(
         f"ask for moves {wishes}",
         _asked(world.model, wishes.items()),
-        lambda: world.opened.home.moves.ask(requests),
+        lambda: home_of(world.opened).moves.ask(requests),
     )
 
 
@@ -86,7 +87,7 @@ def plan_carry_out(world: World) -> Planned:
     def act() -> None:
         errors: list[SparklogError] = []
         done: list[MovedPartition] = []
-        world.opened.home.moves.carry_out(
+        home_of(world.opened).moves.carry_out(
             failed=lambda move_id, error: errors.append(error), done=done.append
         )
         for error in errors:

@@ -18,6 +18,7 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageUnavailableError
+from sparklog.log.log import home_of
 from sparklog.logdir import partition_move
 from sparklog.service import Service, erase, verify
 from sparklog.testing.crashes import every_crash
@@ -70,7 +71,7 @@ def judge(
         assert log.topic("t").dirs[0] == place
         assert len(copies) <= len(log.moves())
         if goes_on and log.moves():
-            log.home.moves.carry_out()
+            home_of(log).moves.carry_out()
             assert places(fs) == ["/two/t-0"] == [log.topic("t").dirs[0]]
             place = "/one/t-0, then /two/t-0"
             assert view_of(log) == view

@@ -12,6 +12,7 @@ from sparklog.diskless.home import open_log
 from sparklog.diskless.merging import Merger
 from sparklog.diskless.service_log import NewEntry, ServiceLog
 from sparklog.errors import StorageUnavailableError
+from sparklog.log.log import home_of
 from sparklog.service import Service
 from sparklog.tiered.keyring import Keyring
 
@@ -45,7 +46,7 @@ def test_many_small_commits_without_a_service(caplog):
         append(log, 0, 400)
     told = [r for r in caplog.records if "no service merges them" in r.getMessage()]
     assert len(told) == 1
-    state = log.home.head.state
+    state = home_of(log).head.state
     assert state.term == 0
     for extents in state.extents.values():
         assert len(extents) <= 20 + 20 // 8 + 2
@@ -55,8 +56,8 @@ def test_many_small_commits_without_a_service(caplog):
     assert values(opened(log.path)) == expected(400)
     with Service(log.path, options={"diskless.merge.interval.ms": 1}) as service:
         assert not service.run_once().errors
-    log.home.head.follow()
-    assert all(e.segment for found in log.home.head.state.extents.values() for e in found)
+    home_of(log).head.follow()
+    assert all(e.segment for found in home_of(log).head.state.extents.values() for e in found)
     assert values(opened(log.path)) == expected(400)
 
 
@@ -66,7 +67,7 @@ def test_nothing_is_merged_below_it_nor_said(caplog):
     with caplog.at_level(logging.WARNING, "sparklog"):
         append(log, 0, 40)
     assert not [r for r in caplog.records if r.name.startswith("sparklog")]
-    assert all(len(extents) == 20 for extents in log.home.head.state.extents.values())
+    assert all(len(extents) == 20 for extents in home_of(log).head.state.extents.values())
 
 
 def test_a_service_that_takes_over_meanwhile_makes_it_void(monkeypatch):
@@ -76,19 +77,19 @@ def test_a_service_that_takes_over_meanwhile_makes_it_void(monkeypatch):
     real = Merger.swap
 
     def swap(self, merge, made, *, term, gaps=False):
-        service = ServiceLog(opened(log.path).home.commits)
+        service = ServiceLog(home_of(opened(log.path)).commits)
         service.create(lambda state: NewEntry(record=TermRecord(term=state.term + 1)))
         return real(self, merge, made, term=term, gaps=gaps)
 
     monkeypatch.setattr(Merger, "swap", swap)
     append(log, 40, 2)
     monkeypatch.undo()
-    state = opened(log.path).home.head.state
+    state = home_of(opened(log.path)).head.state
     assert state.term == 2  # once for each partition
     assert not [e for extents in state.extents.values() for e in extents if e.segment]
     assert values(log) == expected(42)
     append(log, 42, 40)  # and goes on under the term that is the log's now
-    assert any(e.segment for extents in log.home.head.state.extents.values() for e in extents)
+    assert any(e.segment for extents in home_of(log).head.state.extents.values() for e in extents)
     assert values(log) == expected(82)
 
 
@@ -105,7 +106,7 @@ def test_a_merge_that_fails_leaves_the_commit(monkeypatch, caplog):
     assert values(log) == expected(60)
     monkeypatch.undo()
     append(log, 60, 40)
-    assert any(e.segment for extents in log.home.head.state.extents.values() for e in extents)
+    assert any(e.segment for extents in home_of(log).head.state.extents.values() for e in extents)
     assert values(log) == expected(100)
 
 
@@ -132,4 +133,4 @@ def test_codecs_and_encryption_end_to_end(tmp_path, codec):
     plain = again(RemoteOptions())
     with pytest.raises(Exception, match=r"remote\.keyring"):
         plain.append("t", pa.table({"value": ["plain"]}))
-    assert plain.home.head.state.number == log.home.head.state.number
+    assert home_of(plain).head.state.number == home_of(log).head.state.number

@@ -11,6 +11,7 @@ import pytest
 
 import sparklog
 from sparklog.diskless.entries import decode, encode
+from sparklog.log.log import home_of
 from sparklog.tiered.reading.block_cache import BlockCache
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.target import open_store
@@ -30,7 +31,7 @@ def values(url: str, cache: Path) -> list[bytes]:
     """Read a log as one does that begins with a state: its entries are no news."""
     with sparklog.open(url, options={"remote.cache.directory": str(cache)}) as log:
         log.offsets("t")
-        log.home.view.objects.entries.clear()  # type: ignore[attr-defined]
+        home_of(log).view.objects.entries.clear()  # type: ignore[attr-defined]
         return [bytes(value) for value in log.read("t").read_all()["value"].to_pylist()]
 
 

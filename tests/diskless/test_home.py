@@ -17,6 +17,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log.admin import create_topic
+from sparklog.log.log import home_of
 from sparklog.service import Service
 from sparklog.service.health import examine
 from sparklog.storage.checksummed_json import seal
@@ -32,14 +33,14 @@ def url(tmp_path: Path) -> str:
 
 def test_a_log_is_made_once_and_opened_by_everybody(url: str) -> None:
     with open_log(url, mode="rw") as one, open_log(url, mode="rw") as two:
-        assert one.home.identity == two.home.identity
-        create_topic(one.home.commits, "t", 2, {}, False)
-        assert two.home.commits.catch_up() == 1
+        assert home_of(one).identity == home_of(two).identity
+        create_topic(home_of(one).commits, "t", 2, {}, False)
+        assert home_of(two).commits.catch_up() == 1
         assert two.append("t", pa.table({"value": ["a", "b"]}), partition=1) == {"t": {1: (0, 2)}}
         with open_log(url) as reader:
-            assert list(reader.home.known_topics()) == []  # nothing was asked yet
+            assert list(home_of(reader).known_topics()) == []  # nothing was asked yet
             assert reader.commits().num_rows == 1
-            assert reader.home.known_topics()["t"].partitions == 2
+            assert home_of(reader).known_topics()["t"].partitions == 2
             with pytest.raises(InvalidRequestError, match="open for reading"):
                 reader.append("t", pa.table({"value": ["c"]}))
 
@@ -47,7 +48,7 @@ def test_a_log_is_made_once_and_opened_by_everybody(url: str) -> None:
 def test_makers_at_the_same_time_make_one_log(url: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         logs = list(pool.map(lambda _: open_log(url, mode="rw"), range(8)))
-    assert len({log.home.identity for log in logs}) == 1
+    assert len({home_of(log).identity for log in logs}) == 1
     assert open_store(url).get(HOME)
 
 
@@ -115,10 +116,10 @@ def test_a_log_without_home_object_and_ledger_is_no_archive(tmp_path: Path, mode
 
 def test_the_public_open_makes_a_home_of_a_url(url: str) -> None:
     with sparklog.open(url, mode="rw") as log:
-        assert isinstance(log.home, DisklessHome)
+        assert isinstance(home_of(log), DisklessHome)
         found = read_home(open_store(url))
         assert found is not None
-        assert log.home.identity == found.log_id
+        assert home_of(log).identity == found.log_id
 
 
 
@@ -191,7 +192,7 @@ def test_where_a_put_does_not_replace_atomically_nothing_rides_in_entries(url: s
     store._driver.replaces = False
     rows = pa.table({"value": ["a", "b"]})
     with open_log(url, mode="rw", store=store) as log:
-        create_topic(log.home.commits, "t", 1, {}, False)
+        create_topic(home_of(log).commits, "t", 1, {}, False)
         before = store.counts.puts
         log.append("t", rows, partition=0)
         assert store.counts.puts == before + 2

@@ -28,6 +28,7 @@ from sparklog.diskless.state_objects import (
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.log.admin import create_topic, reset_writers
 from sparklog.log.commit import Identity, commit
+from sparklog.log.log import home_of
 from sparklog.log.producer_state import ProducerState, no_markers
 from sparklog.storage.ledger_records import LastMicroBatch
 from sparklog.storage.offset_ranges import OffsetRange
@@ -268,10 +269,10 @@ def test_a_log_in_a_directory_writes_states_in_a_thread(tmp_path: Path) -> None:
     from sparklog.diskless.home import open_log
 
     with open_log(f"file://{tmp_path}/home", mode="rw") as log:
-        create_topic(log.home.commits, "t", 1, {}, False)
+        create_topic(home_of(log).commits, "t", 1, {}, False)
         for _ in range(105):
-            log.commit([chunk(log.home.commits, 1)])  # type: ignore[arg-type]
-        log_id = log.home.identity
+            log.commit([chunk(home_of(log).commits, 1)])  # type: ignore[arg-type]
+        log_id = home_of(log).identity
     assert (tmp_path / "home" / state_name(str(log_id), 99)).exists()
 
 

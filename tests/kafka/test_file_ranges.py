@@ -17,6 +17,7 @@ from sparklog.format.scan import scan
 from sparklog.kafka import Endpoint
 from sparklog.kafka.messages import Api, ErrorCode
 from sparklog.log import read_retry, verified_batches
+from sparklog.log.log import view_of
 from sparklog.log.partition_reader import Room, reader_of
 from sparklog.log.raw_batches import read_batches
 from sparklog.log.verified_batches import VerifiedBatches
@@ -221,7 +222,7 @@ def test_tls_is_sent_from_memory(log: Log, sent: list[int], tmp_path: Path) -> N
 
 
 def test_too_many_files_at_once_are_read(log: Log) -> None:
-    view, verified = log.view, VerifiedBatches(descriptors_max=1)
+    view, verified = view_of(log), VerifiedBatches(descriptors_max=1)
 
     def read() -> Any:
         return read_batches(
@@ -238,7 +239,7 @@ def test_too_many_files_at_once_are_read(log: Log) -> None:
 
 def test_no_batch_reaches_past_the_end(log: Log) -> None:
     """Which is a high watermark or a last stable offset."""
-    view, verified = log.view, VerifiedBatches()
+    view, verified = view_of(log), VerifiedBatches()
     whole = read_batches(
         view, "t", 0, 0, 100, Room(MIB), topic_id=None, incarnation=view.renew(), verified=verified
     )
@@ -251,7 +252,7 @@ def test_no_batch_reaches_past_the_end(log: Log) -> None:
 
 
 def test_what_is_remembered_is_bounded(log: Log) -> None:
-    view, verified = log.view, VerifiedBatches(rows_max=50)
+    view, verified = view_of(log), VerifiedBatches(rows_max=50)
     for p in range(2):
         read_batches(
             view, "t", p, 0, 100, Room(MIB), topic_id=None, incarnation=view.renew(),

@@ -25,6 +25,7 @@ from sparklog.errors import InvalidRequestError, LogLockedError
 from sparklog.format.checkpoint_files import parse_epochs
 from sparklog.fs import LOCAL
 from sparklog.kafka import Endpoint
+from sparklog.log.log import home_of
 from sparklog.logdir.cluster_metadata import read_cluster_metadata
 from sparklog.logdir.forking.fork import fork
 from sparklog.logdir.meta_properties import is_kept_from_brokers
@@ -302,7 +303,7 @@ def test_no_broker_starts_on_a_log_that_was_not_handed_over(tmp_path, state):
     if state == "closed":
         log.close()
     else:
-        log.home.commits.release()  # as a crash does
+        home_of(log).commits.release()  # as a crash does
     before = _tree(path)
     code, formatted, printed = _refused(tmp_path, path)
     assert code != 0
@@ -336,7 +337,7 @@ def test_the_guard_alone_keeps_a_broker_from_half_a_commit(tmp_path):
     log = sparklog.open(path, "rw")
     log.create_topic("t")
     log.append("t", _values(0, 3))
-    log.home.commits.release()
+    home_of(log).commits.release()
     (path / "meta.properties").unlink()
     code, _, printed = _refused(tmp_path, path)
     assert code == 0

@@ -17,6 +17,7 @@ from sparklog import Log
 from sparklog.common import TopicPartition as Key
 from sparklog.kafka import Endpoint, partition_memory
 from sparklog.kafka.messages import Api, ErrorCode
+from sparklog.log.log import view_of
 from tests import paths
 from tests.kafka.wire import Wire
 from tests.waiting import until
@@ -207,7 +208,7 @@ def test_what_is_known_of_partitions_is_bounded(
     monkeypatch.setattr(partition_memory, "KNOWN_MAX", 3)
     for n in range(10):
         sparklog_log.create_topic(f"t{n}")
-    memory = partition_memory.PartitionMemory(sparklog_log.view)
+    memory = partition_memory.PartitionMemory(view_of(sparklog_log))
     for n in range(10):
         assert memory.epochs(Key(f"t{n}", 0), (0, 0)) == []
         assert len(memory._known) <= 3

@@ -12,7 +12,7 @@ import pytest
 
 from sparklog.common import TopicPartition
 from sparklog.kafka.partitions import Partitions
-from sparklog.log.log import Log
+from sparklog.log.log import Log, view_of
 from sparklog.storage.view import Offsets
 
 KEY, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -22,7 +22,7 @@ class SlowView:
     """A log's view whose looks answer what was true before `while_looking` was called."""
 
     def __init__(self, log: Log, while_looking: Callable[[], None]) -> None:
-        self._view, self._while_looking = log.view, while_looking
+        self._view, self._while_looking = view_of(log), while_looking
         self.looks = 0
 
     def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:

@@ -20,6 +20,7 @@ from sparklog.format.records import encode
 from sparklog.kafka import Endpoint, committer
 from sparklog.kafka.messages import Api, ErrorCode
 from sparklog.kafka.topic_ids import uuid_of
+from sparklog.log.log import home_of
 from sparklog.storage.ledger_records import AppendRecord
 from tests.kafka.wire import Wire as PlainWire
 from tests.log.test_client_batches import changed
@@ -153,7 +154,7 @@ def values(log: Log, topic: str = "t", partition: int = 0) -> list[str]:
 
 def commits(log: Log) -> int:
     """How many commits there are."""
-    held = log.home.ledger.held()
+    held = home_of(log).ledger.held()
     return sum(isinstance(record, AppendRecord) for _, record in held)
 
 
@@ -382,7 +383,7 @@ def test_an_idempotent_producer_gets_an_id_of_its_own(wire: Wire) -> None:
 def test_what_waits_is_committed_together(endpoint: Endpoint, log: Log, work: Work) -> None:
     before = commits(log)
     wires = [Wire(endpoint) for _ in range(4)]
-    with log.home.commits.exclusive():
+    with home_of(log).commits.exclusive():
         for wire in wires:
             send(wire, {0: batch("first")})
         work.until(added=4, begun=1)  # the one that it began waits for the lock
@@ -406,7 +407,7 @@ def test_batches_of_one_commit_are_read_in_their_order(
     """They are one chunk, whose offsets count on and whose times are those of all."""
     later = NOW + 1000
     with Wire(endpoint) as wire:
-        with log.home.commits.exclusive():
+        with home_of(log).commits.exclusive():
             send(wire, {1: batch("first")})
             work.until(added=1, begun=1)
             for number in range(3):
@@ -427,7 +428,7 @@ def test_no_commit_is_larger_than_it_may_be(
     monkeypatch.setattr(committer, "COMMIT_BYTES", 1000)
     before = commits(log)
     with Wire(endpoint) as wire:
-        with log.home.commits.exclusive():
+        with home_of(log).commits.exclusive():
             for _ in range(5):
                 send(wire, {0: batch("v" * 600)})
             work.until(added=5)
@@ -440,7 +441,7 @@ def test_who_waits_too_long_is_told_and_nothing_is_written(
     endpoint: Endpoint, log: Log, work: Work
 ) -> None:
     first, late, patient = Wire(endpoint), Wire(endpoint), Wire(endpoint)
-    with log.home.commits.exclusive():
+    with home_of(log).commits.exclusive():
         send(first, {0: batch("first")}, timeout=600_000)
         work.until(begun=1)
         send(late, {0: batch("late")}, timeout=0)
@@ -457,7 +458,7 @@ def test_who_waits_too_long_is_told_and_nothing_is_written(
 def test_what_was_sent_is_committed_though_the_client_has_gone(
     endpoint: Endpoint, log: Log, work: Work
 ) -> None:
-    with log.home.commits.exclusive(), Wire(endpoint) as wire:
+    with home_of(log).commits.exclusive(), Wire(endpoint) as wire:
         send(wire, {0: batch("a")})
         work.until(added=1)
     until(lambda: values(log))
@@ -466,7 +467,7 @@ def test_what_was_sent_is_committed_though_the_client_has_gone(
 
 def test_the_end_of_the_endpoint_loses_nothing(log: Log, work: Work) -> None:
     with Endpoint(log) as endpoint, Wire(endpoint) as wire:
-        with log.home.commits.exclusive():
+        with home_of(log).commits.exclusive():
             for _ in range(5):
                 send(wire, {0: batch("a")})
             work.until(added=5)
@@ -481,7 +482,7 @@ def test_a_commit_of_unknown_outcome_is_tried_again_and_known_again(
     endpoint: Endpoint, wire: Wire, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit went through, and whoever made it wasn't told."""
-    kept = log.home.commits
+    kept = home_of(log).commits
     append = type(kept).append
 
     def deaf(self: Any, change: Any, *, expected: int) -> Any:

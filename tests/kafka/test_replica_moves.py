@@ -12,6 +12,7 @@ import sparklog
 from sparklog import Log
 from sparklog.kafka import Endpoint
 from sparklog.kafka.messages import Api, ErrorCode
+from sparklog.log.log import home_of
 from sparklog.service import verify
 from tests.kafka.wire import Wire
 from tests.waiting import until
@@ -118,7 +119,7 @@ def test_the_rate_is_shown_and_judged(served: Served) -> None:
     assert served.limit("5000000") == NONE
     assert shown() == [("5000000", 2, False)]
     assert served.limit("0") == served.limit("-1") == served.limit("x") == 40  # INVALID_CONFIG
-    assert served.log.home.moves.limited() == 5_000_000
+    assert home_of(served.log).moves.limited() == 5_000_000
     assert served.limit(None) == served.limit(None) == NONE
     assert shown() == []
 
@@ -152,7 +153,7 @@ def test_disks_that_take_nothing(served: Served, monkeypatch: pytest.MonkeyPatch
     assert served.wait() == two
     Path(three).rmdir()
     Path(f"{three}.unmounted").rename(three)
-    monkeypatch.setattr(type(served.log.home.commits.fs), "free_bytes", lambda *_: 1 << 20)
+    monkeypatch.setattr(type(home_of(served.log).commits.fs), "free_bytes", lambda *_: 1 << 20)
     assert served.move(one) == [ErrorCode.kafka_storage_error]
     monkeypatch.undo()
     assert served.move(three) == [NONE]

@@ -28,6 +28,7 @@ from sparklog.format.names import log_name
 from sparklog.format.records import Decoder
 from sparklog.format.scan import scan
 from sparklog.log import read_retry
+from sparklog.log.log import view_of
 from sparklog.log.partition_reader import PartitionReader, Room
 from sparklog.log.raw_batches import RawBatches, read_batches
 from tests import paths
@@ -49,7 +50,7 @@ def log(log_path: str) -> Iterator[Log]:
 
 
 def raw(log: Log, start: int, end: int, room: Room, topic: str = "t", **given: Any) -> RawBatches:
-    view = log.view
+    view = view_of(log)
     given.setdefault("topic_id", view.topic_id(topic, 0))
     return read_batches(view, topic, 0, start, end, room, incarnation=view.renew(), **given)
 
@@ -200,7 +201,7 @@ class TestGolden:
     def test_bytes_are_those_of_the_files(self, name: str, golden: Log) -> None:
         topic, _, number = name.rpartition("-")
         key = TopicPartition(topic, int(number))
-        view = golden.view
+        view = view_of(golden)
         start, end = view.spans([key])[key]
         found = read_batches(
             view, topic, key.partition, start, end, Room(1 << 30),
@@ -222,7 +223,7 @@ class TestGolden:
         with gzip.open(GOLDEN / "expected" / f"{name}.json.gz") as file:
             expected = [row[0] for row in json.load(file)["read_committed"]["records"]]
         key = TopicPartition(topic, int(number))
-        view = golden.view
+        view = view_of(golden)
         start, end = view.spans([key])[key]
         for room in (1, 5_000, 1 << 30):
             at, seen = start, []
@@ -237,7 +238,7 @@ class TestGolden:
             assert seen == expected
 
     def test_who_reads_uncommitted_is_told_of_none(self, golden: Log) -> None:
-        view = golden.view
+        view = view_of(golden)
         found = read_batches(
             view, "txn", 0, 0, 50, Room(1 << 30),
             topic_id=view.topic_id("txn", 0), incarnation=view.renew(),
@@ -282,7 +283,7 @@ def _is_abort(data: bytes, row: Any) -> bool:
 
 
 def test_threads_that_share_a_reader_find_one_last_stable_offset(golden: Log) -> None:
-    view = golden.view
+    view = view_of(golden)
     key = TopicPartition("txn", 0)
     end = view.spans([key])[key][1]
     reader = view.of_partition("txn", 0, PartitionReader)

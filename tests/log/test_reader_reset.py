@@ -14,6 +14,7 @@ from sparklog import InvalidRequestError, Log, PartitionOfflineError, UnknownTop
 from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
 from sparklog.errors import GroupNotEmptyError
+from sparklog.log.log import home_of
 from sparklog.log.reader_reset import ResetPlan
 from sparklog.logdir.ledger import LEDGER_DIR
 from sparklog.storage.group_members import GroupAtWork, Member, groups_from_json, groups_to_json
@@ -43,7 +44,7 @@ def offsets(plan: ResetPlan) -> dict[tuple[str, int], int]:
 
 
 def committed(log: Log, group: str = "g") -> dict[tuple[str, int], int]:
-    return {tuple(k): at.offset for k, at in log.home.groups.positions(group).items()}
+    return {tuple(k): at.offset for k, at in home_of(log).groups.positions(group).items()}
 
 
 def test_every_place(log: Log, clock: ManualClock) -> None:
@@ -67,7 +68,7 @@ def test_a_plan_is_carried_out_whole(log: Log, clock: ManualClock) -> None:
     log.commit_offsets("g", {"u": {0: 0}})
     log.reset_reader("g", "earliest", "t").execute()
     assert committed(log) == {("t", 0): 2, ("t", 1): 0, ("u", 0): 0}
-    at = log.home.groups.positions("g")[TopicPartition("t", 0)]
+    at = home_of(log).groups.positions("g")[TopicPartition("t", 0)]
     assert at.time_ms == clock()
     assert log.read("t", [0], group="g").read_next_batch()["offset"][0].as_py() == 2
 
@@ -78,7 +79,7 @@ def test_a_group_that_nobody_knows_begins_there(log: Log) -> None:
     plan.execute()
     assert committed(log, "new") == {("t", 0): 10, ("t", 1): 0, ("u", 0): 0}
     assert log.reset_reader("nobody", "earliest").offsets == ()
-    at = log.home.groups.positions("new")[TopicPartition("t", 0)]
+    at = home_of(log).groups.positions("new")[TopicPartition("t", 0)]
     assert at.origin is not None  # what tells whether it is still true once the log was restored
     log.reset_reader("nobody", "earliest").execute()
     assert committed(log, "nobody") == {}
@@ -166,17 +167,18 @@ def test_who_committed_just_now_may_be_at_work(log: Log, clock: ManualClock) -> 
 
 def test_a_streaming_querys_place_is_its_checkpoint(log: Log) -> None:
     query = Reader("q", "query", "host1", "local-1")
-    log.home.groups.commit_query(query, {TopicPartition("t", 0): 3}, now_ms=1)
+    home_of(log).groups.commit_query(query, {TopicPartition("t", 0): 3}, now_ms=1)
     with pytest.raises(InvalidRequestError, match="sparklog checkpoint reset CHECKPOINT"):
         log.reset_reader("q", "earliest", "t")
     plan = log.reset_reader("later", "earliest", "t")
-    log.home.groups.commit_query(Reader("later", "query"), {TopicPartition("t", 1): 0}, now_ms=1)
+    reader = Reader("later", "query")
+    home_of(log).groups.commit_query(reader, {TopicPartition("t", 1): 0}, now_ms=1)
     with pytest.raises(InvalidRequestError, match="is a streaming query"):
         plan.execute()
 
 
 def test_members_at_work_keep_their_offsets(log: Log) -> None:
-    lease = log.home.endpoint_lease({"endpoint": "h:9092", "node_id": 1})
+    lease = home_of(log).endpoint_lease({"endpoint": "h:9092", "node_id": 1})
     member = Member(member_id="c-1", client_id="c", host="/h", assigned={"t": [0]})
     group = GroupAtWork(
         group="g", kind="Classic", state="Stable", assignor="range", members=(member,),
@@ -224,11 +226,11 @@ def test_another_history(log: Log, log_path: str, clock: ManualClock, tmp_path: 
     with sparklog.open(log_path, "rw", clock=clock) as first:
         first.append("t", pa.table({"value": ["a"] * 5}), partition=0)
         first.commit_offsets("g", {"t": {0: 14}})
-        known = first.home.groups.reader("g")
+        known = home_of(first).groups.reader("g")
     with sparklog.open(copy, "rw", clock=clock) as second:
         second.append("t", pa.table({"value": ["b"] * 9}), partition=0)
         assert known is not None
-        second.home.groups.change("g", lambda _: known)
+        home_of(second).groups.change("g", lambda _: known)
         clock.advance(60_000)
         current = second.reset_reader("g", "current", {"t": [0]})
         assert offsets(current) == {("t", 0): 10}

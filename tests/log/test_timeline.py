@@ -17,6 +17,8 @@ from sparklog import InvalidRequestError, Log
 from sparklog.clock import ManualClock
 from sparklog.log import fetch
 from sparklog.log.commit import Identity
+from sparklog.log.log import home_of
+from sparklog.log.timeline import timeline_of
 from sparklog.logdir.forking.fork import fork
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import Ledger
@@ -265,7 +267,7 @@ def test_it_equals_what_is_still_committed(log: Log, seed: int) -> None:
 def test_wrong_use(log: Log, log_path: str) -> None:
     with pytest.raises(InvalidRequestError, match="timeline='now': expected one of all, current"):
         log.read("t", timeline="now")
-    assert json.dumps(log.timeline("all")) == "null"
+    assert json.dumps(timeline_of(home_of(log), "all")) == "null"
 
 
 def test_the_readers_of_one_topic_are_the_rows_of_all(log: Log) -> None:

@@ -10,6 +10,7 @@ import sparklog
 from sparklog import Log, OffsetOutOfRangeError
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL
+from sparklog.log.log import view_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.truncation_detection import diverging_offset, origin_of
 from sparklog.logdir.group_offsets import commit_offsets, positions
@@ -109,7 +110,7 @@ def restore(path: Path) -> None:
 
 
 def epochs(path: Path) -> list[tuple[int, int]]:
-    return reader_of(sparklog.open(path).view, "t", 0).segments.leader_epochs()
+    return reader_of(view_of(sparklog.open(path)), "t", 0).segments.leader_epochs()
 
 
 def test_only_a_copy_begins_a_history(path: Path, clock: ManualClock) -> None:

@@ -13,6 +13,7 @@ from sparklog.errors import (
     OutOfOrderSequenceError,
     StorageUnavailableError,
 )
+from sparklog.log.log import home_of
 from sparklog.log.producing import Outcome, Produced, produce
 from sparklog.logdir.home import commits_of
 from sparklog.storage.commits import Chunk
@@ -84,18 +85,18 @@ def test_five_batches_of_a_producer_are_known_whoever_else_writes(tmp_path: Path
         one.create_topic("t", config=options)
         one.create_topic("u")
         for n in range(8):
-            assert spans(produce(one.home.commits, [sent(n, size=80)])) == [2 * n]
+            assert spans(produce(home_of(one).commits, [sent(n, size=80)])) == [2 * n]
             two.append("t", pa.table({"value": ["x" * 80]}))
             two.append("u", ROW)
         assert len(list((tmp_path / "log" / "t-0").glob("*.log"))) > 5
-        again = produce(one.home.commits, [sent(n, size=80) for n in range(8)])
+        again = produce(home_of(one).commits, [sent(n, size=80) for n in range(8)])
         assert spans(again) == [*[OutOfOrderSequenceError] * 3, 6, 8, 10, 12, 14]
         two.alter_topic("t", config={"retention.ms": "-1"})
         one.delete_records("t", {0: 9})
-        assert spans(produce(one.home.commits, [sent(4, size=80)])) == [8]
+        assert spans(produce(home_of(one).commits, [sent(4, size=80)])) == [8]
         two.delete_topic("t")
         two.create_topic("t")  # another topic: nothing is known of its producers
-        assert spans(produce(one.home.commits, [sent(7), sent(3, producer=8)])) == [16, 17]
+        assert spans(produce(home_of(one).commits, [sent(7), sent(3, producer=8)])) == [16, 17]
 
 
 def test_a_producer_may_move_between_processes(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import sparklog
 from sparklog import InvalidRequestError, Log, UnknownTopicError
 from sparklog.clock import ManualClock
 from sparklog.errors import TopicReplacedError
+from sparklog.log.log import home_of
 from sparklog.logdir.forking.fork import fork
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import Ledger
@@ -94,7 +95,7 @@ def test_the_ledger_knows_it_after_a_new_segment(
     monkeypatch.setattr(Ledger, "segment_bytes", 1)
     log.create_topic("other")
     with open_rw() as other:
-        records = [r for _, r in other.home.commits.records(0, other.home.commits.position)]
+        records = [r for _, r in home_of(other).commits.records(0, home_of(other).commits.position)]
         assert isinstance(records[-2], SnapshotRecord) and records[-2].deleted
         assert commits_of(other).state.deleted == commits_of(log).state.deleted
         other.undelete_topic("t")

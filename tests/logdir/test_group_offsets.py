@@ -23,6 +23,7 @@ from sparklog.errors import (
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.group_lag import retention_floor, retention_floors
 from sparklog.log.group_progress import COMMIT_INTERVAL_MS
+from sparklog.log.log import view_of
 from sparklog.logdir import group_offsets
 from sparklog.logdir.group_offsets import (
     READERS_PREFIX,
@@ -61,7 +62,7 @@ def floors(log: Log, clock: ManualClock) -> dict[tuple[str, int], int]:
 
 
 def committed(log: Log, group: str) -> dict[int, int]:
-    found = committed_offsets(LOCAL, log.view.home, group)
+    found = committed_offsets(LOCAL, view_of(log).home, group)
     return {p: offset for (_, p), offset in found.items()}
 
 

@@ -11,6 +11,7 @@ from sparklog import DataCorruptionError
 from sparklog.common import TopicPartition
 from sparklog.format.checkpoint_files import CLEAN_SHUTDOWN, format_partition_metadata
 from sparklog.fs import LOCAL
+from sparklog.log.log import view_of
 from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.offset_checkpoints import (
     HIGH_WATERMARK,
@@ -80,7 +81,7 @@ def test_a_higher_start_with_our_own_mark_is_damage(
         with pytest.raises(DataCorruptionError, match=r"which was \d when the log was closed"):
             log.offsets("t")
         right = [p for p in (0, 1) if wrong.get(("t", p)) == (3, 0)[p] or ("t", p) not in wrong]
-        assert all(log.view.spans([TopicPartition("t", p)]) for p in right)
+        assert all(view_of(log).spans([TopicPartition("t", p)]) for p in right)
     assert starts(home, "rw") == [3, 0]  # the ledger knows
     assert starts(home, "r") == [3, 0]
 

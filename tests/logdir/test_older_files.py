@@ -7,6 +7,7 @@ import pytest
 
 import sparklog
 from sparklog.common import TopicPartition
+from sparklog.log.log import home_of
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.home import commits_of
 
@@ -31,7 +32,7 @@ def killed(tmp_path: Path) -> tuple[Path, dict[str, bytes]]:
     before = {name: (path / name).read_bytes() for name in NAMES}
     log.append("t", row("second"))
     log.append("t", row("third"))
-    log.home.abandon("killed")
+    home_of(log).abandon("killed")
     return path, before
 
 

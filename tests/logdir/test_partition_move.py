@@ -22,6 +22,7 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.fs import LOCAL, LocalFileSystem
+from sparklog.log.log import home_of
 from sparklog.logdir import partition_move
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
@@ -99,7 +100,7 @@ def test_to_a_log_dir_that_others_were_not_given(
             with pytest.raises(PartitionOfflineError, match="which the path doesn't name"):
                 rows(reader)
             fill(log)
-        assert before.home.commits.lock.is_last()
+        assert home_of(before).commits.lock.is_last()
     assert "not closed: t-0 should lie" in caplog.text
     with sparklog.open(",".join(dirs[:2]), "rw") as log:
         assert [offset for offset, _ in rows(log)] == list(range(20))
@@ -391,7 +392,7 @@ def test_a_move_that_waits_ends_when_it_is_cancelled(log: Log, dirs: list[str]) 
 def test_what_nobody_has_begun_leaves_nothing_once_it_is_cancelled(
     log: Log, dirs: list[str]
 ) -> None:
-    log.home.moves.ask([MoveRequest("t", 0, dirs[1]), MoveRequest("t", 1, dirs[2])])
+    home_of(log).moves.ask([MoveRequest("t", 0, dirs[1]), MoveRequest("t", 1, dirs[2])])
     assert len(futures(dirs)) == 2
     assert log.cancel_moves("t", 0) == 1
     assert len(futures(dirs)) == 1
@@ -402,7 +403,7 @@ def test_what_nobody_has_begun_leaves_nothing_once_it_is_cancelled(
 def test_a_copy_of_a_deleted_topic_goes_though_who_deleted_it_died(
     log: Log, dirs: list[str], clock: ManualClock
 ) -> None:
-    log.home.moves.ask([MoveRequest("t", 0, dirs[1])])
+    home_of(log).moves.ask([MoveRequest("t", 0, dirs[1])])
     (copy,) = futures(dirs)
     log.delete_topic("t")
     assert futures(dirs) == []
@@ -421,7 +422,7 @@ def test_what_cannot_be_moved_is_tried_again(
     with sparklog.open(",".join(dirs), "rw", clock=clock, fs=fs) as log:
         log.create_topic("t", 1, CONFIG)
         fill(log)
-        moves = log.home.moves
+        moves = home_of(log).moves
         moves.ask([MoveRequest("t", 0, dirs[1])])
         fs.full = dirs[1]
         moves.carry_out()
@@ -469,7 +470,7 @@ def test_what_is_damaged_waits_for_whoever_mends_it(
     raw = bytearray(segments[1].read_bytes())
     raw[-3] ^= 1
     segments[1].write_bytes(raw)
-    moves = log.home.moves
+    moves = home_of(log).moves
     moves.ask([MoveRequest("t", 0, dirs[1])])
     moves.carry_out()
     clock.advance(3_600_000)
@@ -483,10 +484,10 @@ def test_what_is_damaged_waits_for_whoever_mends_it(
 
 
 def test_a_file_that_says_nothing(log: Log, dirs: list[str]) -> None:
-    log.home.moves.ask([MoveRequest("t", 0, dirs[1])])
+    home_of(log).moves.ask([MoveRequest("t", 0, dirs[1])])
     Path(dirs[0], "sparklog.moves").write_text("{}")
     assert log.moves() == []
-    assert not log.home.moves.is_due()
+    assert not home_of(log).moves.is_due()
     log.move_partition("t", 0, dirs[1])
     assert len(rows(log)) == 10
 
@@ -499,10 +500,10 @@ def test_moves_to_one_disk_have_to_fit_together(
         log.append("big", pa.table({"value": [b"x" * 300_000]}), partition)
     size = 300_000
     monkeypatch.setattr(LocalFileSystem, "free_bytes", lambda *_: (4 << 20) + size + size // 2)
-    log.home.moves.ask([MoveRequest("big", 1, dirs[0])])
+    home_of(log).moves.ask([MoveRequest("big", 1, dirs[0])])
     with pytest.raises(StorageUnavailableError, match="what moves there takes"):
-        log.home.moves.ask([MoveRequest("big", 2, dirs[0])])
+        home_of(log).moves.ask([MoveRequest("big", 2, dirs[0])])
     assert len(log.moves()) == 1
     monkeypatch.setattr(LocalFileSystem, "free_bytes", lambda *_: 1 << 30)  # there is room again
-    log.home.moves.ask([MoveRequest("big", 2, dirs[0])])
+    home_of(log).moves.ask([MoveRequest("big", 2, dirs[0])])
     assert len(log.moves()) == 2

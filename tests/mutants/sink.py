@@ -280,22 +280,22 @@ MUTANTS = (
     mutant(
         "lost-attempts-of-a-batch-write-stay",
         "sink/writers.py",
-        "            log.home.sweep_staged(self._write_id, 0)\n            open_logs.close(",
+        "            home_of(log).sweep_staged(self._write_id, 0)\n            open_logs.close(",
         "            open_logs.close(",
         f"{WRITERS}::test_a_batch_write_deletes_what_lost_attempts_staged",
     ),
     mutant(
         "killed-tasks-of-an-aborted-batch-write-stay",
         "sink/writers.py",
-        "            log.home.sweep_staged(self._write_id, 0)\n        open_logs.close(",
-        "            log.home.known_topics()\n        open_logs.close(",
+        "            home_of(log).sweep_staged(self._write_id, 0)\n        open_logs.close(",
+        "            home_of(log).known_topics()\n        open_logs.close(",
         f"{WRITERS}::test_a_batch_write_deletes_what_lost_attempts_staged",
     ),
     mutant(
         "batch-write-leaves-the-log-open",
         "sink/writers.py",
         "            open_logs.close(self._options.path)\n\n    def abort",
-        "            log.home.known_topics()\n\n    def abort",
+        "            home_of(log).known_topics()\n\n    def abort",
         f"{WRITERS}::test_a_batch_write_deletes_what_lost_attempts_staged",
     ),
     mutant(

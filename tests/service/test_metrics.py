@@ -31,6 +31,7 @@ from sparklog.errors import (
 from sparklog.fs import FileSystem
 from sparklog.fs.local import LocalFileSystem
 from sparklog.log.commit import Identity
+from sparklog.log.log import home_of
 from sparklog.logdir import meters as writing
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.lock import LogLock, peek
@@ -723,13 +724,13 @@ def test_moves_between_log_dirs(tmp_path: Path) -> None:
     with sparklog.open(path, "rw") as log:
         log.create_topic("t", 1)
         log.append("t", pa.table({"value": [b"x" * 1000]}))
-        log.home.moves.ask([MoveRequest("t", 0, two)])
+        home_of(log).moves.ask([MoveRequest("t", 0, two)])
         found = {(one.metric.name, one.labels): one.value for one in samples(collect(path))}
         assert found["sparklog_moves", ("waiting",)] == 1
         assert found["sparklog_moves", ("failed",)] == 0
         left = found["sparklog_move_left_bytes", ("t", "0", two)]
         assert isinstance(left, int) and left > 1000
-        log.home.moves.carry_out()
+        home_of(log).moves.carry_out()
         found = {(one.metric.name, one.labels): one.value for one in samples(collect(path))}
         assert found["sparklog_moves", ("waiting",)] == 0
         assert ("sparklog_move_left_bytes", ("t", "0", two)) not in found

@@ -14,6 +14,7 @@ from sparklog.diskless.home import DisklessHome, open_log
 from sparklog.diskless.names import entry_name, service_name
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
 from sparklog.log.admin import create_topic
+from sparklog.log.log import home_of
 from sparklog.service import Service
 from sparklog.storage.commits import Change, change
 from sparklog.storage.ledger_records import AppendRecord
@@ -47,8 +48,8 @@ def store(url: str) -> ObjectStore:
 def home(url: str, clock: ManualClock) -> Iterator[DisklessHome]:
     """A writer's handle."""
     log = open_log(url, mode="rw", clock=clock)
-    assert isinstance(log.home, DisklessHome)
-    yield log.home
+    assert isinstance(home_of(log), DisklessHome)
+    yield home_of(log)
     log.close()
 
 
@@ -97,8 +98,8 @@ def test_a_clock_ten_years_ahead_does_not_stop_merging_by_age(
     topic(home)
     clock.advance(max(one.time_ms for one in store.list()) - clock())  # the store's time
     ahead = open_log(url, mode="rw", clock=ManualClock(clock() + 3650 * 24 * 60 * MINUTE))
-    assert isinstance(ahead.home, DisklessHome)
-    write(ahead.home, "a")
+    assert isinstance(home_of(ahead), DisklessHome)
+    write(home_of(ahead), "a")
     ahead.close()
     home.commits.catch_up()
     write(home, "b")
@@ -299,7 +300,7 @@ def test_on_s3_with_writers_beside_it(s3: S3Server) -> None:
                     assert log.read("t").read_all().num_rows == 4 * (n + 1)
 
             def in_segments() -> bool:
-                state = log.home.head.follow()
+                state = home_of(log).head.follow()
                 extents = [e for each in state.extents.values() for e in each]
                 return all(e.segment for e in extents) and log.read("c").read_all().num_rows == 1
 

@@ -20,6 +20,7 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.fs import LOCAL
+from sparklog.log.log import home_of
 from sparklog.logdir.broker_lockout import is_marked_open
 from sparklog.logdir.home import commits_of
 from sparklog.sink import open_logs
@@ -80,10 +81,10 @@ def test_sinks_with_other_options_have_their_own_values(path: Path) -> None:
 def test_topics_of_a_removed_log(path: Path) -> None:
     log = open_logs.opened(to(path))
     log.create_topic("t")
-    assert list(log.home.known_topics()) == ["t"]
+    assert list(home_of(log).known_topics()) == ["t"]
     shutil.rmtree(path)
     with pytest.raises(LogReplacedError, match="holds no log any more"):
-        log.home.known_topics()
+        home_of(log).known_topics()
 
 
 def test_readers_take_the_same_spellings(path: Path, spellings: list[str]) -> None:
@@ -165,7 +166,7 @@ def test_a_removed_log_is_made_anew_by_who_begins(path: Path) -> None:
 def test_who_has_written_is_told_that_it_is_another_log(path: Path) -> None:
     log = open_logs.opened(to(path))
     log.create_topic("t")
-    used = {log.home}
+    used = {home_of(log)}
     shutil.rmtree(path)
     assert open_logs.opened(to(path), used) is log
     with pytest.raises(LogReplacedError, match="holds no log any more"):

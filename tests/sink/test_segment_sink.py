@@ -25,7 +25,7 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.jvm.gateway import NO_JAR
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.logdir.chunk_files import CHUNK_PREFIX, new_chunk_path
 from sparklog.lru_cache import LruCache
 from sparklog.sink import SegmentSink, open_logs, row_staging, segment_sink
@@ -152,7 +152,7 @@ def test_a_replay_that_only_the_commit_notices_leaves_no_files(
     again = Frame()
     swept: list[object] = []
     sink = runs.sink()
-    home = type(open_logs.opened(sink._options).home)
+    home = type(home_of(open_logs.opened(sink._options)))
     monkeypatch.setattr(home, "sweep_staged", lambda *a, **_: swept.append(a))
     sink(again, 0)
     assert again.jobs == 1

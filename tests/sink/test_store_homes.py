@@ -13,7 +13,7 @@ from sparklog.diskless.staged_chunks import objects_of
 from sparklog.errors import BatchConflictError, CommitUnknownError, StorageUnavailableError
 from sparklog.log.admin import reset_writers
 from sparklog.log.commit import Identity
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.sink import open_logs
 from sparklog.sink.options import parse
 from sparklog.sink.segment_sink import commit_chunks, plan_tasks
@@ -87,7 +87,7 @@ def test_one_handle_however_the_url_is_spelled(url: str, tmp_path: Path) -> None
         assert open_logs.opened(parse({"path": spelled})) is log
     other = open_logs.opened(parse({"path": url, "storageOptions": '{"a": 1}'}))
     assert other is not log
-    assert other.home.identity == log.home.identity
+    assert home_of(other).identity == home_of(log).identity
     open_logs.close(f"{url}/")
     assert open_logs.opened(parse({"path": url})) is not log
 
@@ -126,8 +126,8 @@ def committed(log: Log, plan: TaskPlan, batch: int, chunks: list[Chunk]) -> bool
 
 
 def lists(log: Log) -> int:
-    assert isinstance(log.home, DisklessHome)
-    store = log.home.objects.store
+    assert isinstance(home_of(log), DisklessHome)
+    store = home_of(log).objects.store
     assert isinstance(store, ObjectStore)
     return store.counts.lists
 
@@ -144,7 +144,7 @@ def test_lost_attempts_of_a_micro_batch_go_at_its_commit(url: str) -> None:
         other = in_a_task(planned(log, 10 + batch), task=1)
         assert not committed(log, plan, batch, chunks)
         before = lists(log)
-        home = log.home
+        home = home_of(log)
         assert home.sweep_staged(WRITER, batch, committed=chunks, is_retried=batch > 0) == 1
         assert lists(log) == before + 1
         names = staged(url)
@@ -160,7 +160,7 @@ def test_without_a_lost_attempt_nothing_is_asked(url: str) -> None:
         chunks = in_a_task(plan)
         committed(log, plan, batch, chunks)
         before = lists(log)
-        log.home.sweep_staged(WRITER, batch, committed=chunks)
+        home_of(log).sweep_staged(WRITER, batch, committed=chunks)
         assert lists(log) == before + (batch == 0)
 
 
@@ -175,7 +175,7 @@ def test_a_killed_run_of_the_micro_batch_goes_when_the_query_begins_again(url: s
     chunks = in_a_task(plan)
     committed(log, plan, 1, chunks)
     assert len(staged(url)) == 2
-    assert log.home.sweep_staged(WRITER, 1, committed=chunks) == 1
+    assert home_of(log).sweep_staged(WRITER, 1, committed=chunks) == 1
     assert set(staged(url)) == objects_of(chunks) and not objects_of(killed) & set(staged(url))
 
 
@@ -185,7 +185,7 @@ def test_a_replay_deletes_nothing(url: str) -> None:
     first, second = in_a_task(plan), in_a_task(plan)
     assert not committed(log, plan, 1, first)
     assert committed(log, plan, 1, second)
-    assert log.home.sweep_staged(WRITER, 1, is_retried=True) == 0
+    assert home_of(log).sweep_staged(WRITER, 1, is_retried=True) == 0
     assert values(log) == LARGE.num_rows
 
 
@@ -196,13 +196,13 @@ def test_records_of_before_a_reset_of_the_writer_stay(url: str) -> None:
     plan = planned(log, 1)
     before = in_a_task(plan)
     committed(log, plan, 1, before)
-    reset_writers(log.home.commits, WRITER, 0)
+    reset_writers(home_of(log).commits, WRITER, 0)
     open_logs.close(url)
     log = open_logs.opened(options)
     plan = planned(log, 1)
     after = in_a_task(plan)
     assert not committed(log, plan, 1, after)
-    assert log.home.sweep_staged(WRITER, 1, committed=after, is_retried=True) == 0
+    assert home_of(log).sweep_staged(WRITER, 1, committed=after, is_retried=True) == 0
     assert values(log) == 2 * LARGE.num_rows
 
 
@@ -212,9 +212,9 @@ def test_what_is_staged_after_the_commit_stays(url: str) -> None:
     plan = planned(log, 1)
     chunks = in_a_task(plan)
     committed(log, plan, 1, chunks)
-    reset_writers(log.home.commits, WRITER, 0)
+    reset_writers(home_of(log).commits, WRITER, 0)
     again = in_a_task(planned(log, 1))
-    assert log.home.sweep_staged(WRITER, 1, committed=chunks, is_retried=True) == 0
+    assert home_of(log).sweep_staged(WRITER, 1, committed=chunks, is_retried=True) == 0
     assert objects_of(again) <= set(staged(url))
 
 
@@ -226,11 +226,11 @@ def test_objects_of_an_extent_table_stay(url: str) -> None:
     tables = [ChunkTable.of([chunk]) for chunk in chunks]
     together = list(staging.gathered(tables))
     committed(log, plan, 1, together)
-    assert log.home.sweep_staged(WRITER, 1, committed=together, is_retried=True) == 0
+    assert home_of(log).sweep_staged(WRITER, 1, committed=together, is_retried=True) == 0
     assert values(log) == 3 * LARGE.num_rows
-    reset_writers(log.home.commits, WRITER, 0)
+    reset_writers(home_of(log).commits, WRITER, 0)
     plan = planned(log, 1)
     again = in_a_task(plan)
     committed(log, plan, 1, again)
-    log.home.sweep_staged(WRITER, 1, committed=again, is_retried=True)
+    home_of(log).sweep_staged(WRITER, 1, committed=again, is_retried=True)
     assert values(log) == 4 * LARGE.num_rows

@@ -18,6 +18,7 @@ from sparklog.format.names import log_name
 from sparklog.fs import LOCAL
 from sparklog.jvm.plans import PLAN_VERSION
 from sparklog.log.aborted_transactions import TransactionIndexes
+from sparklog.log.log import home_of
 from sparklog.logdir import segment_listing
 from sparklog.logdir.view import LogDirView
 from sparklog.source.batch import BatchReader
@@ -72,7 +73,7 @@ def test_a_plan_says_what_is_left_out(
     given = {"path": log.path, "subscribe": "t", "kafka.isolation.level": isolation, **ASKED}
     options = parse(given, streaming=False)
     piece = PlannedRange("t", 0, 2, 9, log.topics()["t"].id, without=((0, 4), (6, 20)))
-    (value,) = jvm_values(log.home.view, [(piece,)], options)
+    (value,) = jvm_values(home_of(log).view, [(piece,)], options)
     (planned,) = json.loads(value[0])["pieces"]
     assert planned["without"] == [[2, 4], [6, 9]]
     assert planned["aborted"] == ([[7, 2, 9]] if isolation == "read_committed" else [])

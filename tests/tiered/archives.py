@@ -9,6 +9,7 @@ from sparklog.format.records import Decoder
 from sparklog.format.scan import scan
 from sparklog.fs import read_bytes
 from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.log import view_of
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.storage.view import View
@@ -40,7 +41,7 @@ def records(raw: bytes, path: str) -> Records:
 
 
 def catalog_of(log: sparklog.Log, clock: Clock) -> RemoteLogMetadataCache:
-    return RemoteLogMetadataConsumer(log.view, clock).catch_up()
+    return RemoteLogMetadataConsumer(view_of(log), clock).catch_up()
 
 
 def copies_of(log: sparklog.Log, clock: Clock) -> list[RemoteSegment]:

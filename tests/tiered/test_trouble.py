@@ -13,7 +13,7 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
-from sparklog.log.log import Log
+from sparklog.log.log import Log, view_of
 from sparklog.service import Service
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.object_store.backoff import Retry
@@ -234,7 +234,7 @@ def test_a_follower_of_an_archive_outlives_an_outage(opened: Opened, store: Faul
     log = opened(archive=True, follow_timeout_ms=10**9)
     whole = log.read("t", follow=True).read_next_batch().num_rows
     store.down(10**9)
-    view: Any = log.view
+    view: Any = view_of(log)
     listing = view._listing
     listing._listed_ms = -1e9
     assert log.offsets("t")[0][1] >= whole
@@ -249,7 +249,7 @@ def test_a_follower_of_an_archive_outlives_an_outage(opened: Opened, store: Faul
 def test_an_archive_that_is_not_followed_has_no_old_news(opened: Opened, store: FaultStore) -> None:
     log = opened(archive=True)
     store.down(10**9)
-    view: Any = log.view
+    view: Any = view_of(log)
     view._listing._listed_ms = -1e9
     with pytest.raises(StorageUnavailableError, match="can't list"):
         log.topics()
@@ -261,9 +261,9 @@ def test_patience_is_an_option(tmp_path: Path) -> None:
         log.append("t", pa.table({"value": ["a"]}))
     for given, waits in (({}, (60_000, 7_200_000)), ({"remote.patience.ms": 5}, (5, 5))):
         with sparklog.open(tmp_path / "log", options=given) as log:
-            tier: Any = log.view._remote
+            tier: Any = view_of(log)._remote
             assert tier.objects.retry.timeout_ms == waits[0]
-            log.view.set_following()
+            view_of(log).set_following()
             assert tier.objects.retry.timeout_ms == waits[1]
 
 

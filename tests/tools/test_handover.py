@@ -29,6 +29,7 @@ from sparklog.format.metadata_records import (
     TopicRecord,
 )
 from sparklog.fs import LOCAL
+from sparklog.log.log import home_of
 from sparklog.logdir.broker_lockout import is_marked_open
 from sparklog.logdir.closing import give_up_session
 from sparklog.logdir.cluster_metadata import METADATA_DIR, read_bootstrap, read_cluster_metadata
@@ -110,7 +111,7 @@ def test_one_that_a_crash_left_open_is_recovered_first(tmp_path: Path) -> None:
     log = sparklog.open(tmp_path / "log", "rw")
     log.create_topic("t")
     log.append("t", _rows(b"1"))
-    log.home.commits.release()  # type: ignore[attr-defined]
+    home_of(log).commits.release()  # type: ignore[attr-defined]
     told = hand_over(tmp_path / "log", check=True)
     assert any("left it open" in note for note in told.notes)
     done = hand_over(tmp_path / "log")

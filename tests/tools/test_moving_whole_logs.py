@@ -26,6 +26,7 @@ from sparklog.errors import (
 )
 from sparklog.fs import LocalFileSystem
 from sparklog.log.commit import CommitResult, Identity
+from sparklog.log.log import home_of
 from sparklog.log.timeline import Timeline
 from sparklog.logdir.home import commits_of
 from sparklog.service import Service, verify
@@ -73,7 +74,7 @@ def fill_log(log: sparklog.Log) -> None:
     log.reset("q", 1)
     write(log, 2, "w-2b")
     log.delete_records("t", {0: 14})
-    log.home.groups.commit("g", {TopicPartition("t", 0): 17}, now_ms=10**12, host="h",
+    home_of(log).groups.commit("g", {TopicPartition("t", 0): 17}, now_ms=10**12, host="h",
                              origins={TopicPartition("t", 0): Origin(0, 0)})  # fmt: skip
 
 
@@ -101,8 +102,8 @@ def told(place: Any, **options: Any) -> dict[str, Any]:
             "offsets": {t: log.offsets(t) for t in topics},
             "ids": {t: about.id for t, about in topics.items()},
             "configs": {t: about.config.to_dict() for t, about in topics.items()},
-            "groups": {r.group: dict(r.offsets) for r in log.home.groups.readers().groups},
-            "abandoned": Timeline(log.home.ledger).abandoned(),
+            "groups": {r.group: dict(r.offsets) for r in home_of(log).groups.readers().groups},
+            "abandoned": Timeline(home_of(log).ledger).abandoned(),
         }
 
 

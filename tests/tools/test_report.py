@@ -17,6 +17,7 @@ from sparklog.format.compression import Codec
 from sparklog.fs import LOCAL
 from sparklog.fs.local import LocalFileSystem
 from sparklog.log.commit import Identity
+from sparklog.log.log import home_of
 from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.retention.local_segments import segments_of
@@ -199,7 +200,7 @@ def test_queries_have_their_names_beside_their_ids(tmp_path: Path) -> None:
         log.commit(stager.finish(), identity=identity)
         log.append("t", pa.table({"value": ["x"]}))
         query = Reader("id", "query", "h", "app", batch=0, run="r", name="orders")
-        log.home.groups.commit_query(query, {TopicPartition("t", 0): 1}, now_ms=clock())
+        home_of(log).groups.commit_query(query, {TopicPartition("t", 0): 1}, now_ms=clock())
         log.commit_offsets("g", {"t": {0: 2}})
     found = make_report(path, clock=clock)
     assert sorted(w.text for w in found.commits.writers) == ["orders (id/t)", "plain appends"]

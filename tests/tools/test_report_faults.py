@@ -17,6 +17,7 @@ from sparklog.format.batch import encode_one
 from sparklog.format.names import log_name
 from sparklog.fs import LOCAL
 from sparklog.log.due_segments import Tier
+from sparklog.log.log import view_of
 from sparklog.logdir.home import commits_of
 from sparklog.quantities import DAY_MS
 from sparklog.service import Severity
@@ -275,10 +276,10 @@ def test_a_segment_that_was_closed_after_the_look_at_the_end(tmp_path: Path) -> 
         log.create_topic("t", config={"internal.segment.bytes": 300})
         fill(log, "t", 0, 4)
         key = TopicPartition("t", 0)
-        whole = list_partition(LOCAL, log.view, key, Tier(), memory=Memory())
+        whole = list_partition(LOCAL, view_of(log), key, Tier(), memory=Memory())
         closed = whole.segments[0]
         span = (0, closed.end - 2)
-        seen = list_partition(LOCAL, log.view, key, Tier(), span, memory=Memory())
+        seen = list_partition(LOCAL, view_of(log), key, Tier(), span, memory=Memory())
     assert len(whole.segments) > 1
     assert [s.end for s in seen.segments] == [seen.end] == [closed.end - 2]
 

@@ -27,6 +27,7 @@ from sparklog.kafka.groups.refusals import group_error
 from sparklog.kafka.groups.timers import Timers
 from sparklog.kafka.groups.told_groups import Sign, groups_at_work, sign_of
 from sparklog.kafka.messages import ErrorCode
+from sparklog.log.log import home_of, options_of
 from sparklog.storage.group_members import groups_to_json
 from sparklog.storage.lease import LeaseLostError
 
@@ -67,7 +68,8 @@ class Coordinator:
         host = broker.host if broker.host not in _EVERYWHERE else socket.gethostname()
         self._own = Node(broker.node_id, host, broker.port)
         said = {"endpoint": f"{host}:{broker.port}", "node_id": broker.node_id}
-        self._lease = broker.log.home.endpoint_lease(said)
+        self._lease = home_of(broker.log).endpoint_lease(said)
+        self._retention_ms = options_of(broker.log).offsets_retention_ms
         self._is_alone = False
         self._checked_ms = self._looked_ms = float("-inf")
         self._seen: Node | None = None
@@ -257,12 +259,12 @@ class Coordinator:
 
     def _schedule_upkeep(self) -> None:
         every_ms = self._broker.options.offsets_retention_check_interval_ms
-        touch_ms = min(max(self._broker.log.offsets_retention_ms / 4, every_ms), _TOUCH_MS)
+        touch_ms = min(max(self._retention_ms / 4, every_ms), _TOUCH_MS)
 
         def clean() -> None:
             self.timers.schedule("clean", every_ms, clean)
             self.classic.forget_idle(every_ms)
-            self.offsets.expire(self._broker.log.offsets_retention_ms)
+            self.offsets.expire(self._retention_ms)
 
         def touch() -> None:
             self.timers.schedule("touch", touch_ms, touch)
@@ -300,7 +302,7 @@ class Coordinator:
         self._spawn(self._touch(group.group, lambda topic: topics is None or topic in topics))
 
     async def _touch(self, group: str, is_read: Callable[[str], bool]) -> None:
-        old_ms = self._broker.clock() - self._broker.log.offsets_retention_ms // 8
+        old_ms = self._broker.clock() - self._retention_ms // 8
         try:
             known = await self.offsets.reader(group)
             keys = set() if known is None else {

@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
 from sparklog.kafka.broker import Broker
+from sparklog.log.log import home_of, view_of
 from sparklog.log.truncation_detection import LogTruncationDetector
 from sparklog.storage.groups import (
     GROUP,
@@ -51,7 +52,7 @@ class KeptOffsets:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._kept: Groups = broker.log.home.groups
+        self._kept: Groups = home_of(broker.log).groups
         self._memory: GroupsInMemory | None = None
         self._is_asked = self._has_kept = False
         self._waiting: dict[str, list[_Commit]] = {}
@@ -116,7 +117,7 @@ class KeptOffsets:
 
     async def _write(self, client: Reader, offsets: Offsets) -> None:
         now_ms = self._broker.clock()
-        detector = LogTruncationDetector(self._broker.log.view)
+        detector = LogTruncationDetector(view_of(self._broker.log))
 
         def write(groups: Groups | GroupsInMemory) -> None:
             origins = detector.origins({key: at.offset for key, at in offsets.items()})
@@ -263,7 +264,7 @@ def keeps_readers(broker: Broker) -> bool:
 
     In the pool. Raises: StorageUnavailableError: it had, for it was opened to be written to.
     """
-    if broker.log.home.groups.are_waited_for:
+    if home_of(broker.log).groups.are_waited_for:
         return True
     if broker.is_writable:
         raise StorageUnavailableError(

@@ -20,6 +20,7 @@ from sparklog.diskless.state import DisklessState, partitions_of
 from sparklog.errors import DataCorruptionError, SparklogError, StorageUnavailableError
 from sparklog.log.due_segments import DueSegments, RetentionConstraints
 from sparklog.log.group_lag import retention_floors
+from sparklog.log.log import home_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.lru_cache import LruCache
 from sparklog.service.metrics.batches import BatchObserver
@@ -164,9 +165,10 @@ class StoreObserver:
             self._url, options=self._rest, remote=self._remote, clock=self._clock,
             store=self._opening(self._url, self._storage_options),
         )  # fmt: skip
-        assert isinstance(log.home, DisklessHome)
-        self._home = log.home
-        return log.home
+        home = home_of(log)
+        assert isinstance(home, DisklessHome)
+        self._home = home
+        return home
 
     def _observe(self, found: LogMetrics) -> None:
         home = self._opened()

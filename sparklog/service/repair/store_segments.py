@@ -13,6 +13,7 @@ from sparklog.diskless.segment_healing import SegmentHealer
 from sparklog.diskless.service_log import ServiceLog, VoidError
 from sparklog.diskless.state_objects import write_state
 from sparklog.errors import SparklogError
+from sparklog.log.log import home_of
 from sparklog.service.verification.findings import Finding, FixKind
 from sparklog.storage.lease import LeaseLostError
 from sparklog.tiered.object_store.store import Store
@@ -60,9 +61,10 @@ class SegmentRepair:
             store=self._store, background=False,
         )  # fmt: skip
         try:
-            assert isinstance(log.home, DisklessHome)
-            opened = ServiceLog(log.home.commits)
-            yield opened, SegmentHealer(opened, log.home.objects.keys)
+            home = home_of(log)
+            assert isinstance(home, DisklessHome)
+            opened = ServiceLog(home.commits)
+            yield opened, SegmentHealer(opened, home.objects.keys)
         finally:
             log.close()
 

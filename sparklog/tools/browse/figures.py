@@ -14,7 +14,7 @@ import pyarrow as pa
 from sparklog.clock import Clock, monotonic_ms, system_clock
 from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError, StorageUnavailableError
-from sparklog.log.log import Log
+from sparklog.log.log import Log, view_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.storage.moves import MoveStatus
 from sparklog.storage.view import TopicInfo
@@ -189,12 +189,12 @@ def spans_of(log: Log, infos: Mapping[str, TopicInfo]) -> dict[str, dict[int, tu
     found: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in infos}
     keys = [TopicPartition(name, p) for name, info in infos.items() for p in info.dirs]
     try:
-        spans = log.view.spans(keys)
+        spans = view_of(log).spans(keys)
     except (SparklogError, FileNotFoundError):
         spans = {}
         for key in keys:
             try:
-                spans |= log.view.spans([key])
+                spans |= view_of(log).spans([key])
             except (SparklogError, FileNotFoundError):
                 continue
     for key, span in spans.items():
@@ -215,7 +215,7 @@ def partition_figures(
     if partition in info.offline:
         return replace(figures, offline=info.offline[partition].reason)
     try:
-        segments = reader_of(log.view, info.name, partition).segments.metadata()
+        segments = reader_of(view_of(log), info.name, partition).segments.metadata()
     except (SparklogError, FileNotFoundError) as error:
         return replace(figures, offline=str(error))
     return replace(

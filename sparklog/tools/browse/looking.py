@@ -27,7 +27,7 @@ from sparklog.errors import (
     TopicReplacedError,
     UnknownTopicError,
 )
-from sparklog.log.log import Log
+from sparklog.log.log import Log, view_of
 from sparklog.log.positions import offsets_for_times
 from sparklog.tools.browse.bounds import EARLIEST, LATEST, Bound
 from sparklog.tools.browse.chunks import (
@@ -231,7 +231,7 @@ class _Side:
 
 
 def _sides(log: Log, query: Query, budget: Budget, now_ms: int, faults: list[str]) -> list[_Side]:
-    view = log.view
+    view = view_of(log)
     incarnation = view.renew()
     view.refresh()
     known = view.partitions(query.topic)

@@ -12,8 +12,9 @@ from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.log.fetch import check_isolation, follow, read_ranges, schema_of
-from sparklog.log.log import Log
+from sparklog.log.log import Log, group_progress, home_of, view_of
 from sparklog.log.positions import Position, resolve
+from sparklog.log.timeline import timeline_of
 
 _PLACES: Final = ("partition", "offset")
 
@@ -118,15 +119,15 @@ def consume(
     check_isolation(isolation)
     if max_messages is not None and max_messages < 1:
         raise InvalidRequestError(f"max_messages={max_messages}: want at least 1")
-    view, wanted = log.view, schema_of(columns).names
+    view, wanted = view_of(log), schema_of(columns).names
     numbers = _numbers(log, topic, partitions)
     schema = schema_of(list(dict.fromkeys([*wanted, *_PLACES, *match.columns])))
     spans = view.spans([TopicPartition(topic, p) for p in numbers])
-    progress = None if group is None else log.progress(group, topic)
+    progress = None if group is None else group_progress(log, group, topic)
     if progress is not None:
         start = progress.resume(numbers, start, spans)
     given: Any = {"isolation": isolation}
-    reads: Any = {"schema": schema, "timeline": log.timeline(timeline), **given}
+    reads: Any = {"schema": schema, "timeline": timeline_of(home_of(log), timeline), **given}
     first = resolve(view, topic, numbers, start, spans, name="start", **given)
     if progress is not None:
         progress.begin(dict(first))
@@ -153,7 +154,7 @@ def consume(
 
 
 def _numbers(log: Log, topic: str, partitions: Sequence[int] | None) -> list[int]:
-    known = log.view.partitions(topic)
+    known = view_of(log).partitions(topic)
     numbers = list(dict.fromkeys(known if partitions is None else partitions))
     for number in numbers:
         if number not in known:

@@ -18,6 +18,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.checkpoint_files import topic_id_bytes
 from sparklog.format.metadata_records import FeatureLevelRecord, MetadataRecord
 from sparklog.fs import LOCAL, FileSystem, read_bytes, write_durably
+from sparklog.log.log import home_of
 from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.broker_lockout import is_marked_open, lock_out_brokers
 from sparklog.logdir.closing import close_session, give_up_session
@@ -241,7 +242,7 @@ class _Handover:
         known_ids = {path: dirs.known[n].id for n, path in enumerate(self._all[: len(dirs.known)])}
         with open_log(",".join(self._all), fs=fs) as log:
             topics = take_inventory(log, fs, present)
-            readers = log.home.groups.readers().groups
+            readers = home_of(log).groups.readers().groups
         found = {path: read_properties(fs, path) for path in present}
         node_id, cluster_id = self._ids(found, topics)
         directory_ids = {

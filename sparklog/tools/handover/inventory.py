@@ -17,7 +17,7 @@ from sparklog.format.names import (
 )
 from sparklog.format.producer_snapshot import parse_snapshot
 from sparklog.fs import FileSystem, read_bytes
-from sparklog.log.log import Log
+from sparklog.log.log import Log, view_of
 from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.cluster_metadata import METADATA_DIR
 from sparklog.logdir.ledger import LEDGER
@@ -77,7 +77,7 @@ def take_inventory(log: Log, fs: FileSystem, directories: Sequence[str]) -> list
     known = sorted(log.topics().items())
     for error in (error for _, info in known for error in info.offline.values()):
         raise error
-    spans = log.view.spans([TopicPartition(name, p) for name, info in known for p in info.dirs])
+    spans = view_of(log).spans([TopicPartition(name, p) for name, info in known for p in info.dirs])
     for name, info in known:
         config = {} if name in KAFKA_INTERNAL else info.config.to_dict()
         kept = {key: value for key, value in config.items() if _is_kafkas(key)}
@@ -121,7 +121,7 @@ def _own_topics(log: Log, fs: FileSystem, directories: Sequence[str]) -> Iterato
             path = joined(directory, partition_dir(*key))
             if not fs.is_dir(path):
                 continue
-            start, end = log.view.spans([key])[key]
+            start, end = view_of(log).spans([key])[key]
             yield HandedTopic(
                 name=key.topic,
                 id=stored_topic_id(fs, path) or "",

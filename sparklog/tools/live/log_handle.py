@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from sparklog.log.log import Log
+from sparklog.log.log import Log, is_replaced
 
 _LOGGER: Final = logging.getLogger("sparklog.ui")
 Open = Callable[[Callable[[], bool]], Log]
@@ -28,7 +28,7 @@ class LogHandle:
         """
         self._local.stopped = stopped
         with self._mutex:
-            if self._log is not None and (self._log.home.lost or not self._log.home.is_current()):
+            if self._log is not None and is_replaced(self._log):
                 _LOGGER.info("%s was replaced: showing what is there now", self._log.path)
                 self._log = None  # not closed: another request may be reading it
             if self._log is None:

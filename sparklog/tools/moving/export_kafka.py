@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, UnknownTopicError
-from sparklog.log.log import Log
+from sparklog.log.log import Log, view_of
 from sparklog.log.positions import Position
 from sparklog.progress import Progress, shows_progress
 from sparklog.tools.moving.exporting import (
@@ -70,7 +70,7 @@ def export_kafka(
     name = kafka_topic or topic
     done = Exported(topic=topic, to=f"{bootstrap_servers}/{name}")
     first, last = planned(log, topic, start, end, isolation)
-    group = f"sparklog-export-{log.view.topic_id(topic, min(first))}"
+    group = f"sparklog-export-{view_of(log).topic_id(topic, min(first))}"
     target = _Target(bootstrap_servers, name, group, dict(config or {}))
     try:
         kept = log.topic(topic).config.to_dict().get("retention.ms", "-1") if create else None

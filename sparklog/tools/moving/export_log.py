@@ -8,7 +8,7 @@ from typing import Any, Final
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError
 from sparklog.log.batch_stream import stream_batches
-from sparklog.log.log import Log
+from sparklog.log.log import Log, view_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position
 from sparklog.logdir.paths import split_path
@@ -107,7 +107,7 @@ class _Copy:
             return
         config = self.target.topic(self.topic).config
         batches = BatchCopy(at, span[0], end, config, transactions=transactions)
-        view = self.log.view
+        view = view_of(self.log)
         path = reader_of(view, self.topic, p).where
         for raw in stream_batches(view, self.topic, p, *span, isolation=self.isolation):
             batches.add(raw, path)

@@ -11,7 +11,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
 from sparklog.log.fetch import check_isolation
 from sparklog.log.last_stable_offset import last_stable_offset
-from sparklog.log.log import Log
+from sparklog.log.log import Log, view_of
 from sparklog.log.positions import Position, resolve
 from sparklog.progress import Progress
 
@@ -41,7 +41,7 @@ def planned(
     Raises: InvalidRequestError for an end before its start; as `Log.read`.
     """
     check_isolation(isolation)
-    view = log.view
+    view = view_of(log)
     numbers = sorted(log.topic(topic).dirs)
     spans = view.spans([TopicPartition(topic, p) for p in numbers])
     first = resolve(view, topic, numbers, start, spans, name="start", isolation=isolation)

@@ -17,7 +17,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.sparse_records import encode_spaced
 from sparklog.log.commit import CommitResult, Identity
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.storage.commits import Chunk
 from sparklog.storage.log_state import LogState
 from sparklog.storage.staging import Framing
@@ -52,7 +52,7 @@ def is_placed(log: Log, topic: str) -> bool:
 
 def _state(log: Log) -> LogState:
     """The log as of now, whoever has written to it."""
-    commits = log.home.commits
+    commits = home_of(log).commits
     commits.catch_up()
     with commits.exclusive():
         return commits.state

@@ -32,7 +32,7 @@ from sparklog.format.names import TXNINDEX, snapshot_name
 from sparklog.format.producer_snapshot import format_snapshot, parse_snapshot
 from sparklog.log.batch_windows import walk
 from sparklog.log.committed_batches import find_commit
-from sparklog.log.log import Log
+from sparklog.log.log import Log, view_of
 from sparklog.log.producer_state_loading import load_producer_state
 from sparklog.log.timeline import find_abandoned, within
 from sparklog.log.topic_names import INTERNAL
@@ -204,7 +204,7 @@ class _Plan:
     def _partition(self, key: TopicPartition, snapshot: SnapshotRecord) -> NewPartition:
         topic = snapshot.topics[key.topic]
         start, end = snapshot.starts.get(key, 0), snapshot.ends[key]
-        segments = self._log.view.of_partition(*key, _itself, topic.id)
+        segments = view_of(self._log).of_partition(*key, _itself, topic.id)
         epochs = tuple(clipped(list(segments.leader_epochs()), start=start, end=end))
         gaps = topic.adopted or topic.parsed().compact or segments.gaps
         extents = [

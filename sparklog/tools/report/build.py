@@ -22,7 +22,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.batch_figures import BatchFigures, small_batches
 from sparklog.log.due_segments import Tier
 from sparklog.log.group_lag import retention_floors
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of, view_of
 from sparklog.logdir.home import open_log as open_local
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.paths import split_path
@@ -150,7 +150,7 @@ def make_report(
 
 def _kind(look: _Look) -> str:
     if look.archive:
-        return "log" if look.log.home.ledger.is_kept else "archive"
+        return "log" if home_of(look.log).ledger.is_kept else "archive"
     return "broker" if look.known is None else "log"
 
 
@@ -180,13 +180,13 @@ def _opened(
             what = f"what is in remote storage is not shown: {error.reason}"
             notices.append(Notice(severity=Severity.DAMAGE, where=error.path, what=what))
     log = open_it(path, fs=fs, options=rest, clock=clock)
-    home = log.view.home
-    has_readers = url is None or log.home.ledger.is_kept
+    home = view_of(log).home
+    has_readers = url is None or home_of(log).ledger.is_kept
     return _Look(
         fs=fs if url is None else NO_FILES,
         log=log,
         cache=cache,
-        readers=log.home.groups.readers() if has_readers else Readers([], {}),
+        readers=home_of(log).groups.readers() if has_readers else Readers([], {}),
         now_ms=clock(),
         known=None if url is not None else read_topics(fs, home),
         archive=url is not None,
@@ -200,7 +200,7 @@ def _topics(look: _Look, progress: Progress | None) -> list[TopicReport]:
     infos = look.log.topics()
     keys = [TopicPartition(name, p) for name, info in infos.items() for p in info.dirs]
     try:
-        look.spans = look.log.view.spans(keys)
+        look.spans = view_of(look.log).spans(keys)
     except (SparklogError, FileNotFoundError) as error:
         _LOGGER.debug("each partition is asked for its span: %s", error)
     total, done, topics = sum(len(info.dirs) for info in infos.values()), 0, []
@@ -233,9 +233,9 @@ def _batches(
     look: _Look, partitions: list[PartitionReport], topics: int
 ) -> tuple[BatchFigures, ...]:
     """Figures of a topic's batches; an archive isn't asked, of a store only a few topics are."""
-    if look.archive and (topics > IN_STORE_MAX or not look.log.home.ledger.is_kept):
+    if look.archive and (topics > IN_STORE_MAX or not home_of(look.log).ledger.is_kept):
         return ()
-    return topic_batches(look.log.view, partitions, topics, look.memory)
+    return topic_batches(view_of(look.log), partitions, topics, look.memory)
 
 
 def _partition(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
@@ -256,7 +256,7 @@ def _partition(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
 
 def _looked(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
     key, path = TopicPartition(info.name, number), info.dirs[number]
-    view, config = look.log.view, info.config
+    view, config = view_of(look.log), info.config
     copies = _copies(look, info, number)
     listed = list_partition(
         look.fs, view, key, Tier(copied_ranges(copies)), look.spans.get(key), memory=look.memory
@@ -318,7 +318,7 @@ def _floor(
 
 def _ledger(look: _Look) -> tuple[CommitsReport, tuple[ReaderReport, ...]]:
     """Writers and readers; none where there is no ledger."""
-    in_store = look.archive and look.log.home.ledger.is_kept
+    in_store = look.archive and home_of(look.log).ledger.is_kept
     if look.archive and not in_store:
         return CommitsReport(), ()
     commits = CommitsReport()

@@ -20,7 +20,7 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.log.commit import Identity
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.storage.commits import Chunk, StagedTooLongError, WriterResetError
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Report
@@ -198,7 +198,7 @@ def reader(world: World, process: Process) -> None:
     """A member of a group reads one partition, from where the group is; it tells where it is."""
     log, p = surely(process, lambda: world.open_for_reading(process)), process.disk
     key = TopicPartition(TOPIC, p)
-    committed = surely(process, lambda: log.home.groups.positions(GROUP)).get(key)
+    committed = surely(process, lambda: home_of(log).groups.positions(GROUP)).get(key)
     at = committed.offset if committed else 0
     need(at >= world.oracle.acked[p], "a group's position went back")
     while True:

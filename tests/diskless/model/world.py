@@ -16,7 +16,7 @@ from sparklog.diskless.rounds import DisklessUpkeep
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import encode_state
 from sparklog.errors import CommitUnknownError
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.storage.checksummed_json import seal
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import INLINE_BYTES, Framing
@@ -138,8 +138,9 @@ class World:
         self.oracle.takes_for_head(self.state(log), least)
 
     def _home(self, log: Log) -> DisklessHome:
-        assert isinstance(log.home, DisklessHome)
-        return log.home
+        home = home_of(log)
+        assert isinstance(home, DisklessHome)
+        return home
 
     def state(self, log: Log) -> DisklessState:
         """What this handle knows."""

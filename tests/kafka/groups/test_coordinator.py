@@ -16,7 +16,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import StorageUnavailableError
 from sparklog.kafka import Endpoint
 from sparklog.kafka.messages import Api, ErrorCode
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.logdir.service_lease import ENDPOINT_NAME
 from tests.kafka.groups.test_requests import OPTIONS, commit, fetch, join, sync
 from tests.kafka.wire import Wire
@@ -213,7 +213,7 @@ def read_only(path: str, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> Endpo
     with sparklog.open(path) as log:
         log.commit_offsets("kept", {"t": {0: 3}})
     endpoint = serve(mode="r")
-    home = endpoint._log.home
+    home = home_of(endpoint._log)
 
     def refuse(*given: object) -> bool:
         raise StorageUnavailableError("no") from OSError(errno.EROFS, "Read-only file system")
@@ -264,7 +264,7 @@ def test_a_file_system_that_turns_read_only_is_no_reason_to_forget(
         def refuse(*given: object) -> bool:
             raise StorageUnavailableError("no") from OSError(errno.EROFS, "Read-only file system")
 
-        monkeypatch.setattr(endpoint._log.home.groups, "change", refuse)
+        monkeypatch.setattr(home_of(endpoint._log).groups, "change", refuse)
         assert commit(wire, parts={0: 6}) == [ErrorCode.coordinator_not_available]
 
 
@@ -302,7 +302,7 @@ def test_commits_of_a_group_at_work_count_from_when_its_last_member_went(
         clock.advance(6 * 86_400_000)
         gone = [{"member_id": joined["member_id"], "group_instance_id": None}]
         wire.ask(Api.LEAVE_GROUP, 5, group_id="g", members=gone)
-        groups = endpoint._log.home.groups
+        groups = home_of(endpoint._log).groups
 
         def times() -> set[int]:
             return {at.time_ms for at in groups.positions("g").values()}
@@ -318,7 +318,7 @@ def test_commits_of_an_idle_member_are_kept_alive(
     monkeypatch.setattr("sparklog.kafka.groups.coordinator._TOUCH_MS", 50)
     clock = ManualClock()
     endpoint = serve(clock=clock)
-    groups = endpoint._log.home.groups
+    groups = home_of(endpoint._log).groups
     with Wire(endpoint) as wire:
         joined = join(wire)
         sync(wire, joined)

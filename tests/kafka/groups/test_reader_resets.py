@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 import sparklog
 from sparklog.cli.app import run
 from sparklog.kafka import Endpoint
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from tests.waiting import until
 
 Capture = pytest.CaptureFixture[str]
@@ -92,7 +92,7 @@ def test_members_are_left_alone_and_who_comes_later_begins_there(
 
 
 def offset_of(log: Log) -> Any:
-    (at,) = log.home.groups.positions("g").values()
+    (at,) = home_of(log).groups.positions("g").values()
     return at.offset
 
 

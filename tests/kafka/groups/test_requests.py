@@ -15,7 +15,7 @@ from sparklog.kafka import Endpoint
 from sparklog.kafka.groups.subscriptions import subscription
 from sparklog.kafka.messages import Api, ErrorCode
 from sparklog.kafka.topic_ids import uuid_of
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.storage.groups import Committed, Reader
 from tests.kafka.wire import Wire
 from tests.waiting import until
@@ -179,7 +179,7 @@ def test_a_commit_is_a_registered_reader_in_every_version(
     assert (row["group"], row["kind"], row["topic"], row["partition"]) == ("g", "group", "t", 0)
     assert (row["offset"], row["lag"], row["host"], row["app"]) == (5, 4, "127.0.0.1", "wire")
     assert fetch(wire) == {"t": {0: (5, 0, "note")}}
-    (at,) = sparklog_log.home.groups.positions("g").values()
+    (at,) = home_of(sparklog_log).groups.positions("g").values()
     assert at.origin is not None
     assert at.metadata == "note"
 
@@ -266,7 +266,7 @@ def test_a_member_of_a_coordinator_that_is_gone_is_to_join_again(
 def test_commits_of_one_group_that_come_together_are_written_together(
     endpoint: Endpoint, sparklog_log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups, began, go_on = sparklog_log.home.groups, threading.Event(), threading.Event()
+    groups, began, go_on = home_of(sparklog_log).groups, threading.Event(), threading.Event()
     change, written = groups.change, []
 
     def slow(group: str, decide: Any) -> bool:
@@ -309,7 +309,7 @@ def test_a_full_disk_is_to_be_tried_again_and_the_group_stays(
     def full(group: str, decide: Any) -> bool:
         raise sparklog.StorageUnavailableError("no space left")
 
-    monkeypatch.setattr(sparklog_log.home.groups, "change", full)
+    monkeypatch.setattr(home_of(sparklog_log).groups, "change", full)
     assert commit(wire) == [ErrorCode.coordinator_not_available]
     monkeypatch.undo()
     assert commit(wire) == [NONE]
@@ -482,7 +482,7 @@ def test_offsets_of_topics_that_nobody_reads_are_deleted(wire: Wire) -> None:
 
 def test_a_streaming_query_is_seen_and_left_alone(wire: Wire, sparklog_log: Log) -> None:
     query = Reader("q", "query", "spark-host", "app", batch=3, run="r")
-    groups, key = sparklog_log.home.groups, TopicPartition("t", 0)
+    groups, key = home_of(sparklog_log).groups, TopicPartition("t", 0)
     groups.commit_query(query, {key: 4}, now_ms=10**12, planner="p")
     before = groups.reader("q")
     (described,) = wire.ask(Api.DESCRIBE_GROUPS, 6, groups=["q"])["groups"]
@@ -510,20 +510,20 @@ def test_a_group_in_memory_and_a_query_that_takes_its_name_later(
     sync(wire, joined)
     query = Reader("g", "query", "h", "app", batch=1, run="r")
     key = TopicPartition("t", 0)
-    sparklog_log.home.groups.commit_query(query, {key: 4}, now_ms=10**12, planner="p")
+    home_of(sparklog_log).groups.commit_query(query, {key: 4}, now_ms=10**12, planner="p")
     who = {"member_id": joined["member_id"], "generation_id_or_member_epoch": 1}
     assert commit(wire, **who) == [ErrorCode.group_authorization_failed]
-    assert sparklog_log.home.groups.positions("g")[key].offset == 4
+    assert home_of(sparklog_log).groups.positions("g")[key].offset == 4
 
 
 def test_a_client_gets_the_epoch_of_what_python_read(wire: Wire, sparklog_log: Log) -> None:
-    sparklog_log.home.groups.commit(
+    home_of(sparklog_log).groups.commit(
         "g", {TopicPartition("t", 0): 3}, now_ms=1, host="h", origins={}
     )
     assert fetch(wire)["t"][0] == (3, -1, "")
     sparklog_log.commit_offsets("g", {"t": {0: 4}})
     assert fetch(wire)["t"][0] == (4, 0, "")
-    (at,) = sparklog_log.home.groups.positions("g").values()
+    (at,) = home_of(sparklog_log).groups.positions("g").values()
     assert isinstance(at, Committed)
 
 
@@ -591,7 +591,7 @@ def test_the_protocols_keep_apart(wire: Wire, sparklog_log: Log) -> None:
     (deleted,) = wire.ask(Api.DELETE_GROUPS, 2, groups_names=["c"])["results"]
     assert deleted["error_code"] == ErrorCode.non_empty_group
     query = Reader("q", "query", "h", "app", batch=1, run="r")
-    groups = sparklog_log.home.groups
+    groups = home_of(sparklog_log).groups
     groups.commit_query(query, {TopicPartition("t", 0): 4}, now_ms=10**12, planner="p")
     assert beat(wire, group_id="q")["error_code"] == ErrorCode.group_authorization_failed
     assert beat(wire, group_id="")["error_code"] == ErrorCode.invalid_group_id

@@ -19,6 +19,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs import LOCAL, LocalFileSystem, Volume
 from sparklog.log.commit import Identity
+from sparklog.log.log import home_of
 from sparklog.logdir import service_lease
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import Ledger
@@ -80,7 +81,7 @@ def test_moves_that_nobody_carries_out(tmp_path: Path, clock: ManualClock) -> No
         log.create_topic("t", 1)
         log.append("t", rows(10))
         assert examine(path, clock=clock).check("moves") is None
-        log.home.moves.ask([MoveRequest("t", 0, str(two))])
+        home_of(log).moves.ask([MoveRequest("t", 0, str(two))])
         assert levels(examine(path, clock=clock)) == {}
         clock.advance(2 * MINUTE)
         found = examine(path, clock=clock)
@@ -90,7 +91,7 @@ def test_moves_that_nobody_carries_out(tmp_path: Path, clock: ManualClock) -> No
         check = found.check("moves")
         assert check is not None and check.command == f"sparklog serve {path}"
         (one / "t-0" / f"{0:020d}.log").write_bytes(b"damage")
-        log.home.moves.carry_out()
+        home_of(log).moves.carry_out()
         found = examine(path, clock=clock)
         assert f"t-0 can't move to {two}: " in what(found, "moves")
         log.cancel_moves()
@@ -200,7 +201,7 @@ def test_queries_have_their_names(path: str, tmp_path: Path, clock: ManualClock,
         log.create_topic("t", config=KEPT)
         traffic(log, clock, 120, writer="id/sink", query="tidy orders")
         query = Reader("id", "query", "h", "app", batch=0, run="r", name="tidy orders")
-        log.home.groups.commit_query(query, {TopicPartition("t", 0): 5}, now_ms=clock())
+        home_of(log).groups.commit_query(query, {TopicPartition("t", 0): 5}, now_ms=clock())
         found = examine(where, clock=clock)
         assert "micro-batch 119 of tidy orders (id/sink)" in what(found, "writers")
         clock.advance(30 * MINUTE)
@@ -491,7 +492,7 @@ def test_work_without_a_service(path: str, clock: ManualClock) -> None:
 
 def test_the_sign_of_life(path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     with sparklog.open(path, "rw", clock=clock) as log:
-        lease = log.service_lease()
+        lease = home_of(log).service_lease()
         assert lease.acquire()
         raw = Path(path, service_lease.NAME).read_bytes()
         clock.advance(25_000)

@@ -9,6 +9,7 @@ import sparklog
 from sparklog import BatchConflictError, DataCorruptionError
 from sparklog.common import TopicPartition
 from sparklog.fs import LOCAL
+from sparklog.log.log import home_of
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import LedgerFiles
 from sparklog.logdir.state_copy import STATE_NAME
@@ -278,4 +279,5 @@ def test_the_state_copy_of_another_ledger_is_older(logs: Path) -> None:
         assert commit(log, "q", 4).replayed
         assert commit(log, "p", 0).replayed
         check_facts(log)
-        assert log.offsets("u")[0] == (0, log.view.spans([TopicPartition("u", 0)])["u", 0][1])
+        key = TopicPartition("u", 0)
+        assert log.offsets("u")[0] == (0, home_of(log).view.spans([key])[key][1])

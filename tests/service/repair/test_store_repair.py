@@ -16,7 +16,7 @@ from sparklog.diskless.state_objects import write_state
 from sparklog.errors import DataCorruptionError, InvalidRequestError, LogReplacedError
 from sparklog.format.batch import encode_one
 from sparklog.log.commit import Identity
-from sparklog.log.log import Log
+from sparklog.log.log import Log, home_of
 from sparklog.log.topic_names import new_topic_id
 from sparklog.service import verify
 from sparklog.service.health import Level, examine
@@ -32,7 +32,7 @@ def fill(url: str) -> str:
         log.create_topic("t", 2)
         for n in range(3):
             log.append("t", pa.table({"value": [f"{n}a", f"{n}b"]}), partition=n % 2)
-        return str(log.home.identity)
+        return str(home_of(log).identity)
 
 
 def values(url: str) -> set[bytes]:
@@ -137,7 +137,7 @@ def test_topics_with_names_like_the_ledgers(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="is an archive"):
         sparklog.open(f"{tmp_path}/archive", mode="rw")
     with sparklog.open(store.url) as log:
-        assert not log.home.ledger.is_kept
+        assert not home_of(log).ledger.is_kept
     with sparklog.open(f"{tmp_path}/dir", mode="rw") as log:
         log.create_topic("ledger-" + "x" * 20)
     with sparklog.open(f"{tmp_path}/dir") as log:
@@ -191,7 +191,7 @@ def test_lost_entries_are_given_up(url: str, how: str) -> None:
     with sparklog.open(url, mode="rw") as log:
         log.create_topic("t", 2)
         write(log, range(6))
-        head = log.home.head.follow()
+        head = home_of(log).head.follow()
         if how == "missing with a state":
             write_state(store, head)
         log.commit_offsets("g", {"t": {0: 6, 1: 6}})
@@ -253,7 +253,7 @@ def test_a_state_tells_what_its_missing_entry_had(url: str) -> None:
     with sparklog.open(url, mode="rw") as log:
         log.create_topic("t", 2)
         write(log, range(6))
-        write_state(store, log.home.head.follow())
+        write_state(store, home_of(log).head.follow())
     store.delete(entries(store)[5:])
     done = verify(url, repair=True).done
     for what in ("t-0: offsets [4, 6)", "t-1: offsets [4, 6)", "writer q: micro-batches 4 to 5"):
@@ -263,10 +263,10 @@ def test_a_state_tells_what_its_missing_entry_had(url: str) -> None:
 def test_a_state_that_is_deleted_after_it_was_listed_proves_nothing(url: str) -> None:
     store = open_store(url)
     with sparklog.open(url, mode="rw") as log:
-        log_id = str(log.home.identity)
+        log_id = str(home_of(log).identity)
         log.create_topic("t", 2)
         write(log, range(6))
-        write_state(store, log.home.head.follow())
+        write_state(store, home_of(log).head.follow())
     store.delete(entries(store)[5:])
     names = [one.name for one in store.list()]
     found = find_lost_entries(store, log_id, names)
@@ -284,18 +284,18 @@ def test_a_service_of_the_lost_entries_is_fenced(url: str) -> None:
     with sparklog.open(url, mode="rw") as log:
         log.create_topic("t", 2)
         write(log, range(4))
-        lease = log.home.service_lease()
+        lease = home_of(log).service_lease()
         assert lease.acquire()
-        lost = log.home.head.follow()
+        lost = home_of(log).head.follow()
         assert lost.term == 1
         store.delete(entries(store)[5:])
         assert verify(url, repair=True).ok
         with sparklog.open(url, mode="rw") as other:
-            assert other.home.head.follow().term == 2
-            assert other.home.service_lease().acquire()
-            assert other.home.head.follow().term == 3
+            assert home_of(other).head.follow().term == 2
+            assert home_of(other).service_lease().acquire()
+            assert home_of(other).head.follow().term == 3
         with pytest.raises(LogReplacedError):
-            log.home.commits.catch_up()
+            home_of(log).commits.catch_up()
 
 
 # --- groups, signs of life, owners --------------------------------------------------------------
@@ -315,12 +315,12 @@ def test_a_damaged_position_of_a_group(url: str, store: Store, how: str) -> None
     assert "continues at an older position" in finding.what
     expected = 2 if how == "copied" else 1
     with sparklog.open(url) as log:
-        assert log.home.groups.positions("g")[("t", 0)].offset == expected
+        assert home_of(log).groups.positions("g")[("t", 0)].offset == expected
     assert verify(url, repair=True).ok
     assert verify(url).findings == []
     with sparklog.open(url, mode="rw") as log:
         log.commit_offsets("g", {"t": {0: 2}})
-        found = log.home.groups.positions("g")
+        found = home_of(log).groups.positions("g")
         assert {key: at.offset for key, at in found.items()} == {("t", 0): 2, ("t", 1): expected}
 
 
@@ -349,10 +349,10 @@ def test_an_owner_is_written_again(url: str, store: Store, how: str) -> None:
 
 def test_signs_of_life_that_are_none(url: str, store: Store) -> None:
     with sparklog.open(url, mode="rw") as log:
-        lease = log.home.service_lease()
+        lease = home_of(log).service_lease()
         assert lease.acquire()
         lease.release()
-        endpoint = log.home.endpoint_lease({})
+        endpoint = home_of(log).endpoint_lease({})
         assert endpoint.acquire()
         endpoint.release()
     assert verify(url).findings == []

@@ -15,6 +15,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import drop_topic
+from sparklog.log.log import view_of
 from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.home import commits_of
@@ -52,11 +53,11 @@ def told(log: sparklog.Log, *segments: RemoteSegment, found: bool = False) -> No
 
 def seen(log: sparklog.Log) -> list[RemoteSegment]:
     """What somebody who comes now reads."""
-    return RemoteLogMetadataConsumer(log.view, commits_of(log).clock).catch_up().all(KEY)
+    return RemoteLogMetadataConsumer(view_of(log), commits_of(log).clock).catch_up().all(KEY)
 
 
 def test_a_copys_life(log: sparklog.Log, clock: ManualClock) -> None:
-    follower = RemoteLogMetadataConsumer(log.view, clock)
+    follower = RemoteLogMetadataConsumer(view_of(log), clock)
     one = copy(0, 10, state=STARTED, has_txn_index=True, epochs=((0, 0), (2, 5)))
     for state in SegmentState:
         one = one if state is STARTED else one.become(state, T0 + state)
@@ -104,11 +105,11 @@ def test_it_is_there_again_after_a_close(
 
 
 def seen_by(log: sparklog.Log, clock: ManualClock) -> list[RemoteSegment]:
-    return RemoteLogMetadataConsumer(log.view, clock).catch_up().all(KEY)
+    return RemoteLogMetadataConsumer(view_of(log), clock).catch_up().all(KEY)
 
 
 def test_only_news_are_read(log: sparklog.Log, clock: ManualClock, monkeypatch: Any) -> None:
-    follower = RemoteLogMetadataConsumer(log.view, clock)
+    follower = RemoteLogMetadataConsumer(view_of(log), clock)
     parsed: list[object] = []
     parse = topic.parse
     monkeypatch.setattr(topic, "parse", lambda *a, **k: parsed.append(a) or parse(*a, **k))
@@ -152,13 +153,13 @@ def test_the_dead_stay_known(log: sparklog.Log, clock: ManualClock) -> None:
         time_ms=T0,
     )
     publish_deleted_partitions(commits_of(log), clock, [dead])
-    follower = RemoteLogMetadataConsumer(log.view, clock)
+    follower = RemoteLogMetadataConsumer(view_of(log), clock)
     assert follower.catch_up().deleted_partitions == {(TOPIC_ID, 3): ("t", T0)}
     assert follower.cache.keys() == []
 
 
 def test_dropped_and_made_again(log: sparklog.Log, clock: ManualClock, tmp_path: Path) -> None:
-    follower = RemoteLogMetadataConsumer(log.view, clock)
+    follower = RemoteLogMetadataConsumer(view_of(log), clock)
     told(log, copy(0, 10), copy(10, 20), found=True)
     assert len(follower.catch_up().all(KEY)) == 2
     drop_topic(commits_of(log), REMOTE_METADATA)
@@ -206,7 +207,7 @@ def test_compaction_changes_nothing(
 ) -> None:
     """Any history, cleaned at any time: who reads it all knows what who followed knows."""
     rng = random.Random(seed)
-    follower = RemoteLogMetadataConsumer(log.view, clock)
+    follower = RemoteLogMetadataConsumer(view_of(log), clock)
     live: dict[int, RemoteSegment] = {}
     for n in range(120):
         if live and rng.random() < 0.6:

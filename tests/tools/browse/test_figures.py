@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.log.log import Log
+from sparklog.log.log import Log, view_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.storage.staging import Framing
 from sparklog.storage.view import TopicInfo
@@ -79,5 +79,5 @@ def test_an_objects_time_is_asked_for_once(
             return plain(store, prefix)
 
         monkeypatch.setattr(ObjectStore, "list", counted)
-        times = {reader_of(log.view, "t", p).segments.modified_ms(0) for p in range(8)}
+        times = {reader_of(view_of(log), "t", p).segments.modified_ms(0) for p in range(8)}
     assert len(times) == len(asked) == 1

@@ -21,6 +21,7 @@ from sparklog.cli.open_log import check_log
 from sparklog.clock import system_clock
 from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
+from sparklog.log.log import home_of
 from sparklog.network.addresses import Address
 from sparklog.opening import holds_own_log, open_log
 from sparklog.storage.groups import Reader
@@ -94,7 +95,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         log.append("customers", pa.table({"key": ["a", "b"], "value": [avro, None]}))
         query = Reader("audit", "query", name="<b>nightly")
         at = {TopicPartition("flights", 0): 5}
-        log.home.groups.commit_query(query, at, now_ms=system_clock())
+        home_of(log).groups.commit_query(query, at, now_ms=system_clock())
     return path
 
 
@@ -147,7 +148,7 @@ def test_a_partition_that_moves(tmp_path: Path) -> None:
     with sparklog.open(path, "rw", options={"flush": "none"}) as log:
         log.create_topic("t")
         log.append("t", pa.table({"value": ["x"]}))
-        log.home.moves.ask([MoveRequest("t", 0, two)])
+        home_of(log).moves.ask([MoveRequest("t", 0, two)])
         site = site_of(path)
         assert get(site, "/api/topics/t")["partition_list"][0]["move"]["target"] == two
         page = get(site, "/topics/t")
