@@ -4,6 +4,8 @@ VENV ?= .venv
 PYTEST_ARGS ?=
 # small, ci or all (a night): how many seeds, kills, providers (tests/depth.py).
 DEPTH ?= small
+# A folder below tests/, or a file there: make test PART=log runs that alone, without the checks.
+PART ?=
 # More than two cores have, for tests wait, too; a process takes up to 3 GB with its JVMs.
 TEST_PROCESSES ?= 3
 # What `make test-all` runs: files with tests marked slow, all of them if empty.
@@ -61,10 +63,10 @@ lint: $(VENV)/.test ## ruff, mypy --strict, import-linter, scalafmt and scalac -
 	@$(BIN)/python -m tests.test_tidy
 
 test: $(VENV)/.test ## the checks and the suite, in 10 to 15 minutes; DEPTH=ci: more seeds, kills; DEPTH=all: a night
-	@scripts/java >/dev/null && $(MAKE) --no-print-directory -j 2 lint suite
+	@scripts/java >/dev/null && $(MAKE) --no-print-directory -j 2 $(if $(PART),,lint) suite
 
 suite: $(VENV)/.test
-	@home="$$(scripts/java)" && JAVA_HOME="$$home" SPARKLOG_TEST_DEPTH=$(DEPTH) $(BIN)/python -m tests.suite -n $(TEST_PROCESSES) --dist loadgroup --durations 25 --junitxml build/junit-$(DEPTH).xml $(PYTEST_ARGS)
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" SPARKLOG_TEST_DEPTH=$(DEPTH) $(BIN)/python -m tests.suite -n $(TEST_PROCESSES) --dist loadgroup --durations 25 $(if $(PART),tests/$(PART),--junitxml build/junit-$(DEPTH).xml) $(PYTEST_ARGS)
 
 test-all: $(VENV)/.test ## the tests marked slow, in an hour or two; records them in docs/slow-tests.md
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m tests.slow_tests -n $(SLOW_PROCESSES) $(SLOW_TESTS)
