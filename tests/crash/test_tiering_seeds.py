@@ -206,7 +206,10 @@ class Life:
         assert set(self.bucket.names()) == objects_wanted(self.log, self.clock)
         assert not self.bucket.uploads
         self.check_archive(good)
-        bad = FaultStore(self.bucket, self.clock, seed=self.rng.randrange(2**30), faults=NOISE)
+        # An attempt fails with a probability of 0.3: six in a row, the default, do in some lives.
+        bad = FaultStore(
+            self.bucket, self.clock, seed=self.rng.randrange(2**30), faults=NOISE, attempts=16
+        )
         assert through_tiers(self.log, self.clock, bad) == through_tiers(self.log, self.clock, good)
         grow(self.log, self.clock, 1)
         self.log.close()
