@@ -144,6 +144,28 @@ def test_every_flip_and_cut_of_some_framings(probe: Probe, codec: Codec) -> None
     agree(probe, data)
 
 
+def test_sizes_and_checksums_that_are_not_those_of_the_data(probe: Probe) -> None:
+    """Each of them by itself: what comes out is as good as ever."""
+    flags = dict.fromkeys(("content_checksum", "block_checksum", "store_size"), True)
+    frame, other = (lz4.frame.compress(text, **flags) for text in (WORDS, LINES))
+    header_bytes = 4 + 2 + 8 + 1
+    swapped = other[:header_bytes] + frame[header_bytes:]  # its header's checksum is right
+    ends = [
+        (Codec.GZIP, gzip.compress(WORDS), 8),  # CRC and length
+        (Codec.LZ4, frame, 12),  # the only block's checksum, the end, the content's checksum
+        (Codec.ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress(WORDS), 4),
+    ]
+    data = [(Codec.LZ4, swapped)]
+    for codec, raw, size in ends:
+        for bit in range(8 * (len(raw) - size), 8 * len(raw)):
+            bad = bytearray(raw)
+            bad[bit // 8] ^= 1 << bit % 8
+            data.append((codec, bytes(bad)))
+    assert {*scala(probe, [(codec, raw) for codec, raw, _ in ends])} == {good(WORDS)}
+    assert {*scala(probe, data)} == {DAMAGED}
+    agree(probe, data)
+
+
 @given(st.sampled_from(COMPRESSED), st.binary(max_size=80), st.data())
 def test_noise(probe: Probe, codec: Codec, noise: bytes, draw: st.DataObject) -> None:
     start = draw.draw(st.sampled_from(framings(codec)[:20]))[: draw.draw(st.integers(0, 40))]

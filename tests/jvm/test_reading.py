@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sparklog.errors import RecordTooLargeError
 from sparklog.format.batch import HEADER_SIZE, LOG_APPEND_TIME
 from sparklog.format.compression import Codec
+from sparklog.format.parser import FAULTS
 from sparklog.format.records import encode
 from sparklog.format.scan import scan
 from tests import paths
@@ -170,6 +171,27 @@ def test_odd_records(probe: Probe, batches: list[bytes], until: int) -> None:
     agree(probe, batches, 101, until)
 
 
+@pytest.mark.parametrize("more", [2**32, 2**33])
+def test_lengths_of_more_than_32_bits(probe: Probe, more: int) -> None:
+    """A varint of five bytes has 34 bits, and a length's lower 32 bits must not be believed."""
+    sizes = {"key": 1, "value": 2, "headers": 1, "header key": 3, "header value": 4}
+    batches = []
+    for wrong in (None, *sizes):
+        told = {name: varint(size + more * (name == wrong)) for name, size in sizes.items()}
+        body = b"\0\0\0" + told["key"] + b"k" + told["value"] + b"vv" + told["headers"]
+        body += told["header key"] + b"key" + told["header value"] + b"head"
+        records = varint(len(body)) + body
+        batches.append(resealed(BATCH_A, records, count=1, last_offset_delta=0, attributes=0))
+    of_size, of_headers = (
+        next(text for text in FAULTS.values() if words in text)
+        for words in ("longer than its record", "headers are damaged")
+    )
+    assert [status for status, _ in scala_reads(probe, batches)] == [
+        SOUND, of_size, of_size, of_headers, of_headers, of_headers
+    ]  # fmt: skip
+    agree(probe, batches)
+
+
 @given(st.binary(max_size=60), st.integers(0, 9))
 def test_noise(probe: Probe, noise: bytes, count: int) -> None:
     codecs = [resealed(BATCH_A, noise, count=count, attributes=codec) for codec in Codec]
@@ -192,6 +214,7 @@ def test_times_wrap_around_and_microseconds_saturate(probe: Probe, base: int) ->
 
 
 @given(st.lists(st.one_of(st.binary(max_size=8), st.text(max_size=4).map(str.encode)), min_size=1))
+@example([b"\xe0\x9f\xbf", b"\xf0\x8f\xbf\xbf", b"\xe0\xa0\x80", b"\xf0\x90\x80\x80"])
 @example([b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\xe2\x28\xa1", b"\xc0\xaf", b"\xf4\x90\x80\x80", b""])
 def test_header_keys_become_text_as_in_python(probe: Probe, keys: list[bytes]) -> None:
     cut = [key[:size] for key in keys for size in range(len(key) + 1)]

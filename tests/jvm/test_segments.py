@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
+from pyspark.sql.datasource import InputPartition
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.errors import RecordTooLargeError
+from sparklog.errors import DataCorruptionError, RecordTooLargeError
 from sparklog.format.batch import seal
 from sparklog.format.columns import HEADERS_TYPE
 from sparklog.format.compression import Codec
@@ -25,6 +27,7 @@ from sparklog.log import read_retry
 from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.home import commits_of
 from sparklog.service import erase
+from sparklog.source.input_partitions import TASKS
 from sparklog.storage.staging import Framing
 from sparklog.testing.strategies import NOW_MS, tables
 from tests import depth
@@ -32,6 +35,7 @@ from tests.format.test_legacy import message
 from tests.jvm.probe import Probe, ProbeError, pack
 from tests.jvm.segments import ALL, Read, check_same
 from tests.log.test_timeline import commit
+from tests.logdir.cleaning import logs
 from tests.logdir.cleaning.logs import CompactedLog
 from tests.logdir.partitions import T0
 from tests.oracle.random_logs import DELETE_RETENTION_MS, Writer, config, opened
@@ -179,6 +183,24 @@ class TestDamage:
             check_same(read, probe)
             rewrite(file, sound)
 
+    @pytest.mark.parametrize("number", range(4))
+    def test_a_batch_is_missing(self, probe: Probe, path: Path, number: int) -> None:
+        """The batches around it are sound, but without compaction there are no gaps."""
+        bases = filled(path)
+        file = segment(path, bases[1])
+        sound = file.read_bytes()
+        size = len(sound) // 4
+        rewrite(file, sound[: number * size] + sound[(number + 1) * size :])
+        at = bases[1] + 5 * number
+        for first in (0, at, at + 3):
+            read = Read(path, ["offset"], **bounds(first, bases[-1]))
+            _, expected = read.in_python()
+            rows, error, handovers = read.in_jvm(probe)
+            assert handovers == [(0, max(first, at))]
+            assert rows == [(offset,) for offset in range(first, at)]
+            assert isinstance(expected, DataCorruptionError)
+            assert isinstance(error, DataCorruptionError)
+
     def test_a_segment_that_reaches_into_the_next_one(self, probe: Probe, path: Path) -> None:
         """A longer segment of another log: its records are not those of the offsets behind it."""
         with sparklog.open(path, "rw") as log:
@@ -195,13 +217,18 @@ class TestDamage:
             handovers = check_same(Read(path, **bounds(11, last)), probe)
             assert [place.at for place in handovers] == ([] if last == 15 else [15])
 
-    def test_an_index_is_a_hint(self, probe: Probe, path: Path) -> None:
-        bases = filled(path)
+    @pytest.mark.parametrize("policy", ["delete", "compact"])
+    def test_an_index_is_a_hint(self, probe: Probe, path: Path, policy: str) -> None:
+        """Records must not be missed behind it, where gaps in the offsets are no fault either."""
+        bases = filled(path, policy=policy)
         index = segment(path, bases[1], ".index")
         sound = index.read_bytes()
         rng = random.Random(1)
         assert len(sound) >= 24
         kinds = [b"", sound[:-3], bytes(len(sound)), sound[:8] + bytes(16), rng.randbytes(64)]
+        size = segment(path, bases[1]).stat().st_size // 4
+        # Of a later batch, and of bytes that are no batch.
+        kinds += [struct.pack(">ii", 1, size * n + more) for n in range(1, 4) for more in (0, 7)]
         for content in [*kinds, *(rng.randbytes(8 * n) for n in range(1, 12)), None]:
             if content is None:
                 index.unlink()
@@ -458,7 +485,6 @@ class TestCare:
         assert check_same(Read(both), probe) == []
 
 
-
 class TestKinds:
     """What the JVM reads none of, and what is large, or empty, or left out."""
 
@@ -524,6 +550,23 @@ class TestKinds:
             split = Read(path, ["offset"], timeline="current", maxRecordsPerPartition=most)
             assert check_same(split, probe) == []
 
+    def test_a_marker_that_the_cleaner_took_away(self, probe: Probe, path: Path) -> None:
+        """The producer's next transaction isn't aborted, though no marker ends the one before."""
+        made = CompactedLog(path)
+        for sequence, kind in enumerate((0, 1)):  # aborted, committed
+            record = (f"{sequence}", "v")
+            sent = logs.batch(record, producer=9, sequence=sequence, transactional=True)
+            made.write(sent, logs.marker(kind, 9), roll=kind == 1)
+        made.log.close()
+        file = segment(path, 0)
+        content = file.read_bytes()
+        abort = content[len(sent) :][: len(logs.marker(0, 9))]
+        assert len(content) == 2 * (len(sent) + len(abort))
+        rewrite(file, content.replace(abort, b""))
+        read = Read(path, ["offset"], kafka_isolation_level="read_committed")
+        assert read.in_python() == ([(2,)], None)
+        assert check_same(read, probe) == []
+
     def test_an_interrupt_ends_it(self, probe: Probe, path: Path) -> None:
         """Nobody goes on in Python then, and no file stays open."""
         filled(path)
@@ -537,6 +580,38 @@ class TestKinds:
             assert name in ("ClosedByInterruptException", "InterruptedIOException")
             assert str(path) not in probe.call("close").decode()
         assert check_same(read, probe) == []
+
+    def test_an_interrupt_ends_it_where_python_would_go_on(self, probe: Probe, path: Path) -> None:
+        """The damaged batch is in memory already: no call to the system notices the interrupt."""
+        filled(path)
+        file = segment(path, 0)
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        rewrite(file, bytes(content))
+        read = Read(path)
+        read.open(probe)
+        assert len(read.take(probe, 15)) == 15
+        assert probe.call("interrupt")[2:] == b"InterruptedIOException" + bytes(4)
+        probe.call("close")
+        assert check_same(read, probe) == [(0, 15)]
+
+    def test_several_partitions_in_one_task(self, probe: Probe, path: Path) -> None:
+        """Records of the same offset, each with headers of its own; some pieces are Python's."""
+        with sparklog.open(path, "rw") as log:
+            log.create_topic("t", 5 * TASKS)
+            for number in range(5 * TASKS):
+                headers = pa.array([[{"key": f"h{number}", "value": None}]], HEADERS_TYPE)
+                rows = pa.table({"value": ["v"], "headers": headers})
+                log.append("t", rows.append_column("partition", pa.array([number], pa.int32())))
+        read = Read(path, ["partition", "headers"], includeHeaders="true")
+        plan, task = read.partitions[0].value
+        planned = json.loads(plan)
+        assert len(planned["pieces"]) == 5
+        assert check_same(read, probe) == []
+        for number in (1, 2, 4):
+            planned["pieces"][number]["python"] = "it is remote"
+        read.partitions = [InputPartition((json.dumps(planned).encode(), task))]
+        assert check_same(read, probe) == [(1, 0), (4, 0)]
 
     def test_a_plan_of_another_version(self, probe: Probe) -> None:
         with pytest.raises(ProbeError, match="two versions of sparklog"):

@@ -50,7 +50,7 @@ from sparklog.sink.task import TaskPlan
 from sparklog.sink.task_messages import error_of
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
-from sparklog.storage.staging import Framing
+from sparklog.storage.staging import INLINE_BYTES, Framing
 from sparklog.storage.view import TopicInfo
 from tests.jvm.probe import Probe, pack, unpack
 from tests.jvm.rows import Row, batches, written
@@ -211,6 +211,14 @@ def test_rows_adrift_are_spread_alike_by_task_and_batch_size(probe: Probe, home:
     assert len(seen) > 4
 
 
+def test_rows_adrift_avoid_partitions_that_are_offline(probe: Probe, home: Path) -> None:
+    plan = planned(home, topics=offline(topics_of(home)), framing=Framing(batch_size=100))
+    rows = [row(value=bytes(90)) for _ in range(60)]
+    scala = timeless(in_scala(probe, plan, rows).chunks())
+    assert scala == timeless(in_python(plan, rows).chunks())
+    assert sorted(key.partition for key in scala) == [0, 2]
+
+
 def test_rows_without_a_timestamp_get_the_time_at_which_they_are_framed(
     probe: Probe, home: Path
 ) -> None:
@@ -338,6 +346,18 @@ def test_large_chunks_are_files_that_a_commit_takes_in(probe: Probe, tmp_path: P
         assert log.read("t").read_all().num_rows == 20_000
 
 
+def test_many_small_chunks_are_files(probe: Probe, home: Path) -> None:
+    """A task's answer goes to the driver, so no more than INLINE_BYTES of rows may be in it."""
+    plan = planned(home)
+    for partitions, is_inline in ((1, True), (3, False)):
+        rows = [row(partition=p, value=bytes(INLINE_BYTES // 2)) for p in range(partitions)]
+        chunks = [*in_scala(probe, plan, rows).chunks()]
+        assert [chunk.path is None for chunk in chunks] == [is_inline] * partitions
+        assert timeless(chunks) == timeless(in_python(plan, rows).chunks())
+    for chunk in chunks:
+        os.unlink(chunk.path or "")
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("by", ["scala", "python"])
 def test_partitions_that_moved_since_the_plan_was_made(
@@ -440,6 +460,7 @@ def small_probe(probe: Probe) -> Iterator[Probe]:
         pytest.param(300_000, 10, 1000, marks=pytest.mark.deep),
         pytest.param(200_000, 3000, 2000, marks=pytest.mark.deep),
         (900, 900, 1_000_000),
+        (1200, 600, 200_000),  # of chunks that are too small for files of their own
         pytest.param(60_000, 10_000, 3000, marks=pytest.mark.deep),
     ],
 )

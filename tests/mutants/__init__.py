@@ -17,7 +17,7 @@ them; whoever mends a bug that the suite let through adds it here.
     checkpoint_rules  what a batch needs, who may change one, archives, repair
     sink         Spark's sinks: identity, staging, columns, open logs, metrics of queries
     source       Spark's sources: bounds, admission, loss, waiting, groups, filters
-    jvm          batches that Spark's JVM reads, and the plans and jars that it is given
+    jvm          batches that Spark's JVM reads and stages, and the plans and jars that it is given
     kafka_...    the endpoint for Kafka's clients: what it serves, takes, coordinates, and to whom
 """
 

@@ -106,9 +106,22 @@ def test_a_query_that_is_stopped_at_work_goes_on_where_it_was(
 
 
 def test_a_task_that_fails_leaves_nothing(spark: SparkSession, sink: Sink, path: str) -> None:
-    value = "if(id = 60000, raise_error('boom'), repeat('x', 5000))"
+    """The other task takes so long that Spark ends it, however busy the machine is."""
+    value = f"if(id < 50000, {SLOW}, if(id = 60000, raise_error('boom'), ''))"
+    rows = spark.range(0, 100_000, 1, 2).selectExpr(f"concat(repeat('x', 5000), {value}) value")
     with pytest.raises(Exception, match="boom"):
-        sink()(spark.range(0, 100_000, 1, 2).selectExpr(f"{value} value"))
+        sink()(rows)
+    until(lambda: not staged(path))
+
+
+def test_a_task_that_fails_takes_with_it_what_others_have_staged(
+    spark: SparkSession, sink: Sink, path: str
+) -> None:
+    """The first task has ended, and Spark has its answer, when the second one fails."""
+    end = f"concat({SLOW}, if(id = 1999, raise_error('boom'), 'x'))"
+    rows = spark.range(0, 2000, 1, 2).selectExpr(f"if(id < 1000, repeat('x', 5000), {end}) value")
+    with pytest.raises(Exception, match="boom"):
+        sink()(rows)
     until(lambda: not staged(path))
 
 
