@@ -15,7 +15,7 @@ What is done to a checkpoint:
 - `verify`: is it whole? `repair`: damaged records are taken out
 - `fork`, `reset`: a new checkpoint, or the same, as it was behind one of its batches
 - `convert`: import_ and export, from files to records and back
-- `backup/`: archive, restore, prune; `changes` with `change_feed/`
+- `backup/`: archive and restore; `changes` with `change_feed/`
 
 What they stand on:
 
@@ -32,8 +32,7 @@ What they stand on:
 """
 
 from sparklog.checkpoint.backup.archiving import Archived, archive
-from sparklog.checkpoint.backup.pruning import Pruned, list_points, prune
-from sparklog.checkpoint.backup.restoring import Restored, restore
+from sparklog.checkpoint.backup.restoring import Restored, list_points, restore
 from sparklog.checkpoint.changes import changes
 from sparklog.checkpoint.convert import Converted, export, import_
 from sparklog.checkpoint.fork import Forked, fork
@@ -48,7 +47,6 @@ __all__ = [
     "Converted",
     "Forked",
     "History",
-    "Pruned",
     "Reset",
     "Restored",
     "archive",
@@ -58,7 +56,6 @@ __all__ = [
     "history",
     "import_",
     "list_points",
-    "prune",
     "reset",
     "restore",
     "verify",

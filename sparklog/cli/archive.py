@@ -1,4 +1,4 @@
-"""`sparklog checkpoint archive`, `restore`, `points`, `prune`: to object storage and back."""
+"""`sparklog checkpoint archive`, `restore`, `points`: to object storage and back."""
 
 from datetime import UTC, datetime
 from functools import partial
@@ -8,8 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from sparklog.checkpoint.backup.archiving import archive as archive_checkpoint
-from sparklog.checkpoint.backup.pruning import list_points
-from sparklog.checkpoint.backup.pruning import prune as prune_archive
+from sparklog.checkpoint.backup.restoring import list_points
 from sparklog.checkpoint.backup.restoring import restore as restore_checkpoint
 from sparklog.checkpoint.backup.snapshots import no_snapshots
 from sparklog.checkpoint.files import local_path
@@ -18,7 +17,7 @@ from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.open_log import check_directory
 from sparklog.cli.output import bytes_bar, console, print_json
-from sparklog.cli.parsing import as_text, parse_time
+from sparklog.cli.parsing import as_text
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text
@@ -57,6 +56,11 @@ def check_checkpoint(path: str) -> None:
     "--leave-remote", is_flag=True,
     help="Leave out what the log has in remote storage only.",
 )  # fmt: skip
+@click.option(
+    "--rewrite-days", default=30, show_default=True, type=click.IntRange(1), metavar="DAYS",
+    help="Upload files again that the archive holds for longer. A lifecycle rule that deletes "
+    "points after N days must keep files for at least N + DAYS + 2 days.",
+)  # fmt: skip
 @_keyring
 @_threads
 @storage_option
@@ -68,6 +72,7 @@ def archive(
     log: str | None,
     writer: str | None,
     leave_remote: bool,
+    rewrite_days: int,
     keyring: str | None,
     threads: int,
     storage_options: str,
@@ -89,6 +94,7 @@ def archive(
             leave_remote=leave_remote,
             storage_options=parse_storage_options(storage_options),
             keyring=keyring,
+            rewrite_days=rewrite_days,
             threads=threads,
             progress=progress,
         )
@@ -179,46 +185,4 @@ def points(url: str, storage_options: str, as_json: bool) -> int:
         batch = "-" if point.batch is None else str(point.batch)
         table.add_row(point.name, when, batch, "yes" if point.has_log else "no")
     console().print(table)
-    return EXIT_OK
-
-
-@click.command(cls=Command)
-@click.argument("url")
-@click.option("--keep", type=click.IntRange(1), help="So many of the newest points stay.")
-@click.option("--before", help="Only points before this ISO time go.")
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
-@click.option("--keyring", help="File with the keys of an encrypted archive.")
-@storage_option
-@_json
-def prune(
-    url: str,
-    keep: int | None,
-    before: str | None,
-    dry_run: bool,
-    keyring: str | None,
-    storage_options: str,
-    as_json: bool,
-) -> int:
-    """Delete old points of the archive at URL, and what only they have. The newest stays."""
-    if keep is None and before is None:
-        raise click.UsageError("say what may go: --keep, --before or both")
-    done = prune_archive(
-        url,
-        keep=keep,
-        before_ms=parse_time(before, "--before"),
-        dry_run=dry_run,
-        storage_options=parse_storage_options(storage_options),
-        keyring=keyring,
-    )
-    if as_json:
-        print_json(done.to_dict())
-        return EXIT_OK
-    verb = "would go" if dry_run else "gone"
-    for name in done.points:
-        click.echo(f"{verb}: {name}")
-    later = "; blocks stay as long as somebody archives" if done.postponed else ""
-    click.echo(
-        f"{pluralize(len(done.points), 'point')}, {pluralize(done.blocks, 'block')} of "
-        f"{size_text(done.bytes)} {verb}, {pluralize(done.kept, 'point')} kept{later}"
-    )
     return EXIT_OK

@@ -23,7 +23,6 @@ from sparklog.cli.archive import (
     check_checkpoint,
     output_option,
     points,
-    prune,
     restore,
     sink_option,
 )
@@ -292,5 +291,5 @@ def _sources(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-for _command in (archive, restore, points, prune):
+for _command in (archive, restore, points):
     checkpoint.add_command(_command)

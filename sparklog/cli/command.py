@@ -16,6 +16,11 @@ from sparklog.cli.examples import example
 from sparklog.cli.exit_codes import EXIT_UNREAD
 from sparklog.errors import InvalidRequestError, SparklogError
 
+_DROPPED: Final = {
+    "checkpoint prune": "set lifecycle rules for the points and files of the archive, as "
+    "docs/replay.md shows",
+}
+"""Commands of earlier versions, and what to do instead."""
 _WHOLE: Final = 500  # no sentence is so long
 _ALIKE: Final = 0.7  # of difflib's ratio: a letter or two; not that both begin with "kafka-"
 _TOLD: Final = 4000  # characters of an error
@@ -72,6 +77,9 @@ class Group(click.Group):
         Raises: click.UsageError, with the command of a similar name.
         """
         name = args[0]
+        instead = _DROPPED.get(f"{ctx.command_path} {name}".partition(" ")[2])
+        if instead is not None:
+            ctx.fail(f"{name} was removed: {instead}")
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             near = difflib.get_close_matches(name, self.list_commands(ctx), n=1, cutoff=_ALIKE)
             if near and not ctx.resilient_parsing:

@@ -16,7 +16,6 @@ EXAMPLES: Final = {
     "checkpoint history": "/data/checkpoint",
     "checkpoint import": "/data/checkpoint",
     "checkpoint points": "s3://bucket/points",
-    "checkpoint prune": "s3://bucket/points --keep 7 --dry-run",
     "checkpoint reset": "/data/checkpoint --to 2 --log /data/log --dry-run",
     "checkpoint restore": "s3://bucket/points /data/back --log /data/back-log",
     "checkpoint verify": "/data/checkpoint",

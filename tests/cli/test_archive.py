@@ -1,4 +1,4 @@
-"""`sparklog checkpoint archive`, `restore`, `points` and `prune` as users and scripts meet them."""
+"""`sparklog checkpoint archive`, `restore` and `points` as users and scripts meet them."""
 
 import json
 from pathlib import Path
@@ -35,11 +35,6 @@ def test_there_and_back_for_people(golden: Golden, tmp_path: Path, capsys: Captu
     assert run(["checkpoint", "restore", url, str(back), "--batch", "9"]) == 0
     assert "files, " in capsys.readouterr().out
     assert verify(back).latest == 9
-    assert run(["checkpoint", "prune", url, "--keep", "1", "--dry-run"]) == 0
-    assert "1 point, " in (out := capsys.readouterr().out)
-    assert "would go: 0" in out
-    assert run(["checkpoint", "prune", url, "--keep", "1"]) == 0
-    assert "gone: 0" in capsys.readouterr().out
 
 
 def test_for_scripts_and_encrypted(
@@ -58,16 +53,14 @@ def test_for_scripts_and_encrypted(
     assert "give the key ring" in capsys.readouterr().err
     assert run(["checkpoint", "restore", url, back, *key, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bytes"] == made["bytes"]
-    assert run(["checkpoint", "prune", url, "--before", "2000-01-01", *key, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["points"] == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["restore", "file:///nowhere/at/all", "back"], "no archived point"),
-        (["prune", "memory://x"], "say what may go"),
-        (["prune", "memory://x", "--before", "soon"], "an ISO time"),
+        (["prune", "memory://x", "--keep", "1"], "prune was removed: set lifecycle rules"),
+        (["archive", "/", "memory://x", "--rewrite-days", "0"], "0 is not in the range x>=1"),
         (["archive", "/nowhere/at/all", "memory://x"], "does not exist: give what the query has"),
     ],
 )

@@ -93,7 +93,6 @@ def test_no_log_looks_like_a_healthy_one(command: list[str], capsys: Capture) ->
         ["tier", "rotate", "URL", "--keyring", "keys"],
         ["checkpoint", "points", "URL"],
         ["checkpoint", "points", "URL", "--json"],
-        ["checkpoint", "prune", "URL", "--keep", "1"],
         ["checkpoint", "restore", "URL", "new"],
     ],
     ids=" ".join,

@@ -11,6 +11,7 @@ DAMAGED = "checkpoint/log_backed/test_damaged_records.py"
 FORK = "checkpoint/test_fork.py"
 HISTORY = "checkpoint/test_history.py"
 PARTITION = "checkpoint/log_backed/test_partition.py"
+PROTOCOL = "checkpoint/backup/test_protocol.py"
 QUERY_SINK = "checkpoint/test_query_sink.py"
 REPAIR = "checkpoint/test_repair.py"
 RESET = "checkpoint/test_reset.py"
@@ -295,46 +296,46 @@ MUTANTS = (
     ),
     # --- Archives ---------------------------------------------------------------------------------
     mutant(
-        "archiving-while-others-prune",
-        "checkpoint/backup/repository_locks.py",
-        "    if lock.others(PRUNING, PRUNING_STALE_MS):\n",
-        "    if lock.others(PRUNING, 0):\n",
-        f"{ARCHIVING}::TestPruning::test_nobody_archives_while_blocks_go",
-    ),
-    mutant(
-        "pruning-that-died-locks-for-good",
-        "checkpoint/backup/repository_locks.py",
-        "and now_ms - one.time_ms < stale_ms]",
-        "and one.time_ms]",
-        f"{ARCHIVING}::TestPruning::test_who_died_keeps_nobody_from_it_for_long",
-    ),
-    mutant(
-        "pruned-without-saying-what",
-        "checkpoint/backup/pruning.py",
-        "if (keep is None and before_ms is None) or (keep is not None and keep < 1):",
-        "if keep is not None and keep < 1:",
-        f"{ARCHIVING}::TestPruning::test_wrong_use",
-    ),
-    mutant(
-        "prune-by-age-takes-younger-points",
-        "checkpoint/backup/pruning.py",
-        "if before_ms is None or p.time_ms < before_ms}",
-        "if before_ms is None or p.time_ms > before_ms}",
-        f"{ARCHIVING}::TestPruning::test_the_newest_stay_and_can_be_restored",
-    ),
-    mutant(
-        "blocks-of-kept-points-are-pruned",
-        "checkpoint/backup/pruning.py",
-        "stay = [snapshot for snapshot in held if snapshot.name not in gone]",
-        "stay = held[-1:]",
-        f"{ARCHIVING}::TestPruning::test_the_newest_stay_and_can_be_restored",
-    ),
-    mutant(
-        "names-of-encrypted-blocks-tell-their-content",
+        "names-of-encrypted-files-tell-their-content",
         "checkpoint/backup/repository.py",
-        'text = (self._derived(b"name", digest) if self._key else digest).hex()',
-        "text = digest.hex()",
+        'text = (self._derived(b"name", content) if self._key else content).hex()',
+        "text = content.hex()",
         f"{ARCHIVING}::TestEncryption::test_nothing_tells_what_is_in_it",
+    ),
+    mutant(
+        "old-files-of-an-archive-are-not-uploaded-again",
+        "checkpoint/backup/upload.py",
+        "if now_ms - one.time_ms < age_ms}",
+        "if now_ms - one.time_ms < 3 * age_ms}",
+        f"{PROTOCOL}::test_a_point_has_all_its_files_until_it_expires",
+    ),
+    mutant(
+        "age-of-archived-files-by-a-wrong-clock",
+        "checkpoint/backup/upload.py",
+        "now_ms = max(self._clock(), *(one.time_ms for one in held), 0)",
+        "now_ms = self._clock()",
+        f"{PROTOCOL}::test_files_are_uploaded_again_once_they_are_old",
+    ),
+    mutant(
+        "files-that-go-during-a-backup-go-unnoticed",
+        "checkpoint/backup/upload.py",
+        "        self._check(trees)\n",
+        "",
+        f"{PROTOCOL}::test_a_file_that_was_there_when_the_backup_began",
+    ),
+    mutant(
+        "other-bytes-are-uploaded-than-were-hashed",
+        "checkpoint/backup/upload.py",
+        "            if hashlib.sha256(data).digest() != digest:\n",
+        "            if len(data) > size:\n",
+        f"{ARCHIVING}::test_a_file_that_changes_before_its_upload",
+    ),
+    mutant(
+        "earlier-version-s-block-sizes-are-ignored",
+        "checkpoint/backup/snapshots.py",
+        "is_even = not self.piece_sizes",
+        "is_even = True",
+        "checkpoint/backup/test_earlier_versions.py::test_is_restored",
     ),
     # --- Repair -----------------------------------------------------------------------------------
     mutant(

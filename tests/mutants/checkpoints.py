@@ -99,31 +99,11 @@ MUTANTS = (
         "checkpoint/test_reset.py::test_a_query_that_commits_meanwhile_is_noticed",
     ),
     mutant(
-        "backup-block-not-checked",
+        "backup-file-not-checked",
         "checkpoint/backup/repository.py",
-        "if len(data) != size or hashlib.sha256(data).digest() != digest:",
-        "if len(data) != size:",
-        "checkpoint/backup/test_archiving.py::TestDamage::test_every_bit_of_a_block_counts",
-    ),
-    mutant(
-        "prune-while-others-archive",
-        "checkpoint/backup/pruning.py",
-        "        if postponed:\n",
-        "        if postponed and not doomed:\n",
-        (
-            "checkpoint/backup/test_archiving.py::TestPruning::"
-            "test_blocks_stay_while_somebody_archives"
-        ),
-    ),
-    mutant(
-        "prune-takes-the-newest",
-        "checkpoint/backup/pruning.py",
-        "older = held[: -max(1, keep or 1)]",
-        "older = held[: -max(0, keep or 0)] if keep else held",
-        (
-            "checkpoint/backup/test_archiving.py::TestPruning::"
-            "test_the_newest_stay_and_can_be_restored"
-        ),
+        "if hashlib.sha256(data).digest() != piece.digest:",
+        "if len(data) != end - start:",
+        "checkpoint/backup/test_archiving.py::TestDamage::test_every_bit_of_a_file_counts",
     ),
     mutant(
         "swapped-checkpoint-partitions-accepted",

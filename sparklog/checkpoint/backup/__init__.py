@@ -1,8 +1,7 @@
-"""Backups of checkpoints, in the way of restic: a repository of blocks, and snapshots naming them.
+"""Backups of checkpoints: files named by their content, and a manifest for each point.
 
-- `archiving`, `restoring`, `pruning`: what is done to a repository
-- `repository`: objects, blocks and keys; `snapshots`: which files and blocks each one has
-- `upload`: what is new is uploaded; `segment_blocks`: how segments are split into blocks
-- `forked_log`, `archived_log`: a log in a store, as what goes into a snapshot and comes out of it
-- `repository_locks`: archiving and pruning exclude one another
+- `archiving`, `restoring`: write a point of a repository, and read one back
+- `repository`: objects, their names and keys; `snapshots`: the manifests
+- `upload`: uploads the files that the repository lacks
+- `forked_log`, `archived_log`: a log in a store, as the content of a point and as its restore
 """

@@ -4,7 +4,7 @@ import errno
 from collections.abc import Callable, Iterable, Sequence
 from typing import Never
 
-from sparklog.checkpoint.backup.repository import Repository
+from sparklog.checkpoint.backup.repository import Piece, Repository
 from sparklog.checkpoint.backup.snapshots import SNAPSHOTS, Snapshot, SnapshotTree
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import Buffer
@@ -19,10 +19,10 @@ from sparklog.tiered.object_store.store import (
 
 
 class ArchivedLog:
-    """Objects of a point's log; every block that is read is checked by its SHA-256.
+    """Objects of a point's log; every piece that is read is checked by its SHA-256.
 
-    Args: threads: that read; so many blocks and one are in memory. on_block: is told the size of
-        every block that was fetched.
+    Args: threads: how many threads read; as many pieces and one more are held in memory.
+        on_piece: called with the size of every piece that was fetched.
     """
 
     replaces = skips = sends_once = True
@@ -33,19 +33,19 @@ class ArchivedLog:
         snapshot: Snapshot,
         tree: SnapshotTree,
         threads: int,
-        on_block: Callable[[int], None] = lambda size: None,
+        on_piece: Callable[[int], None] = lambda size: None,
     ) -> None:
         self.url = f"{repository.store.url}/{SNAPSHOTS}{snapshot.name}"
-        self._repository, self._on_block = repository, on_block
+        self._repository, self._on_piece = repository, on_piece
         self._files = {entry.path: entry for entry in tree.files}
-        self._blocks: LruCache[bytes, bytes] = LruCache(threads + 1)
+        self._pieces: LruCache[Piece, bytes] = LruCache(threads + 1)
 
     def get(
         self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
     ) -> bytes:
         """Return the bytes [start, end) of an object, fewer only where it ends.
 
-        Raises: DataCorruptionError: a block is gone, or not what was written.
+        Raises: DataCorruptionError: an object is missing, or has other bytes than were written.
         """
         entry = self._files.get(name)
         if entry is None:
@@ -56,20 +56,20 @@ class ArchivedLog:
             return entry.data[start:end]
         stop = entry.size if end is None else min(end, entry.size)
         parts, at = [], 0
-        for digest, size in entry.blocks_and_sizes():
+        for piece in entry.pieces():
+            size = piece.end - piece.start
             if at < stop and at + size > start:
-                block = self._block(digest, size)
-                parts.append(block[max(0, start - at) : stop - at])
+                parts.append(self._fetched(piece)[max(0, start - at) : stop - at])
             at += size
         return b"".join(parts)
 
-    def _block(self, digest: bytes, size: int) -> bytes:
+    def _fetched(self, piece: Piece) -> bytes:
         def fetch() -> bytes:
-            data = self._repository.get(digest, size)
-            self._on_block(size)
+            data = self._repository.get(piece)
+            self._on_piece(len(data))
             return data
 
-        return self._blocks.get_or_make(digest, fetch)
+        return self._pieces.get_or_make(piece, fetch)
 
     def get_many(
         self, names: Sequence[str], *, limit: int = WHOLE_BYTES_MAX

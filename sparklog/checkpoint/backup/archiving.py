@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from sparklog.checkpoint.backup import snapshots
 from sparklog.checkpoint.backup.forked_log import ForkedLog
-from sparklog.checkpoint.backup.repository import BLOCKS, Repository, as_keyring
-from sparklog.checkpoint.backup.repository_locks import ARCHIVING, RepositoryLock, check_no_pruning
+from sparklog.checkpoint.backup.repository import Repository, as_keyring
 from sparklog.checkpoint.backup.snapshots import CHECKPOINT, LOG, Snapshot, SnapshotTrees
 from sparklog.checkpoint.backup.upload import (
+    DAY_MS,
     DirectoryFiles,
     Files,
     Uploader,
@@ -57,7 +57,7 @@ Path = str | os.PathLike[str]
 class Archived:
     """A snapshot that was made: `point` is its name.
 
-    `bytes` are those of its `files`, `new_bytes` those that were uploaded.
+    `bytes` are those of its `files`, `new_bytes` those of the `new_files` that were uploaded.
     """
 
     url: str
@@ -67,7 +67,7 @@ class Archived:
     files: int
     bytes: int
     read_bytes: int
-    new_blocks: int
+    new_files: int
     new_bytes: int
     took_ms: int
 
@@ -89,6 +89,7 @@ def archive(
     keyring: Keyring | str | None = None,
     log_storage_options: Mapping[str, Any] | None = None,
     log_keyring: str = "",
+    rewrite_days: int = 30,
     threads: int = 4,
     progress: Progress | None = None,
     fs: FileSystem = LOCAL,
@@ -104,40 +105,39 @@ def archive(
         keyring: encrypts; one of `sparklog.tiered.keyring`, or its file.
         log_storage_options, log_keyring: of a log in a store, if they aren't `storage_options`; the
             file of its keys, for segments that end behind the batch and so are cut.
-        threads: files that go at once, each with a block (16 MiB).
+        rewrite_days: files that the repository holds for longer are uploaded again, so that a
+            lifecycle rule of the bucket may delete files by their age; docs/replay.md has one.
+        threads: files that are uploaded at once, each with a piece (16 MiB) in memory.
     Raises: InvalidRequestError: the batch can't be had, a bad URL or key ring, another query's
-        archive; LogLockedError: the archive is being pruned, or the same is archived already;
-        StorageUnavailableError; DataCorruptionError. No snapshot is made; uploaded blocks stay.
-    Cost: closed segments and other large files that the newest snapshot has are not read; of what
-        is read only blocks that the repository lacks are uploaded. A log in a store: forked_log.py.
+        archive; LogLockedError: the same checkpoint is archived already;
+        StorageUnavailableError; DataCorruptionError. No snapshot is made; uploaded files stay.
+    Cost: large files that the newest snapshot has are not read; others are uploaded if the
+        repository lacks them. Two listings of its files. A log in a store: forked_log.py.
     """
     watch = stopwatch()
     local = _own_directory(fs, path)
     check_threads(threads)
-    store = open_store(url, storage_options)
+    rewrite_ms = _rewrite_ms(rewrite_days)
+    store, ring = open_store(url, storage_options), as_keyring(keyring)
     in_store = _log_in_store(log, store, log_storage_options or storage_options, fs, leave_remote)
-    homes = [local, *([] if log is None or in_store is not None else split_path(log)[:1])]
-    _check_places(store.url, homes)
-    ring = as_keyring(keyring)
+    homes = _homes(store.url, local, None if in_store is not None else log)
     repository = Repository.writing(store, ring)
-    with _staged(fs, homes) as staged, RepositoryLock(store, ARCHIVING, clock) as lock:
-        check_no_pruning(lock, store.url)
+    with _staged(fs, homes) as staged:
         checkpoint = _checkpoint(fs, local)
         chosen = _batch(checkpoint, local, batch)
         newest = snapshots.list_snapshots(store)[-1:]
         query = query_id(checkpoint) if checkpoint is not None else None
         known = _known(repository, newest, ring, query)
         parts: dict[str, Files] = {CHECKPOINT: _at_batch(fs, local, staged, chosen, clock)}
-        if log is not None:
-            who = _known_as(checkpoint, local, writer)
-            if in_store is None:
-                parts[LOG] = _of_log_dirs(fs, log, staged, who, chosen, clock, leave_remote)
-            else:
-                forked = ForkedLog(staged.beside(0, LOG), in_store, known.get(LOG), threads, clock)
-                parts[LOG] = forked.make(who, chosen or 0, log_keyring)
+        who = None if log is None else _known_as(checkpoint, local, writer)
+        if who is not None and in_store is not None:
+            forked = ForkedLog(staged.beside(0, LOG), in_store, known.get(LOG), threads, clock)
+            parts[LOG] = forked.make(who, chosen or 0, log_keyring)
+        elif who is not None and log is not None:
+            parts[LOG] = _of_log_dirs(fs, log, staged, who, chosen, clock, leave_remote)
         uploader = Uploader(
-            repository, _stored(store), known,
-            now_ms=lock.began_ms, threads=threads, keep_alive=lock.refresh, progress=progress,
+            repository, known, clock=clock, rewrite_ms=rewrite_ms, threads=threads,
+            progress=progress,
         )  # fmt: skip
         trees = uploader.upload(parts)
         trees[CHECKPOINT] = replace(trees[CHECKPOINT], query=query)
@@ -210,11 +210,19 @@ def _log_in_store(
     return store
 
 
-def _check_places(url: str, homes: Sequence[str]) -> None:
-    """Refuse a repository inside of what it is to hold, and a log inside of the checkpoint.
+def _rewrite_ms(days: int) -> int:
+    if days < 1:
+        raise InvalidRequestError(f"rewrite_days={days}: want at least 1")
+    return days * DAY_MS
 
+
+def _homes(url: str, checkpoint: str, log: Path | None) -> list[str]:
+    """Return the directories of the checkpoint and of its log, if that has one.
+
+    Refuses a repository inside of what it is to hold, and a log inside of the checkpoint.
     Raises: InvalidRequestError: each snapshot would hold all snapshots before it, or the log twice.
     """
+    homes = [checkpoint, *([] if log is None else split_path(log)[:1])]
     for log in homes[1:]:
         check_not_nested(homes[0], log)
     target = local_path(url)
@@ -223,6 +231,7 @@ def _check_places(url: str, homes: Sequence[str]) -> None:
             raise InvalidRequestError(
                 f"{url} lies in {home}, which it is to hold: choose another", path=url
             )
+    return homes
 
 
 def _next_snapshot(
@@ -231,11 +240,6 @@ def _next_snapshot(
     """Name a snapshot that is the newest by its name, whatever the clock says."""
     time_ms = max(now_ms, *(each.time_ms + 1 for each in newest), 0)
     return Snapshot.make(time_ms, batch, uuid.uuid4().hex[:12], has_log=has_log)
-
-
-def _stored(store: Store) -> dict[str, int]:
-    """The blocks that are there: {object: bytes}."""
-    return {one.name: one.size for one in store.list(BLOCKS)}
 
 
 def _staged(fs: FileSystem, homes: Sequence[str]) -> StagedDirectories:
@@ -343,7 +347,7 @@ def _known(
         if None not in (query, other) and other != query:
             raise InvalidRequestError(
                 f"{repository.store.url} has points of query {other}, this one is {query}: give "
-                "each query a URL of its own, for restore and prune go by the newest point",
+                "each query a URL of its own, for restore takes the newest point",
                 path=repository.store.url,
             )
         trees = trees if known.key_id == repository.key_id else {}

@@ -6,7 +6,8 @@ directory: ledger and state, the records that rode in entries, segments that are
 
 Cost: a listing of the log, a GET for each entry up to the batch, a pass over segments that hold
 the batch's end. Objects that the newest point has aren't read, but for encrypted manifests (0.5% of
-the log); what is new comes through this machine. What is made anew is read and compared each time.
+the log); what is new comes through this machine, and twice if an object is larger than 16 MiB: to
+learn its SHA-256, then to upload it. What is made anew is read and compared each time.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
-from sparklog.checkpoint.backup.repository import BLOCK_BYTES
+from sparklog.checkpoint.backup.repository import PIECE_BYTES
 from sparklog.checkpoint.backup.snapshots import SnapshotTree
 from sparklog.checkpoint.backup.upload import Stamp
 from sparklog.clock import Clock
@@ -46,8 +47,8 @@ class ForkedLog(ObjectStore):
     the log id and the name tell of a copy what it holds. So they do of a copied segment's manifest,
     but where it has a key, which may be wrapped anew.
 
-    Args: before: the log in the newest point; a manifest that is there is made only if its blocks
-        are gone.
+    Args: before: the log in the newest point; a manifest that is there is made only if its object
+        is uploaded again.
     """
 
     def __init__(
@@ -165,7 +166,7 @@ class ForkedLog(ObjectStore):
         """True: what stands under a name stays."""
         return True
 
-    def blocks(self, path: str, size: int) -> Iterator[bytes]:
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
         """Yield an object's bytes.
 
         Raises: StorageUnavailableError: it is gone, or shorter than it was listed.
@@ -173,8 +174,8 @@ class ForkedLog(ObjectStore):
         kept = self._kept.get(path)
         if kept is not None:
             kept.write()
-        for at in range(0, size, BLOCK_BYTES):
-            end = min(at + BLOCK_BYTES, size)
+        for at in range(0, size, PIECE_BYTES):
+            end = min(at + PIECE_BYTES, size)
             try:
                 data = self.get(path, at, end)
             except FileNotFoundError:

@@ -1,30 +1,36 @@
-"""The backup repository: blocks named by their contents, and snapshots that name blocks.
+"""The backup repository: files named by their content, and snapshots that reference them.
 
-    blocks/<2 hex>/<64 hex>     a part of a file, at most BLOCK_BYTES; SHA-256 of its bytes
-    points/<name>               a snapshot: which files it has; written last (snapshots.py)
-    keys/<id>                   the repository's key, wrapped by the key ring's current one
-    running/<id>, pruning/<id>  locks (repository_locks.py)
+    files/<2 hex>/<64 hex>   a file; the name is the SHA-256 of its bytes
+    points/<name>            a snapshot: which files it has; written last (snapshots.py)
+    keys/<id>                the repository's key, wrapped by the key ring's current one
+    blocks/<2 hex>/<64 hex>  part of a file, in repositories of versions up to 02014a42; only read
 
-A block is written once, however many snapshots name it. Where a key ring is given, the repository
-gets one random key, and each block a key derived from that and the block's contents: equal blocks
-are stored once, under a key that seals nothing else, and neither names nor bytes tell what is in
-them.
+A file is stored once, however many snapshots reference it. Where a key ring is given, the
+repository gets one random key, and each file a key derived from that and the file's content: equal
+files are stored once, under a key that seals nothing else, and neither names nor bytes reveal the
+content. No object is ever deleted or changed here: writing a file again writes the same bytes. The
+protocol is in sparklog/state/PROTOCOL.md.
 """
 
 import hashlib
 import hmac
 import os
 import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.fs import Buffer
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.tiered.encryption.envelope import DataKey, unwrap_key, wrap_key
 from sparklog.tiered.keyring import KEY_BYTES, Keyring
 from sparklog.tiered.layout.wrapped_key import WrappedKey
 from sparklog.tiered.object_store.store import Store
 
-BLOCK_BYTES: Final = 16 << 20
+PIECE_BYTES: Final = 16 << 20
+"""Files are read, uploaded and checked in pieces of this size."""
+FILES: Final = "files/"
 BLOCKS: Final = "blocks/"
 KEYS: Final = "keys/"
 _CURE: Final = "restore the object from a copy of the bucket"
@@ -35,8 +41,23 @@ def as_keyring(given: Keyring | str | None) -> Keyring | None:
     return Keyring.load(given) if isinstance(given, str) else given
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The bytes [start, end) of an object, and their SHA-256, `digest`.
+
+    `content` is the SHA-256 of the whole object, which has `size` bytes.
+    """
+
+    digest: bytes
+    content: bytes
+    size: int
+    start: int
+    end: int
+    prefix: str = FILES
+
+
 class Repository:
-    """Blocks below one URL, sealed if it has a key. Threads may share it."""
+    """The objects below one URL, sealed if it has a key. Threads may share it."""
 
     def __init__(self, store: Store, key_id: str | None = None, key: bytes = b"") -> None:
         self.store, self.key_id, self._key = store, key_id, key
@@ -77,35 +98,41 @@ class Repository:
             raise DataCorruptionError(f"the archive's key is gone; {_CURE}", path=path) from None
         return cls(store, key_id, unwrap_key(ring, key_id, WrappedKey.parse(wrapped)))
 
-    def name(self, digest: bytes) -> str:
-        """The object of the block with this SHA-256."""
-        text = (self._derived(b"name", digest) if self._key else digest).hex()
-        return f"{BLOCKS}{text[:2]}/{text}"
+    def name(self, content: bytes, prefix: str = FILES) -> str:
+        """Return the name of the object with this SHA-256."""
+        text = (self._derived(b"name", content) if self._key else content).hex()
+        return f"{prefix}{text[:2]}/{text}"
 
-    def stored_size(self, digest: bytes, size: int) -> int:
-        """Bytes that a block takes in the store."""
-        return self._data_key(digest).stored_size(size) if self._key else size
+    def stored_size(self, content: bytes, size: int) -> int:
+        """Return the bytes that a file takes in the store."""
+        return self._data_key(content).stored_size(size) if self._key else size
 
-    def put(self, digest: bytes, data: bytes) -> None:
-        """Write a block; the store checks what came."""
+    def put(self, content: bytes, pieces: Iterable[Buffer], size: int) -> None:
+        """Write a file. The caller guarantees that `pieces` are the bytes with this SHA-256."""
         if self._key:
-            data = b"".join(self._data_key(digest).seal([data], len(data)))
-        self.store.put(self.name(digest), data)
+            pieces = self._data_key(content).seal(pieces, size)
+        self.store.put_stream(self.name(content), pieces, self.stored_size(content, size))
 
-    def get(self, digest: bytes, size: int) -> bytes:
-        """Return a block. Raises: DataCorruptionError: it is gone, or not what was written."""
-        name = self.name(digest)
+    def get(self, piece: Piece) -> bytes:
+        """Return a piece.
+
+        Raises: DataCorruptionError: the object is missing, or has other bytes than were written.
+        """
+        name = self.name(piece.content, piece.prefix)
         path = f"{self.store.url}/{name}"
+        start, end, size = piece.start, piece.end, piece.size
+        data_key = self._data_key(piece.content) if self._key else None
         try:
-            data = self.store.get(name, limit=self.stored_size(digest, size))
+            if data_key is None:
+                data = self.store.get(name, start, end)
+            else:
+                sealed = self.store.get(name, *data_key.stored_range(start, end, size))
+                data = data_key.open_range(sealed, start, end, size, path=path)
         except FileNotFoundError:
-            raise DataCorruptionError(f"the block is gone; {_CURE}", path=path) from None
-        if self._key:
-            data = self._data_key(digest).open_range(data, 0, size, size, path=path)
-        if len(data) != size or hashlib.sha256(data).digest() != digest:
+            raise DataCorruptionError(f"the object is missing; {_CURE}", path=path) from None
+        if hashlib.sha256(data).digest() != piece.digest:
             raise DataCorruptionError(
-                f"{len(data)} bytes came that aren't the {size} that were written; {_CURE}",
-                path=path,
+                f"its bytes [{start}, {end}) are not those that were written; {_CURE}", path=path
             )
         return data
 
@@ -128,7 +155,7 @@ class Repository:
 def rotate(store: Store, ring: Keyring) -> int:
     """Wrap the repository's keys under the ring's current key; returns how many were not.
 
-    Blocks and snapshots stay as they are. Raises: as `Repository.reading`.
+    Files and snapshots stay as they are. Raises: as `Repository.reading`.
     """
     changed = 0
     for one in store.list(KEYS):

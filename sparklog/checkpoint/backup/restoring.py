@@ -1,6 +1,6 @@
 """`restore`: a snapshot of a backup repository back to directories, on any machine.
 
-The files are fetched beside the final names, every block checked, and are then forked from there:
+The files are fetched beside the final names, every piece checked, and are then forked from there:
 by hard links, under the final paths (which Spark writes into some files), the log with a higher
 leader epoch and topic ids of its own. So a snapshot can be restored any number of times. A log in a
 store is forked right from the repository to where it is to be.
@@ -66,6 +66,11 @@ class Restored:
         return asdict(self)
 
 
+def list_points(url: str, *, storage_options: Mapping[str, Any] | None = None) -> list[Snapshot]:
+    """List the snapshots at `url`, oldest first. Raises StorageUnavailableError."""
+    return snapshots.list_snapshots(open_store(url, storage_options))
+
+
 @shows_progress("restoring")
 def restore(
     url: str,
@@ -98,8 +103,8 @@ def restore(
         output: of Spark's file sink: its `_spark_metadata` is cut to the point's batch.
         sink, announce: as for `sparklog.checkpoint.reset`.
     Raises: InvalidRequestError: no such snapshot, or it has no log; a path that exists;
-        DataCorruptionError: an object is gone or damaged; StorageUnavailableError; LogLockedError:
-        another process restores to the same place.
+        DataCorruptionError: an object is missing or damaged; StorageUnavailableError;
+        LogLockedError: another process restores to the same place.
     """
     watch = stopwatch()
     target, log_url, logs = _places(path, log, fs)
@@ -278,10 +283,11 @@ class _Fetcher:
                 file.pwrite(entry.data, 0)
                 self.add(entry.size)
             at = 0
-            for digest, size in entry.blocks_and_sizes():
-                file.pwrite(self._repository.get(digest, size), at)
-                at += size
-                self.add(size)
+            for piece in entry.pieces():
+                data = self._repository.get(piece)
+                file.pwrite(data, at)
+                at += len(data)
+                self.add(len(data))
             file.sync()
 
     def add(self, size: int) -> None:

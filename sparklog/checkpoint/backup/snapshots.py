@@ -1,4 +1,4 @@
-"""A snapshot: which files a checkpoint had, and its log, and which blocks hold them.
+"""A snapshot: the manifest of a checkpoint's files, and of its log's.
 
     points/<time, 15 digits>.<batch or none>.<parts>.<id>
 
@@ -12,11 +12,11 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from sparklog.checkpoint.backup.repository import BLOCK_BYTES, Repository
+from sparklog.checkpoint.backup.repository import BLOCKS, PIECE_BYTES, Piece, Repository
 from sparklog.diskless.names import HOME
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.storage.format_version import check_version
@@ -24,8 +24,10 @@ from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
 
 SNAPSHOTS: Final = "points/"
-VERSION: Final = 3
-"""Of a snapshot of a log in a store; 2: a file has block sizes of its own; others are of 1."""
+VERSION: Final = 4
+"""The version that is written. In 1 to 3, which sparklog up to 02014a42 wrote, a file is stored as
+blocks: objects that hold one piece each."""
+_BLOCKS_VERSION: Final = 3
 SNAPSHOT_BYTES_MAX: Final = 1 << 30
 """The largest snapshot, as it is stored and when it is inflated."""
 CHECKPOINT: Final = "checkpoint"
@@ -68,27 +70,32 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """A file: its path in the tree, and its bytes, as blocks or right here.
+    """A file: its path in the tree, and the SHA-256 of its content or, if small, its bytes, `data`.
 
     `seen`: (device, inode, time of the last change in ms) where it was archived, None if it may
-    have changed since without any of these. `block_sizes`: of each block in bytes, where it isn't
-    BLOCK_BYTES for all but the last one.
+    have changed since without any of these. `digests`: the SHA-256 of each piece. `content` is
+    None, and `piece_sizes` may differ from PIECE_BYTES, in a snapshot of an earlier version.
     """
 
     path: str
     size: int
-    blocks: tuple[bytes, ...] = ()
+    content: bytes | None = None
+    digests: tuple[bytes, ...] = ()
     data: bytes | None = None
     seen: tuple[int, int, int] | None = None
-    block_sizes: tuple[int, ...] = ()
+    piece_sizes: tuple[int, ...] = ()
 
-    def blocks_and_sizes(self) -> Iterator[tuple[bytes, int]]:
-        """Yield (SHA-256, bytes) of each block."""
-        if self.block_sizes:
-            yield from zip(self.blocks, self.block_sizes, strict=True)
-            return
-        for number, digest in enumerate(self.blocks):
-            yield digest, min(BLOCK_BYTES, self.size - number * BLOCK_BYTES)
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the pieces in order."""
+        at = 0
+        for number, digest in enumerate(self.digests):
+            is_even = not self.piece_sizes
+            size = min(PIECE_BYTES, self.size - at) if is_even else self.piece_sizes[number]
+            if self.content is None:
+                yield Piece(digest, digest, size, 0, size, BLOCKS)
+            else:
+                yield Piece(digest, self.content, self.size, at, at + size)
+            at += size
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +159,18 @@ def choose(store: Store, batch: int | None, name: str | None) -> Snapshot:
 
 
 def write(repository: Repository, snapshot: Snapshot, trees: SnapshotTrees) -> None:
-    """Write a snapshot; all its blocks must be there. One request: the commit point."""
+    """Write a snapshot. Its files must be stored. One request: the commit point."""
     body = zlib.compress(json.dumps({k: _to_json(t) for k, t in trees.items()}).encode())
     stored = repository.seal_text(snapshot.name, body)
     digest = hashlib.sha256(stored).hexdigest()
-    has_block_sizes = any(entry.block_sizes for tree in trees.values() for entry in tree.files)
-    version = VERSION if LOG in trees and trees[LOG].is_home else 2 if has_block_sizes else 1
-    head = json.dumps({"version": version, "key": repository.key_id, "sha256": digest})
+    head = json.dumps({"version": VERSION, "key": repository.key_id, "sha256": digest})
     repository.store.put(SNAPSHOTS + snapshot.name, head.encode() + b"\n" + stored)
 
 
 def read(
     store: Store, snapshot: Snapshot, ring: Keyring | None
 ) -> tuple[Repository, SnapshotTrees]:
-    """Return what a snapshot holds, and the repository that has its blocks.
+    """Return the trees of a snapshot, and the repository that has its files.
 
     Raises: DataCorruptionError; InvalidRequestError: it is gone, or the key ring can't open it;
     UnsupportedVersionError.
@@ -190,7 +195,8 @@ def read(
         )
         if not inflating.eof:
             raise ValueError(f"cut off, or more than {SNAPSHOT_BYTES_MAX} bytes when inflated")
-        return repository, {k: _from_json(t) for k, t in json.loads(body).items()}
+        entry = _entry if about["version"] > _BLOCKS_VERSION else _entry_of_blocks
+        return repository, {k: _from_json(t, entry) for k, t in json.loads(body).items()}
     except InvalidRequestError:
         raise
     except _WRONG as error:
@@ -207,17 +213,37 @@ def _to_json(tree: SnapshotTree) -> dict[str, Any]:
 
 
 def _row(entry: SnapshotFile) -> list[Any]:
+    content = None if entry.content is None else entry.content.hex()
     data = None if entry.data is None else base64.b64encode(entry.data).decode()
-    row = [entry.path, entry.size, b"".join(entry.blocks).hex(), data, entry.seen]
-    return [*row, entry.block_sizes] if entry.block_sizes else row
+    digests = "" if len(entry.digests) < 2 else b"".join(entry.digests).hex()
+    return [entry.path, entry.size, content, data, entry.seen, digests]
 
 
-def _from_json(fields: dict[str, Any]) -> SnapshotTree:
-    files = [_entry(*row) for row in fields["files"]]
+def _from_json(fields: dict[str, Any], entry: Callable[..., SnapshotFile]) -> SnapshotTree:
+    files = [entry(*row) for row in fields["files"]]
+    for file in files:
+        if file.path.startswith("/") or ".." in file.path.split("/"):
+            raise ValueError(f"{file.path} leads out of the directory")
+        sizes = [piece.end - piece.start for piece in file.pieces()]
+        if min(sizes, default=1) < 1 or (file.data is None and sum(sizes) != file.size):
+            raise ValueError(f"{file.path} has {len(sizes)} pieces")
     return SnapshotTree(fields["origin"], fields["directories"], files, fields.get("query"))
 
 
 def _entry(
+    path: str,
+    size: int,
+    content: str | None,
+    data: str | None,
+    seen: list[int] | None,
+    digests: str,
+) -> SnapshotFile:
+    whole = None if content is None else bytes.fromhex(content)
+    pieces = (whole,) if whole is not None and not digests else _digests(digests)
+    return SnapshotFile(path, size, whole, pieces, _data(data), _seen(seen))
+
+
+def _entry_of_blocks(
     path: str,
     size: int,
     blocks: str,
@@ -225,14 +251,21 @@ def _entry(
     seen: list[int] | None,
     block_sizes: Sequence[int] = (),
 ) -> SnapshotFile:
-    raw = bytes.fromhex(blocks)
-    digests = tuple(raw[at : at + _DIGEST_BYTES] for at in range(0, len(raw), _DIGEST_BYTES))
-    if path.startswith("/") or ".." in path.split("/"):
-        raise ValueError(f"{path} leads out of the directory")
-    count = len(block_sizes) if block_sizes else -(-size // BLOCK_BYTES)
-    if data is None and (len(digests) != count or (block_sizes and sum(block_sizes) != size)):
+    """Return a file of a snapshot of an earlier version."""
+    digests = _digests(blocks)
+    if block_sizes and len(digests) != len(block_sizes):
         raise ValueError(f"{path} has {len(digests)} blocks")
-    return SnapshotFile(
-        path, size, digests, None if data is None else base64.b64decode(data),
-        None if seen is None else (seen[0], seen[1], seen[2]), tuple(block_sizes),
-    )  # fmt: skip
+    return SnapshotFile(path, size, None, digests, _data(data), _seen(seen), tuple(block_sizes))
+
+
+def _digests(text: str) -> tuple[bytes, ...]:
+    raw = bytes.fromhex(text)
+    return tuple(raw[at : at + _DIGEST_BYTES] for at in range(0, len(raw), _DIGEST_BYTES))
+
+
+def _data(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def _seen(numbers: list[int] | None) -> tuple[int, int, int] | None:
+    return None if numbers is None else (numbers[0], numbers[1], numbers[2])

@@ -1,34 +1,30 @@
-"""From files to blocks: what is new is read and uploaded, what was archived before is not.
+"""Uploads the files that a repository lacks.
 
-Whose files they are `Files` hides: a directory's (here), or a log's in a store (store_log.py).
-
-A file of 1 MiB or more that has the inode, size and time of change that the newest snapshot knows
-is not even read: it is a closed segment or a file of RocksDB, which are written once. Of one that
-has grown, the whole blocks are there already. Segments of a checkpoint's log dir, which grow and
-are cleaned from one snapshot to the next, are split at their records (segment_blocks.py).
+`Files` are those of a directory (here), or of a log in a store (forked_log.py). A file of 1 MiB or
+more that has the inode, size and time of change that the newest snapshot knows is not even read: it
+is a closed segment or a file of RocksDB, which are written once. A file that changed is uploaded
+whole. One larger than a piece is read twice: for its SHA-256, which names it, and to upload it.
 """
 
 import hashlib
 import os
-import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from sparklog.checkpoint.backup.repository import BLOCK_BYTES, Repository
-from sparklog.checkpoint.backup.segment_blocks import block_sizes
+from sparklog.checkpoint.backup.repository import FILES, PIECE_BYTES, Repository
 from sparklog.checkpoint.backup.snapshots import SnapshotFile, SnapshotTree, SnapshotTrees
-from sparklog.checkpoint.log_backed.layout import LOGS
+from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
-from sparklog.fs import FileSystem
+from sparklog.fs import Buffer, FileSystem
 from sparklog.progress import Progress
 
 INLINE_BYTES: Final = 256  # smaller files are in the snapshot itself
 TRUSTED_BYTES: Final = 1 << 20  # from here on inode, size and time of change tell a file
 SETTLED_MS: Final = 2_000  # since its last change: a second one would show in its time
-_RECORDS: Final = re.compile(rf"{LOGS}/[^/]+/[0-9]{{20}}\.log")
+DAY_MS: Final = 86_400_000
 Stamp = tuple[int, int, int]
 
 
@@ -60,8 +56,8 @@ class Files(Protocol):
     def is_settled(self, stamp: Stamp, size: int, now_ms: int) -> bool:
         """Tell whether a later file of this stamp and size is sure to be what was read now."""
 
-    def blocks(self, path: str, size: int) -> Iterator[bytes]:
-        """Yield its bytes, at most BLOCK_BYTES each; fewer in all if it became shorter."""
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
+        """Yield its first `size` bytes, PIECE_BYTES at a time; fewer if it became shorter."""
 
 
 class DirectoryFiles:
@@ -91,67 +87,95 @@ class DirectoryFiles:
         """See `Files`."""
         return stamp[2] + SETTLED_MS < now_ms and size >= TRUSTED_BYTES
 
-    def blocks(self, path: str, size: int) -> Iterator[bytes]:
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
         """See `Files`."""
         with self._fs.open(self.where(path)) as source:
-            if size > INLINE_BYTES and _RECORDS.fullmatch(path):
-                sizes = block_sizes(source, size)
-            else:
-                sizes = [min(BLOCK_BYTES, size - at) for at in range(0, size, BLOCK_BYTES)]
-            at = 0
-            for length in sizes:
-                data = source.pread(length, at)
-                if len(data) < length:
-                    return
-                at += length
-                yield data
+            for at in range(0, size, PIECE_BYTES):
+                yield source.pread(min(PIECE_BYTES, size - at), at)
 
 
 @dataclass(slots=True)
 class UploadStats:
-    """What was done: files and bytes in the snapshot, bytes read, blocks and bytes uploaded."""
+    """Files and bytes in the snapshot, bytes read, files and bytes uploaded."""
 
     files: int = 0
     bytes: int = 0
     read_bytes: int = 0
-    new_blocks: int = 0
+    new_files: int = 0
     new_bytes: int = 0
 
 
 class Uploader:
     """Uploads the files of trees, several at once.
 
-    Args: stored: {object: bytes} of the blocks that are there. before: the newest snapshot's trees.
-        keep_alive: is called before each block is written.
+    Args:
+        before: the newest snapshot's trees.
+        rewrite_ms: an object of this age is uploaded again. So it is young enough to outlive the
+            snapshot, where a lifecycle rule deletes objects by their age.
     """
 
     def __init__(
         self,
         repository: Repository,
-        stored: Mapping[str, int],
         before: SnapshotTrees,
         *,
-        now_ms: int,
+        clock: Clock,
+        rewrite_ms: int,
         threads: int,
-        keep_alive: Callable[[], None],
         progress: Progress | None = None,
     ) -> None:
         self.stats = UploadStats()
-        self._repository, self._stored = repository, dict(stored)
-        self._threads, self._now_ms, self._keep_alive = threads, now_ms, keep_alive
+        self._repository, self._threads, self._clock = repository, threads, clock
+        self._now_ms, self._rewrite_ms = clock(), rewrite_ms
         self._progress, self._total = progress, 0
         self._mutex = threading.Lock()
+        self._stored = self._list(rewrite_ms)
+        self._uploaded: set[bytes] = set()
         self._known = {
             (*entry.seen, entry.size): entry
             for tree in before.values()
             for entry in tree.files
-            if entry.seen is not None and all(self._is_there(*b) for b in entry.blocks_and_sizes())
+            if entry.seen is not None and self._is_stored(entry)
         }
+
+    def _list(self, age_ms: int) -> dict[str, int]:
+        """List the stored files below this age: {object: bytes}."""
+        held = self._repository.store.list(FILES)
+        now_ms = max(self._clock(), *(one.time_ms for one in held), 0)
+        return {one.name: one.size for one in held if now_ms - one.time_ms < age_ms}
+
+    def _is_stored(self, entry: SnapshotFile) -> bool:
+        """Return whether the file's object was listed, with the size that it must have."""
+        if entry.content is None:
+            return entry.data is not None
+        size = self._repository.stored_size(entry.content, entry.size)
+        return self._stored.get(self._repository.name(entry.content)) == size
+
+    def _check(self, trees: SnapshotTrees) -> None:
+        """Check that the files which were found in the repository are still there.
+
+        The snapshot is written next. Another process or a lifecycle rule may have
+        deleted some meanwhile. The age may have grown by a day: what docs/replay.md says of the
+        rules leaves room for it.
+        Raises: StorageUnavailableError.
+        """
+        self._stored = self._list(self._rewrite_ms + DAY_MS)
+        for tree in trees.values():
+            for entry in tree.files:
+                if entry.content not in self._uploaded and not self._is_stored(entry):
+                    name = self._repository.name(entry.content or b"")
+                    raise StorageUnavailableError(
+                        f"the object of {entry.path} was deleted, or became older than "
+                        f"{self._rewrite_ms // DAY_MS} days, during the backup: archive again; no "
+                        "point was made",
+                        path=f"{self._repository.store.url}/{name}",
+                    )
 
     def upload(self, parts: Mapping[str, Files]) -> SnapshotTrees:
         """Upload {part: its files}; returns what a snapshot needs.
 
-        Raises: StorageUnavailableError: the store; or a file changed while it was read.
+        Raises: StorageUnavailableError: the store; a file changed while it was read; an object was
+            deleted meanwhile.
         """
         trees = {part: SnapshotTree(files.origin) for part, files in parts.items()}
         jobs = []
@@ -170,21 +194,18 @@ class Uploader:
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+        self._check(trees)
         return trees
 
     def _upload(self, files: Files, path: str) -> SnapshotFile:
         size, stamp = files.size(path), files.stamp(path)
         known = None if stamp is None else self._known.get((*stamp, size))
         if known is not None:
-            entry = SnapshotFile(path, size, known.blocks, known.data, stamp, known.block_sizes)
+            entry = replace(known, path=path)
         else:
             entry = self._read(files, path, size, stamp)
             if (files.size(path), files.stamp(path)) != (size, stamp):
-                raise StorageUnavailableError(
-                    f"{files.where(path)} changed while it was archived: stop what writes it, and "
-                    "archive it again; no point was made",
-                    path=files.where(path),
-                )
+                raise _changed(files.where(path))
         with self._mutex:
             self.stats.files += 1
             self.stats.bytes += size
@@ -196,35 +217,53 @@ class Uploader:
         settled = stamp is not None and files.is_settled(stamp, size, self._now_ms)
         seen = stamp if settled else None
         if size <= INLINE_BYTES:
-            return SnapshotFile(path, size, (), b"".join(files.blocks(path, size)), seen)
-        blocks, sizes = list[bytes](), list[int]()
-        for data in files.blocks(path, size):
-            digest = hashlib.sha256(data).digest()
-            blocks.append(digest)
-            sizes.append(len(data))
-            self._put(digest, data)
-        is_even = all(each == BLOCK_BYTES for each in sizes[:-1])
-        return SnapshotFile(path, size, tuple(blocks), None, seen, () if is_even else tuple(sizes))
+            return SnapshotFile(path, size, data=b"".join(files.pieces(path, size)), seen=seen)
+        whole, digests, data = hashlib.sha256(), list[bytes](), b""
+        for data in files.pieces(path, size):
+            whole.update(data)
+            digests.append(hashlib.sha256(data).digest())
+        entry = SnapshotFile(path, size, whole.digest(), tuple(digests), None, seen)
+        self._put(entry, [data] if len(digests) == 1 else _SamePieces(files, entry))
+        return entry
 
-    def _put(self, digest: bytes, data: bytes) -> None:
+    def _put(self, entry: SnapshotFile, pieces: Iterable[Buffer]) -> None:
+        assert entry.content is not None
         with self._mutex:
-            self.stats.read_bytes += len(data)
-            if self._is_there(digest, len(data)):
+            self.stats.read_bytes += entry.size
+            if entry.content in self._uploaded or self._is_stored(entry):
                 return
-        self._keep_alive()
-        self._repository.put(digest, data)
+        self._repository.put(entry.content, pieces, entry.size)
         with self._mutex:
-            self._stored[self._repository.name(digest)] = self._repository.stored_size(
-                digest, len(data)
-            )
-            self.stats.new_blocks += 1
-            self.stats.new_bytes += len(data)
+            self._uploaded.add(entry.content)
+            self.stats.new_files += 1
+            self.stats.new_bytes += entry.size
 
-    def _is_there(self, digest: bytes, size: int) -> bool:
-        """Tell whether a block was listed with the size that it must have."""
-        return self._stored.get(self._repository.name(digest)) == self._repository.stored_size(
-            digest, size
-        )
+
+@dataclass(frozen=True, slots=True)
+class _SamePieces:
+    """The pieces of a file, read again for its upload, each compared with its SHA-256.
+
+    An object never gets other bytes than its name says. Encrypted, other bytes would be sealed
+    under the same key and nonce, too.
+    """
+
+    files: Files
+    entry: SnapshotFile
+
+    def __iter__(self) -> Iterator[Buffer]:
+        path, size = self.entry.path, self.entry.size
+        for data, digest in zip(self.files.pieces(path, size), self.entry.digests, strict=True):
+            if hashlib.sha256(data).digest() != digest:
+                raise _changed(self.files.where(path))
+            yield data
+
+
+def _changed(path: str) -> StorageUnavailableError:
+    return StorageUnavailableError(
+        f"{path} changed while it was archived: stop what writes it, and archive it again; no "
+        "point was made",
+        path=path,
+    )
 
 
 def walk(fs: FileSystem, root: str, directory: str = "") -> Iterator[tuple[str, bool]]:

@@ -1,12 +1,11 @@
 """Archives of checkpoints, alone and with their log: what goes, what comes back."""
 
 import contextlib
+import copy
 import hashlib
 import json
 import os
-import random
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,15 @@ import pytest
 
 import sparklog
 from sparklog.checkpoint import import_, verify
-from sparklog.checkpoint.backup import archiving, pruning, repository, restoring, snapshots, upload
+from sparklog.checkpoint.backup import archiving, repository, restoring, snapshots, upload
 from sparklog.checkpoint.backup.archiving import Archived, archive
-from sparklog.checkpoint.backup.pruning import list_points, prune
-from sparklog.checkpoint.backup.restoring import restore
+from sparklog.checkpoint.backup.restoring import list_points, restore
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.log_backed.layout import address_of
-from sparklog.checkpoint.log_backed.partition import CheckpointPartition
-from sparklog.checkpoint.log_backed.partition_writer import Record, append, clean, create
 from sparklog.clock import ManualClock
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
-    LogLockedError,
     StorageUnavailableError,
     UnsupportedVersionError,
 )
@@ -40,7 +34,7 @@ from sparklog.service import verify as verify_log
 from sparklog.service.verification.findings import Severity
 from sparklog.storage.staging import Framing
 from sparklog.testing.faults import SimulatedKill
-from sparklog.testing.faultstore import Bucket, Faults, FaultStore
+from sparklog.testing.faultstore import Bucket, Faults, FaultStore, crash_points
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.target import open_store
@@ -88,9 +82,9 @@ def contents(root: Path) -> dict[str, bytes]:
     }
 
 
-def blocks(tmp_path: Path) -> list[Path]:
-    """The files of a file:// archive's blocks."""
-    return sorted(f for f in (tmp_path / "archive" / "blocks").rglob("*") if f.is_file())
+def stored(tmp_path: Path) -> list[Path]:
+    """The files of a file:// archive."""
+    return sorted(f for f in (tmp_path / "archive" / "files").rglob("*") if f.is_file())
 
 
 @pytest.mark.parametrize("backed", [False, True], ids=["files", "records"])
@@ -180,88 +174,6 @@ def test_what_is_no_url_makes_no_directory_of_that_name(
     assert os.listdir(tmp_path) == ["stateless"]
 
 
-class Growing:
-    """A query with state of its own size, as Spark and the manager write it, batch by batch."""
-
-    def __init__(self, path: Path, *, backed: bool, parts: int, delta: int) -> None:
-        self.path, self.backed, self.parts, self.delta = path, backed, parts, delta
-        self.random, self.batch = random.Random(7), 0
-        path.mkdir()
-        (path / "metadata").write_text('{"id":"query"}')
-        if backed:
-            (path / "sparklog").mkdir()
-            (path / "sparklog" / "sparklog.lock").touch()
-
-    def write(self, files: dict[str, bytes | None]) -> None:
-        if not self.backed:
-            for name, data in files.items():
-                if data is None:
-                    (self.path / name).unlink()
-                else:
-                    (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-                    (self.path / name).write_bytes(data)
-            return
-        by_partition: dict[str, list[Record]] = {}
-        for name, data in files.items():
-            place = address_of(name)
-            by_partition.setdefault(place.partition, []).append(Record(place.key, data, 0))
-        for partition, records in by_partition.items():
-            directory = str(self.path / "sparklog" / partition)
-            create(LOCAL, directory)
-            held = CheckpointPartition(LOCAL, directory)
-            append(held, records)
-            clean(held)
-
-    def run(self, batches: int, *, kept: int, every: int = 5) -> None:
-        for number in range(self.batch, self.batch + batches):
-            plan = b'v1\n{"conf":{"spark.sql.shuffle.partitions":"%d"}}\n%d' % (self.parts, number)
-            files: dict[str, bytes | None] = {f"offsets/{number}": plan}
-            for part in range(self.parts):
-                at = f"state/0/{part}/"
-                files[f"{at}{number + 1}.delta"] = self.random.randbytes(self.delta)
-                if number % every == 0:
-                    files[f"{at}{number + 1}.snapshot"] = self.random.randbytes(4 * self.delta)
-                if number >= kept:
-                    files[f"{at}{number + 1 - kept}.delta"] = None
-                    if (number - kept) % every == 0:
-                        files[f"{at}{number + 1 - kept}.snapshot"] = None
-            if number >= kept:
-                files[f"offsets/{number - kept}"] = files[f"commits/{number - kept}"] = None
-            self.write(files)
-            self.write({f"commits/{number}": b'v1\n{"nextBatchWatermarkMs":0}'})
-        self.batch += batches
-
-
-@pytest.mark.deep
-def test_a_point_of_records_costs_what_one_of_files_does(tmp_path: Path) -> None:
-    """Through growing, cleaning and resets of what is archived: the new records go, and no more."""
-    sent: dict[bool, list[Archived]] = {}
-    for backed in (False, True):
-        query = Growing(tmp_path / f"query-{backed}", backed=backed, parts=2, delta=9_000)
-        sent[backed] = []
-        for _ in range(4):
-            query.run(9, kept=12)
-            sent[backed].append(archive(query.path, f"file://{tmp_path}/archive-{backed}"))
-    logs = tmp_path / "query-True" / "sparklog"
-    partition = CheckpointPartition(LOCAL, str(logs / "state.0.default-0"))
-    assert len(partition.entries) < 36  # it was cleaned
-    for files, records in zip(*sent.values(), strict=True):
-        assert records.batch == files.batch
-        assert records.new_bytes < 1.15 * files.new_bytes + 20_000
-    url = f"file://{tmp_path}/archive-True"
-    for made in sent[True]:
-        back = tmp_path / f"back-{made.batch}"
-        restore(url, back, point=made.point)
-        now, then = view(back), view(tmp_path / "query-True")
-        assert made.batch == max(Batches(Checkpoint.open(back)).committed)
-        assert all(now[name] == then[name] for name in now.keys() & then.keys())
-    head = (tmp_path / "archive-True" / "points" / made.point).read_bytes().partition(b"\n")[0]
-    assert json.loads(head)["version"] == 2
-    prune(url, keep=1)
-    restore(url, tmp_path / "last")
-    assert view(tmp_path / "last") == view(tmp_path / f"back-{made.batch}")
-
-
 def test_a_lost_query_id_makes_no_tree_of_a_checkpoint(
     golden: Golden, url: str, tmp_path: Path, clock: ManualClock
 ) -> None:
@@ -335,20 +247,56 @@ def test_what_was_archived_is_neither_read_nor_sent_again(
     assert (tmp_path / "back" / "deep" / "empty").is_dir()
 
 
-def test_of_a_file_that_grew_only_the_end_goes(
-    tmp_path: Path, file_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (upload, snapshots):
-        monkeypatch.setattr(module, "BLOCK_BYTES", 1000)
+        monkeypatch.setattr(module, "PIECE_BYTES", 1000)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("ring", [None, Keyring(OLD, "old")], ids=["plain", "encrypted"])
+def test_a_file_of_many_pieces(tmp_path: Path, file_url: str, ring: Keyring | None) -> None:
     root = tmp_path / "tree"
     root.mkdir()
     data = os.urandom(3500)
     (root / "log").write_bytes(data)
-    assert archive(root, file_url).new_bytes == 3500
+    made = archive(root, file_url, keyring=ring)
+    assert (made.new_files, made.new_bytes, made.read_bytes) == (1, 3500, 3500)
+    (name,) = [path.name for path in stored(tmp_path)]
+    assert (name == hashlib.sha256(data).hexdigest()) == (ring is None)
     (root / "log").write_bytes(data + b"more")
-    assert archive(root, file_url).new_bytes == 504
-    restore(file_url, tmp_path / "back")
+    assert archive(root, file_url, keyring=ring).new_bytes == 3504
+    restore(file_url, tmp_path / "back", keyring=ring)
     assert (tmp_path / "back" / "log").read_bytes() == data + b"more"
+    (file,) = [path for path in stored(tmp_path) if path.name != name]
+    held = bytearray(file.read_bytes())
+    held[2500] ^= 1
+    file.write_bytes(held)
+    with pytest.raises(DataCorruptionError, match=file.name):
+        restore(file_url, tmp_path / "other", keyring=ring)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("cut", [False, True], ids=["other bytes", "fewer bytes"])
+def test_a_file_that_changes_before_its_upload(
+    tmp_path: Path, file_url: str, cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its object would have other bytes than its name says, for all points to come."""
+    root = tmp_path / "tree"
+    root.mkdir()
+    file = root / "a"
+    file.write_bytes(b"x" * 2500)
+    put = repository.Repository.put
+
+    def changing(held: repository.Repository, content: bytes, pieces: Any, size: int) -> None:
+        file.write_bytes(b"x" * 2000 if cut else b"x" * 2000 + b"y" * 500)
+        put(held, content, pieces, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(repository.Repository, "put", changing)
+        with pytest.raises(StorageUnavailableError, match="changed while it was archived: stop"):
+            archive(root, file_url)
+    assert (list_points(file_url), stored(tmp_path)) == ([], [])
 
 
 def test_a_file_with_the_same_time_but_another_inode_is_read(tmp_path: Path, file_url: str) -> None:
@@ -422,21 +370,8 @@ class TestPoints:
         assert restore(url, path.with_name("back")).log is None  # as advised, without `log`
         assert verify(path.with_name("back")).latest == made.batch
 
-    def test_of_a_point_that_was_pruned_since_it_was_chosen(
-        self, golden: Golden, url: str, tmp_path: Path
-    ) -> None:
-        path = golden("hdfs")
-        first, second = (archive(path, url, batch=n) for n in (11, 12))
-        (chosen, _) = list_points(url)
-        prune(url, keep=1)
-        with pytest.raises(InvalidRequestError, match="is gone; see which points there are"):
-            snapshots.read(open_store(url), chosen, None)
-        (left,) = list_points(url)
-        assert (chosen.name, left.name) == (first.point, second.point)
-        assert restore(url, tmp_path / "back", point=left.name).batch == 12
-
     def test_of_two_queries(self, golden: Golden, url: str, tmp_path: Path) -> None:
-        """Restore would take the other one's newest, and prune count both ones' points."""
+        """Restore would take the other one's newest."""
         mine, others = golden("changelog"), golden("hdfs")
         archive(mine, url)
         kept = {one.name for one in open_store(url).list("")}
@@ -448,7 +383,7 @@ class TestPoints:
             (url, tmp_path / "mine"), (f"{url}-of-others", tmp_path / "others"),
         )] == [list_points(url)[0].batch, made.batch]  # fmt: skip
         moved = shutil.copytree(mine, tmp_path / "moved")
-        assert archive(moved, url).new_blocks == 0  # the same query, wherever it runs
+        assert archive(moved, url).new_files == 0  # the same query, wherever it runs
 
     def test_a_batch_that_is_gone(self, golden: Golden, url: str) -> None:
         with pytest.raises(InvalidRequestError, match="can't go back to batch 999"):
@@ -456,121 +391,15 @@ class TestPoints:
         assert list_points(url) == []
 
 
-class TestPruning:
-    def test_the_newest_stay_and_can_be_restored(
-        self, golden: Golden, url: str, clock: ManualClock
-    ) -> None:
-        path = golden("changelog")
-        for batch in (9, 9, 10, 11):
-            clock.advance(1000)
-            archive(path, url, batch=batch, clock=clock)
-        names = [point.name for point in list_points(url)]
-        planned = prune(url, keep=2, dry_run=True)
-        assert (planned.points, planned.kept) == (names[:2], 2)
-        assert len(list_points(url)) == 4
-        before = clock() - 2000
-        assert prune(url, keep=1, before_ms=before, dry_run=True).points == names[:1]
-        late = clock() + 10**6
-        assert prune(url, before_ms=late, dry_run=True).points == names[:3]  # the newest stays
-        assert prune(url, keep=2) == planned
-        assert prune(url, keep=2).blocks == 0
-        assert [point.name for point in list_points(url)] == names[2:]
-        store = open_store(url)
-        left = {one.name for one in store.list("blocks/")}
-        kept = [snapshots.read(store, each, None) for each in list_points(url)]
-        needed = {
-            repository.name(digest)
-            for repository, trees in kept
-            for tree in trees.values()
-            for file in tree.files
-            for digest in file.blocks
-        }
-        assert left == needed
-        for batch in (10, 11):
-            restore(url, path.with_name(f"back{batch}"), batch=batch)
-        assert prune(url, keep=1, before_ms=0).points == []
-
-    @pytest.mark.parametrize("how", [{}, {"keep": 0}])
-    def test_wrong_use(self, url: str, how: dict[str, Any], tmp_path: Path) -> None:
-        (tmp_path / "tree").mkdir()
-        archive(tmp_path / "tree", url)
-        with pytest.raises(InvalidRequestError, match="say what may go"):
-            prune(url, **how)
-        for right in ({"keep": 1}, {"before_ms": 5}, {"keep": 1, "before_ms": 5}):
-            assert prune(url, **right).points == []
-
-    def test_blocks_stay_while_somebody_archives(
-        self, tmp_path: Path, url: str, clock: ManualClock
-    ) -> None:
-        root = tmp_path / "tree"
-        root.mkdir()
-        (root / "a").write_bytes(os.urandom(1000))
-        archive(root, url)
-        (root / "a").write_bytes(os.urandom(1000))
-        archive(root, url)
-        store = open_store(url)
-        store.put("running/somebody", b"\n")
-        done = prune(url, keep=1)
-        assert (len(done.points), done.blocks, done.postponed) == (1, 0, True)
-        assert len(store.list("blocks/")) == 2
-        store.delete(["running/somebody"])
-        assert prune(url, keep=1).blocks == 1
-
-    def test_nobody_archives_while_blocks_go(self, tmp_path: Path, url: str) -> None:
-        root = tmp_path / "tree"
-        root.mkdir()
-        store = open_store(url)
-        store.put("pruning/somebody", b"\n")
-        with pytest.raises(LogLockedError, match="is being pruned"):
-            archive(root, url)
-        assert store.list("running/") == []
-        store.delete(["pruning/somebody"])
-        archive(root, url)
-
-    def test_who_died_keeps_nobody_from_it_for_long(self, tmp_path: Path, file_url: str) -> None:
-        """A pruning an hour, an archiving a day, by the times that the store lists."""
-        root = tmp_path / "tree"
-        root.mkdir()
-        for number in range(2):
-            (root / "a").write_text(str(number))
-            archive(root, file_url)
-        store = open_store(file_url)
-        for name, age_s in (("pruning/x", 3_500), ("pruning/x", 3_700), ("running/x", 90_000)):
-            store.put(name, b"\n")
-            left = time.time() - age_s
-            os.utime(file_url.removeprefix("file://") + f"/{name}", (left, left))
-            if age_s < 3_600:
-                with pytest.raises(LogLockedError, match="is being pruned"):
-                    archive(root, file_url)
-            else:
-                archive(root, file_url)
-        assert prune(file_url, keep=1).postponed is False
-        assert len(list_points(file_url)) == 1
-
-    def test_a_point_that_cannot_be_read(self, tmp_path: Path, url: str) -> None:
-        root = tmp_path / "tree"
-        root.mkdir()
-        for n in range(3):
-            (root / "a").write_bytes(b"%d" % n * 1000)
-            archive(root, url)
-        store = open_store(url)
-        (first, second, _) = list_points(url)
-        store.put(f"points/{second.name}", b"{}\n")
-        with pytest.raises(DataCorruptionError, match="no archived point"):
-            prune(url, keep=2)
-        assert len(list_points(url)) == 3
-        assert prune(url, keep=1).points == [first.name, second.name]
-
-
 class TestDamage:
     @pytest.fixture
     def made(self, golden: Golden, file_url: str) -> Archived:
         return archive(golden("hdfs"), file_url)
 
-    def test_every_bit_of_a_block_counts(
+    def test_every_bit_of_a_file_counts(
         self, made: Archived, tmp_path: Path, file_url: str
     ) -> None:
-        for file in blocks(tmp_path)[-3:]:
+        for file in stored(tmp_path)[-3:]:
             data = bytearray(file.read_bytes())
             for change in ("flip", "cut", "gone"):
                 if change == "flip":
@@ -587,13 +416,13 @@ class TestDamage:
         assert sorted(os.listdir(tmp_path)) == ["archive", "hdfs"]
         restore(file_url, tmp_path / "back")
 
-    def test_a_block_of_another_size_is_sent_again(
+    def test_a_file_of_another_size_is_sent_again(
         self, made: Archived, tmp_path: Path, file_url: str
     ) -> None:
-        files = blocks(tmp_path)
+        files = stored(tmp_path)
         files[0].write_bytes(files[0].read_bytes()[:-1])
         files[1].unlink()
-        assert archive(tmp_path / "hdfs", file_url).new_blocks == 2
+        assert archive(tmp_path / "hdfs", file_url).new_files == 2
         restore(file_url, tmp_path / "back")
 
     def test_points(self, made: Archived, tmp_path: Path, file_url: str) -> None:
@@ -621,7 +450,7 @@ class TestDamage:
         store = open_store(file_url)
         for path in ("../evil", "/evil", "a/../../evil"):
             point = snapshots.Snapshot.make(1, None, "0" * 12, has_log=False)
-            bad = snapshots.SnapshotTree("x", [], [snapshots.SnapshotFile(path, 4, (), b"evil")])
+            bad = snapshots.SnapshotTree("x", [], [snapshots.SnapshotFile(path, 4, data=b"evil")])
             snapshots.write(repository.Repository(store), point, {"checkpoint": bad})
             with pytest.raises(DataCorruptionError, match="leads out of"):
                 restore(file_url, tmp_path / "back")
@@ -645,20 +474,17 @@ class TestEncryption:
             restore(url, tmp_path / "back")
         with pytest.raises(InvalidRequestError, match="give the key ring"):
             archive(path, url)
-        with pytest.raises(InvalidRequestError, match="give the key ring"):
-            prune(url, keep=1)
         with pytest.raises(InvalidRequestError, match="isn't the one"):
             restore(url, tmp_path / "back", keyring=Keyring({"old": bytes(32)}, "old"))
         assert repository.rotate(store, new) == 1
         assert repository.rotate(store, new) == 0
         restore(url, tmp_path / "back", keyring=Keyring({"new": NEW["new"]}, "new"))
         assert verify(tmp_path / "back").latest == made.batch
-        assert prune(url, keep=1, keyring=new).blocks == 0
 
     def test_a_flipped_bit(self, golden: Golden, file_url: str, tmp_path: Path) -> None:
         ring = Keyring(OLD, "old")
         archive(golden("hdfs"), file_url, keyring=ring)
-        file = blocks(tmp_path)[-1]
+        file = stored(tmp_path)[-1]
         data = bytearray(file.read_bytes())
         data[7] ^= 1
         file.write_bytes(data)
@@ -680,10 +506,6 @@ def test_s3(golden: Golden, s3: S3Server, tmp_path: Path, clock: ManualClock) ->
     done = restore(url, tmp_path / "back", log=tmp_path / "back-log", storage_options=options)
     assert done.batch == 11
     assert verify(tmp_path / "back").latest == 11
-    assert prune(url, keep=1, storage_options=options).points
-    shutil.rmtree(tmp_path / "back")
-    shutil.rmtree(tmp_path / "back-log")
-    restore(url, tmp_path / "back", log=tmp_path / "back-log", storage_options=options)
 
 
 class TestCrashes:
@@ -696,58 +518,36 @@ class TestCrashes:
         def opened(url: str, storage_options: Any = None) -> ObjectStore:
             return current[0]
 
-        for module in (archiving, restoring, pruning):
+        for module in (archiving, restoring):
             monkeypatch.setattr(module, "open_store", opened)
         return current
 
     def test_an_archiving_that_is_killed_at_any_request(
         self, golden: Golden, buckets: list[Any], clock: ManualClock, tmp_path: Path
     ) -> None:
-        path = golden("hdfs")
-        first = archive(path, "any", batch=12, threads=1, clock=clock)
-        number = 0
-        while True:
-            number += 1
-            store = buckets[0] = buckets[0].reopen()
-            store.crash_at(number, after=bool(number % 2))
-            try:
+        path, points = golden("hdfs"), list[int]()
+        first = archive(path, "any", batch=9, threads=1, clock=clock)
+        before = copy.deepcopy(buckets[0].bucket)
+        for number, after in crash_points(50):
+            store = buckets[0] = FaultStore(copy.deepcopy(before), clock, part_bytes=500)
+            store.crash_at(number, after=after)
+            with contextlib.suppress(SimulatedKill):
                 archive(path, "any", batch=13, threads=1, clock=clock)
-                break
-            except SimulatedKill:
-                pass
             buckets[0] = store.reopen()
             held = list_points("any")
             assert held[0].name == first.point
-            for point in held:
-                back = tmp_path / "back"
-                restore("any", back, point=point.name, threads=1)
-                assert verify(back).latest == point.batch
-                shutil.rmtree(back)
-        assert number > 2
-        clock.advance(25 * 3_600_000)
-        buckets[0] = buckets[0].reopen()
-        assert not prune("any", keep=1, clock=clock).postponed
-        restore("any", tmp_path / "back", threads=1)
-
-    def test_a_pruning_that_is_killed_at_any_request(
-        self, buckets: list[Any], clock: ManualClock, tmp_path: Path
-    ) -> None:
-        root = tmp_path / "tree"
-        root.mkdir()
-        for number in range(1, 12):
-            for n in range(3):
-                (root / "a").write_bytes(b"%d %d" % (number, n) * 500)
-                archive(root, "any", threads=1, clock=clock)
-            wanted = contents(root)
-            store = buckets[0]
-            store.crash_at(number, after=bool(number % 2))
-            with contextlib.suppress(SimulatedKill):
-                prune("any", keep=1, clock=clock)
-            clock.advance(2 * 3_600_000)
-            buckets[0] = store.reopen()
-            restore("any", tmp_path / "back", threads=1)
-            assert contents(tmp_path / "back") == wanted
-            shutil.rmtree(tmp_path / "back")
+            points.append(len(held))
+            again = archive(path, "any", batch=13, threads=1, clock=clock)
+            whole = [effect for effect in store.effects if effect.startswith(("put f", "finish f"))]
+            assert again.new_files + len(whole) == 4
+            for point in list_points("any"):
+                restore("any", tmp_path / "back", point=point.name, threads=1)
+                assert verify(tmp_path / "back").latest == point.batch
+                shutil.rmtree(tmp_path / "back")
+            if not store.requests.dead:
+                break
+        assert points == [1] * (len(points) - 2) + [2, 2]  # the snapshot is the last request
+        assert number > 8
 
     def test_a_rough_network(
         self, golden: Golden, buckets: list[Any], clock: ManualClock, tmp_path: Path

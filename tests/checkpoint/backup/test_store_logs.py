@@ -11,11 +11,10 @@ import pytest
 
 import sparklog
 from sparklog.checkpoint import verify
-from sparklog.checkpoint.backup import restoring, snapshots
+from sparklog.checkpoint.backup import restoring
 from sparklog.checkpoint.backup.archiving import archive
 from sparklog.checkpoint.backup.forked_log import ForkedLog
-from sparklog.checkpoint.backup.pruning import list_points, prune
-from sparklog.checkpoint.backup.restoring import restore
+from sparklog.checkpoint.backup.restoring import list_points, restore
 from sparklog.checkpoint.history import history
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.format.scan import scan
@@ -164,24 +163,6 @@ def test_only_what_is_new_goes(places: Places, monkeypatch: pytest.MonkeyPatch) 
     assert numbers(places.back(batch=12)[1]) == [*range(13)]
 
 
-def test_pruned_points_take_what_only_they_name(places: Places) -> None:
-    places.write(range(12), large=frozenset({3, 11}))
-    archive(places.path, places.points, batch=10, log=places.log)
-    archive(places.path, places.points, batch=11, log=places.log)
-    assert prune(places.points, keep=1).blocks > 0
-    assert numbers(places.back()[1]) == [*range(12)]
-    store = open_store(places.points)
-    (point,) = list_points(places.points)
-    repository, trees = snapshots.read(store, point, None)
-    needed = {repository.name(d) for t in trees.values() for f in t.files for d in f.blocks}
-    assert {one.name for one in store.list("blocks/")} == needed
-    places.write(range(12, 13), large=frozenset({12}))
-    places.merge()  # the large records lie in one segment then, the staged ones nowhere
-    archive(places.path, places.points, batch=12, log=places.log)
-    assert prune(places.points, keep=1).bytes > STAGED
-    assert numbers(places.back()[1]) == [*range(13)]
-
-
 @pytest.mark.parametrize("sealed", [False, True], ids=["plain repository", "sealed repository"])
 def test_an_encrypted_log_stays_encrypted(in_files: Places, sealed: bool) -> None:
     pytest.importorskip("cryptography")
@@ -214,7 +195,7 @@ def test_damage_is_found_before_a_log_is_there(in_files: Places) -> None:
     places.write(range(12), large=frozenset({3}))
     archive(places.path, places.points, batch=11, log=places.log)
     store = open_store(places.points)
-    largest = max(store.list("blocks/"), key=lambda one: one.size)
+    largest = max(store.list("files/"), key=lambda one: one.size)
     data = store.get(largest.name)
     for bad in (data[:-1] + bytes([data[-1] ^ 1]), data[:-1], None):
         if bad is None:
