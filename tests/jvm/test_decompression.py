@@ -166,6 +166,16 @@ def test_sizes_and_checksums_that_are_not_those_of_the_data(probe: Probe) -> Non
     agree(probe, data)
 
 
+def test_a_match_at_a_distance_of_0(probe: Probe) -> None:
+    """Otherwise it would copy what an earlier batch left in the buffer."""
+    linked = lz4.frame.compress(LINES, block_size=4, block_linked=True, store_size=False)
+    blocks = [b"\x40abcd" + bytes([distance, 0]) + b"\xc0" + b"z" * 12 for distance in (4, 0)]
+    frames = [linked[:7] + struct.pack("<I", len(b)) + b + bytes(4) for b in blocks]
+    assert scala(probe, [(Codec.LZ4, frame) for frame in frames]) == [
+        good(b"abcdabcd" + b"z" * 12), DAMAGED
+    ]  # fmt: skip
+
+
 @given(st.sampled_from(COMPRESSED), st.binary(max_size=80), st.data())
 def test_noise(probe: Probe, codec: Codec, noise: bytes, draw: st.DataObject) -> None:
     start = draw.draw(st.sampled_from(framings(codec)[:20]))[: draw.draw(st.integers(0, 40))]

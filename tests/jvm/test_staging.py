@@ -196,6 +196,13 @@ def test_a_topic_for_all_rows_and_columns_that_are_not_there(probe: Probe, home:
         assert [chunk.crc for chunk in chunks] == [crc32c.crc32c(c.data or b"") for c in chunks]
 
 
+def test_the_checksum_is_that_of_all_batches_of_a_chunk(probe: Probe, home: Path) -> None:
+    plan = planned(home, framing=Framing(batch_size=100))
+    rows = [row(topic="one", value=b"%d" % number * 90) for number in range(9)]
+    (chunk,) = in_scala(probe, plan, rows).chunks()
+    assert chunk.crc == crc32c.crc32c(chunk.data or b"")
+
+
 def test_rows_adrift_are_spread_alike_by_task_and_batch_size(probe: Probe, home: Path) -> None:
     rows = [row(topic="z", value=bytes(number * number % 301)) for number in range(2000)]
     rows[50:60] = [row(topic="z", key="k", value=bytes(1000))] * 10  # they don't count

@@ -10,6 +10,7 @@ JAR = "jvm/test_jar.py"
 JVM_PLAN = "source/test_jvm_plan.py"
 PRIMITIVES = "jvm/test_primitives.py"
 READING = "jvm/test_reading.py"
+ROW_STAGING = "spark/test_row_staging.py"
 SEGMENTS = "jvm/test_segments.py"
 STAGING = "jvm/test_staging.py"
 WRITING = "jvm/test_writing.py"
@@ -178,6 +179,20 @@ MUTANTS = (
         "      check(LittleEndian.get(bytes, end, 4), bytes, start, size)\n",
         "",
         f"{DECOMPRESSION}::test_sizes_and_checksums_that_are_not_those_of_the_data",
+    ),
+    _scala(
+        "lz4-content-size-not-checked",
+        "format/Lz4Reader.scala",
+        "    if (contentBytes != 0 && contentBytes != out.used) {\n",
+        "    if (contentBytes < 0) {\n",
+        f"{DECOMPRESSION}::test_sizes_and_checksums_that_are_not_those_of_the_data",
+    ),
+    _scala(
+        "lz4-linked-block-refers-to-itself",
+        "format/Lz4LinkedBlock.scala",
+        "        if (distance == 0 || distance > made ||",
+        "        if (distance > made ||",
+        f"{DECOMPRESSION}::test_a_match_at_a_distance_of_0",
     ),
     # --- Reading segments -------------------------------------------------------------------------
     _scala(
@@ -425,6 +440,55 @@ MUTANTS = (
         "    if (inline > inlineBytes) {\n",
         "    if (inline < 0) {\n",
         f"{STAGING}::test_many_small_chunks_are_files",
+    ),
+    _scala(
+        "files-of-a-failed-task-stay",
+        "sink/ChunkFiles.scala",
+        "      try Files.deleteIfExists(path)\n",
+        "      try path.toRealPath()\n",
+        f"{STAGING}::test_a_disk_that_is_full_leaves_nothing",
+    ),
+    _scala(
+        "task-stages-in-a-log-that-was-replaced",
+        "sink/StageTask.scala",
+        "    LogDirCheck.check(plan.place)\n",
+        "",
+        f"{STAGING}::test_a_log_that_is_not_the_drivers",
+    ),
+    _scala(
+        "task-stages-on-a-host-that-another-log-has",
+        "sink/LogDirCheck.scala",
+        "new String(page, ISO_8859_1).contains(boot) &&\n",
+        "true &&\n",
+        f"{STAGING}::test_a_log_that_is_not_the_drivers",
+    ),
+    _scala(
+        "null-header-key-is-framed",
+        "sink/RowFields.scala",
+        "        if (headerKey.bytes < 0) throw",
+        "        if (headerKey.bytes < -1) throw",
+        f"{STAGING}::test_bad_rows_are_the_same_errors",
+    ),
+    _scala(
+        "checksum-of-a-chunk-is-that-of-its-last-part",
+        "sink/ChunkTable.scala",
+        "      chunk.parts.foreach(crc.update(_))\n",
+        "      crc.update(chunk.parts.last)\n",
+        f"{STAGING}::test_the_checksum_is_that_of_all_batches_of_a_chunk",
+    ),
+    _scala(
+        "task-that-fails-keeps-its-files",
+        "sink/StageTask.scala",
+        "    if (!isFinished || context.isFailed()) discard()\n",
+        "    if (isFinished && context.isFailed()) discard()\n",
+        f"{ROW_STAGING}::test_a_task_that_fails_leaves_nothing",
+    ),
+    _scala(
+        "job-that-fails-keeps-the-files-of-tasks-that-ended",
+        "sink/StageJob.scala",
+        "        answers.filter(_ != null).foreach(Answer.discard)\n",
+        "",
+        f"{ROW_STAGING}::test_a_task_that_fails_takes_with_it_what_others_have_staged",
     ),
     # --- The Python that meets it -----------------------------------------------------------------
     mutant(
