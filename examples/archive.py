@@ -25,7 +25,7 @@ from quickstart import ASKED, NEW_YORK, flights, say
 
 import sparklog
 from sparklog.service import Service
-from sparklog.tiered.restoring import restore
+from sparklog.tiered import restore
 
 CONFIG = {
     "segment.bytes": 1 << 20,

@@ -3,25 +3,28 @@
     python examples/kafka_and_back.py HOST:PORT
 
 1. A producer writes orders to Kafka, some of them in a transaction that is aborted.
-2. `import_topic` copies them into a log: offsets, timestamps, keys and headers are Kafka's, and
-   where the aborted records and the markers were, offsets are missing. Repeated, it goes on.
-3. Plain Python looks at them without the broker.
-4. `export_kafka` sends them to another topic, in transactions that also hold how far they go; a
-   second run finds nothing to do.
+2. `sparklog import` copies them into a log with their offsets, timestamps, keys and headers. The
+   offsets of aborted records and of transaction markers are missing. A second run continues where
+   the first one ended.
+3. Plain Python reads the records without the broker.
+4. `sparklog export` sends them to another topic, in transactions that also store the position. A
+   second run finds no new records.
 """
 
 import argparse
+import json
 import shutil
+import subprocess
+import sys
 import tempfile
 import uuid
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 import sparklog
-from sparklog.tools.moving.export_kafka import export_kafka
-from sparklog.tools.moving.import_kafka import import_topic
 
 
 def orders(servers: str, topic: str) -> None:
@@ -47,23 +50,29 @@ def orders(servers: str, topic: str) -> None:
             producer.commit_transaction(30)
 
 
+def sparklog_json(*arguments: str | Path) -> Any:
+    """Run a sparklog command and return what it prints."""
+    command = [sys.executable, "-m", "sparklog", *map(str, arguments), "--json"]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
 def run(servers: str, base: Path) -> None:
     name = f"orders-{uuid.uuid4().hex[:8]}"
     orders(servers, name)
-    with sparklog.open(base / "log", "rw") as log:
-        done = import_topic(log, "orders", servers, kafka_topic=name)
-        again = import_topic(log, "orders", servers, kafka_topic=name)
-        print(f"imported {done.records} records, offsets {done.offsets}; again: {again.records}")
-        assert (done.records, again.records) == (200, 0)
-    with sparklog.open(base / "log") as log:
+    path = base / "log"
+    copy = ("import", path, "--topic", "orders", "--bootstrap-server", servers)
+    done, again = (sparklog_json(*copy, "--kafka-topic", name) for _ in range(2))
+    print(f"imported {done['records']} records, again: {again['records']}")
+    assert (done["records"], again["records"]) == (200, 0)
+    with sparklog.open(path) as log:
         offsets = log.read("orders", [0], columns=["offset"]).read_all()["offset"].to_pylist()
         end = log.offsets("orders")[0][1]
         print(f"partition 0 ends at {end} and holds {len(offsets)} records, the rest are gaps")
         assert len(offsets) == 100 < end
-        back = export_kafka(log, "orders", servers, kafka_topic=f"{name}-back", create=True)
-        more = export_kafka(log, "orders", servers, kafka_topic=f"{name}-back")
-        print(f"exported {back.records} records to {back.to}; again: {more.records}")
-        assert (back.records, more.records) == (200, 0)
+    copy = ("export", path, "--topic", "orders", "--to-kafka", servers, "--create")
+    back, more = (sparklog_json(*copy, "--kafka-topic", f"{name}-back") for _ in range(2))
+    print(f"exported {back['records']} records to {back['to']}; again: {more['records']}")
+    assert (back["records"], more["records"]) == (200, 0)
 
 
 def main() -> None:

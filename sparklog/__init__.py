@@ -6,22 +6,28 @@ with sparklog.open("/data/log", mode="rw") as log:
     log.append("flights", pa.table({"key": ["N14228"], "value": ["{...}"]}))
     for batch in log.read("flights"): ...
 
-- `datasource`, `source`, `sink`, `state`: Spark: the data source, reading, writing, checkpoints
-- `spark_errors`: errors as Spark shows them; `worker_package`: workers without sparklog
-- `jvm`: the Scala code and its jar
-- `cli`, `tools`: commands, and what they do as functions; `checkpoint`: a query's checkpoint
-- `kafka`: an endpoint for Kafka's clients
-- `service`: background work on a log: retention, compaction, tiering, checks
-- `tiered`: closed segments in object storage, and a bucket alone; `diskless`: a log in a bucket
-- `opening`: which home a path names
-- `log`: a log, whatever its home; `logdir`: the home on disk
-- `storage`: what a home is, as protocols; `fs`: local files; `format`: Kafka's bytes
-- `network`: addresses to listen on, and certificates
-- `testing`: contracts of the protocols, disks and stores that fail
+Public packages; docs/api.md lists what they export:
+
+- `sparklog`: open a log, set up a Spark session
+- `sink`: write to a log from Spark
+- `service`: retention, compaction and tiering in the background; verification, health, erasure
+- `checkpoint`: read, verify, reset, fork and back up the checkpoint of a streaming query
+- `kafka`: serve a log to Kafka clients
+- `tiered`: object stores, key rings of encrypted copies, restore from an archive
+- `testing`: simulated crashes and faults, contracts, Hypothesis strategies
+
+All other modules are internal and can change in any release:
+
+- `datasource`, `source`, `state`: the Spark data source, reading, checkpoints; `jvm`: Scala code
+- `cli`, `tools`: the commands, and their implementation
+- `opening`: opens a path or URL; `log`: the engine; `storage`: protocols of homes
+- `logdir`, `diskless`: the homes: a log dir, a bucket
+- `fs`: local files; `format`: Kafka's file formats; `network`: addresses and certificates
 - `config`, `configdef`: options; `errors`; `metrics`; `clock`; `common`: topic-partitions
-- `notebook`, `progress`: how results and long work show in notebooks; `html`: escaped HTML
-- `extras`: optional libraries; `lru_cache`, `pluralize`, `quantities`, `secret_digest`, `texts`:
-  small helpers
+- `notebook`, `progress`, `html`: output in notebooks; `spark_errors`: errors as Spark shows them
+- `worker_package`: workers without sparklog; `extras`: optional libraries
+- `lazy_exports`: exports that are imported on first use
+- `lru_cache`, `pluralize`, `quantities`, `secret_digest`, `texts`: small helpers
 """
 
 import os
@@ -48,30 +54,86 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from sparklog.common import TopicPartition
+    from sparklog.config import TopicConfig
+    from sparklog.format.compression import Codec
+    from sparklog.log.commit import CommitResult, Identity
     from sparklog.log.log import Log
+    from sparklog.log.reader_reset import PlannedOffset, ResetPlan
+    from sparklog.storage.commits import Chunk
+    from sparklog.storage.deleted_topic import DeletedTopicInfo
+    from sparklog.storage.group_members import GroupAtWork, Member
+    from sparklog.storage.home import GivenUp
+    from sparklog.storage.moves import MovedPartition, MoveStatus
+    from sparklog.storage.staging import Framing, Stager
+    from sparklog.storage.view import TopicInfo, Topics
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "Chunk": "sparklog.storage.commits",
+            "Codec": "sparklog.format.compression",
+            "CommitResult": "sparklog.log.commit",
+            "DeletedTopicInfo": "sparklog.storage.deleted_topic",
+            "Framing": "sparklog.storage.staging",
+            "GivenUp": "sparklog.storage.home",
+            "GroupAtWork": "sparklog.storage.group_members",
+            "Identity": "sparklog.log.commit",
+            "Log": "sparklog.log.log",
+            "Member": "sparklog.storage.group_members",
+            "MoveStatus": "sparklog.storage.moves",
+            "MovedPartition": "sparklog.storage.moves",
+            "PlannedOffset": "sparklog.log.reader_reset",
+            "ResetPlan": "sparklog.log.reader_reset",
+            "Stager": "sparklog.storage.staging",
+            "TopicConfig": "sparklog.config",
+            "TopicInfo": "sparklog.storage.view",
+            "TopicPartition": "sparklog.common",
+            "Topics": "sparklog.storage.view",
+        },
+    )
 
 __version__ = "0.1.0"
 __all__ = [
     "BatchConflictError",
+    "Chunk",
+    "Codec",
+    "CommitResult",
     "CommitUnknownError",
     "DataCorruptionError",
+    "DeletedTopicInfo",
     "FencedError",
+    "Framing",
+    "GivenUp",
+    "GroupAtWork",
     "GroupNotEmptyError",
+    "Identity",
     "InvalidRequestError",
     "Log",
     "LogLockedError",
     "LogReplacedError",
+    "Member",
+    "MoveStatus",
+    "MovedPartition",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "PartitionOfflineError",
+    "PlannedOffset",
     "RecordTooLargeError",
+    "ResetPlan",
     "SparklogError",
+    "Stager",
     "StorageUnavailableError",
+    "TopicConfig",
+    "TopicInfo",
+    "TopicPartition",
     "TopicReplacedError",
+    "Topics",
     "UnknownTopicError",
     "UnsupportedVersionError",
     "enable",
@@ -79,16 +141,6 @@ __all__ = [
     "register",
     "spark_conf",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Bring `Log`, and with it Arrow, when it is asked for: `sparklog --help` does without."""
-    if name != "Log":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from sparklog.log.log import Log
-
-    globals()[name] = Log
-    return Log
 
 
 def open(
@@ -102,27 +154,36 @@ def open(
     fs: FileSystem = LOCAL,
     **components: Any,
 ) -> "Log":
-    """Open a log: a log dir (several joined by ","), or a bucket by its URL; a context manager.
+    """Open a log: a log dir, several log dirs, a log in a bucket, or an archive.
 
     Args:
-        path: the log dir or dirs. In mode "rw" it is made where it doesn't exist; a directory
-            that a broker left is taken over as it is. Or s3://bucket/prefix, file:///directory: a
-            log whose home is that store, written and read by any number of hosts; in mode "rw" it
-            is made where nothing is. Or the URL that tiered segments were copied to: all tiered
-            topics are then read from there alone, mode "r".
-        mode: "r" takes no lock and changes nothing; "rw" writes.
-        storage_options: fsspec's, for a store: {"endpoint_url": ..., "key": ...}; the store's own
-            places (environment, profiles) are asked where they are left out. Never written down.
-            A log dir without remote storage takes none.
-        options: log-wide options under Kafka's names ("flush", "log.retention.hours", ...), and
-            those of reading remote segments ("remote.cache.directory", "remote.keyring", ...).
-        until: for a directory that a running broker writes: "high-watermark" reads as far as the
-            broker's checkpoint, "log-end" as far as whole batches go.
-        stopped: asked while a read waits for a store that doesn't answer (`remote.patience.ms`);
-            once it is true, the store's error is raised.
-        fs, components (clock): others than the machine's own, for tests.
-    Raises: InvalidRequestError, LogLockedError, DataCorruptionError, UnsupportedVersionError;
-        StorageUnavailableError for an archive that can't be reached.
+        path: A directory, several directories joined by ",", or a URL such as s3://bucket/prefix.
+            Mode "rw" creates a log where there is none: a log dir, or at a URL a log in a bucket,
+            which any number of hosts can write and read. A directory that a Kafka broker wrote can
+            be opened too. A URL that segments were tiered to opens as an archive of all tiered
+            topics, in mode "r" only.
+        mode: "r" takes no lock and changes nothing; "rw" also writes.
+        storage_options: Options of fsspec for the object store, such as {"endpoint_url": ...,
+            "key": ...}. By default the store uses its environment variables and profiles. They are
+            never stored. A log dir without remote storage accepts none.
+        options: Options of the log by their Kafka names ("log.retention.hours", "flush", ...), and
+            options for remote segments ("remote.cache.directory", "remote.keyring", ...).
+        until: How far to read a directory that a running broker writes: "high-watermark" reads up
+            to the broker's checkpoint, "log-end" up to the last complete record batch.
+        stopped: Called while a read waits for a store that does not respond
+            (`remote.patience.ms`); once it returns True, the store's error is raised.
+        fs: The file system; for tests.
+        components: `clock`, the current time in milliseconds since the epoch; for tests.
+
+    Returns:
+        The open log, a context manager.
+
+    Raises:
+        InvalidRequestError: The path, the mode or an option is invalid.
+        LogLockedError: Another process, such as a Kafka broker, holds the lock.
+        DataCorruptionError: The log is damaged.
+        UnsupportedVersionError: A newer sparklog wrote the log.
+        StorageUnavailableError: The disk or the store does not respond.
     """
     from sparklog.opening import open_log, refuse_unused_storage_options
 
@@ -134,12 +195,13 @@ def open(
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("sparklog")` known to a Spark session, where Spark doesn't find it by itself.
+    """Register the data source `format("sparklog")` in a Spark session.
 
-    Spark finds a package that is installed for the Python of its workers. Call this for a package
-    that was shipped with `--py-files` or `addPyFile`.
+    Spark finds the data source by itself if sparklog is installed for the Python of its workers.
+    Call this function if sparklog was shipped with `--py-files` or `addPyFile`.
 
-    Raises: InvalidRequestError if the workers' Python can't import sparklog.
+    Raises:
+        InvalidRequestError: The Python of the workers cannot import sparklog.
     """
     from sparklog import datasource
 
@@ -147,12 +209,18 @@ def register(spark: "SparkSession") -> None:
 
 
 def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
-    """Make `format("sparklog")` known, in the JVM, and keep checkpoints of new queries as logs.
+    """Set up a running Spark session: the data source, the jar, and checkpoints as logs.
 
-    For a session that runs; `spark_conf` gives a session that is to be built more than that.
-    `checkpoints` False: they stay as Spark keeps them. See sparklog.state.session.enable for what
-    it sets and raises, and `register` for what is wrong with a session whose Python workers don't
-    find sparklog; nothing is set then.
+    Running queries are not changed. `spark_conf` returns more settings, which only a new session
+    can use.
+
+    Args:
+        spark: The session.
+        checkpoints: Whether the checkpoints of new queries are stored as logs.
+
+    Raises:
+        InvalidRequestError: The session is a Spark Connect session, the Python of its workers
+            cannot import sparklog, or the jar cannot be compiled. The session is not changed.
     """
     from sparklog.state import session
 
@@ -164,11 +232,27 @@ def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
 def spark_conf(
     conf: Mapping[str, str] | None = None, *, daemon: bool | None = None, checkpoints: bool = True
 ) -> dict[str, str]:
-    """Return the settings of a session to be built: logs at the JVM's speed, checkpoints as logs.
+    """Return the settings for a new Spark session.
 
-    `conf` is what the session is to have besides; `daemon`: whether sparklog is installed for the
-    Python of all executors, so that its workers start quicker; `checkpoints` False: these stay as
-    Spark keeps them. See sparklog.state.session.spark_conf.
+    With these settings the JVM reads and writes logs itself, checkpoints are stored as logs, and
+    Python workers start faster. The first call for a Spark version compiles the jar, which takes
+    about 10 seconds, unless `spark.jars` or $SPARKLOG_JAR names one.
+
+    Example:
+        for key, value in sparklog.spark_conf().items():
+            builder = builder.config(key, value)
+
+    Args:
+        conf: Other settings of the session. They take precedence and are part of the result;
+            sparklog's jar is added to `spark.jars`.
+        daemon: Whether executors run sparklog's daemon of Python workers. sparklog must then be
+            installed for their Python; --py-files is not enough. By default the daemon is used
+            with a local master, if the Python of the workers can import it.
+        checkpoints: Whether checkpoints are stored as logs.
+
+    Raises:
+        InvalidRequestError: The jar cannot be compiled, or a given jar belongs to another version
+            of sparklog or Spark.
     """
     from sparklog.state import session
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """A partition by its topic's name: what users and clients say. Equals the plain tuple."""
+    """The name of a topic and the number of a partition. Equal to the plain tuple."""
 
     topic: str
     partition: int

@@ -234,15 +234,11 @@ class TopicConfig:
         )  # fmt: skip
         return replace(base or cls(), **found, explicit=explicit)
 
-    def is_set(self, key: Key) -> bool:
-        """Tell whether a key was set, though it may be to Kafka's default."""
-        return getattr(self, key.field) != key.default or key.name in self.explicit
-
     def to_dict(self) -> dict[str, str]:
         """Return Kafka key -> text of all that was set, or differs from Kafka's defaults."""
         return {
             key.name: format_value(getattr(self, key.field))
-            for key in KEYS.values() if self.is_set(key)
+            for key in KEYS.values() if is_explicit(self, key)
         }  # fmt: skip
 
     @property
@@ -275,6 +271,11 @@ class TopicConfig:
     def log_append_time(self) -> bool:
         """Whether the append's time replaces the records' own."""
         return self.message_timestamp_type == "LogAppendTime"
+
+
+def is_explicit(config: TopicConfig, key: Key) -> bool:
+    """Return whether an option of a topic was set, also if it was set to Kafka's default."""
+    return getattr(config, key.field) != key.default or key.name in config.explicit
 
 
 KEYS: Final[dict[str, Key]] = keys_of(TopicConfig)

@@ -1,9 +1,14 @@
 """The reference pages of docs/, made from the code; `python -m tests.reference` writes them."""
 
+import enum
+import importlib
+import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 import yaml
@@ -25,7 +30,7 @@ from sparklog.source import options as source
 from sparklog.source.state_options import STATE_OPTIONS
 from sparklog.state.settings import CHECKPOINT_KEYS
 from sparklog.tiered.reading.options import REMOTE_KEYS
-from tests import slow_tests
+from tests import public_api, slow_tests
 from tests.kafka_metrics import kafka_markdown
 from tests.paths import ROOT
 
@@ -177,13 +182,11 @@ the log; a commit that is refused for want of room before anything is written
 (`sparklog_disk_free_bytes` tells), and processes on a file system without sound locks, which
 sparklog refuses to write to anyway.
 
-In Python: `sparklog.service.metrics.collect(path)` once, `Observer(path).observe()` again and
-again; both give `LogMetrics`. With 10,000 partitions the first look takes 4.4 s of CPU (made when
-the service starts), each later one 0.2 s, and 0.45 s for the text of 2.3 MB; counting costs a
-commit 12 us. `sparklog.sink.watch_queries(spark)` adds what Spark knows of its streaming queries
-to the endpoint of a service in the same process. Spark 4.3 lets no Python source fill
-`sources[].metrics` of a query's progress: `sparklog.sink.offsets_behind_latest(progress)` has what
-Kafka's connector has there.
+With 10,000 partitions the first look takes 4.4 s of CPU (made when the service starts), each
+later one 0.2 s, and 0.45 s for the text of 2.3 MB; counting costs a commit 12 us. In the process
+of a service, `sparklog.sink.watch_queries(spark)` adds what Spark knows of its streaming queries
+to the service's endpoint. Spark 4.3 lets no Python source fill `sources[].metrics` of a query's
+progress: `sparklog.sink.offsets_behind_latest(progress)` has what Kafka's connector has there.
 """
 
 
@@ -194,7 +197,7 @@ def apis_page() -> str:
         sparklog.open(directory + "/log", "rw") as log,
         Endpoint(log) as endpoint,
     ):
-        served = dict(endpoint.served)
+        served = dict(endpoint._server.served)
     rows = "".join(
         f"| {_in_words(api)} | {int(api)} | {each.versions[0]} to {each.versions[1]} |\n"
         for api, each in sorted(served.items())
@@ -213,7 +216,76 @@ By `sparklog serve --kafka` and `sparklog.kafka.Endpoint`: [kafka.md](kafka.md).
 are those of Kafka 4 (KIP-896), the highest those of Kafka 4.1.
 """
 
+def api_page() -> str:
+    """Every name that a public package exports."""
+    return _MADE + _API + "".join(_package(name) for name in public_api.PACKAGES)
+
+
+def _package(name: str) -> str:
+    package = importlib.import_module(name)
+    exported = {each: getattr(package, each) for each in package.__all__}
+    functions = {f"{each}({_parameters(value)})": value for each, value in exported.items()
+                 if inspect.isroutine(value)}  # fmt: skip
+    classes = {each: value for each, value in exported.items() if inspect.isclass(value)}
+    errors = {each: value for each, value in classes.items() if issubclass(value, BaseException)}
+    others = {each: value for each, value in classes.items() if each not in errors}
+    rest = [f"`{each}`" for each, value in exported.items()
+            if not inspect.isroutine(value) and not inspect.isclass(value)]  # fmt: skip
+    values = f"\nValues: {', '.join(rest)}.\n" if rest else ""
+    tables = [
+        _api_table("function", functions), _api_table("class", others),
+        _api_table("error", errors), *(_methods(each, value) for each, value in others.items()),
+    ]  # fmt: skip
+    return f"\n## {name}\n" + "".join(tables) + values
+
+
+def _methods(name: str, cls: type) -> str:
+    """A class's own methods; of a value, and of a contract's tests, there is nothing to list."""
+    if is_dataclass(cls) or issubclass(cls, enum.Enum) or name.endswith("Contract"):
+        return ""
+    methods = {
+        f"{each}({_parameters(value)})" if inspect.isfunction(value) else each: value
+        for each, value in vars(cls).items()
+        if not each.startswith("_") and inspect.getdoc(value)
+        and (inspect.isfunction(value) or isinstance(value, property))
+    }  # fmt: skip
+    return f"\n### {name}\n{_api_table('member', methods)}" if methods else ""
+
+
+def _parameters(function: Any) -> str:
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
+    texts = [str(p).partition(":")[0].partition("=")[0] for p in parameters]
+    keyword = [n for n, p in enumerate(parameters) if p.kind is p.KEYWORD_ONLY]
+    if keyword and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        texts.insert(keyword[0], "*")
+    return ", ".join(texts)
+
+
+def _api_table(kind: str, entries: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f"| `{name}` | {_escaped((inspect.getdoc(value) or '').partition(chr(10) * 2)[0])} |\n"
+        for name, value in entries.items()
+    )
+    return f"\n| {kind} | |\n|--|--|\n{rows}" if rows else ""
+
+
+_API = """# Public API
+
+The names on this page are the public API of sparklog. `help(sparklog.Log)` prints the whole
+documentation of a name: its parameters, units, errors and cost. The package has type hints.
+
+All other modules and names are internal, also those without an underscore. They can change or
+disappear in any release. Times and durations carry their unit in the name: `_ms` for milliseconds
+(points in time are milliseconds since the epoch) and `_seconds` for seconds.
+
+The commands ([cli.md](cli.md)), the options of Spark's source and sink and of the log
+([options.md](options.md)), the metrics ([metrics.md](metrics.md)), the pytest fixtures
+([testing.md](testing.md)) and the files on disk are public as well. So is `format("sparklog")` of a
+Spark session.
+"""
+
 PAGES = {
+    "api.md": api_page,
     "options.md": options_page,
     "cli.md": cli_page,
     "metrics.md": metrics_page,

@@ -1,23 +1,20 @@
 """The public surface: names that users import, and what an import costs."""
 
+import ast
+import importlib
 import inspect
 import pickle
 import subprocess
 import sys
 
 import pytest
+from mypy import api
 
 import sparklog
 from sparklog import errors
+from tests import public_api
+from tests.doc_blocks import pages
 
-NAMES = {
-    "BatchConflictError", "CommitUnknownError", "DataCorruptionError", "FencedError",
-    "GroupNotEmptyError", "InvalidRequestError", "Log", "LogLockedError", "LogReplacedError",
-    "OffsetOutOfRangeError",
-    "OutOfOrderSequenceError", "PartitionOfflineError", "RecordTooLargeError", "SparklogError",
-    "StorageUnavailableError", "TopicReplacedError", "UnknownTopicError", "UnsupportedVersionError",
-    "enable", "open", "register", "spark_conf",
-}  # fmt: skip
 METHODS = {
     "create_topic": ["name", "partitions", "config"],
     "alter_topic": ["name", "partitions", "config"],
@@ -40,15 +37,119 @@ METHODS = {
     "groups_at_work": [],
     "commit": ["chunks"],
     "committed": ["identity"],
+    "deleted_topics": [],
+    "undelete_topic": ["name"],
+    "outcome": ["unknown"],
+    "stager": ["framing"],
+    "offline": [],
+    "give_up": ["topic", "partitions"],
+    "end_offset_for_epoch": ["topic", "partition", "epoch"],
     "reset": ["writer", "batch"],
     "close": [],
 }
 KINDS = [k for k in vars(errors).values() if inspect.isclass(k) and issubclass(k, Exception)]
 
 
-def test_exported_names():
-    assert set(sparklog.__all__) == NAMES
-    assert all(hasattr(sparklog, name) for name in NAMES)
+@pytest.mark.parametrize("package", public_api.PACKAGES)
+def test_exports_of_a_package(package):
+    module = importlib.import_module(package)
+    assert module.__all__ == sorted(set(module.__all__))
+    assert not [name for name in module.__all__ if name.startswith("_")]
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    assert set(module.__all__) <= set(dir(module))
+
+
+@pytest.mark.parametrize("package", ["sparklog", "sparklog.testing", "sparklog.tiered"])
+def test_type_checkers_see_the_lazy_exports(package):
+    """The imports for type checkers and the table for the interpreter name the same modules."""
+    module = importlib.import_module(package)
+    (branch,) = (
+        node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.If)
+    )
+    seen = {
+        alias.name: node.module
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("sparklog")
+        for alias in node.names
+    }
+    (call,) = (node for node in ast.walk(branch) if isinstance(node, ast.Call))
+    assert ast.literal_eval(call.args[1]) == seen
+    assert seen.keys() <= set(module.__all__)
+
+
+@pytest.mark.deep
+def test_mypy_knows_every_export_and_no_other_name(tmp_path):
+    code = tmp_path / "user.py"
+    names = [name.rpartition(".") for name in public_api.exports()]
+    lines = [f"from {p} import {name} as name_{n}" for n, (p, _, name) in enumerate(names)]
+    lines += ["import sparklog", "sparklog.Logg", "info: sparklog.TopicInfo = 1"]
+    code.write_text("\n".join(lines))
+    out, _, _ = api.run(["--strict", "--ignore-missing-imports", "--no-error-summary", str(code)])
+    errors = [line for line in out.splitlines() if "user.py" in line]
+    assert ['"Logg"' in errors[0], '"TopicInfo"' in errors[1], len(errors)] == [True, True, 2], out
+
+
+def test_types_in_public_signatures_are_public():
+    exported = {id(value) for value in public_api.exports().values()}
+    internal = {
+        f"{kind.__module__}.{kind.__qualname__} in {place}({name})"
+        for place, name, types in public_api.signatures()
+        for kind in public_api.types_in(types)
+        if id(kind) not in exported
+    }
+    assert internal == set(), "export them, or change the signature"
+
+
+def test_times_in_public_signatures_carry_their_unit():
+    found = [
+        f"{place}({name})"
+        for place, name, kind in public_api.signatures()
+        if public_api.is_time_without_unit(name, kind)
+    ]
+    assert found == [], "name them as Kafka does: timeout_ms, retention_ms"
+
+
+@pytest.mark.parametrize("code", public_api.code_of_pages())
+def test_pages_and_examples_use_public_names(code):
+    assert public_api.internal_names(code) == []
+
+
+def test_the_prose_of_pages_names_public_modules():
+    found = {
+        pages.name_of(page): public_api.internal_names_in_prose(page.read_text())
+        for page in pages.PAGES
+        if public_api.is_for_users(page) and page.name not in public_api.INTERNAL_PAGES
+    }
+    assert {page: names for page, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("import sparklog.fs", ["sparklog.fs"]),
+        ("from sparklog.log.log import Log", ["sparklog.log.log.Log"]),
+        ("from sparklog.service import Upkeep", ["sparklog.service.Upkeep"]),
+        ("import sparklog\nsparklog.opening.open_log(1)", ["sparklog.opening"]),
+        ("import sparklog as s\ns.service.verify(1), s.sink.Nothing", ["sparklog.sink.Nothing"]),
+        ("from sparklog import sink\nsink.close(), sink.task", ["sparklog.sink.task"]),
+        ("import sparklog\nsparklog.open(1)._home", ["sparklog.open(1)._home"]),
+        ("from other import Error\nError._CODE", []),
+        ("import sparklog.service\nsparklog.service.verify, sparklog.Log.read, x.__doc__", []),
+    ],
+)
+def test_internal_names_are_found(code, found):
+    assert public_api.internal_names(code) == found
+
+
+def test_internal_names_in_prose_are_found():
+    text = "`sparklog.tools.x`, spark.sparklog.state.y, `sparklog.service.verify`, sparklog.yml"
+    assert public_api.internal_names_in_prose(text) == ["sparklog.tools.x"]
+
+
+def test_a_log_has_public_methods_only_of_which_users_know():
+    members = {name for name in dir(sparklog.Log) if not name.startswith("_")}
+    assert members == METHODS.keys()
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

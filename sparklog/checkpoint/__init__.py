@@ -33,6 +33,7 @@ What they stand on:
 
 from sparklog.checkpoint.backup.archiving import Archived, archive
 from sparklog.checkpoint.backup.restoring import Restored, list_points, restore
+from sparklog.checkpoint.backup.snapshots import Snapshot
 from sparklog.checkpoint.changes import changes
 from sparklog.checkpoint.convert import Converted, export, import_
 from sparklog.checkpoint.fork import Forked, fork
@@ -49,6 +50,7 @@ __all__ = [
     "History",
     "Reset",
     "Restored",
+    "Snapshot",
     "archive",
     "changes",
     "export",

@@ -20,7 +20,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.log.log import Log
 from sparklog.opening import open_log
 from sparklog.quantities import size_text
-from sparklog.storage.deleted_topic import DeletedTopic
+from sparklog.storage.deleted_topic import DeletedTopicInfo
 from sparklog.tools.configs import changed_configs, parse_configs
 from sparklog.tools.report.units import span_text
 from sparklog.tools.topics import TopicDescription, describe_topics, matching
@@ -93,7 +93,7 @@ def _list_deleted(path: str, topic: str | None, reach: Reach, *, as_json: bool) 
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for one in rows:
         table.add_row(
-            Text(one.name), one.id, str(len(one.ends)), f"{one.records:,}",
+            Text(one.name), one.id, str(one.partitions), f"{one.records:,}",
             _time_text(one.deleted_ms), _time_text(one.until_ms), _left_text(one, now_ms),
         )  # fmt: skip
     if rows:
@@ -101,11 +101,11 @@ def _list_deleted(path: str, topic: str | None, reach: Reach, *, as_json: bool) 
     return EXIT_OK
 
 
-def _deleted_to_dict(one: DeletedTopic, now_ms: int) -> dict[str, Any]:
+def _deleted_to_dict(one: DeletedTopicInfo, now_ms: int) -> dict[str, Any]:
     return {
-        "topic": one.name, "topic_id": one.id, "partitions": len(one.ends),
+        "topic": one.name, "topic_id": one.id, "partitions": one.partitions,
         "records": one.records, "deleted_ms": one.deleted_ms, "until_ms": one.until_ms,
-        "left_ms": max(0, one.until_ms - now_ms), "configs": one.topic.config,
+        "left_ms": max(0, one.until_ms - now_ms), "configs": dict(one.config),
     }  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def _time_text(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(timespec="seconds")
 
 
-def _left_text(one: DeletedTopic, now_ms: int) -> str:
+def _left_text(one: DeletedTopicInfo, now_ms: int) -> str:
     left_ms = one.until_ms - now_ms
     return span_text(left_ms) if left_ms > 0 else "over"
 

@@ -37,7 +37,7 @@ from sparklog.format.scan import scan
 from sparklog.log.batch_windows import Window, walk
 from sparklog.log.record_erasure import Tally, WindowEraser
 from sparklog.pluralize import pluralize
-from sparklog.storage.erasure_report import ErasedFrom, PartitionErasure, Removed
+from sparklog.storage.erasure_report import ErasedFrom, PartitionErasure, RemovedFile
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.tiered.copying.rewritten_log import RewrittenData
@@ -327,7 +327,7 @@ class ExtentEraser:
                 for each in segments.get(name, [name]):
                     store.delete([each])
             some.removed.append(
-                Removed(
+                RemovedFile(
                     place="bucket", name=f"{store.url}/{name}", bytes=0,
                     why="data in an entry, cut" if name.startswith(ledger) else "replaced",
                 )
@@ -382,7 +382,7 @@ class ExtentEraser:
                 store.delete([manifests[ids[name]]] if ids[name] in manifests else [])
                 store.delete([name])
                 report.removed.append(
-                    Removed(place="bucket", name=f"{store.url}/{name}", bytes=0, why="replaced")
+                    RemovedFile(place="bucket", name=f"{store.url}/{name}", bytes=0, why="replaced")
                 )
 
     def _cut_entries(self, state: DisklessState, reports: Reports, cut_below: int) -> set[str]:
@@ -411,7 +411,7 @@ class ExtentEraser:
                     self._check()
                     store.put(name, raw[: entry.data_at])
                     some.removed.append(
-                        Removed(
+                        RemovedFile(
                             place="bucket", name=path, bytes=len(data), why="data in an entry, cut"
                         )
                     )

@@ -31,7 +31,7 @@ SIZE_MAX: Final = 2**31 - 1
 
 
 class Codec(IntEnum):
-    """Bits 0-2 of a batch's attributes."""
+    """A compression codec, by its number in the attributes of a record batch (bits 0 to 2)."""
 
     NONE = 0
     GZIP = 1

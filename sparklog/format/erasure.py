@@ -31,14 +31,14 @@ Mask = NDArray[np.bool_]
 
 
 class RecordPredicate(Protocol):
-    """Chooses records. Called from one thread at a time."""
+    """Selects the records to erase. Called from one thread at a time."""
 
     @property
     def columns(self) -> Sequence[str]:
-        """The columns that it looks at, of `sparklog.format.decoder.SCHEMA`."""
+        """The columns that the predicate needs; names as in `Log.read(columns=...)`."""
 
     def __call__(self, records: pa.RecordBatch) -> pa.Array:
-        """Return a Boolean a record: whether it is chosen; null is no."""
+        """Return a Boolean per record: whether it is erased. Null means no."""
 
 
 class KeyPredicate:

@@ -80,9 +80,9 @@ class LocalFileSystem:
         with translate_os_errors("stat", path):
             return os.stat(path).st_ctime_ns // 1_000_000
 
-    def set_mtime_ms(self, path: str, when: int) -> None:
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
         with translate_os_errors("set the time of", path):
-            os.utime(path, ns=(when * 1_000_000, when * 1_000_000))
+            os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
     def take_after(self, path: str, model: str) -> None:
         """Give `path` the mode of `model`, which its owner may write to, and its owner.

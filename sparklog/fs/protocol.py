@@ -78,7 +78,13 @@ class Volume(NamedTuple):
 
 
 class FileSystem(Protocol):
-    """See the module's text for the contract."""
+    """A file system for log dirs; `sparklog.testing.FileSystemContract` tests one.
+
+    A write is durable after `File.sync`. A name that was created or removed is durable after
+    `sync_dir` of its directory. `rename` over an existing name is atomic. FileNotFoundError and
+    FileExistsError are raised as such; any other OSError becomes StorageUnavailableError with the
+    path and the operation.
+    """
 
     @property
     def sync_threads(self) -> int:
@@ -116,7 +122,7 @@ class FileSystem(Protocol):
         It can't be set, and a copy has its own.
         """
 
-    def set_mtime_ms(self, path: str, when: int) -> None:
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
         """Set the time of a file's last change; it may be lost with the machine."""
 
     def identity(self, path: str) -> tuple[int, int]:

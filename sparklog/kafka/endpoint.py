@@ -73,11 +73,15 @@ _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
 
 class Endpoint:
-    """Serves a log by Kafka's protocol from when it is made until `close`; a context manager.
+    """Serves a log to Kafka clients until it is closed; a context manager.
 
-    One thread does it, beside whatever this process does with the log. The log stays open: whoever
-    opened it closes it, after the endpoint. Opened for reading it can be consumed from; opened to
-    be written to, it takes what producers send.
+    The endpoint uses a thread of this process, which can use the log at the same time. Clients can
+    consume from a log that was opened with mode "r", and also produce to one that was opened with
+    mode "rw". The caller closes the log after the endpoint.
+
+    Example:
+        with sparklog.open("/data/log", "rw") as log, Endpoint(log) as endpoint:
+            producer = Producer({"bootstrap.servers": endpoint.bootstrap_servers})
     """
 
     def __init__(
@@ -89,22 +93,63 @@ class Endpoint:
         options: Mapping[str, object] | None = None,
         clock: Clock = system_clock,
     ) -> None:
-        """`host`, `port`: where it listens; port 0 takes a free one. `options`: by Kafka's names.
+        """Start serving.
 
-        Raises: InvalidRequestError: an option, an address that is taken or isn't here, or one that
-        strangers can reach without TLS and SASL (docs/kafka.md); StorageUnavailableError.
+        Args:
+            log: The log to serve.
+            host: The host name or address to listen on.
+            port: The port to listen on; 0 selects a free port.
+            options: Options of the endpoint by their Kafka names, as in docs/options.md.
+            clock: The current time in milliseconds since the epoch; for tests.
+
+        Raises:
+            InvalidRequestError: An option is invalid, the address is in use or does not belong to
+                this host, or other hosts can reach it without TLS and SASL (docs/kafka.md).
+            StorageUnavailableError: The log cannot be read.
         """
-        self.options = EndpointOptions.parse(options or {})
+        parsed = EndpointOptions.parse(options or {})
+        self._server = EndpointServer(log, Address(host, port), parsed, clock)
+
+    @property
+    def host(self) -> str:
+        """The host name or address that the endpoint listens on."""
+        return self._server.address.host
+
+    @property
+    def port(self) -> int:
+        """The port that the endpoint listens on."""
+        return self._server.address.port
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The value of `bootstrap.servers` for clients: `host:port`."""
+        return str(self._server.advertised)
+
+    def close(self) -> None:
+        """Stop serving after the commits in progress. Can be called repeatedly."""
+        self._server.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class EndpointServer:
+    """The implementation of an endpoint: its thread, its connections and what they share."""
+
+    def __init__(self, log: Log, address: Address, options: EndpointOptions, clock: Clock) -> None:
+        self.options = options
         self._log = log
-        address = Address(host, port)
-        addresses = resolve(host)
+        addresses = resolve(address.host)
         self.security = Security(self.options, address, addresses)
         try:
             self._sockets = listen(address, addresses)
         except InvalidRequestError:
             self.security.close()
             raise
-        self.address = Address(host, int(self._sockets[0].getsockname()[1]))
+        self.address = Address(address.host, int(self._sockets[0].getsockname()[1]))
         self.quotas = ConnectionQuotas(
             connections_max(self.options.max_connections),
             self.options.max_connections_per_ip,
@@ -138,24 +183,9 @@ class Endpoint:
         self._thread.start()
 
     @property
-    def host(self) -> str:
-        """Where it listens, as it was given."""
-        return self.address.host
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        return self.address.port
-
-    @property
     def advertised(self) -> Address:
         """Where clients are told to connect to."""
         return self.security.advertised or self.address
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """What clients are given to connect: `host:port`."""
-        return str(self.advertised)
 
     def _serve_all(self) -> dict[Api, Served]:
         served: dict[Api, Served] = {}
@@ -268,12 +298,6 @@ class Endpoint:
         self._thread.join()
         self._pool.shutdown()
         self.security.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def cluster_id_of(log: Log) -> str:

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from sparklog.config import KEYS, OWN_KEYS, TopicConfig
+from sparklog.config import KEYS, OWN_KEYS, TopicConfig, is_explicit
 from sparklog.configdef import INT_MAX, Key, format_value
 from sparklog.errors import InvalidRequestError
 from sparklog.kafka.messages import ErrorCode
@@ -83,7 +83,7 @@ def topic_entries(config: TopicConfig, *, is_writable: bool) -> list[Entry]:
         value = getattr(config, key.field)
         if value is None:  # internal.segment.bytes that nobody set
             continue
-        is_set = config.is_set(key)
+        is_set = is_explicit(config, key)
         synonyms = _default_synonyms(key)
         if is_set:
             source = ConfigSource.TOPIC

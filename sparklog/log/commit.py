@@ -34,15 +34,20 @@ Ends = dict[str, dict[int, tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Which micro-batch: equal fingerprints mean the same planned offsets, so the same rows.
+    """The micro-batch that a commit belongs to, so that the log accepts it once.
 
-    `origin`: the query behind it, by which one that lost its id is known again.
+    A commit whose writer and batch number are in the log already is a replay. Equal fingerprints
+    mean equal rows: a replay with another fingerprint raises BatchConflictError.
+
+    Attributes:
+        writer: The name of the writer, unique in the log.
+        batch: The number of the micro-batch, which rises with each new one.
+        fingerprint: Text that identifies the input, such as a digest of its source offsets.
     """
 
     writer: str
     batch: int
     fingerprint: str
-    origin: QueryOrigin | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidRequestError for what can't be written."""
@@ -50,9 +55,22 @@ class Identity:
         check_text("the fingerprint", self.fingerprint)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryIdentity(Identity):
+    """A micro-batch of a Spark query; `origin` recognises a query that lost its id."""
+
+    origin: QueryOrigin
+
+
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """`ends` is {topic: {partition: (first offset, end offset)}} of what the commit wrote."""
+    """The outcome of a commit.
+
+    Attributes:
+        replayed: Whether the micro-batch had been committed before; then nothing was written.
+        time_ms: When the commit was made, in milliseconds since the epoch.
+        ends: {topic: {partition: (first offset, end offset)}} of the records of the commit.
+    """
 
     replayed: bool
     time_ms: int
@@ -172,7 +190,7 @@ def _is_stamped(state: LogState, chunk: Chunk) -> bool:
 
 
 def _identified(record: AppendRecord, identity: Identity) -> CommitRecord:
-    origin = identity.origin
+    origin = identity.origin if isinstance(identity, QueryIdentity) else None
     return CommitRecord.of(
         record,
         writer=identity.writer,
@@ -250,7 +268,7 @@ def _check_lost(commits: CommitLog, identity: Identity, topics: Set[str]) -> Non
 
 def _check_origin(commits: CommitLog, identity: Identity, topics: Set[str]) -> None:
     """Refuse the rows of a query that was here before, under an id that it has lost."""
-    if identity.origin is None:
+    if not isinstance(identity, QueryIdentity):
         return
     state = commits.state
     ends = {key: end for key, end in state.ends.items() if key.topic in topics}

@@ -31,7 +31,7 @@ from sparklog.notebook import table
 from sparklog.pluralize import pluralize
 from sparklog.progress import Progress
 from sparklog.storage.commits import Chunk, CommitLog
-from sparklog.storage.deleted_topic import DeletedTopic
+from sparklog.storage.deleted_topic import DeletedTopicInfo
 from sparklog.storage.group_members import GroupAtWork, groups_from_json
 from sparklog.storage.home import GivenUp, Home
 from sparklog.storage.leader_epochs import end_offset_for
@@ -45,12 +45,18 @@ def _config(config: object) -> Mapping[str, Any]:
 
 
 class Log:
-    """A log, opened by `sparklog.open`; a context manager.
+    """An open log, returned by `sparklog.open`; a context manager.
 
-    In mode "r" no lock is taken and nothing on disk changes, but for the offsets of a group that
-    the caller names. In mode "rw" brokers are kept out until the last process has closed the log;
-    any number of processes and threads may write at the same time, their commits take turns.
-    Reading methods see what is committed, whoever committed it.
+    Mode "r" takes no lock and changes no file, except for the offsets of a group that the caller
+    names. Mode "rw" prevents a Kafka broker from starting on the log until the last process has
+    closed it. Many processes and threads can write at the same time; their commits are serialized.
+    Reading methods return the committed records of all writers.
+
+    Example:
+        with sparklog.open("/data/log", "rw") as log:
+            log.create_topic("flights", partitions=4)
+            log.append("flights", pa.table({"key": ["N14228"], "value": ["{}"]}))
+            table = log.read("flights").read_all()
     """
 
     def __init__(self, home: Home, *, options: LogOptions, clock: Clock) -> None:
@@ -149,9 +155,10 @@ class Log:
         given = admin.undelete_topic(self._commits, name, topic_id, new_name)
         return self._committed_topic(given)
 
-    def deleted_topics(self) -> list[DeletedTopic]:
-        """Return the deleted topics that can be given back, the one that goes first first."""
-        return sorted(self._open_home.ledger.deleted(), key=lambda one: (one.until_ms, one.name))
+    def deleted_topics(self) -> list[DeletedTopicInfo]:
+        """Return the deleted topics that can be restored, ordered by when they expire."""
+        topics = [topic.info() for topic in self._open_home.ledger.deleted()]
+        return sorted(topics, key=lambda topic: (topic.until_ms, topic.name))
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Raise log start offsets: records before {partition: offset} are gone for readers.
@@ -258,15 +265,45 @@ class Log:
         source: Mapping[str, Any] | None = None,
         at: Mapping[tuple[str, int], int] | None = None,
     ) -> CommitResult:
-        """Commit staged chunks at once; see `sparklog.log.commit.commit`. The sink's entry."""
+        """Commit staged chunks of any topics atomically, or skip a replay.
+
+        A commit with an `identity` is accepted once: another one with the same writer and batch
+        number writes nothing and returns what the first one wrote.
+
+        Example:
+            stager = log.stager(Framing())
+            stager.add(log.topic("flights"), rows)
+            identity = Identity(writer="loader", batch=7, fingerprint="flights-2013-07.csv")
+            result = log.commit(stager.finish(), identity=identity)
+
+        Args:
+            chunks: The chunks that `Stager.finish` returned, in their order.
+            identity: The micro-batch that the chunks belong to.
+            app: The application that commits, for `Log.commits`.
+            source: The position in the source, as a JSON object, for `Log.commits`.
+            at: {(topic, partition): end offset that the partition must have before the commit}.
+
+        Raises:
+            BatchConflictError: The batch was committed with another fingerprint.
+            InvalidRequestError: An argument is invalid, or a partition does not end at `at`.
+            UnknownTopicError: A topic or partition does not exist.
+            StorageUnavailableError: The disk is full or the store fails. Nothing was committed.
+            CommitUnknownError: The outcome is unknown; see `outcome`.
+            DataCorruptionError: A partition is offline.
+
+        Cost: in a log dir, an fdatasync per partition, one of the ledger and one of the watermarks.
+        """
         if not isinstance(chunks, Sequence) or not all(isinstance(c, Chunk) for c in chunks):
             raise arguments.refused("chunks", chunks, "a list of the chunks that a stager returned")
         return commit(self._commits, chunks, identity=identity, app=app, source=source, at=at)
 
     def committed(self, identity: Identity) -> CommitResult | None:
-        """Return what this micro-batch wrote, or None. Raises BatchConflictError.
+        """Return what a micro-batch wrote, or None if it is not committed.
 
-        Looks for news: a query asks for its first micro-batch.
+        Reads the latest commits of all writers first.
+
+        Raises:
+            BatchConflictError: The batch was committed with another fingerprint.
         """
         commits = self._commits
         with commits.exclusive():
@@ -276,20 +313,31 @@ class Log:
             return committed(commits, identity)
 
     def outcome(self, unknown: CommitUnknownError | tuple[int, str]) -> CommitResult | None:
-        """Return what a commit wrote of which nobody could tell; None: nothing, now and for ever.
+        """Return what a commit of unknown outcome wrote, or None if it wrote nothing.
 
-        A change of a topic or a writer has no `ends`. The micro-batch of a query needs none of
-        this: it comes again, and is dropped if it is in already.
-        Args: unknown: the error, or its (position, attempt), which may be kept anywhere.
-        Raises: InvalidRequestError: no commit was ever tried there. CommitUnknownError,
-            StorageUnavailableError: ask again later.
+        None is final: the commit cannot take effect later. A change of a topic or writer has no
+        `ends`. A Spark query does not need this method: it repeats the micro-batch, and the log
+        skips a replay.
+
+        Args:
+            unknown: The error, or its (position, attempt), which can be stored anywhere.
+
+        Raises:
+            InvalidRequestError: No commit was attempted at this position.
+            CommitUnknownError: The outcome is still unknown. Try again later.
+            StorageUnavailableError: The store does not respond. Try again later.
         """
         if not isinstance(unknown, CommitUnknownError):
             unknown = arguments.commit_attempt("unknown", unknown)
         return outcome(self._commits, unknown)
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
-        """Return what makes chunks of rows, for `commit`; `label` None keeps them in memory."""
+        """Return a stager, which turns rows into chunks for `commit`.
+
+        Args:
+            framing: How rows are grouped into record batches and compressed.
+            label: The name prefix of staged files or objects; None keeps all chunks in memory.
+        """
         return self._open_home.stager(framing, label=label)
 
     def reset(self, writer: str, batch: int) -> list[str]:

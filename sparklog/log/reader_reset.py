@@ -44,9 +44,14 @@ PLACES: Final = ("earliest", "latest", "current")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOffset:
-    """A partition's new position, and the one before; None: the group has none there.
+    """The new offset of a group in one partition.
 
-    `warning`: why it isn't just what was asked for.
+    Attributes:
+        topic: The name of the topic.
+        partition: The number of the partition.
+        before: The committed offset; None if the group has none.
+        offset: The offset that `ResetPlan.execute` commits.
+        warning: Why the offset differs from the requested position, if it does.
     """
 
     topic: str
@@ -301,7 +306,12 @@ class ReaderResets:
 
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
-    """Where a group would go on. Nothing has changed yet."""
+    """The offsets that a reset of a group would commit, returned by `Log.reset_reader`.
+
+    Attributes:
+        group: The name of the group.
+        offsets: The new offset of each partition.
+    """
 
     _resets: ReaderResets
     group: str
@@ -310,16 +320,18 @@ class ResetPlan:
 
     @property
     def warnings(self) -> list[str]:
-        """Why some offsets aren't just what was asked for, and that somebody may be at work."""
+        """Why offsets differ from the requested ones, and whether the group may be active."""
         mine = [each.warning for each in self.offsets if each.warning is not None]
         return [*self._notes, *mine]
 
     def execute(self) -> None:
-        """Commit the new offsets, all or none of them, durably. Other partitions stay.
+        """Commit the new offsets atomically. Other partitions keep their offsets.
 
-        Raises: GroupNotEmptyError: the group has members, or has moved on since the plan was made.
-            InvalidRequestError: a streaming query took the name. LogLockedError,
-            StorageUnavailableError.
+        Raises:
+            GroupNotEmptyError: The group has members, or has committed since the plan was made.
+            InvalidRequestError: The group is a streaming query now.
+            LogLockedError: Another process holds the lock.
+            StorageUnavailableError: The log cannot be written.
         """
         self._resets.execute(self)
 

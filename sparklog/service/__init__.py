@@ -17,22 +17,66 @@
 - `repair`: what `verify` mends: made anew from the log, or put into quarantine
 """
 
+from sparklog.format.erasure import RecordPredicate
+from sparklog.log.batch_figures import BatchFigures
 from sparklog.service.erasure import erase
+from sparklog.service.health import Check, Health, Level, Limits, examine
 from sparklog.service.log_verification import verify
-from sparklog.service.options import ServiceOptions
 from sparklog.service.service import Service
-from sparklog.service.verification.findings import Finding, Severity, Verification
-from sparklog.storage.erasure_report import ErasureReport
-from sparklog.storage.round_report import Report
+from sparklog.service.verification.findings import (
+    Finding,
+    Fix,
+    FixKind,
+    Severity,
+    Verification,
+)
+from sparklog.storage.erasure_report import (
+    ErasedFrom,
+    ErasedOffsets,
+    ErasureReport,
+    PartitionErasure,
+    RemovedFile,
+)
+from sparklog.storage.round_report import (
+    CleanReport,
+    Deleted,
+    Dirt,
+    Expired,
+    Merged,
+    Removed,
+    Report,
+    Swept,
+    Uploaded,
+)
 
 __all__ = [
+    "BatchFigures",
+    "Check",
+    "CleanReport",
+    "Deleted",
+    "Dirt",
+    "ErasedFrom",
+    "ErasedOffsets",
     "ErasureReport",
+    "Expired",
     "Finding",
+    "Fix",
+    "FixKind",
+    "Health",
+    "Level",
+    "Limits",
+    "Merged",
+    "PartitionErasure",
+    "RecordPredicate",
+    "Removed",
+    "RemovedFile",
     "Report",
     "Service",
-    "ServiceOptions",
     "Severity",
+    "Swept",
+    "Uploaded",
     "Verification",
     "erase",
+    "examine",
     "verify",
 ]

@@ -27,7 +27,7 @@ from sparklog.service.tiering.remote_log import is_tiered
 from sparklog.service.tiering.remote_log_manager import RemoteLogManager
 from sparklog.service.verification.leftover_files import is_quarantined_of
 from sparklog.storage.begun_erasure import BegunErasure
-from sparklog.storage.erasure_report import ErasureReport, PartitionErasure, Removed
+from sparklog.storage.erasure_report import ErasureReport, PartitionErasure, RemovedFile
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.upkeep import ErasureRequest, Loan
@@ -314,7 +314,7 @@ class LogDirErasure:
                     self._session.fs.unlink(path)
                 why = "staged by an attempt that failed"
                 report.partitions[0].removed.append(
-                    Removed(place="local", name=path, bytes=size, why=why)
+                    RemovedFile(place="local", name=path, bytes=size, why=why)
                 )
             else:
                 report.pending.append(

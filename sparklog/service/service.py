@@ -145,7 +145,7 @@ class Service:
             return
         self._leadership.lend(True)
         if self._serving is not None and self._endpoint is None:  # also while the log recovers
-            self._endpoint = Endpoint(*self._serving, read=self.samples, health=self._health)
+            self._endpoint = Endpoint(*self._serving, read=self._samples, health=self._health)
         try:
             with self._using:
                 upkeep, _ = self._open()
@@ -253,33 +253,56 @@ class Service:
 
     # --- one round -----------------------------------------------------------------------------
 
-    def run_once(self, now: int | None = None, dry_run: bool = False) -> Report:
-        """Do one whole round now, or with `dry_run` say what one would do.
+    def run_once(self, now_ms: int | None = None, dry_run: bool = False) -> Report:
+        """Run one round of all background work, without starting the service.
 
-        Args: now: ms, by default the clock's time. A service needn't be started for this.
-        Raises: what `sparklog.open` raises. What fails within a round is in `Report.errors`.
+        Args:
+            now_ms: The time of the round in milliseconds since the epoch; by default the current
+                time. Retention and compaction decide by this time.
+            dry_run: Report what a round would do, and change nothing.
+
+        Returns:
+            What was done. `Report.errors` lists the steps that failed.
+
+        Raises:
+            SparklogError: The log cannot be opened; see `sparklog.open`.
         """
-        return self._once(set(WORKS), now=now, dry_run=dry_run)
+        return self._once(set(WORKS), now_ms=now_ms, dry_run=dry_run)
 
     def compact(
-        self, topics: Collection[str] | None = None, now: int | None = None, dry_run: bool = False
+        self,
+        topics: Collection[str] | None = None,
+        now_ms: int | None = None,
+        dry_run: bool = False,
     ) -> Report:
-        """Clean every compacted topic, or `topics`, however dirty it is; nothing else.
+        """Compact topics without regard to min.cleanable.dirty.ratio.
 
-        As `run_once`. Kafka's limits hold: not the active segment, nor what is younger than
-        min.compaction.lag.ms. Raises: InvalidRequestError for a topic that isn't compacted;
-        UnknownTopicError.
+        The active segment, and records younger than min.compaction.lag.ms, are not compacted.
+
+        Args:
+            topics: The topics to compact; by default all compacted topics.
+            now_ms: The time of the round; see `run_once`.
+            dry_run: Report what would be compacted, and change nothing.
+
+        Raises:
+            InvalidRequestError: A topic is not compacted.
+            UnknownTopicError: A topic does not exist.
         """
         request = Request(topics=topics, every=True)
-        return self._once({"clean"}, request, now=now, dry_run=dry_run)
+        return self._once({"clean"}, request, now_ms=now_ms, dry_run=dry_run)
 
-    def retain(self, now: int | None = None, dry_run: bool = False) -> Report:
-        """Close idle segments and delete what is due, and nothing else; as `run_once`.
+    def retain(self, now_ms: int | None = None, dry_run: bool = False) -> Report:
+        """Roll idle segments and delete expired ones.
 
-        At once: a round of a service announces a topic's first deletion and leaves it to the next.
-        Of tiered topics: copies that are due, and local segments that have one. Nothing is copied.
+        Expired segments of a topic are deleted in this call. A running service, by contrast,
+        announces the first deletion in a topic, and deletes in a later round. Of tiered topics,
+        expired copies are deleted, and local segments that have a copy; nothing is copied.
+
+        Args:
+            now_ms: The time of the round; see `run_once`.
+            dry_run: Report what would be deleted, and change nothing.
         """
-        return self._once({"retain"}, Request(at_once=True), now=now, dry_run=dry_run)
+        return self._once({"retain"}, Request(at_once=True), now_ms=now_ms, dry_run=dry_run)
 
     def erase(
         self,
@@ -314,14 +337,14 @@ class Service:
         return report
 
     def _once(
-        self, wanted: set[Work], request: Request = AS_DUE, *, now: int | None, dry_run: bool
+        self, wanted: set[Work], request: Request = AS_DUE, *, now_ms: int | None, dry_run: bool
     ) -> Report:
         with contextlib.ExitStack() as turns:
             for turn in self._turns.values():
                 turns.enter_context(turn)
             upkeep = turns.enter_context(self._in_use())
             report = Report(
-                path=self.path, time_ms=self._clock() if now is None else now, dry_run=dry_run
+                path=self.path, time_ms=self._clock() if now_ms is None else now_ms, dry_run=dry_run
             )
             leading = upkeep if dry_run else self._leadership.leading()
             if leading is None:
@@ -376,7 +399,7 @@ class Service:
         """Where Prometheus scrapes; None unless it was asked for and the service is started."""
         return None if self._endpoint is None else self._endpoint.url
 
-    def samples(self) -> Iterable[Sample]:
+    def _samples(self) -> Iterable[Sample]:
         """Return all numbers as of now: what the endpoint gives. Takes no lock of the log."""
         found = self._observer.observe()
         upkeep, lease = self._leadership.upkeep, self._leadership.lease

@@ -22,7 +22,7 @@ from sparklog.checkpoint.nesting import check_not_nested
 from sparklog.checkpoint.unfinished_reset import complete
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.commit import Identity
+from sparklog.log.commit import Identity, QueryIdentity
 from sparklog.lru_cache import LruCache
 from sparklog.sink.options import SinkOptions
 from sparklog.sink.query import Query, source_offsets
@@ -44,6 +44,15 @@ class MicroBatch:
 
     identity: Identity
     offsets: bytes
+
+
+def with_origin(planned: MicroBatch, origin: QueryOrigin) -> MicroBatch:
+    """Return a micro-batch whose identity names the query that it belongs to."""
+    known = planned.identity
+    identity = QueryIdentity(
+        writer=known.writer, batch=known.batch, fingerprint=known.fingerprint, origin=origin
+    )
+    return replace(planned, identity=identity)
 
 
 def of_query(
@@ -91,7 +100,7 @@ def of_checkpoint(
     planned = _planned(writer, options.name, batch, offsets)
     look = partial(_begun, checkpoint, batch, fs)
     origin = replace(origin_of(options, checkpoint, offsets), look=look)
-    return replace(planned, identity=replace(planned.identity, origin=origin))
+    return with_origin(planned, origin)
 
 
 def origin_of(

@@ -16,7 +16,7 @@ from sparklog.log.commit import CommitResult
 from sparklog.log.log import Log, home_of
 from sparklog.lru_cache import LruCache
 from sparklog.sink import open_logs
-from sparklog.sink.batch_identity import MicroBatch, of_query, origin_of
+from sparklog.sink.batch_identity import MicroBatch, of_query, origin_of, with_origin
 from sparklog.sink.columns import columns_to_write
 from sparklog.sink.options import SinkOptions, parse
 from sparklog.sink.query import Query, batch_start, plan_digest, running
@@ -117,7 +117,7 @@ class SegmentSink:
             self._options, checkpoint, planned.offsets, name=query.name, plan=self._plan[1]
         )
         origin = replace(origin, look=partial(batch_start, query, batch, origin.ends))
-        return replace(planned, identity=replace(planned.identity, origin=origin))
+        return with_origin(planned, origin)
 
     def _write(
         self,

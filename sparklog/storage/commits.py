@@ -45,8 +45,9 @@ class WriterResetError(SparklogError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Whole v2 record batches with offsets from 0, for one partition; in memory or staged.
+    """Staged record batches of one partition, returned by `Stager.finish` for `Log.commit`.
 
+    The batches have magic 2 and offsets from 0. They are in memory, or in a staged file or object.
     `path`, `position`, `wrapped_key`, `synced_boot_id`: where the home's stager put it, and what it
     vouches for; for the home alone to read. Of a log dir: a file in it, and the boot in which its
     task synced it. Of a store: an object, the byte at which the chunk begins in it, and its data

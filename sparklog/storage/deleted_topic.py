@@ -9,6 +9,29 @@ from sparklog.storage.topic_state import TopicState, by_partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedTopicInfo:
+    """A deleted topic that `Log.undelete_topic` can restore.
+
+    Attributes:
+        name: The name of the topic when it was deleted.
+        id: The topic id, which the restored topic has again.
+        partitions: The number of partitions.
+        records: The number of offsets in all partitions.
+        config: The topic's configs, {option: value}.
+        deleted_ms: When the topic was deleted, in milliseconds since the epoch.
+        until_ms: When the topic can be removed, in milliseconds since the epoch.
+    """
+
+    name: str
+    id: str
+    partitions: int
+    records: int
+    config: Mapping[str, str]
+    deleted_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedTopic:
     """A deleted topic whose records are still there; maps are by partition.
 
@@ -42,6 +65,13 @@ class DeletedTopic:
     def records(self) -> int:
         """How many offsets it holds, over all partitions."""
         return sum(end - self.starts.get(p, 0) for p, end in self.ends.items())
+
+    def info(self) -> DeletedTopicInfo:
+        """Return what users see of it."""
+        return DeletedTopicInfo(
+            name=self.name, id=self.id, partitions=len(self.ends), records=self.records,
+            config=self.topic.config, deleted_ms=self.deleted_ms, until_ms=self.until_ms,
+        )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that snapshots carry."""

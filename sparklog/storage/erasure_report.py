@@ -70,7 +70,7 @@ class ErasedFrom:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Removed:
+class RemovedFile:
     """What was deleted whole: a file or an object that held, or may have held, such records."""
 
     place: str
@@ -93,7 +93,7 @@ class PartitionErasure:
     offsets: ErasedOffsets = field(default_factory=ErasedOffsets)
     bytes_read: int = 0
     erased_from: list[ErasedFrom] = field(default_factory=list)
-    removed: list[Removed] = field(default_factory=list)
+    removed: list[RemovedFile] = field(default_factory=list)
     error: str | None = None
 
     @property

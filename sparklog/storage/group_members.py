@@ -14,7 +14,15 @@ _MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A client in a group, and the partitions that are its, by topic."""
+    """A Kafka client that is a member of a consumer group.
+
+    Attributes:
+        member_id: The id that the group coordinator gave to the member.
+        client_id: The client's `client.id`.
+        host: The client's address.
+        instance_id: The client's `group.instance.id`, or "".
+        assigned: {topic: its partitions that are assigned to the member}.
+    """
 
     member_id: str
     client_id: str = ""
@@ -24,13 +32,22 @@ class Member:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions are its."""
+        """The number of assigned partitions."""
         return sum(map(len, self.assigned.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAtWork:
-    """A group that has members. `kind`, `state` and `assignor` as Kafka's tools call them."""
+    """A consumer group with members, as the endpoint that coordinates it reports.
+
+    Attributes:
+        group: The name of the group.
+        kind: The group type: classic or consumer.
+        state: The group state, as kafka-consumer-groups prints it.
+        assignor: The name of the assignor.
+        members: The members.
+        topics: The topics that the members subscribe to; None if they are unknown.
+    """
 
     group: str
     kind: str
@@ -38,10 +55,9 @@ class GroupAtWork:
     assignor: str
     members: tuple[Member, ...]
     topics: frozenset[str] | None = None
-    """What they subscribe to; None: nobody can tell, so any."""
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Tell whether a member reads a topic, as far as is known."""
+        """Return whether a member subscribes to a topic; True if the topics are unknown."""
         return self.topics is None or topic in self.topics
 
 

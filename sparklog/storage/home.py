@@ -20,9 +20,16 @@ from sparklog.storage.view import TopicInfo, View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenUp:
-    """An offline partition: offsets [first, end) are lost if it is given up.
+    """A partition that `Log.give_up` brings back online, and the offsets that it loses.
 
-    `directory`: where it should lie; `why`: what is missing. `kept`: the records behind `end` stay.
+    Attributes:
+        topic: The name of the topic.
+        partition: The number of the partition.
+        directory: The directory where the partition belongs.
+        first: The first offset that is lost.
+        end: The offset after the last one that is lost.
+        kept: Whether records from `end` on are kept.
+        why: What is missing or damaged.
     """
 
     topic: str

@@ -13,9 +13,16 @@ MoveState = Literal["waiting", "moving", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedPartition:
-    """A partition that was moved between log dirs: `bytes` of records from `source` to `target`.
+    """A partition that was moved between log dirs.
 
-    `took_ms`: all of it; `locked_ms`: how long writers waited.
+    Attributes:
+        topic: The name of the topic.
+        partition: The number of the partition.
+        source: The log dir that the partition was in.
+        target: The log dir that the partition is in now.
+        bytes: The size of its records.
+        took_ms: The duration of the move.
+        locked_ms: How long writers had to wait.
     """
 
     topic: str
@@ -38,13 +45,24 @@ class MoveRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveStatus:
-    """A move that was asked for, and is not done.
+    """A requested move of a partition between log dirs that is not finished.
 
-    `id`: of the request. `source`, `target`: log dirs. `copied_bytes` of `total_bytes` of records
-    are in the target, which `offset_lag` offsets are missing from. `state`: waiting (for others, or
-    for somebody who carries it out), moving, failed (`error` says why; it is tried again).
-    `bytes_per_second`, `left_ms`: its pace, and what is left at it; None unless it is moving.
-    `limit`: the most bytes a second that it may copy; None: all that the disks give.
+    Attributes:
+        id: The id of the request.
+        topic: The name of the topic.
+        partition: The number of the partition.
+        source: The log dir that the partition is in.
+        target: The log dir that it moves to.
+        state: "waiting" (for other moves, or for a process that carries it out), "moving", or
+            "failed" (it is tried again).
+        copied_bytes: The bytes of records that were copied.
+        total_bytes: The bytes of records in the partition.
+        offset_lag: The number of offsets that are missing in the target.
+        asked_ms: When the move was requested, in milliseconds since the epoch.
+        bytes_per_second: The present rate; None unless the partition is moving.
+        left_ms: The estimated time left; None unless the partition is moving.
+        limit: The maximum rate in bytes per second; None for no limit.
+        error: Why the move failed.
     """
 
     id: str

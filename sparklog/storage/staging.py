@@ -37,12 +37,20 @@ def chunk_label(writer: str, batch: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framing:
-    """How records become batches. `codec` None: the topic's compression.type decides."""
+    """How records are grouped into record batches and compressed.
+
+    Attributes:
+        batch_size: The uncompressed bytes of records that a batch aims at.
+        codec: The compression; None uses the topic's compression.type, and "producer" there means
+            no compression. A topic with another compression.type takes precedence.
+        level: The compression level; None uses the topic's level.
+        producer: (producer id, epoch, sequence of the first record) of an idempotent producer.
+    """
 
     batch_size: int = BATCH_SIZE
     codec: Codec | None = None
     level: int | None = None
-    producer: tuple[int, int, int] | None = None  # (id, epoch, sequence of the first record)
+    producer: tuple[int, int, int] | None = None
 
     def compression(self, config: TopicConfig) -> tuple[Codec, int | None]:
         """Return codec and level for a topic ("producer" without an own codec means none)."""
@@ -62,7 +70,10 @@ class Framing:
 
 
 class Stager(Protocol):
-    """Takes rows of any topics; `finish` gives the chunks. Use once. No reader sees any of it."""
+    """Turns rows of any topics into chunks for `Log.commit`. For one use.
+
+    Readers do not see staged rows before the commit.
+    """
 
     def add(self, topic: TopicInfo, rows: pa.RecordBatch, *, partition: int | None = None) -> None:
         """Stage rows: columns value [, key, headers, timestamp, partition].
@@ -73,13 +84,10 @@ class Stager(Protocol):
         """
 
     def finish(self) -> Sequence[Chunk]:
-        """Return all chunks, in the order in which their partitions must get them.
-
-        A task's: what is small is in memory and may be sent, all else is staged.
-        """
+        """Return all chunks in the order in which `Log.commit` must receive them."""
 
     def discard(self) -> None:
-        """Let go of what was staged, after a failure."""
+        """Delete what was staged, after a failure."""
 
 
 @dataclass(slots=True)

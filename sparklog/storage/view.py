@@ -29,13 +29,19 @@ Offsets = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as users see it; `dirs` names the directory of each partition of the log.
+    """A topic of a log.
 
-    `offline`: {partition: what using it raises}, of those that can't be used.
+    Attributes:
+        name: The name.
+        id: The topic id: 22 characters, the URL-safe base64 form of its UUID.
+        partitions: The number of partitions.
+        config: The topic's configs, with defaults for those that are not set.
+        dirs: {partition: its directory}.
+        offline: {partition: the error that using it raises} of partitions that cannot be used.
     """
 
     name: str
-    id: str  # 22 characters, URL-safe base64 of the UUID, as in partition.metadata
+    id: str
     partitions: int
     config: TopicConfig
     dirs: dict[int, str]
@@ -49,7 +55,7 @@ class TopicInfo:
 
 
 class Topics(dict[str, TopicInfo]):
-    """{name: TopicInfo}, and how that looks in a notebook."""
+    """A dict {topic name: TopicInfo} that notebooks show as a table."""
 
     def _repr_html_(self) -> str:
         rows = [

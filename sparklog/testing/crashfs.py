@@ -24,7 +24,7 @@ from functools import lru_cache
 from typing import Final, NoReturn, Self
 
 from sparklog.clock import Clock
-from sparklog.fs import Buffer, Volume
+from sparklog.fs import Buffer, File, LockFile, Mapping, Volume
 from sparklog.testing.disk import DirNode, Disk, FileNode, FileOp, Mode, Node
 from sparklog.testing.faults import (
     ERRNO,
@@ -73,7 +73,7 @@ class CrashFile:
         if write and not self._write:
             raise refuse(errno.EBADF, verb, self.path)
         if self._fs.reopen and not isinstance(self, CrashLockFile):
-            node = self._fs.file_node(self.path, verb)
+            node = self._fs._file_node(self.path, verb)
             if node is not self._bound:
                 raise FileNotFoundError(errno.ENOENT, "replaced by another file", self.path)
             return node
@@ -170,7 +170,7 @@ class CrashLockFile(CrashFile):
     def is_current(self) -> bool:
         with self._fs.mutex:
             node = self._node("stat")
-            return self._fs.find(self.path) is node
+            return self._fs._find(self.path) is node
 
     def identity(self) -> tuple[int, int]:
         with self._fs.mutex:
@@ -213,25 +213,30 @@ def _names_of(directory: DirNode, wanted: Node) -> int:
 
 
 class CrashFS:
-    """One process and its view of a simulated disk: a `sparklog.fs.FileSystem`.
+    """A process on a machine with a simulated disk: a file system that can lose power.
 
-    `page_bytes` is where a kill may cut a write in two (Linux: between pages).
+    Example:
+        fs = CrashFS()
+        fs.fail_at(7, Fault.KILL)  # the 7th change from now kills the process
+        with sparklog.open("/log", "rw", fs=fs) as log:
+            ...
     """
 
     sync_threads = 1  # so that the same work is the same calls
 
     def __init__(
-        self,
-        disk: Disk | None = None,
-        *,
-        clock: Clock | None = None,
-        reopen: bool = False,
-        page_bytes: int = 4096,
-        mutex: "threading.RLock | None" = None,  # type: ignore[valid-type, unused-ignore]
+        self, *, clock: Clock | None = None, reopen: bool = False, page_bytes: int = 4096
     ) -> None:
-        self.disk = disk if disk is not None else Disk(clock)
+        """Start a machine with an empty disk and one process.
+
+        Args:
+            clock: The time of the disk, in milliseconds since the epoch.
+            reopen: Whether open files find themselves by their path at every call.
+            page_bytes: Where a kill can cut a write in two; Linux cuts between pages.
+        """
+        self.disk = Disk(clock)
         self.reopen, self.page_bytes = reopen, page_bytes
-        self.mutex = mutex if mutex is not None else threading.RLock()
+        self.mutex = threading.RLock()
         self.dead = False
         self.calls: list[Call] = []
         self.on_call: Callable[[Call], None] | None = None
@@ -244,7 +249,14 @@ class CrashFS:
 
     def process(self) -> "CrashFS":
         """Start another process on the same disk."""
-        return CrashFS(self.disk, reopen=self.reopen, page_bytes=self.page_bytes, mutex=self.mutex)
+        other = self._machine(self.disk)
+        other.mutex = self.mutex
+        return other
+
+    def _machine(self, disk: Disk) -> "CrashFS":
+        other = CrashFS(reopen=self.reopen, page_bytes=self.page_bytes)
+        other.disk = disk
+        return other
 
     def kill(self) -> None:
         """End this process: its locks go, the page cache stays, every further call is a no-op."""
@@ -259,9 +271,9 @@ class CrashFS:
         With `torn`, the write that `on_call` is just told of, a part of it was done.
         """
         with self.mutex:
-            other = CrashFS(self.disk.clone(), reopen=self.reopen, page_bytes=self.page_bytes)
+            other = self._machine(self.disk.clone())
         part = self.torn_size(torn.at, torn.size) if torn is not None else 0
-        if torn is not None and part and isinstance(node := other.find(torn.path), FileNode):
+        if torn is not None and part and isinstance(node := other._find(torn.path), FileNode):
             node.change(FileOp(torn.at, self.writing[:part]))
         return other
 
@@ -271,7 +283,7 @@ class CrashFS:
             rng = random.Random(0)
         with self.mutex:
             disk = self.disk.after_power_cut(rng, mode)
-        return CrashFS(disk, reopen=self.reopen, page_bytes=self.page_bytes)
+        return self._machine(disk)
 
     def fail_at(
         self,
@@ -325,12 +337,12 @@ class CrashFS:
 
     # -- FileSystem ----------------------------------------------------------------------------
 
-    def open(self, path: str, *, create: bool = False, write: bool = False) -> CrashFile:
+    def open(self, path: str, *, create: bool = False, write: bool = False) -> File:
         with self.mutex:
             node = self._open_node(path, create=create)
             return CrashFile(self, path, node, write=write or create)
 
-    def open_lock(self, path: str, *, create: bool = True) -> CrashLockFile:
+    def open_lock(self, path: str, *, create: bool = True) -> LockFile:
         with self.mutex:
             node = self._open_node(path, create=create)
             file = CrashLockFile(self, path, node, write=True)
@@ -340,7 +352,7 @@ class CrashFS:
     def is_locked(self, path: str, first: int, length: int) -> bool:
         with self.mutex:
             self.check_alive()
-            node = self.find(path)
+            node = self._find(path)
             return isinstance(node, FileNode) and node.is_locked(first, length)
 
     def _open_node(self, path: str, *, create: bool) -> FileNode:
@@ -357,14 +369,14 @@ class CrashFS:
             parent.change(name, node)
         return node
 
-    def map(self, path: str) -> CrashMapping:
+    def map(self, path: str) -> Mapping:
         with self.mutex:
-            return CrashMapping(self, self.file_node(path, "map"))
+            return CrashMapping(self, self._file_node(path, "map"))
 
     def exists(self, path: str) -> bool:
         with self.mutex:
             self.check_alive()
-            return self.find(path) is not None
+            return self._find(path) is not None
 
     def is_link(self, path: str) -> bool:
         return False  # there are none
@@ -372,7 +384,7 @@ class CrashFS:
     def is_dir(self, path: str) -> bool:
         with self.mutex:
             self.check_alive()
-            return isinstance(self.find(path), DirNode)
+            return isinstance(self._find(path), DirNode)
 
     def size(self, path: str) -> int:
         with self.mutex:
@@ -388,9 +400,9 @@ class CrashFS:
             node = self._existing(path)
             return max(node.mtime_ms, node.renamed_ms)
 
-    def set_mtime_ms(self, path: str, when: int) -> None:
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
         with self.mutex:
-            self._existing(path).mtime_ms = when
+            self._existing(path).mtime_ms = mtime_ms
 
     def identity(self, path: str) -> tuple[int, int]:
         with self.mutex:
@@ -424,7 +436,7 @@ class CrashFS:
     def unlink(self, path: str) -> None:
         with self.mutex:
             parent, name = self._parent(path, "delete")
-            self.file_node(path, "delete")
+            self._file_node(path, "delete")
             self._count("unlink", "delete", path)
             parent.change(name, None)
 
@@ -468,7 +480,7 @@ class CrashFS:
 
     def link(self, src: str, dst: str) -> None:
         with self.mutex:
-            node = self.file_node(src, "link")
+            node = self._file_node(src, "link")
             target, new_name = self._parent(dst, "link")
             if new_name in target.entries:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), src, None, dst)
@@ -507,7 +519,7 @@ class CrashFS:
         """Count a call that is about to change the tree; raise what it meets."""
         self.suffer(self.meet(op, path, to=to), verb, path)
 
-    def find(self, path: str) -> Node | None:
+    def _find(self, path: str) -> Node | None:
         """Return the node at a path, if there is one."""
         head, name = _split(path)
         parent = self.disk.places.get(head)
@@ -530,12 +542,12 @@ class CrashFS:
 
     def _existing(self, path: str) -> Node:
         self.check_alive()
-        node = self.find(path)
+        node = self._find(path)
         if node is None:
             self._missing(path)
         return node
 
-    def file_node(self, path: str, verb: str) -> FileNode:
+    def _file_node(self, path: str, verb: str) -> FileNode:
         """Return the file at a path; errors as an open would raise them."""
         node = self._existing(path)
         if isinstance(node, DirNode):
@@ -553,7 +565,7 @@ class CrashFS:
         head, name = _split(path)
         node: Node | None = self.disk.places.get(head)
         if node is None:
-            node = self.find(head)
+            node = self._find(head)
         if node is None:
             self._missing(path)
         if isinstance(node, FileNode):

@@ -10,3 +10,43 @@
 The only place that knows fsspec. PROTOCOL.md beside this file says what lies in the bucket, in
 which order it is written and removed, and why a reader never sees half of it.
 """
+
+from typing import TYPE_CHECKING
+
+from sparklog.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from sparklog.tiered.keyring import Keyring
+    from sparklog.tiered.object_store.backoff import Retry
+    from sparklog.tiered.object_store.object_store import ObjectStore
+    from sparklog.tiered.object_store.store import Store, StoredObject
+    from sparklog.tiered.reading.options import RemoteOptions
+    from sparklog.tiered.restoring import Restored, restore
+    from sparklog.tiered.target import open_store
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "Keyring": "sparklog.tiered.keyring",
+            "ObjectStore": "sparklog.tiered.object_store.object_store",
+            "RemoteOptions": "sparklog.tiered.reading.options",
+            "Restored": "sparklog.tiered.restoring",
+            "Retry": "sparklog.tiered.object_store.backoff",
+            "Store": "sparklog.tiered.object_store.store",
+            "StoredObject": "sparklog.tiered.object_store.store",
+            "open_store": "sparklog.tiered.target",
+            "restore": "sparklog.tiered.restoring",
+        },
+    )
+
+__all__ = [
+    "Keyring",
+    "ObjectStore",
+    "RemoteOptions",
+    "Restored",
+    "Retry",
+    "Store",
+    "StoredObject",
+    "open_store",
+    "restore",
+]

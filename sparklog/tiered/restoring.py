@@ -66,7 +66,13 @@ _NOT_RESTORED: Final = ("remote.", "local.retention.", "retention.")
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore brought: {topic: {partition: (log start offset, end)}}, segments, bytes."""
+    """The result of a restore.
+
+    Attributes:
+        offsets: {topic: {partition: (log start offset, end offset)}}.
+        segments: The number of segments.
+        bytes: The size of the segments.
+    """
 
     offsets: dict[str, dict[int, tuple[int, int]]]
     segments: int

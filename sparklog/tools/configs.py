@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from sparklog.config import KEYS, OWN_KEYS, TopicConfig
+from sparklog.config import KEYS, OWN_KEYS, TopicConfig, is_explicit
 from sparklog.configdef import format_value
 from sparklog.errors import InvalidRequestError
 from sparklog.storage.view import TopicInfo
@@ -39,7 +39,7 @@ def describe_configs(info: TopicInfo, *, everything: bool = False) -> list[Confi
     entries = []
     for name, key in sorted(KEYS.items()):
         value = getattr(info.config, key.field)
-        is_set = info.config.is_set(key)
+        is_set = is_explicit(info.config, key)
         if not (is_set or everything) or value is None:
             continue
         entries.append(

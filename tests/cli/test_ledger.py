@@ -9,7 +9,7 @@ import pytest
 import sparklog
 from sparklog.cli.app import run
 from sparklog.clock import ManualClock
-from sparklog.log.commit import Identity
+from sparklog.log.commit import Identity, QueryIdentity
 from sparklog.storage.query_origin import QueryOrigin
 from sparklog.storage.staging import Framing
 
@@ -31,7 +31,9 @@ def log(tmp_path: Path, clock: ManualClock) -> str:
                     rows = pa.table({"value": ["x", "y"]}).to_batches()[0]
                     stager.add(log.topic("t"), rows, partition=p)
                 origin = QueryOrigin(name="hourly totals") if writer == "q/b" else None
-                identity = Identity(writer=writer, batch=batch, fingerprint="f", origin=origin)
+                known = {} if origin is None else {"origin": origin}
+                kind = QueryIdentity if known else Identity
+                identity = kind(writer=writer, batch=batch, fingerprint="f", **known)
                 log.commit(stager.finish(), identity=identity)
         log.append("other", pa.table({"value": ["x"]}))
     return path

@@ -69,7 +69,7 @@ class BrokerThatStops(CrashFS):
     def disk_of_broker_unlinks(self, path: str) -> None:
         assert self.broker is not None
         broker, self.broker = self.broker, None
-        CrashFS(self.disk, mutex=self.mutex).unlink(path)
+        self.process().unlink(path)
         broker.close()
 
 

@@ -71,7 +71,7 @@ def test_nothing_at_all(sparklog_log, caplog):
     with Endpoint(sparklog_log) as endpoint, _connect(endpoint) as client:
         client.sendall(API_VERSIONS)
         assert _answer(client)
-        object.__setattr__(endpoint.options, "connections_max_idle_ms", 1000)
+        object.__setattr__(endpoint._server.options, "connections_max_idle_ms", 1000)
         assert _is_closed(client)
     assert [line for line in _lines(caplog) if "connections.max.idle.ms" in line]
 
@@ -128,7 +128,7 @@ def test_a_thousand_of_them_leave_twenty_lines(sparklog_log, caplog, monkeypatch
                 client.sendall(b"GET / HTTP/1.1\r\n\r\n")
                 assert _is_closed(client)
         assert _works(endpoint)
-        closed = {labels: v for _, labels, v in endpoint.meters._closed.samples()}
+        closed = {labels: v for _, labels, v in endpoint._server.meters._closed.samples()}
         assert closed["protocol",] == 1000
     assert len(_lines(caplog)) == 20
 
@@ -153,7 +153,7 @@ def test_as_many_connections_as_there_may_be(sparklog_log, caplog):
         assert "it has 40 connections already (max.connections.per.ip)" in caplog.text
         for client in clients[:10]:
             client.close()
-        until(lambda: endpoint.quotas.count == 30)
+        until(lambda: endpoint._server.quotas.count == 30)
         assert _works(endpoint)
 
 
@@ -175,15 +175,15 @@ def test_a_thousand_connections_that_never_speak(sparklog_log, tmp_path, protoco
             before = psutil.Process().memory_info().rss
             for _ in range(1000):
                 stack.enter_context(_connect(endpoint))
-            until(lambda: endpoint.quotas.count == 1000)
+            until(lambda: endpoint._server.quotas.count == 1000)
             took = psutil.Process().memory_info().rss - before
             print(f"{protocol}: {took / MIB:.0f} MiB for 1000 connections")
             assert took < 400 * MIB
             if protocol == "PLAINTEXT":
                 assert _works(endpoint)
-                object.__setattr__(endpoint.options, "connections_max_idle_ms", 500)
-                until(lambda: endpoint.quotas.count < 5)
-        assert endpoint.quotas.count == 0
+                object.__setattr__(endpoint._server.options, "connections_max_idle_ms", 500)
+                until(lambda: endpoint._server.quotas.count < 5)
+        assert endpoint._server.quotas.count == 0
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -217,9 +217,10 @@ def test_many_large_requests_share_the_memory_for_them(sparklog_log):
                 for client in clients:
                     with contextlib.suppress(BlockingIOError, ConnectionError):
                         client.send(chunk)
-            until(lambda: (endpoint.memory.used, endpoint.memory.waiting) == (64 * MIB, 99))
+            memory = endpoint._server.memory
+            until(lambda: (memory.used, memory.waiting) == (64 * MIB, 99))
             assert _works(endpoint)
-        assert (endpoint.memory.used, endpoint.memory.waiting) == (0, 0)
+        assert (memory.used, memory.waiting) == (0, 0)
     finally:
         stop.set()
         watcher.join()
@@ -237,18 +238,18 @@ def test_those_who_wait_for_memory_get_it_in_turn(sparklog_log):
     with Endpoint(sparklog_log, options=options) as endpoint, contextlib.ExitStack() as stack:
         blocker = _connect(endpoint)
         blocker.sendall(_large(1 * MIB))
-        until(lambda: endpoint.memory.used == 1 * MIB)
+        until(lambda: endpoint._server.memory.used == 1 * MIB)
         clients = [stack.enter_context(_connect(endpoint)) for _ in range(5)]
         frame = struct.pack(">i", len(body)) + body
         for client in clients:
             client.sendall(frame[:1000])
-        until(lambda: endpoint.memory.waiting == 5)
+        until(lambda: endpoint._server.memory.waiting == 5)
         blocker.close()
         for client in clients:
             client.sendall(frame[1000:])
         for client in clients:
             assert _answer(client)[:4] == struct.pack(">i", 7)
-        until(lambda: endpoint.memory.used == 0)
+        until(lambda: endpoint._server.memory.used == 0)
 
 
 def test_who_takes_no_answers_holds_no_memory(sparklog_log, caplog, monkeypatch):
@@ -262,12 +263,12 @@ def test_who_takes_no_answers_holds_no_memory(sparklog_log, caplog, monkeypatch)
         sparklog_log.create_topic(f"a-topic-with-a-name-of-some-length-{number:04d}" * 3)
     options = {"queued.max.response.bytes": str(1 * MIB)}
     with Endpoint(sparklog_log, options=options) as endpoint, contextlib.ExitStack() as stack:
-        endpoint._sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        endpoint._server._sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         for _ in range(60):
             stack.enter_context(_connect(endpoint, 2048)).sendall(METADATA_ALL)
-        until(lambda: endpoint.outgoing_bytes > 1 * MIB)
+        until(lambda: endpoint._server.outgoing_bytes > 1 * MIB)
         monkeypatch.setattr(module, "STALLED_MS", 1500)
-        until(lambda: endpoint.outgoing_bytes <= 1 * MIB)
+        until(lambda: endpoint._server.outgoing_bytes <= 1 * MIB)
         admin = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
         assert len(admin.list_topics(timeout=240).topics) == 301
-    assert endpoint.outgoing_bytes == 0
+    assert endpoint._server.outgoing_bytes == 0

@@ -73,7 +73,7 @@ def test_it_closes_beside_a_look_that_finds_something(
         found = look(*args)
         if threading.current_thread().name == "sparklog-kafka-watermarks":
             looking.set()
-            endpoint._thread.join(0.5)  # it is closed meanwhile
+            endpoint._server._thread.join(0.5)  # it is closed meanwhile
         return found
 
     monkeypatch.setattr(partitions, "_spans", slow)
@@ -106,7 +106,7 @@ def test_who_connects_as_it_ends_is_let_go_of(sparklog_log, turns):
 
     def end_after(left):
         if left:
-            endpoint._loop.call_soon(end_after, left - 1)
+            endpoint._server._loop.call_soon(end_after, left - 1)
         else:
             stopping.set()
 
@@ -114,8 +114,9 @@ def test_who_connects_as_it_ends_is_let_go_of(sparklog_log, turns):
         client.connect((endpoint.host, endpoint.port))
         end_after(turns)
 
-    asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), endpoint._loop).result(240)  # it serves
-    stopping, endpoint._stopping = endpoint._stopping, SimpleNamespace(set=connect)
+    loop = endpoint._server._loop
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), loop).result(240)  # it serves
+    stopping, endpoint._server._stopping = endpoint._server._stopping, SimpleNamespace(set=connect)
     with client:
         client.settimeout(5)
         endpoint.close()

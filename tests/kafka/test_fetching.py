@@ -123,7 +123,7 @@ def offsets(one: Any) -> list[int]:
 
 
 def memory_of(endpoint: Endpoint) -> Any:
-    handler: Any = endpoint.served[Api.FETCH].handle
+    handler: Any = endpoint._server.served[Api.FETCH].handle
     return handler.__self__.memory
 
 
@@ -248,7 +248,7 @@ class TestWaiting:
             wire.close()
 
     def test_who_goes_away_leaves_nothing(self, endpoint: Endpoint, log: Log) -> None:
-        partitions = endpoint._partitions
+        partitions = endpoint._server._partitions
         for _ in range(2):
             with Wire(endpoint) as wire:
                 fetch(wire, log, ("u", 0, 0))
@@ -269,7 +269,7 @@ class TestRefusals:
     ) -> None:
         """Memory may be older than what another endpoint has told a client: it looks first."""
         fetch(wire, log, ("t", 0, 300))
-        monkeypatch.setattr(endpoint._partitions, "_take", lambda *_: None)
+        monkeypatch.setattr(endpoint._server._partitions, "_take", lambda *_: None)
         log.append("t", values(5))
         (one,) = fetch(wire, log, ("t", 0, 303))
         assert one["error_code"] == 0

@@ -79,7 +79,7 @@ def records(answer: Any) -> bytes:
 
 
 def free(endpoint: Endpoint) -> int:
-    handler: Any = endpoint.served[Api.FETCH].handle
+    handler: Any = endpoint._server.served[Api.FETCH].handle
     reader = handler.__self__._reader
     return len(reader._verified._descriptors._free)
 
@@ -92,7 +92,7 @@ def test_the_second_reader_gets_the_same_bytes_from_the_file(log: Log, sent: lis
         assert other == one
         assert sum(sent) == len(one["records"])
         received = first.received_bytes + second.received_bytes
-        until(lambda: endpoint.meters.sent.samples()[0].value == received)
+        until(lambda: endpoint._server.meters.sent.samples()[0].value == received)
         until(lambda: free(endpoint) == verified_batches.DESCRIPTORS_MAX)
 
 
@@ -267,5 +267,5 @@ def test_an_answer_waits_for_a_full_socket_by_a_small_piece(large_log: Log) -> N
     os.utime(segment(large_log))
     with Endpoint(large_log) as endpoint, Wire(endpoint, receive_bytes=4096) as slow:
         slow.send(Api.FETCH, 12, **asked(large_log, 12, ("t", 0, 0), **LARGE))
-        until(lambda: endpoint.outgoing_bytes > 0)
+        until(lambda: endpoint._server.outgoing_bytes > 0)
         assert records(found(slow.receive())[0]) == whole

@@ -132,7 +132,7 @@ def _attack(endpoint, seed, count):
         if client is None:
             client = socket.create_connection(("127.0.0.1", endpoint.port), timeout=240)
             client.settimeout(0.02)
-        frame = _frame(rng, endpoint.served)
+        frame = _frame(rng, endpoint._server.served)
         try:
             client.sendall(frame)
             if ways.random() < 0.8 and not client.recv(1 << 16):
@@ -223,10 +223,10 @@ def test_a_log_that_is_written_to(sparklog_log, caplog, seed):
         healthy.end()
         admin = AdminClient({"bootstrap.servers": endpoint.bootstrap_servers})
         assert {"t", "healthy"} <= set(admin.list_topics(timeout=240).topics)
-        assert endpoint.memory.used == 0
+        assert endpoint._server.memory.used == 0
     assert [f"{r.getMessage()} {r.exc_info}" for r in _faults(caplog)] == []
     assert psutil.Process().memory_info().rss - before < 300 << 20
-    assert endpoint.quotas.count == 0 and endpoint.outgoing_bytes == 0
+    assert endpoint._server.quotas.count == 0 and endpoint._server.outgoing_bytes == 0
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

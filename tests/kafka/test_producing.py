@@ -529,4 +529,4 @@ def test_readers_of_the_endpoint_hear_of_a_commit_at_once(endpoint: Endpoint, wi
         assert found.topics[0].partitions[0].offset == offset
         produced(wire, batch("a"))
     key = TopicPartition("t", 0)
-    assert endpoint._broker.partitions.known_span(key) == (0, 3)
+    assert endpoint._server._broker.partitions.known_span(key) == (0, 3)

@@ -63,7 +63,7 @@ def test_a_user_who_is_deleted_may_do_nothing_from_then_on(
     ):
         assert fetched(wire, sparklog_log) == ErrorCode.none
         change_users(options["sasl.users.location"], lambda users: users.pop("alice"))
-        endpoint.security.refresh()
+        endpoint._server.security.refresh()
         assert fetched(wire, sparklog_log) == TOPIC
         with pytest.raises(ConnectionError):  # to look takes some right
             wire.ask(Api.METADATA, 12, topics=None)
@@ -110,5 +110,5 @@ def test_a_large_request_takes_its_memory_before_it_is_there(sparklog_log: Log) 
     with Endpoint(sparklog_log) as endpoint:
         with Wire(endpoint) as wire:
             wire._socket.sendall(struct.pack(">i", 2 * MIB) + bytes(1000))
-            until(lambda: endpoint.memory.used == 2 * MIB, seconds=8)
-        until(lambda: endpoint.memory.used == 0, seconds=8)
+            until(lambda: endpoint._server.memory.used == 2 * MIB, seconds=8)
+        until(lambda: endpoint._server.memory.used == 0, seconds=8)

@@ -85,7 +85,7 @@ def test_librdkafka_comes_in(sparklog_log, files, protocol, mechanism):
     if "SASL" not in protocol and mechanism != "PLAIN":
         pytest.skip("no mechanism without SASL")
     with Endpoint(sparklog_log, options=_options(files, protocol)) as endpoint:
-        assert endpoint.security.protocol == protocol
+        assert endpoint._server.security.protocol == protocol
         assert _topics(_client(endpoint, files, protocol, mechanism=mechanism)) == {"t"}
 
 
@@ -179,9 +179,9 @@ def test_a_client_is_known_by_its_certificate(sparklog_log, files, tmp_path):
             users[subject] = User(subject, parse_rights("read"), {})
 
         names = set()
-        opened = endpoint.meters.refused
-        endpoint.meters.refused = lambda api: (
-            names.update(c.principal.removeprefix("User:") for c in endpoint._connections),
+        opened = endpoint._server.meters.refused
+        endpoint._server.meters.refused = lambda api: (
+            names.update(c.principal.removeprefix("User:") for c in endpoint._server._connections),
             opened(api),
         )
 
@@ -192,7 +192,7 @@ def test_a_client_is_known_by_its_certificate(sparklog_log, files, tmp_path):
 
         until(refused)
         change_users(named, name)
-        endpoint.security.refresh()
+        endpoint._server.security.refresh()
         assert _topics(config) == {"t"}
 
 
@@ -243,7 +243,7 @@ def test_a_renewed_certificate_is_shown_to_those_who_come_then(sparklog_log, fil
     with Endpoint(sparklog_log, options={"ssl.certificate.location": str(own)}) as endpoint:
         first = serial()
         authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(own)
-        endpoint.security.refresh()
+        endpoint._server.security.refresh()
         assert serial() != first
 
 
@@ -292,5 +292,5 @@ def test_what_is_left_open_is_closed_with_the_endpoint(sparklog_log, files):
         with Endpoint(sparklog_log, options=_options(files, "SSL")) as endpoint:
             for _ in range(3):  # in the midst of their handshakes
                 stack.enter_context(socket.create_connection(("127.0.0.1", endpoint.port)))
-            until(lambda: endpoint.quotas.count == 3)
-        assert endpoint.quotas.count == 0
+            until(lambda: endpoint._server.quotas.count == 3)
+        assert endpoint._server.quotas.count == 0

@@ -112,7 +112,7 @@ def test_a_session_that_is_over_is_closed_unless_it_is_renewed(sparklog_log, tmp
             assert (answer["error_code"], answer["session_lifetime"]) == (0, 600_000)
 
         log_in()
-        (connection,) = endpoint._connections
+        (connection,) = endpoint._server._connections
         for _ in range(3):
             wire.ask(Api.METADATA, 1)
             connection.sasl._expires_ms = 0.0  # it is over

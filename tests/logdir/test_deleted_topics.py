@@ -72,7 +72,7 @@ def test_it_comes_back_whole(log: Log, path: str, clock: ManualClock) -> None:
     assert (told.name, told.id, told.until_ms - told.deleted_ms, told.records) == (
         "t", info.id, HOUR_MS, len(before),
     )  # fmt: skip
-    assert told == mark
+    assert told == mark.info()
     clock.advance(HOUR_MS - 1)
     again = log.undelete_topic("t")
     assert (again.id, again.config, again.dirs) == (info.id, info.config, info.dirs)

@@ -119,7 +119,7 @@ def test_a_disk_that_is_full(small_disk: Path, clock: ManualClock) -> None:
         clock.advance(60_000)
         service._turn("retain")
         assert service._health()[0] == [f"{path} is offline: the service's last trial write failed"]
-        found = {s.labels: s.value for s in service.samples() if s.metric.name == OFFLINE}
+        found = {s.labels: s.value for s in service._samples() if s.metric.name == OFFLINE}
         assert found == {(path,): 1}
         ballast.unlink()
         clock.advance(60_000)

@@ -66,7 +66,7 @@ def numbers(text: str) -> Found:
 
 
 def scrape(service: Service) -> Found:
-    return numbers(text_of(service.samples()))
+    return numbers(text_of(service._samples()))
 
 
 def partition(observer: Observer, topic: str = "t", number: int = 0) -> PartitionMetrics:

@@ -278,7 +278,7 @@ def test_a_reader_that_has_a_segment_open_finishes(path, clock):
     with filled(path, clock, 40, retention_ms="1") as log:
         reader = iter(log.read("t", columns=["offset"]))
         first = next(reader)
-        report = Service(path, clock=clock).run_once(now=clock() + MINUTE)
+        report = Service(path, clock=clock).run_once(now_ms=clock() + MINUTE)
         assert report.deleted
         rest = [o for b in (first, *_until_gone(reader)) for o in b.column("offset").to_pylist()]
         assert rest == list(range(len(rest)))
@@ -311,7 +311,7 @@ def test_the_deleted_wait_for_their_delay(path, clock):
 
 def test_what_a_dead_service_left_is_unlinked_by_the_next(path, clock):
     with filled(path, clock, retention_ms="1", file_delete_delay_ms="5000"):
-        Service(path, clock=clock).run_once(now=clock() + MINUTE)
+        Service(path, clock=clock).run_once(now_ms=clock() + MINUTE)
         assert names(path, ".log.deleted")
         options = {"log.initial.task.delay.ms": "0"}
         with stepped(Service(path, options=options, clock=clock)) as service:
@@ -325,11 +325,11 @@ def test_idle_segments_are_closed_when_asked(path, clock):
     with filled(path, clock, 2, segment_idle_ms="60000") as log:
         (segment,) = Path(path, "t-0").glob("*.log")  # files carry the machine's time
         now = segment.stat().st_mtime_ns // 1_000_000
-        assert not Service(path, clock=clock).run_once(now=now + 50_000).rolled
-        report = Service(path, clock=clock).run_once(now=now + 70_000)
+        assert not Service(path, clock=clock).run_once(now_ms=now + 50_000).rolled
+        report = Service(path, clock=clock).run_once(now_ms=now + 70_000)
         assert report.rolled == [("t", 0, 0)]
         assert names(path, ".log") == [f"{0:020d}.log", f"{2:020d}.log"]
-        assert not Service(path, clock=clock).run_once(now=now + 200_000).rolled  # it is empty
+        assert not Service(path, clock=clock).run_once(now_ms=now + 200_000).rolled  # it is empty
         log.append("t", rows(["more"]))
         assert len(values(log)) == 3
 

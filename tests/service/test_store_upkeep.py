@@ -248,12 +248,12 @@ def test_metrics_of_a_log_in_a_store(url: str, home: DisklessHome, clock: Manual
     write(home, "a")
     service = Service(url, clock=clock)
     service._open()
-    service.samples()
+    service._samples()
     write(home, "b")
     clock.advance(5000)
     home.groups.commit("g", {T0: 1}, now_ms=clock(), host="h")
     found = {
-        (sample.metric.name, sample.labels): sample.value for sample in service.samples()
+        (sample.metric.name, sample.labels): sample.value for sample in service._samples()
     }
     assert found["sparklog_merge_lag_pieces", ("t", "0")] == 2
     assert found["sparklog_merge_lag_seconds", ("t",)] == 5

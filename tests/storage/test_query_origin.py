@@ -11,7 +11,7 @@ import pytest
 
 import sparklog
 from sparklog.errors import BatchConflictError
-from sparklog.log.commit import Identity
+from sparklog.log.commit import Identity, QueryIdentity
 from sparklog.log.log import Log
 from sparklog.logdir.home import commits_of
 from sparklog.storage.query_origin import BatchStart, QueryOrigin, positions
@@ -35,7 +35,8 @@ def write(
 ) -> Any:
     stager = log.stager(Framing())
     stager.add(log.topic(topic), pa.record_batch({"value": ["v"]}))
-    identity = Identity(writer=writer, batch=batch, fingerprint=f"fp{batch}", origin=origin)
+    known: dict[str, Any] = {"writer": writer, "batch": batch, "fingerprint": f"fp{batch}"}
+    identity = Identity(**known) if origin is None else QueryIdentity(**known, origin=origin)
     return log.commit(stager.finish(), identity=identity)
 
 

@@ -58,7 +58,7 @@ def would_go(demo: Demo, now_ms: int) -> Sums:
     """The same from a dry run of the service's retention at that time."""
     given: dict[str, Any] = {"opening": lambda url, options: demo.store}
     service = Service(demo.path, clock=ManualClock(demo.now_ms), **given)
-    done = service.retain(now=now_ms, dry_run=True)
+    done = service.retain(now_ms=now_ms, dry_run=True)
     service.close()
     assert not done.errors
     found: Sums = {}

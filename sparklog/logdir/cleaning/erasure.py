@@ -34,7 +34,7 @@ from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.partition.segment_swap import perform
 from sparklog.logdir.retention.idle_rolling import roll_if_active
 from sparklog.logdir.segment_files import joined
-from sparklog.storage.erasure_report import ErasedFrom, PartitionErasure, Removed
+from sparklog.storage.erasure_report import ErasedFrom, PartitionErasure, RemovedFile
 
 _LOGGER: Final = logging.getLogger(__name__)
 _TRIES: Final = 8
@@ -260,7 +260,7 @@ class SegmentEraser:
                     fs.unlink(path)
                 if name.endswith((LOG + DELETED, LOG + CLEANED)):
                     report.removed.append(
-                        Removed(
+                        RemovedFile(
                             place="local", name=path, bytes=size,
                             why="deleted or compacted before, and not unlinked yet",
                         )

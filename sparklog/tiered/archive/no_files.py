@@ -61,7 +61,7 @@ class NoFiles:
     def listdir(self, path: str) -> list[str]:
         return []
 
-    def set_mtime_ms(self, path: str, when: int) -> None:
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
         refuse(path)
 
     def mkdir(self, path: str) -> None:

@@ -73,7 +73,7 @@ class Counts:
 
 
 class ObjectStore:
-    """See `Store`. Threads share it; it goes on working in a forked child.
+    """The `Store` that `open_store` returns. Threads can share it, and forked processes can use it.
 
     `part_bytes` bounds a part of `put_stream`, `parallel` those on the way at one time: memory of
     at most `(parallel + 1) * part_bytes`. `parallel=1` does everything in the caller's thread.

@@ -47,7 +47,7 @@ class Ours:
         return name
 
     def asked(self) -> Counter[tuple[str, int]]:
-        return Counter({(api.name, v): n for (api, v), n in self.endpoint.requests.items()})
+        return Counter({(api.name, v): n for (api, v), n in self.endpoint._server.requests.items()})
 
 
 @dataclass

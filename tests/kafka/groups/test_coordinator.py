@@ -94,7 +94,7 @@ def nodes(endpoint: Endpoint) -> dict[int, int]:
     """The {node id: port} of the brokers in Metadata."""
     with Wire(endpoint) as wire:
         answer = wire.ask(Api.METADATA, 12, topics=[])
-    assert answer["controller_id"] == endpoint.options.node_id
+    assert answer["controller_id"] == endpoint._server.options.node_id
     return {node["node_id"]: node["port"] for node in answer["brokers"]}
 
 
@@ -213,7 +213,7 @@ def read_only(path: str, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> Endpo
     with sparklog.open(path) as log:
         log.commit_offsets("kept", {"t": {0: 3}})
     endpoint = serve(mode="r")
-    home = home_of(endpoint._log)
+    home = home_of(endpoint._server._log)
 
     def refuse(*given: object) -> bool:
         raise StorageUnavailableError("no") from OSError(errno.EROFS, "Read-only file system")
@@ -264,13 +264,13 @@ def test_a_file_system_that_turns_read_only_is_no_reason_to_forget(
         def refuse(*given: object) -> bool:
             raise StorageUnavailableError("no") from OSError(errno.EROFS, "Read-only file system")
 
-        monkeypatch.setattr(home_of(endpoint._log).groups, "change", refuse)
+        monkeypatch.setattr(home_of(endpoint._server._log).groups, "change", refuse)
         assert commit(wire, parts={0: 6}) == [ErrorCode.coordinator_not_available]
 
 
 def test_a_brokers_directory_is_left_as_it_is(tmp_path: Path, serve: Serve) -> None:
     """Nothing there waits for readers, and no file of ours belongs there."""
-    source = serve()._log
+    source = serve()._server._log
     if source.path.startswith("file:"):
         pytest.skip("a broker's directory is no store")
     theirs = tmp_path / "broker"
@@ -302,7 +302,7 @@ def test_commits_of_a_group_at_work_count_from_when_its_last_member_went(
         clock.advance(6 * 86_400_000)
         gone = [{"member_id": joined["member_id"], "group_instance_id": None}]
         wire.ask(Api.LEAVE_GROUP, 5, group_id="g", members=gone)
-        groups = home_of(endpoint._log).groups
+        groups = home_of(endpoint._server._log).groups
 
         def times() -> set[int]:
             return {at.time_ms for at in groups.positions("g").values()}
@@ -318,7 +318,7 @@ def test_commits_of_an_idle_member_are_kept_alive(
     monkeypatch.setattr("sparklog.kafka.groups.coordinator._TOUCH_MS", 50)
     clock = ManualClock()
     endpoint = serve(clock=clock)
-    groups = home_of(endpoint._log).groups
+    groups = home_of(endpoint._server._log).groups
     with Wire(endpoint) as wire:
         joined = join(wire)
         sync(wire, joined)

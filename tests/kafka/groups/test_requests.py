@@ -323,7 +323,7 @@ def test_a_log_that_is_away_is_to_be_tried_again(
     async def away(*given: Any, **named: Any) -> Any:
         raise sparklog.StorageUnavailableError("away", passing=True)
 
-    partitions = endpoint._broker.partitions
+    partitions = endpoint._server._broker.partitions
     monkeypatch.setattr(partitions, "topics", away)
     monkeypatch.setattr(partitions, "topic_names", away)
     later = ErrorCode.coordinator_not_available
@@ -605,7 +605,7 @@ def test_a_commit_keeps_the_members_session(
     """As a heartbeat does. Source: ClassicGroup.validateOffsetCommit, GroupMetadataManager."""
     joined = join(wire)
     sync(wire, joined)
-    handler: Any = endpoint.served[Api.OFFSET_COMMIT].handle
+    handler: Any = endpoint._server.served[Api.OFFSET_COMMIT].handle
     classic, kept = handler.__self__._coordinator.classic, []
     monkeypatch.setattr(classic, "keep", lambda group, member_id: kept.append(member_id))
     who = {"member_id": joined["member_id"], "generation_id_or_member_epoch": 1}
