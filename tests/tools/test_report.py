@@ -16,7 +16,7 @@ from sparklog.common import TopicPartition
 from sparklog.format.compression import Codec
 from sparklog.fs import LOCAL
 from sparklog.fs.local import LocalFileSystem
-from sparklog.log.commit import Identity
+from sparklog.log.commit import QueryIdentity
 from sparklog.log.log import home_of
 from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable
 from sparklog.logdir.home import commits_of
@@ -194,7 +194,7 @@ def test_queries_have_their_names_beside_their_ids(tmp_path: Path) -> None:
         log.create_topic("t")
         stager = log.stager(Framing())
         stager.add(log.topic("t"), pa.record_batch({"value": ["x"]}), partition=0)
-        identity = Identity(
+        identity = QueryIdentity(
             writer="id/t", batch=0, fingerprint="0", origin=QueryOrigin(name="orders")
         )
         log.commit(stager.finish(), identity=identity)
