@@ -6,7 +6,7 @@
 - `dump/`: kafka-dump-log
 - `handover/`: a log becomes a directory that a Kafka broker starts on
 - `moving/`: import and export: Kafka, log dirs, stores
-- `browse/`: looking through a log, bounded whatever it holds
+- `browse/`: records and figures of a log for people, bounded
 - `report/`: a log as numbers, and as one HTML page
 - `live/`: the same over HTTP, and a log's records to look through
 """

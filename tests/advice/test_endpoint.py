@@ -22,10 +22,6 @@ from sparklog.kafka.listeners import parse_address
 from sparklog.kafka.messages import Api, ErrorCode
 from sparklog.kafka.users import read_users
 from sparklog.log.log import Log
-from sparklog.tools.browse.cursors import Cursor
-from sparklog.tools.browse.filters import TEXT_MAX, Filters
-from sparklog.tools.browse.limits import Limits
-from sparklog.tools.browse.looking import Query, look
 from sparklog.tools.console.producing import Records, produce
 from sparklog.tools.live.server import tls_files
 from sparklog.tools.moving import kafka
@@ -222,20 +218,7 @@ def test_an_import_whose_broker_was_away_is_done_again(
         assert copy.read("t").read_all()["value"].to_pylist() == [b"0", b"1"]
 
 
-# --- pages, and producing ------------------------------------------------------------------------
-
-
-def test_a_look_begins_again_and_asks_for_less(sparklog_log: Log) -> None:
-    sparklog_log.append("t", pa.table({"value": [b"x" * TEXT_MAX, b"y"]}))
-    with pytest.raises(InvalidRequestError, match="begin at the first page again"):
-        Cursor.parse("nonsense")
-    limits = Limits(records=10, time_ms=1 << 30)
-    query = Query(topic="t", cursor=Cursor.parse(""), limits=limits)
-    assert look(sparklog_log, query).rows.num_rows == 2
-    with pytest.raises(InvalidRequestError, match=f"look for {TEXT_MAX} characters at most"):
-        Filters(text="x" * (TEXT_MAX + 1))
-    query = Query(topic="t", filters=Filters(text="x" * TEXT_MAX), limits=limits)
-    assert look(sparklog_log, query).rows.num_rows == 1
+# --- producing -----------------------------------------------------------------------------------
 
 
 def test_a_writer_and_its_batch_are_given_together(sparklog_log: Log) -> None:

@@ -1,9 +1,8 @@
-"""Looking through a log: bounded in bytes, records and time, whatever the log holds. No HTTP.
+"""Records and figures of a log for people, bounded in bytes, records and time. No HTTP.
 
-- `limits`: what one look may cost; `bounds`: where it begins and ends, as people write it
-- `chunks`: some record batches, forwards or backwards, as Arrow; `filters`: which of them are meant
-- `looking`: records of a topic's partitions, in the order of time, and where to go on; `cursors`
-- `shown_records`: what was found, as Python values
+- `limits`: what one request may cost
+- `record_range`: records of a partition from an offset or a time on; `chunks`: some record batches
+  as Arrow; `shown_records`: records as Python values
 - `values`: bytes as people read them: JSON, text, hex, and what is known of Avro and Protobuf
 - `figures`: topics, their sizes, rates and lags
 """

@@ -1,4 +1,4 @@
-"""Some record batches of a partition as Arrow columns, forwards or backwards from an offset.
+"""Some record batches of a partition as Arrow columns, from an offset on.
 
 What a consumer isn't shown is shown here: records of aborted transactions, and the markers that
 end transactions, each with its batch's attributes.
@@ -35,7 +35,7 @@ Table = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A partition of a topic, as it was when the look began. `mark`: its high watermark."""
+    """A partition of a topic, as it was when the request began. `mark`: its high watermark."""
 
     view: View
     topic: str
@@ -54,30 +54,23 @@ class Source:
 class Chunk:
     """The records of offsets [start, end), ascending: `rows`, of which there may be none.
 
-    Columns: those asked for, `offset`, those of BATCH_FIELDS and `aborted`. `records`: how many
-    there were. `fault`: why what is missing of [start, end) can't be shown.
+    Columns: those asked for, `offset`, those of BATCH_FIELDS and `aborted`. `fault`: why what is
+    missing of [start, end) can't be shown.
     """
 
     start: int
     end: int
     rows: Sequence[pa.RecordBatch]
-    read_bytes: int
     fault: str = ""
 
-    @property
-    def records(self) -> int:
-        """How many records it holds."""
-        return sum(part.num_rows for part in self.rows)
 
-
-def read_forwards(
+def read_chunk(
     source: Source, start: int, end: int, columns: Sequence[str], budget: Budget,
-    *, max_bytes: int = CHUNK_BYTES, whole: bool = False,
+    *, max_bytes: int = CHUNK_BYTES,
 ) -> Chunk:  # fmt: skip
     """Return the records from `start` on, as many as come with `max_bytes` of log; one batch comes.
 
-    `end`: at or below the high watermark. The chunk ends at `end` where nothing is left. `whole`:
-    where it doesn't reach `end`, its rows don't matter.
+    `end`: at or below the high watermark. The chunk ends at `end` where nothing is left.
     Raises: as `sparklog.log.raw_batches.read_batches`, but for damage, which is in the chunk.
     Cost: an index look-up, a pread for each 2 MiB, CRC, decoding.
     """
@@ -88,38 +81,11 @@ def read_forwards(
         # Behind what is damaged it goes on; where that ends nobody may know.
         reached = end if error.end is None else min(max(error.end, start + 1), end)
         where = f"offsets [{start}, {reached})"
-        return Chunk(start, reached, (), 0, f"{where} can't be read: {error.reason}")
+        return Chunk(start, reached, (), f"{where} can't be read: {error.reason}")
     if not raw.parts and room.refused_bytes:
         return _too_large(source, start, end, room.refused_bytes, budget)
     reached = min(raw.next_offset, end) if raw.parts else end
-    if whole and reached < end:
-        budget.read_bytes += raw.size_bytes
-        return Chunk(start, reached, (), raw.size_bytes)
     return _decoded(source, raw, start, reached, columns, budget)
-
-
-def read_backwards(
-    source: Source, low: int, end: int, want: int, columns: Sequence[str], budget: Budget,
-    *, max_bytes: int = CHUNK_BYTES,
-) -> Chunk:  # fmt: skip
-    """Return the records of some offsets [start, end), `low` <= start < end.
-
-    `want`: how many offsets would do; fewer come where they are large. None may come: a compacted
-    log has gaps.
-    Cost: as reading forwards; some chunks are read in vain where records are larger than was to be
-    expected, each at most half the one before in offsets.
-    """
-    span = max(want, 1)
-    while True:
-        start = max(low, end - span)
-        chunk = read_forwards(source, start, end, columns, budget, max_bytes=max_bytes, whole=True)
-        if chunk.end >= end:
-            return chunk
-        if chunk.fault:
-            span = end - chunk.end  # what is behind the damage
-        else:
-            # It isn't next to `end`, so it is of no use; but it tells how large records are.
-            span = 1 if budget.over else max(1, min(span // 4, (chunk.end - start) // 2))
 
 
 def _read(source: Source, start: int, room: ChunkRoom) -> RawBatches:
@@ -138,14 +104,13 @@ def _decoded(
     dropped = AbortedFilter(list(raw.aborted))
     found: list[pa.RecordBatch] = []
     faults: list[str] = []
-    read, unpacked, reached = 0, 0, end
+    unpacked, reached = 0, end
     for part in raw.parts:
         batches = scan(part, path=source.key, check_crc=False)  # it was checked when it was read
         within = batches.table[batches.table["base_offset"] < end]
         if not len(within):
             break
         batches = Batches(within, batches.end, None)
-        read += int(within["size"].sum())
         window = Window(part, 0, batches)
         aborted = dropped.aborted(batches.table, abort_reader(window, source.key))
         for rows, following, fault in _records(decoder, window, start, end, source.key):
@@ -159,10 +124,8 @@ def _decoded(
                 break
         if reached < end:
             break
-    chunk = Chunk(start, reached, found, read, "; ".join(faults[:_FAULTS_TOLD]))
     budget.read_bytes += raw.size_bytes
-    budget.looked_at += chunk.records
-    return chunk
+    return Chunk(start, reached, found, "; ".join(faults[:_FAULTS_TOLD]))
 
 
 def _records(
@@ -198,12 +161,12 @@ def _with_batches(rows: pa.RecordBatch, table: Table, aborted: NDArray[np.bool_]
 
 
 def _too_large(source: Source, start: int, end: int, size: int, budget: Budget) -> Chunk:
-    """What stands for a batch that nobody should have in memory; the look goes on behind it."""
+    """What stands for a batch that nobody should have in memory; the range continues behind it."""
     fault = (
         f"the record batch at offset {start} has {size:,} bytes, more than the "
         f"{budget.limits.batch_bytes:,} that are shown here: `sparklog consume` reads it"
     )
-    return Chunk(start, _behind_batch(source, start, end), (), 0, fault)
+    return Chunk(start, _behind_batch(source, start, end), (), fault)
 
 
 def _behind_batch(source: Source, start: int, end: int) -> int:

@@ -1,4 +1,4 @@
-"""What one look may cost: bytes read, bytes kept, time; and that nobody waits for it any more."""
+"""What one request may cost: bytes read, bytes kept, time; whether its client went away."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,7 @@ from sparklog.log.partition_reader import Room
 
 MIB: Final = 1 << 20
 RECORDS_MAX: Final = 500
-"""Most records of one look."""
-BYTES_MAX: Final = 256 * MIB
-"""Most bytes of log that one look may be asked to read."""
+"""Most records of one request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +28,7 @@ class Limits:
 
 
 class Budget:
-    """What is left of the limits of one look. For one thread.
+    """What is left of the limits of one request. For one thread.
 
     `gone`: whether nobody waits any more; asked between two reads.
     """
@@ -41,11 +39,10 @@ class Budget:
         self._until_ms = monotonic_ms() + limits.time_ms
         self.read_bytes = 0
         self.kept_bytes = 0
-        self.looked_at = 0  # records that were decoded or tested
 
     @property
     def over(self) -> str:
-        """Why the look ends here: "bytes", "memory", "time", "gone"; "" if it may go on."""
+        """Why the request ends here: "bytes", "memory", "time", "gone"; "" if it may go on."""
         if self._gone():
             return "gone"
         if self.read_bytes >= self.limits.read_bytes:

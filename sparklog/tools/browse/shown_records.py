@@ -52,7 +52,7 @@ class ShownHeader(NamedTuple):
 
 
 def shown_records(rows: pa.Table, *, most_bytes: int) -> Iterator[ShownRecord]:
-    """Yield the rows of a look. `most_bytes`: of each key and value, and of all headers."""
+    """Yield the rows of a range. `most_bytes`: of each key and value, and of all headers."""
     if not rows.num_rows:
         return
     columns: dict[str, Any] = {

@@ -39,12 +39,10 @@
     return `${full}${sign}${two(Math.trunc(minutes / 60))}:${two(minutes % 60)}`;
   };
   document.addEventListener("submit", (event) => {
-    for (const name of ["from", "to"]) {
-      const input = event.target.elements.namedItem(name);
-      if (input && ZONELESS.test(input.value.trim())) input.value = zoned(input.value.trim());
-    }
+    const from = event.target.elements.namedItem("from");
+    if (from && ZONELESS.test(from.value.trim())) from.value = zoned(from.value.trim());
     // What is empty has no place in a URL that one may want to share.
-    for (const input of event.target.querySelectorAll("form[method=get] input, form[method=get] select")) {
+    for (const input of event.target.querySelectorAll("form[method=get] input")) {
       if (!input.value) input.disabled = true;
     }
     setTimeout(() => {

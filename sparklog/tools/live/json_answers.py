@@ -6,7 +6,7 @@ from typing import Any
 
 from sparklog.storage.view import TopicInfo
 from sparklog.tools.browse.figures import PartitionFigures, TopicFigures
-from sparklog.tools.browse.looking import Look
+from sparklog.tools.browse.record_range import RecordRange
 from sparklog.tools.browse.shown_records import ShownRecord
 from sparklog.tools.browse.values import shown
 from sparklog.tools.configs import describe_configs
@@ -60,21 +60,17 @@ def reader_json(row: dict[str, Any]) -> dict[str, Any]:
     return {**found, "time": iso_text(row["time"])}
 
 
-def look_json(look: Look, records: list[ShownRecord], following: str | None) -> dict[str, Any]:
-    """What a look found, and where it goes on: `next` is a query of the same path."""
+def range_json(
+    found: RecordRange, records: list[ShownRecord], following: str | None
+) -> dict[str, Any]:
+    """Records; `next` is the query, of the same path, for those behind them."""
     return {
         "records": [record_json(record) for record in records],
         "next": following,
-        "ended": look.ended or "end",
-        "looked_at": {
-            "records": look.looked_at,
-            "bytes": look.read_bytes,
-            "ms": look.took_ms,
-            "share": round(look.share, 6),
-            "partitions": look.partitions,
-            "partitions_unseen": look.unseen,
-        },
-        "faults": list(look.faults),
+        "ended": found.ended or "end",
+        "log_start": found.log_start,
+        "log_end": found.log_end,
+        "faults": list(found.faults),
     }
 
 

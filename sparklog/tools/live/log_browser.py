@@ -15,7 +15,6 @@ from sparklog.clock import Clock, system_clock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError, UnknownTopicError
 from sparklog.html import Html
 from sparklog.log.log import Log
-from sparklog.tools.browse.bounds import Bound, Kind
 from sparklog.tools.browse.figures import (
     Figures,
     TopicFigures,
@@ -24,14 +23,14 @@ from sparklog.tools.browse.figures import (
     spans_of,
 )
 from sparklog.tools.browse.limits import MIB, Budget, Limits
-from sparklog.tools.browse.looking import Look, Query, look
+from sparklog.tools.browse.record_range import Query, RecordRange, read_range
 from sparklog.tools.browse.shown_records import ShownRecord, shown_records
 from sparklog.tools.browse.values import SHOWN_MAX, Form
 from sparklog.tools.live.answers import BYTES, HTML, Answer, Asked
 from sparklog.tools.live.json_answers import (
     configs_json,
-    look_json,
     partition_json,
+    range_json,
     reader_json,
     record_json,
     topic_json,
@@ -117,8 +116,8 @@ class LogBrowser:
             return Page(title=topic, content=topic_content(view, asked), source=source)
         if parts[1:] == ("records",):
             asked.known(*FIELDS)
-            found_look, records = self._records(topic, asked, inline_bytes)
-            inner = records_content(topic, found_look, records, asked)
+            found_range, records = self._records(record_query(topic, asked), asked, inline_bytes)
+            inner = records_content(topic, found_range, records, asked)
             return Page(title=f"{topic}: records", content=inner)
         if len(parts) == 4 and parts[1] == "records":
             asked.known("as")
@@ -157,12 +156,12 @@ class LogBrowser:
         if len(parts) == 3 and parts[0] == "topics" and parts[2] == "records":
             asked.known(*FIELDS, "max_value_bytes")
             most = asked.number("max_value_bytes", _VALUE_BYTES, 0, _VALUE_BYTES_MAX)
-            found_look, records = self._records(
-                parts[1], asked, lambda count: min(most, _ANSWER_BYTES // max(count, 1))
+            query = record_query(parts[1], asked)
+            found_range, records = self._records(
+                query, asked, lambda count: min(most, _ANSWER_BYTES // max(count, 1))
             )
-            cursor = found_look.cursor
-            following = None if cursor is None else query_text(asked, cursor=str(cursor))
-            return Answer.of_json(look_json(found_look, records, following))
+            following = query_text(asked, from_=found_range.end) if found_range.ended else None
+            return Answer.of_json(range_json(found_range, records, following))
         if len(parts) == 5 and parts[0] == "topics" and parts[2] == "records":
             asked.known("max_value_bytes")
             most = asked.number("max_value_bytes", _VALUE_BYTES_MAX, 0, _ANSWER_BYTES)
@@ -211,18 +210,13 @@ class LogBrowser:
         )
 
     def _records(
-        self, topic: str, asked: Asked, most_bytes: Callable[[int], int]
-    ) -> tuple[Look, list[ShownRecord]]:
-        return self._look(record_query(topic, asked), asked, most_bytes)
-
-    def _look(
         self, query: Query, asked: Asked, most_bytes: Callable[[int], int]
-    ) -> tuple[Look, list[ShownRecord]]:
-        def work(stopped: Callable[[], bool]) -> tuple[Look, list[ShownRecord]]:
+    ) -> tuple[RecordRange, list[ShownRecord]]:
+        def work(stopped: Callable[[], bool]) -> tuple[RecordRange, list[ShownRecord]]:
             budget = Budget(query.limits, gone=stopped)
             with _there():
                 log = self._handle.log(lambda: budget.stopped)
-                found = look(log, query, budget=budget, clock=self._clock)
+                found = read_range(log, query, budget)
             most = most_bytes(found.rows.num_rows)
             return found, list(shown_records(found.rows, most_bytes=most))
 
@@ -238,18 +232,16 @@ class LogBrowser:
         partition, offset = (_number(text) for text in place)
         query = Query(
             topic=topic,
-            partitions=(partition,),
-            start=Bound(Kind.OFFSET, offset),
-            end=Bound(Kind.OFFSET, offset + 1),
-            newest_first=False,
+            partition=partition,
+            start=offset,
             limits=Limits(records=1, read_bytes=1, time_ms=_LOOK_MS),
         )
-        found, records = self._look(query, asked, lambda count: most_bytes)
-        if records:
+        found, records = self._records(query, asked, lambda count: most_bytes)
+        if records and records[0].offset == offset:
             return records[0]
         if found.faults:
             raise StorageUnavailableError("; ".join(found.faults))
-        start, end = self._run(asked, lambda log, budget: log.offsets(topic)[partition])
+        start, end = found.log_start, found.log_end
         what = "compaction removed it" if start <= offset < end else f"it holds [{start}, {end})"
         raise UnknownTopicError(f"{topic}-{partition} has no record at offset {offset}: {what}")
 

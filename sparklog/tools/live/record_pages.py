@@ -4,22 +4,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparklog.html import Child, Html, el, foreign
-from sparklog.tools.browse.filters import TEXT_MAX
-from sparklog.tools.browse.limits import BYTES_MAX, MIB, RECORDS_MAX
-from sparklog.tools.browse.looking import Look
+from sparklog.tools.browse.limits import RECORDS_MAX
+from sparklog.tools.browse.record_range import RecordRange
 from sparklog.tools.browse.shown_records import ShownRecord
 from sparklog.tools.browse.values import SHOWN_MAX, Form, Shown, as_number, preview, shown
 from sparklog.tools.live.answers import Asked
-from sparklog.tools.live.record_query import LIMIT, SEARCH_MIB, is_newest_first, query_text
+from sparklog.tools.live.record_query import LIMIT, query_text
 from sparklog.tools.live.topic_pages import topic_head, topic_path
 from sparklog.tools.report.page_parts import chip, note, section
 from sparklog.tools.report.units import (
     count_text,
-    number,
     plural,
-    share_text,
     size,
-    span_text,
     stamp,
 )
 from sparklog.tools.report.units import size_text as bytes_text
@@ -30,10 +26,9 @@ _INLINE_MAX: Final = 4096  # bytes of a value on the page of many
 _INLINE_ALL: Final = 1 << 20
 _HEADER_MAX: Final = 1000
 _ENDS: Final = {
-    "bytes": "as many bytes were read as one look may",
+    "bytes": "as many bytes were read as one request may",
     "memory": "what was found is as large as one page may be",
-    "time": "the time of one look was over",
-    "partitions": "there are too many partitions to go on from here: choose some of them",
+    "time": "the time of one request was over",
 }
 
 
@@ -42,21 +37,23 @@ def inline_bytes(records: int) -> int:
     return min(_INLINE_MAX, _INLINE_ALL // max(records, 1))
 
 
-def records_content(topic: str, look: Look, records: Sequence[ShownRecord], asked: Asked) -> Html:
-    """Some records of a topic, and how to ask for others."""
+def records_content(
+    topic: str, found: RecordRange, records: Sequence[ShownRecord], asked: Asked
+) -> Html:
+    """Some records of a partition, and the form that asks for others."""
     to = f"{topic_path(asked.root, topic)}/records"
     rows = [_record(record, to, inline_bytes(len(records))) for record in records]
-    listed: Child = [_heads(), el("ol", rows, class_="records")] if rows else note(_nothing(look))
+    listed: Child = [_heads(), el("ol", rows, class_="records")] if rows else None
     faults = None
-    if look.faults:
-        items = [el("li", foreign(fault)) for fault in look.faults]
+    if found.faults:
+        items = [el("li", foreign(fault)) for fault in found.faults]
         told = section("faults", "Not all could be read", el("ul", items))
         faults = el("div", told, class_="alert")
     return Html.join([
         topic_head(topic, asked.root, "Records"),
         _form(asked, to),
         faults,
-        el("section", _summary(look, len(records), asked), listed, _ways(look, asked, to)),
+        el("section", _summary(found, len(records)), listed, _ways(found, asked, to)),
     ])  # fmt: skip
 
 
@@ -66,98 +63,59 @@ def _heads() -> Html:
     return el("div", names, class_="heads", aria_hidden="true")
 
 
-def _nothing(look: Look) -> str:
-    if look.cursor is not None:
-        return "Nothing was found so far."
-    return "There is no such record." if look.looked_at else "There are no records here."
-
-
 def _form(asked: Asked, to: str) -> Html:
-    fields = asked.fields
-
-    def text(name: str, label: str, hint: str, kind: str = "text") -> Html:
+    def text(name: str, label: str, hint: str) -> Html:
         return el(
             "div", el("label", label, for_=f"f-{name}"),
-            el("input", type=kind, name=name, id=f"f-{name}", value=fields.get(name, ""),
-               placeholder=hint, maxlength=str(TEXT_MAX), autocomplete="off", spellcheck="false"),
+            el("input", type="text", name=name, id=f"f-{name}", value=asked.fields.get(name, ""),
+               placeholder=hint, autocomplete="off", spellcheck="false"),
         )  # fmt: skip
 
-    def choice(name: str, label: str, options: Sequence[tuple[str, str]]) -> Html:
-        present = fields.get(name) or options[0][0]
-        if present not in [value for value, _ in options]:
-            options = [(present, present), *options]
-        return el(
-            "div", el("label", label, for_=f"f-{name}"),
-            el("select", [el("option", words, value=value, selected=value == present)
-                          for value, words in options], name=name, id=f"f-{name}"),
-        )  # fmt: skip
-
-    limits = [(str(n), f"{n} records") for n in (LIMIT, 100, 200, RECORDS_MAX)]
-    reads = [(str(n), f"{n} MiB") for n in (SEARCH_MIB, 16, BYTES_MAX // MIB)]
-    case = el(
-        "label",
-        el("input", type="checkbox", name="case", value="1", checked=asked.flag("case")),
-        " match case", class_="check",
-    )  # fmt: skip
     parts = [
-        text("text", "Text anywhere", "in key, value, headers", "search"),
-        text("key", "Key", "any"),
-        choice("key_match", "Key is", [("equals", "just that"), ("prefix", "beginning so"),
-                                       ("contains", "holding that")]),
-        text("partition", "Partitions", "all, or 0,2-4"),
-        text("from", "From", "earliest"),
-        text("to", "To (not included)", "latest"),
-        choice("order", "Order", [("", "by default"), ("newest", "newest first"),
-                                  ("oldest", "oldest first")]),
-        choice("limit", "Show", limits),
-        choice("max_mib", "Read at most", reads),
-        case,
-    ]  # fmt: skip
+        text("partition", "Partition", "0"),
+        text("from", "From offset or time", "latest"),
+        text("limit", "Records", f"{LIMIT}, at most {RECORDS_MAX}"),
+    ]
+    partition = query_text(Asked(parts=(), fields={"partition": asked.fields.get("partition", "")}))
+    oldest = f"{partition}{'&' if partition else '?'}from=earliest"
     hint = note(
-        "From and To: an offset, a time (", el("code", "2013-07-03T14:00Z"), "; without a zone it "
-        "is UTC), ", el("code", "-1h"), " ago, or ", el("code", "-10"), " records before the end. "
-        "The newest come first, unless From is given.",
+        "An offset, or a time such as ", el("code", "2013-07-03T14:00Z"), "; without a zone it is "
+        "UTC. Without either the last records are shown.",
     )  # fmt: skip
     return el(
         "form", el("div", parts, class_="fields"),
         el("p", el("button", "Show", class_="primary"), " ",
-           el("a", "Newest", href=to, class_="button"), " ",
-           el("a", "Oldest", href=f"{to}?order=oldest", class_="button"), " ",
-           el("a", "Last hour", href=f"{to}?from=-1h", class_="button")),
+           el("a", "Newest", href=to + partition, class_="button"), " ",
+           el("a", "Oldest", href=to + oldest, class_="button")),
         hint,
-        method="get", action=to, class_="ask wide", role="search",
+        method="get", action=to, class_="ask wide",
     )  # fmt: skip
 
 
-def _summary(look: Look, count: int, asked: Asked) -> Html:
-    """What was found, and how far it was looked."""
-    is_search = bool(asked.fields.get("key") or asked.fields.get("text"))
-    words: list[Child] = [el("strong", plural(count, "record"))]
-    if is_search or look.ended not in ("", "records"):
-        words += [", of ", number(look.looked_at), " looked at in ", size(look.read_bytes)]
-        words.append(f" of {plural(look.partitions, 'partition')}, {span_text(look.took_ms)}")
-    if look.ended in _ENDS:
-        words.append(f"; {_ENDS[look.ended]}")
-    if look.cursor is not None and is_search:
-        words.append(f". {share_text(look.share)} of the range is behind us")
-    if look.unseen:
-        words.append(f". {count_text(look.unseen)} of {plural(look.partitions, 'partition')} "
-                     "were not looked at yet")  # fmt: skip
+def _summary(found: RecordRange, count: int) -> Html:
+    """How many records are shown, and which offsets there are."""
+    words: list[Child] = [
+        el("strong", plural(count, "record")), f" of offsets {found.start} to {found.end}; the "
+        f"partition holds {found.log_start} to {found.log_end}",
+    ]  # fmt: skip
+    if found.ended in _ENDS:
+        words.append(f"; {_ENDS[found.ended]}")
     return el("p", words, ".", class_="found", role="status")
 
 
-def _ways(look: Look, asked: Asked, to: str) -> Html | None:
-    if look.cursor is None and not asked.fields.get("cursor"):
-        return None
-    is_search = bool(asked.fields.get("key") or asked.fields.get("text"))
-    older = "Older" if is_newest_first(asked) else "Newer"
-    words = "Go on searching" if is_search else older
-    first = el("a", "First page", href=to + query_text(asked, cursor=None), class_="button")
-    following = None
-    if look.cursor is not None:
-        at = to + query_text(asked, cursor=str(look.cursor))
-        following = el("a", words, href=at, class_="button", rel="next")
-    return el("p", first if asked.fields.get("cursor") else None, " ", following, class_="pager")
+def _ways(found: RecordRange, asked: Asked, to: str) -> Html:
+    limit = asked.number("limit", LIMIT, 1, RECORDS_MAX)
+    older = to + query_text(asked, from_=max(found.start - limit, found.log_start))
+    newer = to + query_text(asked, from_=found.end)
+    return el(
+        "p",
+        el("a", "Older", href=older, class_="button", rel="prev")
+        if found.start > found.log_start else None,
+        " ",
+        el("a", "Newer", href=newer, class_="button", rel="next")
+        if found.end < found.log_end else None,
+        class_="pager",
+    )  # fmt: skip
 
 
 def _record(record: ShownRecord, to: str, most: int) -> Html:
@@ -264,7 +222,6 @@ def record_content(topic: str, record: ShownRecord, asked: Asked, form: Form | N
         for value, words in ((None, "As it looks"), ("text", "Text"), ("hex", "Hex"))
     ]  # fmt: skip
     sides = f"partition={record.partition}&from={record.offset}"
-    before = f"partition={record.partition}&to={record.offset + 1}"
     raw = [
         [el("a", f"Download the {name}", href=f"{here}/{name}", class_="button"), " "]
         for name, there in (("key", record.key), ("value", record.value)) if there
@@ -277,7 +234,6 @@ def record_content(topic: str, record: ShownRecord, asked: Asked, form: Form | N
            el("p", _facts(record), class_="facts"),
            el("nav", forms, aria_label="Form", class_="order"),
            _body(record, most=SHOWN_MAX, form=form),
-           el("p", raw, el("a", "From here on", href=f"{to}/records?{sides}", class_="button"), " ",
-              el("a", "Up to here", href=f"{to}/records?{before}", class_="button"),
+           el("p", raw, el("a", "From here on", href=f"{to}/records?{sides}", class_="button"),
               class_="pager")),
     ])  # fmt: skip

@@ -35,7 +35,7 @@ TOKEN = "correct-horse-battery-staple"
 HERE = Address("127.0.0.1", 0)
 ROUTES = (
     "/", "/content", "/report.json", "/topics", "/topics/", "/topics/t", "/topics/t/records",
-    "/topics/t/records?text=x", "/topics/t/records/0/0", "/topics/t/records/0/0/value", "/api",
+    "/topics/t/records?from=0", "/topics/t/records/0/0", "/topics/t/records/0/0/value", "/api",
     "/api/topics", "/api/topics/t", "/api/topics/t/records", "/api/topics/t/records/0/0",
     "/api/health", "/nothing", "/topics?part=1", "//", "/login/x", "/logout", "/%2e%2e/", "/%00",
 )  # fmt: skip
@@ -282,11 +282,10 @@ def test_paths_lead_nowhere_else(server: LiveServer, route: str) -> None:
 
 
 @pytest.mark.parametrize("query", [
-    "limit=0", "limit=501", "limit=-1", "limit=1e3", "limit=\u0661", "max_mib=9999", "order=up",
-    "key_match=like", "partition=x", "partition=0-999999999", "partition=5", "from=yesterday",
-    "to=2013-13-01", "from=9" * 30, "cursor=x", "cursor=0_1", "cursor=" + "1" * 25000,
-    "cursor=0" + "_1-1" * 7000, "text=" + "x" * 1001, "limt=5", "as=hex", "from=%00",
-    "&".join(f"a{n}=1" for n in range(60)), "max_value_bytes=-5", "from=@99999999999999999999",
+    "limit=0", "limit=501", "limit=-1", "limit=1e3", "limit=\u0661", "partition=x",
+    "partition=0-9", "partition=5", "partition=99999999999", "from=yesterday", "from=2013-13-01",
+    "from=" + "9" * 30, "from=9999999999999999999", "from=-1", "text=x", "limt=5",
+    "as=hex", "from=%00", "&".join(f"a{n}=1" for n in range(60)), "max_value_bytes=-5",
 ])  # fmt: skip
 def test_queries_that_make_no_sense_are_told(server: LiveServer, query: str) -> None:
     status, _, text = ask(server, f"/api/topics/t/records?{query}".replace("\u0661", "%D9%A1"))
@@ -481,8 +480,8 @@ def test_what_records_hold_is_never_run(browser: Any, path: Path) -> None:
         routes = [
             "/", "/topics", "/topics/t", "/topics/t/records", "/topics/%3Cscript%3Ehacked=8%3C",
             *(f"/topics/t/records/0/{n}" for n in range(len(HOSTILE))),
-            "/topics/t/records?text=%3Cscript%3Ewindow.hacked%3D9%3C/script%3E",
-            "/topics/t/records?text=%22%20onfocus=window.hacked=9%20autofocus=%22",
+            "/topics/t/records?limit=%3Cscript%3Ewindow.hacked%3D9%3C/script%3E",
+            "/topics/t/records?from=%22%20onfocus=window.hacked=9%20autofocus=%22",
             "/topics?q=%3Cimg%20src=x%20onerror=window.hacked=9%3E",
             "/topics/t/records?from=%3Cimg%20src=x%20onerror=window.hacked=9%3E",
             "/topics/t/records/0/0?as=hex",
