@@ -7,16 +7,17 @@ the ledger says what was given up. What is left of a partition is kept beside it
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
 from sparklog.common import TopicPartition
+from sparklog.errors import DataCorruptionError
 from sparklog.logdir.closing import is_partition_whole
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.log_dirs import retire_dirs
 from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
-from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
+from sparklog.logdir.recovery.one_partition import check_one, recover_one, recovery_points
 from sparklog.logdir.recovery.redo import stray_name
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.commits import Change
@@ -32,9 +33,10 @@ def give_up(
     """Give up what offline partitions miss, and go on; see `Log.give_up`."""
     with session.exclusive():
         numbers = None if partitions is None else set(partitions)
-        _recover_damaged(session, topic, numbers)
-        keys = _chosen(session, topic, numbers)
-        found = [_loss(session, key) for key in keys]
+        damaged = _recover_damaged(session, topic, numbers, dry_run=dry_run)
+        offline = {**session.offline, **damaged}
+        keys = _chosen(offline, topic, numbers)
+        found = [_loss(session, key, offline[key]) for key in keys]
         if dry_run:
             return found
         for one in found:
@@ -49,30 +51,34 @@ def give_up(
 
 
 def _recover_damaged(
-    session: LogDirCommits, topic: str | None, partitions: set[int] | None
-) -> None:
+    session: LogDirCommits, topic: str | None, partitions: set[int] | None, *, dry_run: bool
+) -> dict[TopicPartition, DataCorruptionError]:
     """Recover partitions that aren't as the ledger says: what can't be recovered goes offline.
 
     Else a partition that was damaged since the log was opened would count as whole until somebody
-    writes to it.
+    writes to it. A dry run changes nothing, and returns the partitions that would go offline.
     """
+    damaged: dict[TopicPartition, DataCorruptionError] = {}
     for key in sorted(session.state.ends.keys() - session.offline.keys()):
         if topic not in (None, key.topic):
             continue
         if partitions is not None and key.partition not in partitions:
             continue
         if not is_partition_whole(session, *key):
-            session.drop_writers()
-            recover_one(session, key, recovery_points(session))
+            if not dry_run:
+                session.drop_writers()
+                recover_one(session, key, recovery_points(session))
+            elif (error := check_one(session, key)) is not None:
+                damaged[key] = error
+    return damaged
 
 
 def _chosen(
-    session: LogDirCommits, topic: str | None, partitions: set[int] | None
+    offline: Collection[TopicPartition], topic: str | None, partitions: set[int] | None
 ) -> list[TopicPartition]:
-    offline = sorted(session.offline)
     if topic is None:
-        return offline
-    wanted = [key for key in offline if key.topic == topic]
+        return sorted(offline)
+    wanted = sorted(key for key in offline if key.topic == topic)
     if partitions is not None:
         wanted = [TopicPartition(topic, partition) for partition in sorted(partitions)]
     whole = [key.partition for key in wanted if key not in offline]
@@ -81,9 +87,9 @@ def _chosen(
     return wanted
 
 
-def _loss(session: LogDirCommits, key: TopicPartition) -> GivenUp:
+def _loss(session: LogDirCommits, key: TopicPartition, error: DataCorruptionError) -> GivenUp:
     """Tell what giving a partition up loses: its first segments, or all that it held."""
-    state, error = session.state, session.offline[key]
+    state = session.state
     start, end = state.starts.get(key, 0), state.ends[key]
     kept, last = False, end
     if (

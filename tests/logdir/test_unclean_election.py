@@ -86,6 +86,29 @@ def test_the_last_segment(tmp_path: Path, crash: bool) -> None:
     assert verify(path_of(dirs)).ok
 
 
+@pytest.mark.parametrize("how", ["shorter", "longer"])
+def test_a_dry_run_changes_nothing(tmp_path: Path, how: str) -> None:
+    """A partition that was damaged since the log was opened is reported and left as it is.
+
+    Bytes behind the committed end are no loss, so they are not reported.
+    """
+    a, _b = dirs = make(tmp_path)
+    with sparklog.open(path_of(dirs), "rw") as log:
+        log.append("t", ONE, partition=0)
+        last = max((a / "t-0").glob("*.log"))
+        whole = last.read_bytes()
+        last.write_bytes(whole + b"garbage" if how == "longer" else whole[:-5])
+        before = {file: file.read_bytes() for file in (a / "t-0").iterdir()}
+        told = log.give_up(dry_run=True)
+        assert {file: file.read_bytes() for file in (a / "t-0").iterdir()} == before
+        assert log.offline() == {}
+        assert [(g.topic, g.partition) for g in told] == [("t", 0)] * (how == "shorter")
+        last.write_bytes(whole)  # it is restored, and was never offline
+        log.append("t", ONE, partition=0)
+        assert log.give_up() == []
+    assert verify(path_of(dirs)).ok
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _a, b = dirs = make(tmp_path)
     shutil.rmtree(b)

@@ -27,6 +27,24 @@ def recover_one(
     remaining: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Recover a partition; one that is damaged, or isn't whole, goes offline."""
+    error = _recovered(session, key, points, remaining)
+    if error is not None:
+        session.go_offline(key, error)
+
+
+def check_one(session: LogManager, key: TopicPartition) -> DataCorruptionError | None:
+    """Return why recovery would take a partition offline, None if it wouldn't. Changes nothing."""
+    return _recovered(session, key, recovery_points(session), check_only=True)
+
+
+def _recovered(
+    session: LogManager,
+    key: TopicPartition,
+    points: Offsets,
+    remaining: Callable[[int], None] = lambda _: None,
+    *,
+    check_only: bool = False,
+) -> DataCorruptionError | None:
     known = session.state.topics[key.topic]
     config = known.parsed()
     if known.adopted:  # as in a compacted log, offsets may be missing
@@ -45,8 +63,10 @@ def recover_one(
             tail_crc=session.state.tails.get(key, -1),
             newest_epoch=session.state.epoch,
             remaining=remaining,
+            check_only=check_only,
         )
     except (FileNotFoundError, InvalidRequestError) as error:
-        session.go_offline(key, DataCorruptionError(str(error), path=path))
+        return DataCorruptionError(str(error), path=path)
     except DataCorruptionError as error:
-        session.go_offline(key, error)
+        return error
+    return None

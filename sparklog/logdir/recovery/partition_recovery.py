@@ -99,6 +99,7 @@ def recover(
     tail_crc: int = -1,
     newest_epoch: int | None = None,
     remaining: Callable[[int], None] = lambda _: None,
+    check_only: bool = False,
 ) -> RecoveryReport:
     """Check [log_start, end) from the recovery point's segment on, remove the rest, rebuild.
 
@@ -107,12 +108,15 @@ def recover(
         tail_crc: The CRC field of the last committed batch; -1 if it is not known.
         newest_epoch: The log's leader epoch, which no batch exceeds; None if it is not known.
         remaining: is told how many segments are still to be read, whenever that changes.
+        check_only: Raise what a recovery would raise, and change no file. Swaps that a cleaner left
+            behind are not completed, so their segments count as missing.
     Raises: DataCorruptionError: something below `end` is damaged or missing; nothing was cut.
     Cost: one CRC pass from the recovery point, and over segments that lost their index.
     """
     watch = stopwatch()
     report = RecoveryReport(log_start, end)
-    finish_swaps(fs, path)
+    if not check_only:
+        finish_swaps(fs, path)
     needed = max(log_start, local_start)
     live = _wanted(segment_bases(fs, path), needed, end)
     _check_listing(path, live, needed, end)
@@ -138,6 +142,8 @@ def recover(
         plan.scanned.append(found)
     remaining(0)
     _check_tail(path, plan, end, tail_crc)
+    if check_only:
+        return report
     if not live and needed > log_start:  # all of it is remote; what came before counts all the same
         producers = loaded(end, log_start=log_start)
     if producers is not None and (not live or end > first):
