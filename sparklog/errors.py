@@ -118,7 +118,7 @@ class PartitionOfflineError(DataCorruptionError):
     """A partition's directory or segments are missing: its log dir isn't mounted, say.
 
     Nothing is read from it or written to it until they are back, which whoever uses it next
-    notices, or until its owner gives the range up: `Log.give_up`, `sparklog leader-election`.
+    notices, or until its owner gives the range up: `Log.give_up`, `sparklog verify --give-up`.
     (Kafka: an offline partition, KafkaStorageException)
     """
 

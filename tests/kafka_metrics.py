@@ -229,7 +229,7 @@ ABSENT: Final = (
     Absent(
         _of(STATS, "UncleanLeaderElectionsPerSec"),
         "nothing is elected; an offline partition that an administrator gave up is in the ledger "
-        "(`sparklog ledger`), and the alert SparklogLogStartJumped tells of what went",
+        "(`sparklog commits`), and the alert SparklogLogStartJumped tells of what went",
     ),
     Absent(
         _of(CONTROLLER, (

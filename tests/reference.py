@@ -74,7 +74,13 @@ def cli_page() -> str:
         "`pip install 'sparklog[cli]'`. PATH is a log dir, or several joined by commas. "
         f"{app.epilog}\n"
     )
-    return _MADE + intro + "".join(_command(words, command) for words, command in commands(app))
+    found = list(commands(app))
+    parts = [
+        f"\n## {heading}\n"
+        + "".join(_command(words, command) for words, command in found if words[0] in below)
+        for heading, below in app.headings.items()
+    ]
+    return _MADE + intro + "".join(parts)
 
 
 def commands(group: click.Group, *words: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -109,7 +115,7 @@ def _command(words: tuple[str, ...], command: click.Command) -> str:
     table = f"\n| option | |\n|--|--|\n{rows}" if rows else ""
     shown = example(" ".join(words))  # tests/cli/test_examples.py sees to it that each has one
     call = f"\n```\n{shown}\n```\n" if shown else ""
-    return f"\n## {' '.join(words)}\n\n```\n{usage}\n```\n\n{said}\n{call}{table}"
+    return f"\n### {' '.join(words)}\n\n```\n{usage}\n```\n\n{said}\n{call}{table}"
 
 
 def _escaped(text: str) -> str:
@@ -159,7 +165,7 @@ with sparklog.open("/data/log", "rw") as log:
 ```sh
 sparklog serve /data/log --metrics-port 9404 &  # or Service("/data/log", metrics_port=9404)
 sparklog metrics /data/log --table              # once, from the log's files, without a service
-sparklog alerts > sparklog.yml
+sparklog metrics --alert-rules > sparklog.yml
 ```
 
 The endpoint needs `pip install 'sparklog[metrics]'` (`sparklog[cli]` has it). `/healthz` answers

@@ -15,72 +15,80 @@ from sparklog.cli.terminal import RowFormatter
 from sparklog.errors import SparklogError
 
 _EPILOG: Final = (
-    "Exit codes: 0 all is well; 1 damage or a difference was found, or the command failed; "
-    "2 wrong use; 130 stopped by Ctrl-C; 141 nobody reads the output any more. "
-    "Kafka's tools go by their own names and flags, too, with PATH as --bootstrap-server: sparklog "
-    "kafka-topics.sh --create --topic t --bootstrap-server PATH. "
-    'Completion for bash: eval "$(_SPARKLOG_COMPLETE=bash_source sparklog)" '
-    "(zsh_source, fish_source likewise)."
+    "Exit codes: 0 success; 1 damage or a difference was found, or the command failed; "
+    "2 the command line is wrong; 130 stopped by Ctrl-C; 141 the reader of the output has ended. "
+    "Commands also accept the names and flags of Kafka's tools, with PATH as --bootstrap-server: "
+    "sparklog kafka-topics.sh --create --topic t --bootstrap-server PATH. "
+    'Enable completion in bash by eval "$(_SPARKLOG_COMPLETE=bash_source sparklog)", in other '
+    "shells by zsh_source or fish_source."
 )
 
 
-_COMMANDS: Final = {  # name: (where it is, what the list of commands says of it)
-    "alerts": ("alerts:alerts", "Alert rules for Prometheus."),
-    "checkpoint": (
-        "checkpoint:checkpoint", "A streaming query's checkpoint: look, check, go back.",
-    ),
-    "commits": ("ledger:commits", "Which micro-batch wrote which offsets."),
-    "compact": ("upkeep:compact", "Clean compacted topics now."),
-    "configs": ("configs:configs", "Topic configs: describe, alter (kafka-configs)."),
-    "consume": ("consume:consume", "Print a topic's records (kafka-console-consumer)."),
-    "dashboard": ("dashboard:dashboard", "A dashboard for Grafana."),
-    "delete-records": ("delete_records:delete", "Delete the records before an offset."),
-    "dump-log": ("dump_log:dump_log", "What partitions' files hold (kafka-dump-log)."),
-    "erase": ("erase:erase", "Records of some keys go for good; a report says which."),
-    "export": ("moving:export", "Copy a topic to Kafka or to another log."),
-    "fork": ("fork:fork", "A new log as this one stood after a commit."),
-    "get-offsets": (
-        "get_offsets:offsets", "Offsets by time, earliest, latest (kafka-get-offsets).",
-    ),
-    "handover": ("handover:handover", "Make a log one that a Kafka broker starts on."),
-    "import": ("moving:import_", "Copy a topic from a live Kafka, offsets kept."),
-    "kafka-users": ("kafka_users:users", "Users of serve --kafka, and what they may do."),
-    "leader-election": (
-        "leader_election:elect", "Offline partitions go on without what is missing.",
-    ),
-    "log-dirs": ("log_dirs:log_dirs", "Sizes of partitions; moving them (kafka-log-dirs)."),
-    "metrics": ("metrics:metrics", "A log's metrics once, as Prometheus reads them."),
-    "produce": ("produce:produce", "Append lines, JSON, CSV or Parquet to a topic."),
-    "readers": ("readers:readers", "How far queries and other readers are; resets."),
-    "reassign-partitions": (
-        "reassign_partitions:reassign",
-        "Move partitions, as kafka-reassign-partitions does.",
-    ),
-    "report": ("report:report", "A log as one HTML page."),
-    "retain": ("upkeep:retain", "Delete what retention says; --dry-run: show it."),
-    "serve": ("serve:serve", "Keep a log in shape: roll, expire, compact, tier."),
-    "spark-conf": (
-        "spark_conf:spark_conf", "Settings of Spark: the jar, checkpoints as logs.",
-    ),
-    "status": ("status:status", "Is the log healthy? Green, amber or red, and what helps."),
-    "tier": ("tier:tier", "Segments in object storage: where they are, and back."),
-    "topics": ("topics:topics", "A log's topics: list, describe, create, alter, delete."),
-    "ui": ("ui:ui", "A log in a browser: its report, topics and records."),
-    "verify": ("verify:verify", "Check a log; --repair: mend what can be mended."),
+_COMMANDS: Final = {  # heading: {name: (module and attribute, the line in the list of commands)}
+    "Data": {
+        "topics": ("topics:topics", "List, describe, create, alter and delete topics."),
+        "configs": ("configs:configs", "Describe and alter topic configs (kafka-configs)."),
+        "produce": ("produce:produce", "Append lines, JSON, CSV or Parquet to a topic."),
+        "consume": ("consume:consume", "Print a topic's records (kafka-console-consumer)."),
+        "get-offsets": (
+            "get_offsets:offsets", "Print earliest and latest offsets, or offsets by time.",
+        ),
+        "delete-records": ("delete_records:delete", "Delete the records before an offset."),
+        "log-dirs": (
+            "log_dirs:log_dirs", "Show sizes of partitions, and move partitions.",
+        ),
+        "reassign-partitions": (
+            "reassign_partitions:reassign",
+            "Move partitions as kafka-reassign-partitions does.",
+        ),
+        "dump-log": ("dump_log:dump_log", "Print the contents of segment files (kafka-dump-log)."),
+        "readers": (
+            "readers:readers", "Show and reset offsets of queries and groups.",
+        ),
+        "commits": ("ledger:commits", "Show which micro-batch wrote which offsets."),
+    },
+    "Operate": {
+        "serve": ("serve:serve", "Roll, delete, compact and tier segments."),
+        "status": ("status:status", "Report whether a log is healthy."),
+        "verify": ("verify:verify", "Check a log, repair it, or give up missing data."),
+        "metrics": ("metrics:metrics", "Print metrics, alert rules or a Grafana dashboard."),
+        "ui": ("ui:ui", "Show a log in a browser, or write one HTML page."),
+        "erase": ("erase:erase", "Erase the records of some keys for good."),
+    },
+    "Copy": {
+        "tier": ("tier:tier", "Show, verify and restore segments in object storage."),
+        "fork": ("fork:fork", "Create a log from an earlier state of a log."),
+        "import": ("moving:import_", "Copy a topic from Kafka, offsets kept."),
+        "export": ("moving:export", "Copy a topic to Kafka or to another log, offsets kept."),
+        "handover": ("handover:handover", "Hand a log dir over to a Kafka broker."),
+    },
+    "Spark": {
+        "checkpoint": (
+            "checkpoint:checkpoint", "Inspect, verify, reset and archive checkpoints.",
+        ),
+        "spark-conf": ("spark_conf:spark_conf", "Print the settings that Spark needs."),
+    },
+    "Kafka": {
+        "kafka-users": ("kafka_users:users", "Manage users of `serve --kafka` and their rights."),
+    },
 }  # fmt: skip
 
 
 @click.group(
     cls=LazyGroup,
-    lazy={name: (f"sparklog.cli.{place}", text) for name, (place, text) in _COMMANDS.items()},
+    package="sparklog.cli",
+    headings=_COMMANDS,
     other_names=tool_words,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(sparklog.__version__, prog_name="sparklog", message="%(prog)s %(version)s")
-@click.option("-v", "--verbose", count=True, help="Say what is done; twice: everything.")
+@click.option(
+    "-v", "--verbose", count=True,
+    help="Log informational messages. -vv also logs debug messages.",
+)  # fmt: skip
 def app(verbose: int) -> None:
-    """Tools for a sparklog log directory (several joined by ",")."""
+    """Work with a sparklog log: its directory, several joined by ",", or its URL."""
     level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
     handler = logging.StreamHandler()
     handler.setFormatter(RowFormatter("%(asctime)s %(levelname)s %(message)s"))

@@ -108,17 +108,23 @@ class LazyGroup(Group):
     def __init__(
         self,
         *,
-        lazy: Mapping[str, tuple[str, str]],
+        package: str,
+        headings: Mapping[str, Mapping[str, tuple[str, str]]],
         other_names: Callable[[str], Sequence[str] | None] = lambda _: None,
         **given: Any,
     ) -> None:
-        """`lazy`: {name: ("module:attribute", what the list of commands says)}.
+        """Take the commands, which modules of `package` define.
 
-        `other_names`: of a name that isn't listed, the command that it means, and arguments that
-        go before what is given; None: it means none. May raise click.UsageError.
+        Args:
+            headings: {heading: {name: ("module:attribute", the line in the list of commands)}}.
+            other_names: Returns the command that a name outside the list stands for, with the
+                arguments that precede those given; None if there is none. May raise
+                click.UsageError.
         """
         super().__init__(**given)
-        self._lazy, self._other_names = lazy, other_names
+        self.headings = headings
+        self._lazy = {name: at for below in headings.values() for name, at in below.items()}
+        self._package, self._other_names = package, other_names
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -145,12 +151,19 @@ class LazyGroup(Group):
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
-        found = getattr(importlib.import_module(module), attribute)
+        found = getattr(importlib.import_module(f"{self._package}.{module}"), attribute)
         assert isinstance(found, click.Command)
         return found
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a list of commands below each heading, all of them aligned."""
+        width = max(map(len, self._lazy))
+        for heading, below in self.headings.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), at[1]) for name, at in below.items()])
+
     def brief(self, ctx: click.Context, name: str) -> str:
-        """Return what is known of a command without it."""
+        """Return a command's line in the list, without importing the command."""
         return self._lazy[name][1] if name in self._lazy else super().brief(ctx, name)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

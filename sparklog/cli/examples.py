@@ -9,7 +9,6 @@ from typing import Final
 _PLAN: Final = "--reassignment-json-file /etc/sparklog"
 
 EXAMPLES: Final = {
-    "alerts": "> sparklog.yml",
     "checkpoint archive": "/data/checkpoint s3://bucket/points --log /data/log",
     "checkpoint export": "/data/checkpoint",
     "checkpoint fork": "/data/checkpoint /data/try --to 2 --log /data/log --new-log /data/try-log",
@@ -20,11 +19,9 @@ EXAMPLES: Final = {
     "checkpoint restore": "s3://bucket/points /data/back --log /data/back-log",
     "checkpoint verify": "/data/checkpoint",
     "commits": "/data/log --topic orders --last 5",
-    "compact": "/data/log --topic orders --dry-run",
     "configs alter": "/data/log --topic orders --add-config retention.ms=604800000",
     "configs describe": "/data/log --topic orders",
     "consume": "/data/log --topic orders --from-beginning --property print.key=true",
-    "dashboard": "> dashboard.json",
     "delete-records": "/data/log --offset orders:0:5000",
     "dump-log": "--files /data/log/orders-0/00000000000000000000.log --print-data-log",
     "erase": "/data/log --topic orders --key customer-17 --dry-run",
@@ -34,7 +31,6 @@ EXAMPLES: Final = {
     "handover": "/data/log --check",
     "import": "/data/log --topic orders --bootstrap-server localhost:9092",
     "kafka-users": "/etc/sparklog/users.json --add loader --rights read,write",
-    "leader-election": "/data/log --election-type unclean --all-topic-partitions --dry-run",
     "log-dirs balance": "/data/log,/disk2/log --within 5",
     "log-dirs cancel": "/data/log,/disk2/log --topic orders",
     "log-dirs describe": "/data/log --topic-list orders",
@@ -58,8 +54,6 @@ EXAMPLES: Final = {
             "verify": f"{_PLAN}/plan.json",
         }.items()
     },
-    "report": "/data/log -o /tmp/report.html",
-    "retain": "/data/log --dry-run",
     "serve": "/data/log --kafka 9092 --metrics-port 9404",
     "spark-conf": ">> $SPARK_HOME/conf/spark-defaults.conf",
     "status": "/data/log",

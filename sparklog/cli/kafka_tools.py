@@ -25,12 +25,22 @@ TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
     **{
         name: (name,)
         for name in (
-            "configs", "delete-records", "dump-log", "get-offsets", "leader-election", "log-dirs",
+            "configs", "delete-records", "dump-log", "get-offsets", "log-dirs",
             "reassign-partitions", "topics",
         )
     },
 }  # fmt: skip
 """bin/kafka-NAME.sh -> what does it."""
+
+REPLACED: Final[Mapping[str, str]] = {
+    "alerts": "sparklog metrics --alert-rules",
+    "compact": "sparklog serve PATH --once --task compact",
+    "dashboard": "sparklog metrics --dashboard",
+    "leader-election": "sparklog verify PATH --give-up",
+    "report": "sparklog ui PATH --export FILE",
+    "retain": "sparklog serve PATH --once --task retain",
+}
+"""Commands of earlier versions, and the command that does the same now."""
 
 _SERVER: Final = (
     "a log needs no server; `sparklog serve PATH --kafka 9092` is one for Kafka clients"
@@ -96,7 +106,6 @@ MEANINGLESS: Final[Mapping[str, str]] = {
     "--at-min-isr-partitions": _REPLICAS,
     "--partition-size-limit-per-response": "all partitions are shown at once",
     "--broker-list": "there are no brokers to reach or to choose: give the log's PATH",
-    "--path-to-json-file": "name partitions by --topic and --partition",
     "--include": "one topic at a time: --topic",
     "--whitelist": "one topic at a time: --topic",
     "--consumer-property": _CONSUMER,
@@ -132,11 +141,15 @@ MEANINGLESS: Final[Mapping[str, str]] = {
 
 
 def tool_words(name: str) -> tuple[str, ...] | None:
-    """Return the command, and what goes before its arguments, for a tool of Kafka's; None: no tool.
+    """Return the command for the name of a Kafka tool, and what precedes its arguments.
 
-    Raises: click.UsageError for one that means nothing here, with what does it.
+    Returns: None if no tool has that name.
+    Raises: click.UsageError for a tool that means nothing here, and for a command of an earlier
+        version, with the command to use instead.
     """
     plain = name.removeprefix("kafka-").removesuffix(".sh")
+    if plain in REPLACED:
+        raise click.UsageError(f"{name} was replaced: use `{REPLACED[plain]}`")
     if plain in ELSEWHERE:
         raise click.UsageError(f"there is no {name} here: {ELSEWHERE[plain]}")
     return TOOLS.get(plain)

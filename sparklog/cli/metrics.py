@@ -13,25 +13,48 @@ from sparklog.cli.output import console, print_json
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.quantities import size_text
 from sparklog.service.health import Examiner, health_samples
-from sparklog.service.metrics import LogMetrics, collect
+from sparklog.service.metrics import LogMetrics, alert_rules, collect, dashboard
 from sparklog.service.metrics.endpoint import text_of
 from sparklog.service.metrics.samples import samples, to_json
 
 
 @click.command(cls=Command)
-@click.argument("path")
+@click.argument("path", required=False)
 @click.option("--table", "as_table", is_flag=True, help="Tables for people.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option(
+    "--alert-rules", "rules", is_flag=True,
+    help="Print the alert rules for Prometheus instead, as YAML. They need no PATH.",
+)  # fmt: skip
+@click.option(
+    "--dashboard", "board", is_flag=True,
+    help="Print the dashboard for Grafana 10 and later instead, as JSON. It needs no PATH.",
+)  # fmt: skip
 @reach_options
-def metrics(path: str, as_table: bool, as_json: bool, reach: Reach) -> int:
+def metrics(
+    path: str | None, as_table: bool, as_json: bool, rules: bool, board: bool, reach: Reach
+) -> int:
     """Print the metrics of the log at PATH once, in Prometheus' text format.
 
-    What its files tell: sizes, offsets, lag, what is overdue, and all commits that the ledger
-    still holds. PATH may be the URL of a log in a store: then what its state tells, what waits to
-    be merged, who does its work, and the commits of the last 1024 entries. What a process counts
-    is at the endpoint of `sparklog serve --metrics-port`.
-    Exit code 1 if something could not be read.
+    They are read from the log's files: sizes, offsets, lags, overdue work, and all commits that
+    the ledger still holds. PATH may be the URL of a log in a store. Then they are read from its
+    state: what waits to be merged, which service works, and the commits of the last 1024 entries.
+    The endpoint of `sparklog serve --metrics-port` also has what that process counts.
+    The exit code is 1 if something could not be read.
+
+    Redirect --alert-rules to a file and name it under rule_files in prometheus.yml. The rules
+    expect the endpoint of `sparklog serve --metrics-port` to be scraped by a job named sparklog.
+    Import the file that --dashboard prints into Grafana (Dashboards, New, Import), or provision it.
     """
+    if rules or board:
+        if (rules and board) or path is not None or as_table or as_json:
+            raise click.UsageError(
+                "--alert-rules and --dashboard print a file: give one of them and nothing else"
+            )
+        click.echo(alert_rules() if rules else dashboard(), nl=False)
+        return EXIT_OK
+    if path is None:
+        raise click.MissingParameter(param_hint="'PATH'", param_type="argument")
     if as_table and as_json:
         raise click.UsageError("--table and --json: want one of them")
     check_log(path, reach, archives=False)

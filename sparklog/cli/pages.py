@@ -37,10 +37,9 @@ class PagesOptions:
     names: Sequence[str]
     insecure: bool
 
-    def refuse(self) -> None:
-        """Raise click.UsageError if one was given, though no page is shown."""
-        if self != PagesOptions(None, None, None, (), False):
-            raise click.UsageError("--ui-... are for --ui: give it")
+
+NO_PAGES: Final = PagesOptions(None, None, None, (), False)
+"""The options of a command that was given none."""
 
 
 def pages_options(command: Callable[..., int]) -> Callable[..., int]:

@@ -11,9 +11,9 @@ import click
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.kafka_server import KafkaServer, KafkaServing
-from sparklog.cli.open_log import check_directories, check_dry_run, to_read
+from sparklog.cli.open_log import check_directories, check_dry_run, check_log, to_read
 from sparklog.cli.output import print_json, tell_event
-from sparklog.cli.pages import Pages, PagesOptions, pages_options
+from sparklog.cli.pages import NO_PAGES, Pages, PagesOptions, pages_options
 from sparklog.cli.parsing import key_values
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import Reach, parse_storage_options, storage_option
@@ -24,6 +24,7 @@ from sparklog.storage.round_report import Report
 from sparklog.tiered.keyring import Keyring
 
 _LOOK_S: Final = 1.0
+_TASKS: Final = ("retain", "compact")
 
 
 @click.command(cls=Command)
@@ -78,6 +79,16 @@ _LOOK_S: Final = 1.0
 )  # fmt: skip
 @click.option("--once", is_flag=True, help="Do one whole round and stop.")
 @click.option("--dry-run", is_flag=True, help="Show what one round would do; changes nothing.")
+@click.option(
+    "--task", type=click.Choice(_TASKS),
+    help="With --once or --dry-run: run this task alone, now. `retain` deletes expired segments "
+    "and does not announce the first deletion of a topic a round ahead. `compact` compacts topics "
+    "however few of their bytes are dirty.",
+)  # fmt: skip
+@click.option(
+    "--topic", "topics", multiple=True, metavar="NAME",
+    help="With --task compact: compact this topic alone. Repeatable.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
 def serve(
     path: str,
@@ -96,6 +107,8 @@ def serve(
     read_only: bool,
     once: bool,
     dry_run: bool,
+    task: str | None,
+    topics: Sequence[str],
     as_json: bool,
 ) -> int:
     """Keep the log at PATH in shape: roll, expire, compact, tier; until SIGTERM or SIGINT.
@@ -103,6 +116,7 @@ def serve(
     Several may run; one at a time does the work, the others stand by. With --kafka, Kafka's
     clients are served, too; with --ui, the log is shown in a browser.
     """
+    _check_task(task, topics, once=once or dry_run)
     known = key_values(options, "--option")
     given = parse_storage_options(storage_options)
     reach = _reach(known, given, keyring) if kafka is not None else Reach()
@@ -117,6 +131,8 @@ def serve(
     if read_only:
         return _serve_only(path, serving, shown, as_json=as_json)
     check_directories(path)
+    if task is not None:
+        check_log(path, Reach(given), archives=False)
     check_dry_run(path, dry_run=dry_run)
     service = Service(
         path,
@@ -130,7 +146,7 @@ def serve(
         metrics_address=metrics_address,
     )
     if once or dry_run:
-        return _run_once(service, dry_run=dry_run, as_json=as_json)
+        return _run_once(service, task, topics, dry_run=dry_run, as_json=as_json)
     service.on_round = partial(_tell_round, path, as_json=as_json)
     with (
         stop_signal() as stop,
@@ -172,9 +188,23 @@ def _reach(
     return Reach(storage_options, log_options)
 
 
-def _run_once(service: Service, *, dry_run: bool, as_json: bool) -> int:
+def _check_task(task: str | None, topics: Sequence[str], *, once: bool) -> None:
+    if task is not None and not once:
+        raise click.UsageError("--task runs a task once: give --once or --dry-run as well")
+    if topics and task != "compact":
+        raise click.UsageError("--topic chooses what to compact: give --task compact as well")
+
+
+def _run_once(
+    service: Service, task: str | None, topics: Sequence[str], *, dry_run: bool, as_json: bool
+) -> int:
     try:
-        report = service.run_once(dry_run=dry_run)
+        if task == "retain":
+            report = service.retain(dry_run=dry_run)
+        elif task == "compact":
+            report = service.compact(topics or None, dry_run=dry_run)
+        else:
+            report = service.run_once(dry_run=dry_run)
     finally:
         service.close()
     if as_json:
@@ -219,7 +249,8 @@ def _pages(
 ) -> Pages | None:
     """Return the pages that are to be shown, if any are asked for."""
     if address is None:
-        options.refuse()
+        if options != NO_PAGES:
+            raise click.UsageError("--ui-... are for --ui: give it")
         return None
     given: dict[str, object] = {} if keyring is None else {"remote.keyring": keyring}
     return Pages(path, address, options, storage_options, given)

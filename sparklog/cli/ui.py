@@ -1,14 +1,22 @@
-"""`sparklog ui`: a log in a browser, for reading."""
+"""`sparklog ui`: a log in a browser, or as one HTML page."""
+
+import json
 
 import click
 
 from sparklog.cli.command import Command
-from sparklog.cli.exit_codes import EXIT_OK
-from sparklog.cli.open_log import to_read
-from sparklog.cli.output import tell_event
-from sparklog.cli.pages import PORT, Pages, PagesOptions, pages_options
+from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from sparklog.cli.open_log import check_log, to_read
+from sparklog.cli.output import count_bar, tell_event
+from sparklog.cli.pages import NO_PAGES, PORT, Pages, PagesOptions, pages_options
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import Reach, reach_options
+from sparklog.errors import StorageUnavailableError
+from sparklog.pluralize import pluralize
+from sparklog.quantities import size_text
+from sparklog.tools.report.build import make_report
+from sparklog.tools.report.model import LogReport
+from sparklog.tools.report.page import render
 
 _LOOK_S = 1.0
 
@@ -16,19 +24,42 @@ _LOOK_S = 1.0
 @click.command(cls=Command)
 @click.argument("path")
 @click.option(
-    "--listen", "address", metavar="[HOST:]PORT", default=PORT, show_default=True,
-    help="Where to listen; on 127.0.0.1 if no host is given, port 0 is a free one.",
+    "--listen", "address", metavar="[HOST:]PORT",
+    help="Listen at this address, on 127.0.0.1 if it has no host, on a free port if the port is "
+    f"0.  [default: {PORT}]",
+)  # fmt: skip
+@click.option(
+    "--export", metavar="FILE",
+    help='Write one HTML page to FILE ("-" is stdout) and exit, instead of serving pages.',
 )  # fmt: skip
 @pages_options
 @reach_options
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
-def ui(path: str, address: str, pages: PagesOptions, reach: Reach, as_json: bool) -> int:
+@click.option(
+    "--json", "as_json", is_flag=True,
+    help="Print events as JSON. With --export, write one JSON document instead of a page.",
+)  # fmt: skip
+def ui(
+    path: str,
+    address: str | None,
+    export: str | None,
+    pages: PagesOptions,
+    reach: Reach,
+    as_json: bool,
+) -> int:
     """Show the log at PATH in a browser: its report, topics and records; until SIGTERM or SIGINT.
 
     PATH may be log dirs, a broker's too, a log in a store, or an archive's URL. Nothing is
     changed or locked; to keep the log in shape as well: `sparklog serve PATH --ui`.
+
+    --export writes the report into one HTML page without outside parts, to be sent and kept:
+    segments by offset and time, growth, what retention deletes when, compaction, commits, readers
+    and damage. The exit code is 1 if something is damaged.
     """
-    shown = Pages(path, address, pages, reach.storage, reach.options)
+    if export is not None:
+        if address is not None or pages != NO_PAGES:
+            raise click.UsageError("--export serves no pages: leave out --listen and --ui-...")
+        return _export(path, export, reach, as_json=as_json)
+    shown = Pages(path, address or PORT, pages, reach.storage, reach.options)
     with to_read(path, reach, offline=True):
         pass  # a mistyped path is told at once, not by the first page
     with stop_signal() as stop, shown.served() as url:
@@ -37,3 +68,35 @@ def ui(path: str, address: str, pages: PagesOptions, reach: Reach, as_json: bool
             pass
     tell_event("stopped", path, as_json=as_json)
     return EXIT_OK
+
+
+def _export(path: str, target: str, reach: Reach, *, as_json: bool) -> int:
+    check_log(path, offline=True)
+    with count_bar("looking", shown=not as_json) as progress:
+        found = make_report(
+            path, storage_options=reach.storage, options=reach.options, progress=progress
+        )
+    raw = f"{json.dumps(found.to_dict(), indent=2)}\n" if as_json else render(found)
+    _write(found, raw.encode(), target)
+    return EXIT_FAILED if found.damaged else EXIT_OK
+
+
+def _write(found: LogReport, raw: bytes, target: str) -> None:
+    if target == "-":
+        click.echo(raw, nl=False)
+        return
+    try:
+        with open(target, "wb") as file:
+            file.write(raw)
+    except OSError as error:
+        raise StorageUnavailableError(
+            f"{target} can't be written ({error.strerror}): give another file by --export"
+        ) from error
+    click.echo(
+        f"{target}: {size_text(len(raw))}, {pluralize(len(found.topics), 'topic')}, "
+        f"{pluralize(sum(len(p.segments) for p in found.partitions), 'segment')}, looked at in "
+        f"{found.took_ms / 1000:.1f} s",
+        err=True,
+    )
+    for notice in found.notices:
+        click.echo(f"{notice.severity}: {notice.where}: {notice.what}", err=True)

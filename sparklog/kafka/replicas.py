@@ -74,7 +74,7 @@ def _elected(name: str, partition: int, info: TopicInfo | None, is_unclean: bool
             code = ErrorCode.eligible_leaders_not_available
         message = (
             f"{info.offline[partition]}; or give up what is missing on the log's own host, with "
-            "`sparklog leader-election`"
+            "`sparklog verify PATH --give-up`"
         )
     return {"partition_id": partition, "error_code": code, "error_message": message}
 

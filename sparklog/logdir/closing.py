@@ -69,7 +69,7 @@ def give_up_session(session: LogDirCommits, give: Callable[[], None]) -> None:
                 missing = ", ".join(map(str, sorted(session.offline))) or "a partition"
                 raise InvalidRequestError(
                     f"{session.home}: {missing} isn't whole (`sparklog verify` says why): mount or "
-                    "restore what is missing, or give it up by `sparklog leader-election`"
+                    "restore what is missing, or give it up by `sparklog verify --give-up`"
                 )
             _leave_durable(session)
             give()

@@ -31,7 +31,7 @@ DIRS_NAME: Final = "sparklog.dirs"
 _CURE: Final = "open the log once for writing, it is then written anew"
 _BACK: Final = (
     "it comes back by itself with its files (mount the disk, restore them from a copy); to go on "
-    "without them: sparklog leader-election --election-type unclean"
+    "without them: sparklog verify PATH --give-up"
 )
 RENAME_BACK: Final = (
     "if two directories were swapped, stop what uses the log and rename them back; else restore "

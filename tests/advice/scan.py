@@ -41,7 +41,7 @@ _DOCUMENTATION: Final = ("doc", "epilog", "help", "metavar", "short_help")
 """Keyword arguments that hold documentation."""
 
 _PAGES: Final = (
-    "cli/app.py", "cli/examples.py", "service/metrics/dashboard.py", "service/metrics/names.py",
+    "cli/app.py", "cli/examples.py", "service/metrics/names.py",
     "testing/", "tools/live/record_pages.py", "tools/live/topic_pages.py", "tools/report/",
 )  # fmt: skip
 """Modules whose strings are parts of pages, help, lists of metrics, and contracts of tests."""

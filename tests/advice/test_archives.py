@@ -59,7 +59,12 @@ def test_an_archive_is_read_or_restored(archive: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["topics", "delete", "URL", "--topic", "t"], ["compact", "URL"], ["log-dirs", "URL"]]
+    "words",
+    [
+        ["topics", "delete", "URL", "--topic", "t"],
+        ["serve", "URL", "--once", "--task", "compact"],
+        ["log-dirs", "URL"],
+    ],
 )
 def test_a_command_that_needs_files_works_once_it_is_restored(
     archive: str, tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]

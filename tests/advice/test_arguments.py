@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -325,11 +326,26 @@ OF_COMMANDS: list[Case] = [
      (after(cli("topics", "create", "NEW/n", "--topic", "t"), cli("topics", "list", "NEW/n")),)),
     ("leave one of them out", cli("verify", "LOG", "--quick", "--repair"),
      (cli("verify", "LOG", "--quick"), cli("verify", "LOG", "--repair"))),
-    ("give either --topic or --all-topic-partitions",
-     cli("leader-election", "LOG", "--election-type", "unclean"),
-     (cli("leader-election", "LOG", "--election-type", "unclean", "--all-topic-partitions"),)),
-    ("give another file by -o", cli("report", "LOG", "-o", "NEW/no/such/r.html"),
-     (cli("report", "LOG", "-o", "NEW/r.html"),)),
+    ("give --give-up", cli("verify", "LOG", "--topic", "t"),
+     (cli("verify", "LOG", "--give-up", "--topic", "t"),)),
+    ("leave out --repair, --quick and --batches", cli("verify", "LOG", "--give-up", "--quick"),
+     (cli("verify", "LOG", "--give-up"),)),
+    ("give --topic as well", cli("verify", "LOG", "--give-up", "--partition", "0"),
+     (after(lambda p: shutil.rmtree(f"{p.log}/t-0"),
+            cli("verify", "LOG", "--give-up", "--topic", "t", "--partition", "0"),
+            on_log(lambda log: log.append("t", ROW, 0))),)),
+    ("give --once or --dry-run as well", cli("serve", "LOG", "--task", "retain"),
+     (cli("serve", "LOG", "--task", "retain", "--once"),
+      cli("serve", "LOG", "--task", "retain", "--dry-run"))),
+    ("give --task compact as well", cli("serve", "LOG", "--once", "--topic", "k"),
+     (after(on_log(lambda log: log.create_topic("k", config={"cleanup.policy": "compact"})),
+            cli("serve", "LOG", "--once", "--topic", "k", "--task", "compact")),)),
+    ("give one of them and nothing else", cli("metrics", "--dashboard", "--alert-rules"),
+     (cli("metrics", "--dashboard"), cli("metrics", "--alert-rules"))),
+    ("leave out --listen and --ui-", cli("ui", "LOG", "--export", "NEW/r.html", "--listen", "0"),
+     (cli("ui", "LOG", "--export", "NEW/r.html"),)),
+    ("give another file by --export", cli("ui", "LOG", "--export", "NEW/no/such/r.html"),
+     (cli("ui", "LOG", "--export", "NEW/r.html"),)),
     ("leave it out for all of them",
      lambda p: erase(p.log, "t", [b"k"], partitions=[]),
      (lambda p: erase(p.log, "t", [b"k"]),)),

@@ -7,7 +7,6 @@ import contextlib
 import io
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -34,7 +33,6 @@ from tests.advice.test_arguments import (
     Call,
     Case,
     Place,
-    after,
     cli,
     on_log,
     store_log,
@@ -144,12 +142,6 @@ OF_KAFKAS_TOOLS: list[Case] = [
       says("^v$", cli("consume", "LOG", "--topic", "t", "--partition", "0", "--offset", "1")))),
     ("give the log's PATH", cli("topics", "list", "--zookeeper", "x"),
      (cli("topics", "list", "LOG"),)),
-    ("name partitions by --topic and --partition",
-     cli("leader-election", "LOG", "--election-type", "unclean", "--path-to-json-file", "x"),
-     (after(lambda p: shutil.rmtree(f"{p.log}/t-0"),
-            cli("leader-election", "LOG", "--election-type", "unclean", "--topic", "t",
-                "--partition", "0"),
-            on_log(lambda log: log.append("t", ROW, 0))),)),
     ("give --reader-property KEY=VALUE",
      cli("produce", "LOG", "IN", "--topic", "t", "--reader-config", "x"),
      (typed("k:w\n", cli("produce", "LOG", "-", "--topic", "t", "--reader-property",

@@ -6,13 +6,15 @@ Whether the advice helps is tested by the tests that `advice.txt` names, and in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import click
 import pytest
 
 from sparklog.cli.command import Command
 from tests.advice.scan import commands, texts
+from tests.paths import ROOT
 
 COMMAND = re.compile(r"(?<![\w./-])sparklog ((?:[a-z][\w-]*)(?: [a-z][\w-]*)*)([^`;)]*)")
 OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
@@ -37,6 +39,11 @@ def quotes(text: str) -> Iterator[tuple[list[str], str]]:
             yield words, match[2]
 
 
+PAGES = [
+    ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "sparklog").rglob("*.md")),
+    *(ROOT / "sparklog/service/metrics" / name for name in ("alerts.yml", "dashboard.json")),
+]  # fmt: skip
 QUOTES = [
     (place, words, rest) for place, text in texts(with_help=True) for words, rest in quotes(text)
 ]
@@ -48,8 +55,31 @@ def test_quotes_are_found() -> None:
 
 
 def test_commands_that_messages_quote_exist_with_their_options() -> None:
+    assert not unknown(QUOTES), "\n".join(unknown(QUOTES))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_that_a_page_mentions_exist_with_their_options(page: Path) -> None:
+    wrong = unknown((str(page), *quote) for quote in mentioned(page.read_text()))
+    assert not wrong, "\n".join(wrong)
+
+
+def mentioned(page: str) -> Iterator[tuple[list[str], str]]:
+    """Commands in a page's code spans, and those that begin a line in its blocks of code."""
+    blocks = re.findall(r"^```.*?^```", page, re.MULTILINE | re.DOTALL)
+    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    prose = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
+    spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
+    for text in (*lines, *spans):
+        match = COMMAND.match(text)
+        if match is not None and not match[1].startswith("kafka-"):
+            yield match[1].split(), match[2]
+
+
+def unknown(quotes: Iterable[tuple[str, list[str], str]]) -> list[str]:
+    """Return what is wrong with quoted commands, given as (place, words, what follows)."""
     wrong = []
-    for place, words, rest in QUOTES:
+    for place, words, rest in quotes:
         known = [" ".join(words[:n]) for n in range(len(words), 0, -1)]
         name = next((name for name in known if name in commands()), None)
         if name is None:
@@ -58,11 +88,15 @@ def test_commands_that_messages_quote_exist_with_their_options() -> None:
         there = options(commands()[name])
         quoted = OPTION.findall(" ".join(words) + rest)
         wrong += [f"{place}: sparklog {name} has no --{o}" for o in quoted if o not in there]
-    assert not wrong, "\n".join(wrong)
+    return wrong
 
 
 def test_a_command_that_does_not_exist_would_be_found() -> None:
     ((words, _),) = quotes("mend it (`sparklog verfy PATH --repair`); then go on")
+    assert " ".join(words) not in commands()
+    ((words, _),) = mentioned("```console\n$ sparklog verfy PATH\n```\n")
+    assert " ".join(words) not in commands()
+    ((words, _),) = mentioned("It is checked by `sparklog verfy`. sparklog is a library")
     assert " ".join(words) not in commands()
     ((words, rest),) = quotes("mend it: `sparklog verify PATH --repare`")
     assert (words, OPTION.findall(rest)) == (["verify"], ["repare"])

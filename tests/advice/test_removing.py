@@ -327,8 +327,7 @@ def test_a_log_dir_that_is_missing_is_mounted_or_given_up_before_a_handover(
             two.rmdir()
         (tmp_path / "away").rename(two)
     else:
-        words = ["--election-type", "unclean", "--all-topic-partitions"]
-        assert run(["leader-election", path, *words]) == 0
+        assert run(["verify", path, "--give-up"]) == 0
         two.mkdir(exist_ok=True)
     hand_over(path, check=True)
     hand_over(path)

@@ -9,12 +9,13 @@ import json
 import shlex
 from pathlib import Path
 
+import click
 import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.cli.app import run
-from sparklog.cli.kafka_tools import ELSEWHERE, MEANINGLESS, TOOLS
+from sparklog.cli.app import app, run
+from sparklog.cli.kafka_tools import ELSEWHERE, MEANINGLESS, REPLACED, TOOLS
 
 Capture = pytest.CaptureFixture[str]
 
@@ -104,6 +105,18 @@ def test_a_tool_is_known_by_its_names(name: str, capsys: Capture) -> None:
             assert code == 0 and out.startswith(f"Usage: sparklog {TOOLS[name][0]} ")
         else:
             assert code == 2 and ELSEWHERE[name] in err
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_replaced_command_names_the_one_to_use(name: str, capsys: Capture) -> None:
+    """With whatever arguments it was given, and the named command takes its own."""
+    for given in ([name], [name, "/data/log", "--json"]):
+        assert run(given) == 2
+        assert f"{name} was replaced: use `{REPLACED[name]}`" in capsys.readouterr().err
+    _, command, *arguments = REPLACED[name].split()
+    found = app.get_command(click.Context(app), command)
+    assert found is not None
+    found.make_context(command, arguments)  # click.UsageError if there is no such option
 
 
 @pytest.mark.parametrize("flag", MEANINGLESS)

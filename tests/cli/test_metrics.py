@@ -1,4 +1,4 @@
-"""`sparklog metrics`, `sparklog alerts`, and the endpoint of `sparklog serve`."""
+"""`sparklog metrics` and the endpoint of `sparklog serve`."""
 
 from __future__ import annotations
 
@@ -99,8 +99,17 @@ def test_misuse(tmp_path: Path, log: Path, capsys: Capture) -> None:
     assert "choose another port" in capsys.readouterr().err
 
 
-def test_alerts(capsys: Capture) -> None:
-    assert run(["alerts"]) == 0
+def test_files_for_prometheus_and_grafana(log: Path, capsys: Capture) -> None:
+    assert run(["metrics", "--dashboard"]) == 0
+    assert json.loads(capsys.readouterr().out)["uid"] == "sparklog"
+    for wrong in (
+        ["--dashboard", str(log)], ["--dashboard", "--alert-rules"], ["--alert-rules", "--json"],
+    ):  # fmt: skip
+        assert run(["metrics", *wrong]) == 2
+        assert "give one of them and nothing else" in capsys.readouterr().err
+    assert run(["metrics"]) == 2
+    assert "Missing argument 'PATH'" in capsys.readouterr().err
+    assert run(["metrics", "--alert-rules"]) == 0
     (group,) = yaml.safe_load(capsys.readouterr().out)["groups"]
     assert len(group["rules"]) > 10
 

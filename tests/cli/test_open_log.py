@@ -15,6 +15,7 @@ from sparklog.cli.app import run
 from tests.cli.test_cli import Capture, kept
 from tests.paths import GOLDEN
 
+RETAIN = ["serve", "--once", "--task", "retain"]
 READING = [
     ["commits", "PATH"],
     ["configs", "describe", "PATH"],
@@ -25,20 +26,21 @@ READING = [
     ["log-dirs", "PATH"],
     ["metrics", "PATH"],
     ["readers", "PATH"],
-    ["report", "PATH"],
+    ["ui", "PATH", "--export", "-"],
     ["tier", "status", "PATH"],
     ["topics", "list", "PATH"],
     ["topics", "describe", "PATH"],
     ["verify", "PATH"],
 ]
 CHANGING = [
-    ["compact", "PATH"],
-    ["compact", "PATH", "--dry-run"],
+    ["serve", "PATH", "--once", "--task", "compact"],
+    ["serve", "PATH", "--task", "compact", "--dry-run"],
     ["configs", "alter", "PATH", "--topic", "t", "--add-config", "retention.ms=1"],
     ["delete-records", "PATH", "--offset", "t:0:1"],
     ["produce", "PATH", "lines", "--topic", "t"],
-    ["retain", "PATH"],
-    ["retain", "PATH", "--dry-run"],
+    ["serve", "PATH", "--once", "--task", "retain"],
+    ["serve", "PATH", "--task", "retain", "--dry-run"],
+    ["verify", "PATH", "--give-up"],
     ["tier", "rebuild", "PATH"],
     ["topics", "alter", "PATH", "--topic", "t", "--partitions", "2"],
     ["topics", "delete", "PATH", "--topic", "t"],
@@ -147,7 +149,7 @@ def test_a_directory_named_twice(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_what_needs_more_than_an_archive(tmp_path: Path, capsys: Capture) -> None:
-    for command in (["commits"], ["readers"], ["verify"], ["retain"], ["log-dirs"]):
+    for command in (["commits"], ["readers"], ["verify"], RETAIN, ["log-dirs"]):
         assert run([*command, "memory://x"]) == 2
         said = capsys.readouterr().err
         assert "is an archive, which holds segments alone" in said
@@ -159,7 +161,7 @@ def test_what_needs_more_than_an_archive(tmp_path: Path, capsys: Capture) -> Non
     [
         (["log-dirs", "URL"], "`sparklog topics describe`"),
         (
-            ["leader-election", "URL", "--election-type", "unclean", "--all-topic-partitions"],
+            ["verify", "URL", "--give-up"],
             "nothing of it can be offline",
         ),
         (["tier", "status", "URL"], "`sparklog topics describe`"),
@@ -182,11 +184,11 @@ def test_what_works_on_files_says_what_to_use_for_a_store(
 @pytest.mark.parametrize(
     "command",
     [
-        ["topics", "list", "URL"], ["readers", "URL"], ["retain", "URL"], ["compact", "URL"],
+        ["topics", "list", "URL"], ["readers", "URL"], [*RETAIN, "URL"],
         ["serve", "URL", "--once"], ["commits", "URL"],
         ["delete-records", "URL", "--offset", "t:0:0"],
         ["import", "URL", "--topic", "t", "--bootstrap-server", "localhost:1"],
-        ["report", "URL"], ["fork", "URL", "URL-fork", "--time", "2100-01-01"],
+        ["ui", "URL", "--export", "-"], ["fork", "URL", "URL-fork", "--time", "2100-01-01"],
         ["verify", "URL"],
     ],
     ids=" ".join,
@@ -219,9 +221,9 @@ def test_verify_takes_a_log_in_a_store(tmp_path: Path, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("words", [
-    ["compact", "PATH"], ["retain", "PATH"], ["serve", "PATH", "--once"], ["serve", "PATH"],
+    [*RETAIN, "PATH"], ["serve", "PATH", "--once"], ["serve", "PATH"],
     ["erase", "PATH", "--topic", "t", "--key", "k"],
-    ["leader-election", "PATH", "--election-type", "unclean", "--all-topic-partitions"],
+    ["verify", "PATH", "--give-up"],
 ], ids=" ".join)  # fmt: skip
 def test_a_dry_run_takes_no_brokers_directory_over(
     tmp_path: Path, capsys: Capture, words: list[str]
@@ -232,7 +234,7 @@ def test_a_dry_run_takes_no_brokers_directory_over(
     assert run([str(path) if word == "PATH" else word for word in [*words, "--dry-run"]]) == 2
     assert f"{path} is a broker's directory" in capsys.readouterr().err
     assert kept(path) == before
-    if words[0] == "retain":
+    if words[:4] == RETAIN:
         with sparklog.open(path, "rw"):
             pass
-        assert run(["retain", str(path), "--dry-run"]) == 0
+        assert run([*RETAIN, str(path), "--dry-run"]) == 0

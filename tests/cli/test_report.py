@@ -1,4 +1,4 @@
-"""`sparklog report` and `serve --ui` as users and scripts meet them."""
+"""`sparklog ui --export` and `serve --ui` as users and scripts meet them."""
 
 import json
 import os
@@ -31,23 +31,17 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_page(log: Path, tmp_path: Path, capsys: Capture) -> None:
     page = tmp_path / "page.html"
-    assert run(["report", str(log), "-o", str(page)]) == 0
+    assert run(["ui", str(log), "--export", str(page)]) == 0
     checked(page.read_text("utf-8"))
     said = capsys.readouterr()
     assert said.out == ""
     assert re.match(rf"{page}: [\d.]+ KiB, 2 topics, 9 segments, looked at in ", said.err)
-    assert run(["report", str(log), "-o", "-"]) == 0
+    assert run(["ui", str(log), "--export", "-"]) == 0
     assert capsys.readouterr().out.startswith("<!doctype html>")
 
 
-def test_without_a_name(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(["report", str(log)]) == 0
-    assert (tmp_path / "report.html").is_file()
-
-
 def test_for_scripts(log: Path, tmp_path: Path, capsys: Capture) -> None:
-    assert run(["report", str(log), "--json"]) == 0
+    assert run(["ui", str(log), "--export", "-", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [t["name"] for t in found["topics"]] == ["t", "u"]
     with sparklog.open(log) as opened:
@@ -56,7 +50,7 @@ def test_for_scripts(log: Path, tmp_path: Path, capsys: Capture) -> None:
              for p in found["topics"][0]["partitions"]}  # fmt: skip
     assert shown == ends
     file = tmp_path / "report.json"
-    assert run(["report", str(log), "--json", "-o", str(file)]) == 0
+    assert run(["ui", str(log), "--json", "--export", str(file)]) == 0
     assert capsys.readouterr().out == ""
     assert json.loads(file.read_text())["kind"] == "log"
 
@@ -65,7 +59,7 @@ def test_damage_is_told(log: Path, tmp_path: Path, capsys: Capture) -> None:
     path = shutil.copytree(log, tmp_path / "log")
     shutil.rmtree(path / "t-1")
     page = tmp_path / "page.html"
-    assert run(["report", str(path), "-o", str(page)]) == 1
+    assert run(["ui", str(path), "--export", str(page)]) == 1
     assert f"damage: {path}: partitions are not there: t-1" in capsys.readouterr().err
     assert "t-1" in page.read_text("utf-8")
 
@@ -73,10 +67,12 @@ def test_damage_is_told(log: Path, tmp_path: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["nowhere"], 2, "does not exist"),
-        (["LOG", "-o", "no/such/dir/x.html"], 1, "can't be written"),
-        (["LOG", "--storage-options", "[]"], 2, "is not a JSON object"),
+        (["nowhere", "--export", "-"], 2, "does not exist"),
+        (["LOG", "--export", "no/such/dir/x.html"], 1, "can't be written"),
+        (["LOG", "--export", "-", "--storage-options", "[]"], 2, "is not a JSON object"),
         ([], 2, "Missing argument"),
+        (["LOG", "--export", "-", "--listen", "0"], 2, "leave out --listen and --ui-..."),
+        (["LOG", "--export", "-", "--ui-insecure"], 2, "leave out --listen and --ui-..."),
     ],
 )
 def test_wrong_use(
@@ -85,7 +81,7 @@ def test_wrong_use(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     given = [str(log) if a == "LOG" else a for a in arguments]
-    assert run(["report", *given]) == code
+    assert run(["ui", *given]) == code
     assert words in " ".join(capsys.readouterr().err.split())
 
 

@@ -97,7 +97,8 @@ def test_a_path_that_nobody_can_look_at(tmp_path: Path, capsys: Capture) -> None
 def test_exit_codes(
     log: str, level: Level, codes: list[int], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check = Check("disk", level, "so | so", shlex.join(["sparklog", "retain", log, "--dry-run"]))
+    command = shlex.join(["sparklog", "serve", log, "--once", "--task", "retain", "--dry-run"])
+    check = Check("disk", level, "so | so", command)
     found = Health(log, 0, "log", (check,))
     monkeypatch.setattr(Examiner, "examine", lambda self: found)
     given = [[], ["--fail-on", "amber"], ["--fail-on", "never"], ["--nagios"]]

@@ -77,14 +77,14 @@ def test_the_ring_is_needed_and_taken(
 
 @pytest.mark.parametrize("where", [ARCHIVE, LOG])
 @pytest.mark.parametrize(
-    "command", [["topics", "describe", "PATH"], ["configs", "describe", "PATH"], ["report", "PATH"]]
+    "command", [["topics", "describe", "PATH"], ["configs", "describe", "PATH"], ["ui", "PATH"]]
 )
 def test_what_reads_listings_takes_the_ring_too(
     made: Path, tmp_path: Path, command: list[str], where: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = f"file://{made / ARCHIVE}" if where == ARCHIVE else str(made / LOG)
     words = [path if word == "PATH" else word for word in command]
-    output = ["-o", str(tmp_path / "r.html")] if command[0] == "report" else []
+    output = ["--export", str(tmp_path / "r.html")] if command[0] == "ui" else []
     done = Done(capfd, *words, *output, "--keyring", str(made / "ring"), "--patience-ms", "0")
     assert done.exit_code == 0, done.output
 

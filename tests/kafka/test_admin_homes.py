@@ -181,9 +181,8 @@ def test_a_log_dir_that_is_gone(log: Log) -> None:
         )
         (refused,) = answer["replica_election_results"][0]["partition_result"]
         assert refused["error_code"] == 83
-        assert "sparklog leader-election" in refused["error_message"]
-    given = ["--election-type", "unclean", "--topic", "t", "--partition", "1"]
+        assert "sparklog verify PATH --give-up" in refused["error_message"]
     gone.mkdir()
-    assert run(["leader-election", log.path, *given]) == 0
+    assert run(["verify", log.path, "--give-up", "--topic", "t", "--partition", "1"]) == 0
     with sparklog.open(log.path, "rw") as writer:
         writer.append("t", pa.table({"value": [b"x"]}), partition=1)

@@ -112,17 +112,19 @@ def test_a_dry_run_changes_nothing(tmp_path: Path, how: str) -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _a, b = dirs = make(tmp_path)
     shutil.rmtree(b)
-    command = ["leader-election", path_of(dirs), "--election-type", "unclean"]
-    assert run([*command, "--all-topic-partitions", "--dry-run"]) == 0
+    command = ["verify", path_of(dirs), "--give-up"]
+    assert run([*command, "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "2 partitions" in out and "would be given up" in out
     assert "does not exist" in out
     assert run([*command, "--topic", "t", "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)
     assert (told["topic"], told["partition"], told["first"]) == ("t", 1, 0)
-    assert run([*command, "--all-topic-partitions"]) == 0
+    assert run(command) == 0
     assert "1 partition, 1 offset: given up" in capsys.readouterr().out
-    assert run([*command, "--all-topic-partitions"]) == 0
+    assert run(command) == 0
     assert capsys.readouterr().out == "No partition is offline.\n"
-    assert run([*command]) == 2
+    for wrong in (["--repair"], ["--quick"], ["--batches"], ["--partition", "1"]):
+        assert run([*command, *wrong]) == 2
+    assert run(["verify", path_of(dirs), "--topic", "t"]) == 2
     assert verify(path_of(dirs)).ok

@@ -38,7 +38,7 @@ from tests.promtool import promtool
 from tests.waiting import until
 
 Panel = dict[str, Any]
-BOARD = dashboard()
+BOARD = json.loads(dashboard())
 
 
 def panels(*, rows: bool = False) -> list[tuple[str, Panel]]:
@@ -64,7 +64,7 @@ def expressions() -> list[str]:
 
 
 def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["dashboard"]) == 0
+    assert run(["metrics", "--dashboard"]) == 0
     assert json.loads(capsys.readouterr().out) == BOARD
 
 

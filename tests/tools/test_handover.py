@@ -179,8 +179,7 @@ def test_a_partition_that_is_not_whole_is_restored_or_given_up(tmp_path: Path, c
     if cure == "restore":
         file.write_bytes(whole)
     else:
-        words = ["--election-type", "unclean", "--all-topic-partitions"]
-        assert run(["leader-election", str(path), *words]) == 0
+        assert run(["verify", str(path), "--give-up"]) == 0
     hand_over(path)
     assert starts(LOCAL, [str(path)])
     with sparklog.open(path) as log:

@@ -8,13 +8,12 @@
 - `service_meters`: what the service counts of its own rounds; `offline_directories`
 - `samples`: all of it as samples with labels
 - `endpoint`: /metrics and /healthz by HTTP; needs prometheus_client
-- `alerts.yml`: rules for Prometheus; `dashboard`: what Grafana draws
+- `alerts.yml`: rules for Prometheus; `dashboard.json`: a dashboard for Grafana 10 and later
 """
 
 from importlib.resources import files
 
 from sparklog.service.metrics.collecting import collect
-from sparklog.service.metrics.dashboard import dashboard
 from sparklog.service.metrics.observed import (
     AwaitingDeletion,
     CommitMetrics,
@@ -44,5 +43,10 @@ __all__ = [
 
 
 def alert_rules() -> str:
-    """Return the alert rules for Prometheus that are shipped, as YAML."""
+    """Return the alert rules for Prometheus, as YAML."""
     return files(__name__).joinpath("alerts.yml").read_text(encoding="utf-8")
+
+
+def dashboard() -> str:
+    """Return the dashboard for Grafana, as JSON (schema version 39 of Grafana's dashboards)."""
+    return files(__name__).joinpath("dashboard.json").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A log as numbers: what a report shows, and `sparklog report --json` prints.
+"""A log as numbers: what a report shows, and `sparklog ui --export FILE --json` writes.
 
 Everything is as of `LogReport.time_ms`. Times are ms since the epoch, UTC; None where records have
 none. Sizes are bytes of log as Kafka counts them. Offset ranges are [first, end).

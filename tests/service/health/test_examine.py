@@ -380,7 +380,7 @@ def test_a_lost_log_dir_and_the_command_that_helps(tmp_path: Path, clock: Manual
     check = found.check("partitions")
     assert check is not None
     assert check.what.startswith("1 partition (t-1) offline: the log dir does not exist")
-    assert shlex.split(check.command or "")[:3] == ["sparklog", "leader-election", dirs]
+    assert check.command == shlex.join(["sparklog", "verify", dirs, "--give-up", "--dry-run"])
     (only,) = (c for c in examine(str(tmp_path / "one")).checks if c.name == "partitions")
     assert "which the path doesn't name" in only.what
 
@@ -624,7 +624,8 @@ def test_a_store_whose_cleaner_is_late(tmp_path: Path, clock: ManualClock) -> No
             assert "1 partition should be compacted" in what(found, "service")
             check = found.check("cleaner")
             assert check is not None
-            assert check.command == (f"sparklog compact {url}" if minutes > 60 else None)
+            command = f"sparklog serve {url} --once --task compact"
+            assert check.command == (command if minutes > 60 else None)
             assert Service(url, clock=clock).compact().cleaned
             found = examine(url, clock=clock)
             assert what(found, "cleaner").endswith(", none wants cleaning"), name

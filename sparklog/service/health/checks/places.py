@@ -91,10 +91,7 @@ def _why(error: str) -> str:
 def _what_is_lost(sight: Sight) -> str:
     if all(one.free_bytes is not None for one in sight.found.directories):
         return sparklog("verify", sight)
-    return sparklog(  # the other one wants all log dirs
-        "leader-election", sight, "--election-type", "unclean", "--all-topic-partitions",
-        "--dry-run",
-    )  # fmt: skip
+    return sparklog("verify", sight, "--give-up", "--dry-run")  # a check wants all log dirs
 
 
 def disk(sight: Sight) -> Check:
@@ -109,7 +106,9 @@ def disk(sight: Sight) -> Check:
     if waiting:
         size = size_text(sum(one.size_bytes for one in waiting))
         what += f"; {size} more once what was deleted goes"
-    help_ = sparklog("retain", sight, "--dry-run") if sight.kind == "log" else disk_free([where])
+    help_ = disk_free([where])
+    if sight.kind == "log":
+        help_ = sparklog("serve", sight, "--once", "--task", "retain", "--dry-run")
     return Check("disk", level, what, None if level is Level.GREEN else help_)
 
 

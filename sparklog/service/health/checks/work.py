@@ -127,7 +127,8 @@ def cleaner(sight: Sight) -> Check:
         f"({size}), {worst.key}{_for(worst.waits_ms)}"
     )
     if worst.waits_ms > sight.limits.cleaner_lag_ms:
-        return Check("cleaner", Level.AMBER, what, sparklog("compact", sight))
+        command = sparklog("serve", sight, "--once", "--task", "compact")
+        return Check("cleaner", Level.AMBER, what, command)
     return Check("cleaner", Level.GREEN, what)
 
 
