@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from threading import Event
 from typing import Any, Final
 
 import click
@@ -116,7 +117,8 @@ def serve(
     Several may run; one at a time does the work, the others stand by. With --kafka, Kafka's
     clients are served, too; with --ui, the log is shown in a browser.
     """
-    _check_task(task, topics, once=once or dry_run)
+    once = once or dry_run
+    _check_task(task, topics, once=once)
     known = key_values(options, "--option")
     given = parse_storage_options(storage_options)
     reach = _reach(known, given, keyring) if kafka is not None else Reach()
@@ -124,7 +126,7 @@ def serve(
         path, reach, kafka, kafka_options, read_only=read_only, alone=address is None
     )
     shown = _pages(path, address, pages, given, keyring)
-    if (serving is not None or shown is not None) and (once or dry_run):
+    if (serving is not None or shown is not None) and once:
         raise click.UsageError(
             "--kafka and --ui are served until they are stopped: leave out --once, --dry-run"
         )
@@ -145,7 +147,7 @@ def serve(
         metrics_port=metrics_port,
         metrics_address=metrics_address,
     )
-    if once or dry_run:
+    if once:
         return _run_once(service, task, topics, dry_run=dry_run, as_json=as_json)
     service.on_round = partial(_tell_round, path, as_json=as_json)
     with (
@@ -154,13 +156,7 @@ def serve(
         _showing(shown) as url,
         _serving_kafka(serving) as server,
     ):
-        urls = {"metrics": service.metrics_url, "ui": url}
-        if server is not None:
-            urls["kafka"] = server.bootstrap_servers
-        tell_event("serving", path, as_json=as_json, **{n: at for n, at in urls.items() if at})
-        while not stop.wait(_LOOK_S):
-            if server is not None:
-                server.look()
+        _wait(path, stop, server, as_json=as_json, metrics=service.metrics_url, ui=url)
     tell_event("stopped", path, as_json=as_json)
     return EXIT_OK
 
@@ -231,13 +227,21 @@ def _serve_only(
     with to_read(path, Reach() if serving is None else serving.reach, offline=True):
         pass  # there is a log
     with stop_signal() as stop, _showing(shown) as url, _serving_kafka(serving) as server:
-        urls = {"ui": url, "kafka": None if server is None else server.bootstrap_servers}
-        tell_event("serving", path, as_json=as_json, **{n: at for n, at in urls.items() if at})
-        while not stop.wait(_LOOK_S):
-            if server is not None:
-                server.look()
+        _wait(path, stop, server, as_json=as_json, ui=url)
     tell_event("stopped", path, as_json=as_json)
     return EXIT_OK
+
+
+def _wait(
+    path: str, stop: Event, server: KafkaServer | None, *, as_json: bool, **urls: str | None
+) -> None:
+    """Print where the log is served, and wait until that is to stop."""
+    if server is not None:
+        urls["kafka"] = server.bootstrap_servers
+    tell_event("serving", path, as_json=as_json, **{n: at for n, at in urls.items() if at})
+    while not stop.wait(_LOOK_S):
+        if server is not None:
+            server.look()
 
 
 def _pages(

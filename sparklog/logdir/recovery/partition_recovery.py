@@ -108,22 +108,17 @@ def recover(
         tail_crc: The CRC field of the last committed batch; -1 if it is not known.
         newest_epoch: The log's leader epoch, which no batch exceeds; None if it is not known.
         remaining: is told how many segments are still to be read, whenever that changes.
-        check_only: Raise what a recovery would raise, and change no file. Swaps that a cleaner left
-            behind are not completed, so their segments count as missing.
+        check_only: Raise what a recovery would raise, and change no file.
     Raises: DataCorruptionError: something below `end` is damaged or missing; nothing was cut.
     Cost: one CRC pass from the recovery point, and over segments that lost their index.
     """
     watch = stopwatch()
     report = RecoveryReport(log_start, end)
-    if not check_only:
-        finish_swaps(fs, path)
     needed = max(log_start, local_start)
-    live = _wanted(segment_bases(fs, path), needed, end)
-    _check_listing(path, live, needed, end)
+    live = _listed(fs, path, needed, end, check_only=check_only)
     first = max(log_start, live[0]) if live else log_start
     epochs = _known_epochs(fs, path)
-    lowest = live[0] if live else end
-    from_base = max((b for b in live if b <= recovery_point and epochs is not None), default=lowest)
+    from_base = _from_base(live, end, recovery_point if epochs is not None else -1)
     plan = _Plan()
     producers: ProducerState | None = None
     loaded = partial(load_producers, fs, path, now=clock(), expiration_ms=producer_id_expiration_ms)
@@ -161,6 +156,23 @@ def recover(
     fs.sync_dir(path)
     report.log(path, watch())
     return report
+
+
+def _listed(fs: FileSystem, path: str, needed: int, end: int, *, check_only: bool) -> list[int]:
+    """Return the bases of the segments of [needed, end), once a cleaner's swaps are completed.
+
+    `check_only` completes none: the segments of an interrupted swap then count as missing.
+    """
+    if not check_only:
+        finish_swaps(fs, path)
+    live = _wanted(segment_bases(fs, path), needed, end)
+    _check_listing(path, live, needed, end)
+    return live
+
+
+def _from_base(live: list[int], end: int, recovery_point: int) -> int:
+    """Return the base of the recovery point's segment; that of the first one if there is none."""
+    return max((b for b in live if b <= recovery_point), default=live[0] if live else end)
 
 
 def _wanted(bases: list[int], needed: int, end: int) -> list[int]:
