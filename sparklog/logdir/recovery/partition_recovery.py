@@ -133,8 +133,7 @@ def recover(
             producers = loaded(base, log_start=floor_of(log_start, live))
         if base > first:
             plan.snapshots[base] = format_snapshot(producers.entries())
-        found = _checked(fs, path, base, limit, producers, config, last=at + 1 == len(live))
-        plan.scanned.append(found)
+        plan.scanned.append(_checked(fs, path, base, limit, producers, config, last=limit == end))
     remaining(0)
     _check_tail(path, plan, end, tail_crc)
     if check_only:
