@@ -1,20 +1,12 @@
 """Arrow tables as commands show them: chosen rows, for people or for scripts."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
 
-from sparklog.cli.output import console
-from sparklog.cli.terminal import one_row
-
-_NUMBERS: Final = (
-    "partition", "offset", "log_start", "high_watermark", "lag", "batch", "first", "end",
-)  # fmt: skip
+from sparklog.cli.output import print_table
 
 
 def only(table: pa.Table, **wanted: str | None) -> pa.Table:
@@ -33,20 +25,5 @@ def as_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 def show(table: pa.Table, columns: Sequence[str]) -> None:
     """Print columns for people."""
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        shown.add_column(name.replace("_", " "), overflow="fold",
-                         justify="right" if name in _NUMBERS else "left")  # fmt: skip
-    for row in table.select(columns).to_pylist():
-        shown.add_row(*(Text(_cell(row[name])) for name in columns))
-    console().print(shown)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if hasattr(value, "isoformat"):
-        return str(value.isoformat(sep=" ", timespec="seconds")).removesuffix("+00:00") + "Z"
-    return one_row(str(value))
+    rows = table.select(columns).to_pylist()
+    print_table([name.replace("_", " ") for name in columns], [list(row.values()) for row in rows])

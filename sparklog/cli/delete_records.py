@@ -48,17 +48,12 @@ def delete(
         else parse_offset_json(read_text(offset_json_file, "--offset-json-file"))
     )
     with to_change(path, reach=reach) as log:
-        if not as_json:
-            click.echo("Executing records delete operation")
         done = delete_records(log, wanted)
     failed = any(each.error is not None for each in done)
     if as_json:
         print_json([asdict(each) for each in done])
         return EXIT_FAILED if failed else EXIT_OK
-    click.echo("Records delete operation completed:")
     for each in done:
-        said = f"low_watermark: {each.low_watermark}" if each.error is None else (
-            f"error: {each.error}"
-        )  # fmt: skip
-        click.echo(f"partition: {each.topic}-{each.partition}\t{said}")
+        said = f"begins at {each.low_watermark}" if each.error is None else each.error
+        click.echo(f"{each.topic}-{each.partition}: {said}", err=each.error is not None)
     return EXIT_FAILED if failed else EXIT_OK

@@ -14,7 +14,7 @@ from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.kafka_tools import KafkaTool, KafkaToolGroup
 from sparklog.cli.open_log import check_log_dirs, to_change, to_read
-from sparklog.cli.output import bytes_bar, console, print_json
+from sparklog.cli.output import bytes_bar, console, print_json, print_table
 from sparklog.cli.parsing import read_file
 from sparklog.errors import SparklogError
 from sparklog.fs import LOCAL
@@ -23,7 +23,7 @@ from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text, span_text
 from sparklog.storage.moves import MovedPartition, MoveRequest
 from sparklog.tools.log_dir_balance import WITHIN
-from sparklog.tools.log_dirs import as_kafka, describe_log_dirs, node_of
+from sparklog.tools.log_dirs import describe_log_dirs, node_of
 from sparklog.tools.partition_moves import Balance, move_all, plan_log_dirs, read_reassignment
 
 
@@ -34,24 +34,30 @@ def log_dirs() -> None:
 
 @log_dirs.command(cls=KafkaTool)
 @click.argument("path")
-@click.option("--describe", is_flag=True, help="Print the document (what it does in any case).")
+@click.option("--describe", is_flag=True, help="Show the sizes (what it does in any case).")
 @click.option("--topic-list", help="Only these topics, joined by ','.")
-@click.option("--json", "as_json", is_flag=True, help="The document without the lines before it.")
+@click.option("--json", "as_json", is_flag=True, help="The JSON document of kafka-log-dirs.")
 def describe(path: str, describe: bool, topic_list: str | None, as_json: bool) -> int:
-    """Show what the partitions of each log dir take on disk, as kafka-log-dirs --describe does.
+    """Show the size of each partition in each log dir: the bytes of its .log files.
 
-    Two lines of text, then JSON: sizes are bytes of .log files. PATH is one log dir or several.
+    PATH is one log dir or several.
     """
     check_log_dirs(path, "`sparklog topics describe` shows its sizes")
     wanted = None if topic_list is None else [name for name in topic_list.split(",") if name]
     document = describe_log_dirs(path, wanted)
-    if not as_json:
-        click.echo("Querying brokers for log directories information")
-        click.echo(
-            f"Received log directory information from brokers {document['brokers'][0]['broker']}"
-        )
-    click.echo(as_kafka(document))
-    failed = any(each["error"] for each in document["brokers"][0]["logDirs"])
+    dirs = document["brokers"][0]["logDirs"]
+    if as_json:
+        print_json(document)
+    else:
+        rows = [
+            [each["logDir"], part["partition"], size_text(part["size"]), part["isFuture"]]
+            for each in dirs for part in each["partitions"]
+        ]  # fmt: skip
+        print_table(["log dir", "partition", "size", "moves here"], rows)
+        for each in dirs:
+            if each["error"]:
+                click.echo(f"{each['logDir']}: {each['error']}", err=True)
+    failed = any(each["error"] for each in dirs)
     return EXIT_FAILED if failed else EXIT_OK
 
 

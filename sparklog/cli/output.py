@@ -3,12 +3,13 @@
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import click
 import rich.progress
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
@@ -20,8 +21,10 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
-from sparklog.cli.terminal import plain_stream, visible
+from sparklog.cli.terminal import one_row, plain_stream, visible
 from sparklog.progress import Progress
 
 _PIPED_COLUMNS: Final = 200  # where no terminal says how wide it is
@@ -42,6 +45,28 @@ class _Console(Console):
     ) -> Iterable[Segment]:
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else visible(text), style, control)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print rows for people; columns of numbers are aligned to the right."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(columns):
+        kinds = {type(row[number]) for row in rows}
+        is_number = int in kinds and kinds <= {int, type(None)}
+        table.add_column(name, overflow="fold", justify="right" if is_number else "left")
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat(sep=" ", timespec="seconds")).removesuffix("+00:00") + "Z"
+    return one_row(str(value))
 
 
 def print_json(document: Any) -> None:

@@ -10,7 +10,7 @@ import click
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import to_read
-from sparklog.cli.output import print_json
+from sparklog.cli.output import print_json, print_table
 from sparklog.cli.parsing import parse_when, read_text
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.cli.terminal import one_row
@@ -25,7 +25,6 @@ _NOTHING_DONE: Final = (
     "Nothing was changed: this is what would be. --execute makes it so; with --dry-run this line "
     "is left out."
 )
-_TABLE: Final = "{:<30} {:<30} {:<10} {:<15}"
 _PLACES: Final[dict[str, Place]] = {
     "to_earliest": "earliest", "to_latest": "latest", "to_current": "current",
 }  # fmt: skip
@@ -139,10 +138,10 @@ def _planned(log: Log, groups: Sequence[str], plan: Plan) -> list[ResetPlan]:
         try:
             found = plan(log, group)
         except GroupNotEmptyError as error:
-            click.echo(f"\nError: {error}", err=True)
+            click.echo(f"{error}", err=True)
             continue
         if found is None:
-            click.echo(f"\nError: No reset plan for group {group} found", err=True)
+            click.echo(f"the file has no offsets for group {group}", err=True)
         else:
             plans.append(found)
     return plans
@@ -153,7 +152,7 @@ def _is_executed(plan: ResetPlan) -> bool:
     try:
         plan.execute()
     except SparklogError as error:
-        click.echo(f"\nError: {error}", err=True)
+        click.echo(f"{error}", err=True)
         return False
     return True
 
@@ -209,11 +208,11 @@ def _print(
         print_json({"executed": executed, "offsets": offsets})
         return
     if export:
-        click.echo(plans_csv(plans, with_group=with_group))
+        click.echo(plans_csv(plans, with_group=with_group), nl=False)
         return
-    lines = [_TABLE.format("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")] if plans else []
-    lines += [
-        _TABLE.format(one_row(plan.group), each.topic, each.partition, each.offset)
+    rows = [
+        [plan.group, each.topic, each.partition, each.before, each.offset]
         for plan in plans for each in plan.offsets
     ]  # fmt: skip
-    click.echo("".join(f"\n{line}" for line in lines))
+    if rows:
+        print_table(["group", "topic", "partition", "before", "offset"], rows)

@@ -1,6 +1,6 @@
 """`sparklog readers`: who reads a log how far, and resets: kafka-consumer-groups, on a log."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
@@ -9,12 +9,13 @@ from sparklog.cli.arrow_tables import as_rows, only, show
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.kafka_tools import KafkaToolGroup
 from sparklog.cli.open_log import to_read
-from sparklog.cli.output import print_json
+from sparklog.cli.output import print_json, print_table
 from sparklog.cli.reader_resets import reset
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.cli.terminal import one_row
 from sparklog.errors import SparklogError
 from sparklog.log.log import Log, home_of
+from sparklog.storage.group_members import Member
 from sparklog.storage.groups import GROUP
 from sparklog.tools.reader_groups import (
     STATES,
@@ -27,8 +28,10 @@ from sparklog.tools.reader_groups import (
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 _groups = click.option("--group", "groups", multiple=True, help="A group; again for another.")
 _all_groups = click.option("--all-groups", is_flag=True, help="All groups.")
-_NONE: Final = "-"
-_UNKNOWN: Final = "Error: This server does not host this topic-partition."
+_MEMBER: Final = ("member", "host", "client")
+_NO_MEMBER: Final = (None, None, None)
+_FORGOTTEN: Final = "forgotten"
+_UNKNOWN: Final = "is not in this log"
 
 
 class _Readers(KafkaToolGroup):
@@ -122,19 +125,11 @@ def list_groups(path: str, state: str | None, kind: str | None, reach: Reach, as
     if as_json:
         print_json([{"group": g.group, "type": g.kind, "state": g.state} for g in found])
         return EXIT_OK
-    columns: dict[str, Callable[[ReaderGroup], str]] = {"GROUP": lambda g: g.group}
-    if kind is not None:
-        columns["TYPE"] = lambda g: g.kind
-    if state is not None:
-        columns["STATE"] = lambda g: g.state
-    rows = [[of(group) for of in columns.values()] for group in found]
-    if len(columns) == 1:
-        for row in rows:
-            click.echo(one_row(row[0]))
-        return EXIT_OK
-    widths = [max([15, *(len(g.group) for g in found)]) + 10, 20, 20][: len(columns)]
-    for row in [list(columns), *rows]:
-        click.echo(_line(row, widths))
+    if state is None and kind is None:
+        for group in found:
+            click.echo(one_row(group.group))
+    else:
+        print_table(["group", "type", "state"], [[g.group, g.kind, g.state] for g in found])
     return EXIT_OK
 
 
@@ -171,7 +166,7 @@ def describe(
     reach: Reach,
     as_json: bool,
 ) -> int:
-    """Show groups as kafka-consumer-groups --describe does; all where none is named.
+    """Show how far groups are, their members or their state; all groups where none is named.
 
     Members are those of an endpoint that is at work (serve --kafka), as of a second ago.
     """
@@ -187,7 +182,7 @@ def describe(
     else:
         for group in found.values():
             if group.state == "Empty":
-                click.echo(f"\nConsumer group '{group.group}' has no active members.", err=True)
+                click.echo(f"group {one_row(group.group)} has no active members", err=True)
             if members:
                 _print_members(group, verbose=verbose)
             elif state:
@@ -195,70 +190,46 @@ def describe(
             else:
                 _print_offsets(group, verbose=verbose)
     for name in missing:
-        click.echo(f"\nError: Consumer group '{name}' does not exist.", err=True)
+        click.echo(f"group {name} does not exist", err=True)
     return EXIT_FAILED if missing else EXIT_OK
 
 
 def _print_offsets(group: ReaderGroup, *, verbose: bool) -> None:
-    if not group.offsets:
-        return
-    epoch = ["LEADER-EPOCH"] * verbose
     rows = [
-        ["GROUP", "TOPIC", "PARTITION", *epoch, "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG",
-         "CONSUMER-ID", "HOST", "CLIENT-ID"],
+        [group.group, at.topic, at.partition, *[at.leader_epoch] * verbose, at.offset, at.end,
+         at.lag, *(_NO_MEMBER if at.member is None else _member(at.member))]
+        for at in group.offsets
     ]  # fmt: skip
-    for at in group.offsets:
-        who = [_NONE] * 3 if at.member is None else [
-            at.member.member_id, at.member.host, at.member.client_id,
-        ]  # fmt: skip
-        numbers = [at.leader_epoch] * verbose + [at.offset, at.end, at.lag]
-        rows.append([group.group, at.topic, str(at.partition), *map(_text, numbers), *who])
-    places = {0, 1, len(rows[0]) - 3, len(rows[0]) - 2}
-    widths = [
-        max([15, *(len(row[at]) for row in rows[1:])]) if at in places else 10 if at == 2 else 15
-        for at in range(len(rows[0]) - 1)
-    ]
-    print_rows(rows, widths)
+    epoch = ["leader epoch"] * verbose
+    columns = ["group", "topic", "partition", *epoch, "offset", "end", "lag", *_MEMBER]
+    if rows:
+        print_table(columns, rows)
 
 
 def _print_members(group: ReaderGroup, *, verbose: bool) -> None:
-    instance = any(member.instance_id for member in group.members)
-    rows = [["GROUP", "CONSUMER-ID", *["GROUP-INSTANCE-ID"] * instance, "HOST", "CLIENT-ID",
-             "#PARTITIONS", *["CURRENT-ASSIGNMENT"] * verbose]]  # fmt: skip
-    for each in group.members:
-        assigned = ";".join(
-            f"{topic}:{','.join(map(str, sorted(by)))}"
-            for topic, by in sorted(each.assigned.items())
-        )
-        rows.append([
-            group.group, each.member_id, *[each.instance_id] * instance, each.host, each.client_id,
-            str(each.partition_count), *[assigned or _NONE] * verbose,
-        ])  # fmt: skip
-    widths = [max([15, *(len(row[at]) for row in rows)]) for at in range(len(rows[0]))]
-    print_rows(rows, widths)
+    rows = [
+        [group.group, *_member(each), each.instance_id or None, each.partition_count,
+         *[_assigned(each)] * verbose]
+        for each in group.members
+    ]  # fmt: skip
+    print_table(["group", *_MEMBER, "instance", "partitions", *["assigned"] * verbose], rows)
+
+
+def _member(member: Member) -> list[str]:
+    return [member.member_id, member.host, member.client_id]
+
+
+def _assigned(member: Member) -> str | None:
+    parts = sorted(member.assigned.items())
+    return ";".join(f"{topic}:{','.join(map(str, sorted(by)))}" for topic, by in parts) or None
 
 
 def _print_state(group: ReaderGroup, holder: Mapping[str, object]) -> None:
-    endpoint = f"{holder['endpoint']}  ({holder.get('node_id')})" if "endpoint" in holder else _NONE
-    rows = [
-        ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"],
-        [group.group, endpoint, group.assignor or _NONE, group.state, str(len(group.members))],
-    ]
-    print_rows(rows, [max(15, len(group.group)), max(25, len(endpoint)), 20, 20])
-
-
-def print_rows(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> None:
-    """Print rows as Kafka's tools do: an empty line, and columns as wide as said."""
-    click.echo("\n" + "\n".join(_line(row, widths) for row in rows))
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = zip(map(one_row, row), [*widths, 0], strict=False)
-    return " ".join(text.ljust(width) for text, width in cells)
-
-
-def _text(value: object) -> str:
-    return _NONE if value is None else str(value)
+    print_table(
+        ["group", "endpoint", "node", "assignor", "state", "members"],
+        [[group.group, holder.get("endpoint"), holder.get("node_id"), group.assignor or None,
+          group.state, len(group.members)]],
+    )  # fmt: skip
 
 
 # --- delete ------------------------------------------------------------------------------------
@@ -278,22 +249,18 @@ def delete(path: str, groups: Sequence[str], all_groups: bool, reach: Reach, as_
         at_work = log.groups_at_work()
         for name in _named(log, groups):
             if name in at_work:
-                failed[name] = "The group is not empty."
+                failed[name] = "has members"
             elif log.delete_reader(name):
                 done.append(name)
             else:
-                failed[name] = "The group id does not exist."
-    names = ", ".join(f"'{name}'" for name in done)
+                failed[name] = "does not exist"
     if as_json:
         print_json({"deleted": done, "failed": failed})
-    elif not failed:
-        click.echo(f"Deletion of requested consumer groups ({names}) was successful.")
     else:
-        click.echo("\nError: Deletion of some consumer groups failed:", err=True)
+        for name in done:
+            click.echo(f"group {one_row(name)}: forgotten")
         for name, why in failed.items():
-            click.echo(f"* Group '{name}' could not be deleted due to: {why}", err=True)
-        if done:
-            click.echo(f"\nThese consumer groups were deleted successfully: {names}")
+            click.echo(f"group {one_row(name)}: {why}", err=True)
     return EXIT_FAILED if failed else EXIT_OK
 
 
@@ -314,7 +281,7 @@ def delete_offsets(
     with to_read(path, reach, archives=False) as log:
         known, infos = home_of(log).groups.positions(group), log.topics()
         if not known:
-            click.echo("\nError: The group id does not exist.", err=True)
+            click.echo(f"group {group} does not exist", err=True)
             return EXIT_FAILED
         for topic, wanted in parse_topics(topics).items():
             dirs = infos[topic].dirs if topic in infos else {}
@@ -323,16 +290,11 @@ def delete_offsets(
                 status.append((topic, p, done))
             if not wanted and not dirs:
                 status.append((topic, None, _UNKNOWN))
-    failed = any(said != "Successful" for _, _, said in status)
+    failed = any(said != _FORGOTTEN for _, _, said in status)
     if as_json:
         print_json([{"topic": t, "partition": p, "status": said} for t, p, said in status])
         return EXIT_FAILED if failed else EXIT_OK
-    if failed:
-        click.echo("\nError: Encountered some partition-level error, see the follow-up details.")
-    else:
-        click.echo(f"Request succeeded for deleting offsets from group {group}.")
-    rows = [["TOPIC", "PARTITION", "STATUS"], *([t, _text(p), said] for t, p, said in status)]
-    print_rows([[*r[:2], r[2].ljust(15)] for r in rows], [max(15, *(len(r[0]) for r in rows)), 10])
+    print_table(["topic", "partition", "status"], status)
     return EXIT_FAILED if failed else EXIT_OK
 
 
@@ -342,8 +304,8 @@ def _forget(log: Log, group: str, topic: str, partition: int, *, is_there: bool)
     try:
         log.delete_reader(group, {topic: [partition]})
     except SparklogError as error:
-        return f"Error: {error}"
-    return "Successful"
+        return str(error)
+    return _FORGOTTEN
 
 
 def _check_one_scope(groups: Sequence[str], all_groups: bool, *, needed: bool = False) -> None:

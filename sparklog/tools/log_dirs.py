@@ -1,6 +1,5 @@
 """What kafka-log-dirs --describe tells: the sizes of the partitions in each log dir."""
 
-import json
 import os
 from collections.abc import Collection
 from typing import Final, TypedDict
@@ -124,8 +123,3 @@ def node_of(fs: FileSystem, home: str) -> int:
         if (number := values.get(key, "")).isdecimal():
             return int(number)
     return 1
-
-
-def as_kafka(document: LogDirsDocument) -> str:
-    """Return the document on one line, as Kafka's tool prints it."""
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What kafka-consumer-groups tells of a log's readers; the forms in which it takes resets.
+"""A log's readers as groups; the forms of topics, times and plans of kafka-consumer-groups.
 
 A streaming query shows as a stable group of one member, its host, as an endpoint shows it to
 Kafka's own tool. Source: ConsumerGroupCommand, CsvUtils (Kafka 4.1).
@@ -28,8 +28,6 @@ _DURATION: Final = re.compile(
     r"(?:T(?:([+-]?\d+)H)?(?:([+-]?\d+)M)?(?:([+-]?\d+(?:[.,]\d{0,9})?)S)?)?",
     re.IGNORECASE,
 )
-_QUOTED_FROM: Final = 24  # Jackson doesn't look at longer texts, but quotes them
-_UNQUOTED: Final = re.compile(r"[^\x00-,]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,17 +197,10 @@ def parse_plans(text: str, groups: Sequence[str]) -> dict[str, Offsets]:
 
 
 def plans_csv(plans: Iterable[ResetPlan], *, with_group: bool) -> str:
-    """Return plans as CSV, a line a partition, quoted as Kafka's tool does."""
-    lines = []
-    for plan in plans:
-        for each in plan.offsets:
-            texts = [plan.group] * with_group + [each.topic]
-            numbers = [str(each.partition), str(each.offset)]
-            lines.append(",".join([*map(_quoted, texts), *numbers]) + "\n")
-    return "".join(lines)
-
-
-def _quoted(text: str) -> str:
-    if len(text) <= _QUOTED_FROM and _UNQUOTED.fullmatch(text):
-        return text
-    return '"' + text.replace('"', '""') + '"'
+    """Return plans as CSV, a line a partition, which `parse_plans` and Kafka's tool read."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(
+        [*[plan.group] * with_group, each.topic, each.partition, each.offset]
+        for plan in plans for each in plan.offsets
+    )  # fmt: skip
+    return text.getvalue()

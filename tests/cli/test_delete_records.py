@@ -38,10 +38,8 @@ def test_by_a_file(log: Path, tmp_path: Path, capsys: Capture) -> None:
     file = wanted(tmp_path, ("t", 0, 3), ("t", 1, -1), version=1)
     assert run(["delete-records", str(log), "--offset-json-file", file]) == 0
     assert capsys.readouterr().out == (
-        "Executing records delete operation\n"
-        "Records delete operation completed:\n"
-        "partition: t-0\tlow_watermark: 3\n"
-        "partition: t-1\tlow_watermark: 5\n"
+        "t-0: begins at 3\n"
+        "t-1: begins at 5\n"
     )
     assert starts(log) == {0: 3, 1: 5}
     # A log start never goes back.
@@ -54,11 +52,10 @@ def test_by_a_file(log: Path, tmp_path: Path, capsys: Capture) -> None:
 def test_one_that_cant_be_stops_no_other(log: Path, capsys: Capture) -> None:
     options = [f"--offset={each}" for each in ("t:0:9", "none:0:1", "t:7:1", "t:1:2")]
     assert run(["delete-records", str(log), *options]) == 1
-    lines = capsys.readouterr().out.splitlines()[2:]
-    assert lines[0].startswith("partition: t-0\terror: t-0: can't delete records before 9")
-    assert "none" in lines[1] and "error" in lines[1]
-    assert "error" in lines[2]
-    assert lines[3] == "partition: t-1\tlow_watermark: 2"
+    out, err = capsys.readouterr()
+    assert out == "t-1: begins at 2\n"
+    assert [line.partition(": ")[0] for line in err.splitlines()] == ["t-0", "none-0", "t-7"]
+    assert "can't delete records before 9" in err
     assert starts(log) == {0: 0, 1: 2}
 
 

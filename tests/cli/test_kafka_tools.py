@@ -82,7 +82,7 @@ def test_every_command_that_means_something_runs(
     assert said[RUNS[15]] == "my-topic\nquickstart-events\n"
     assert said[RUNS[17]] == "Offset:0\tThis is my first event\n"
     assert said[RUNS[26]] == "quickstart-events:0:2\n"
-    assert "partition: quickstart-events-0\tlow_watermark: 1\n" in said[RUNS[29]]
+    assert "quickstart-events-0: begins at 1\n" in said[RUNS[29]]
 
 
 @pytest.mark.parametrize("line", REFUSED)

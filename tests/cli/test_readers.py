@@ -44,6 +44,11 @@ def printed(capsys: Capture, *arguments: str, code: int = 0) -> tuple[str, str]:
     return said.out, said.err
 
 
+def rows(table: str) -> list[str]:
+    """The lines of a table below its head."""
+    return [line for line in table.splitlines()[3:] if line.strip()]
+
+
 def documents(capsys: Capture, *arguments: str) -> list[dict[str, object]]:
     found: list[dict[str, object]] = json.loads(printed(capsys, *arguments, "--json")[0])
     return found
@@ -64,12 +69,12 @@ def register_query(log: str) -> None:
 
 
 def test_readers(log: str, capsys: Capture) -> None:
-    rows = documents(capsys, log, "--topic", "t")
-    assert [(r["group"], r["topic"], r["partition"], r["offset"], r["lag"]) for r in rows] == [
+    found = documents(capsys, log, "--topic", "t")
+    assert [(r["group"], r["topic"], r["partition"], r["offset"], r["lag"]) for r in found] == [
         ("g", "t", 0, 3, 5), ("g", "t", 1, 0, 8),
     ]  # fmt: skip
     assert documents(capsys, log, "--topic", "other") == []
-    assert documents(capsys, "show", log, "--group", "g") == rows
+    assert documents(capsys, "show", log, "--group", "g") == found
     table = [line.split()[:7] for line in printed(capsys, log)[0].splitlines()]
     assert ["g", "group", "t", "0", "3", "0", "8"] in table
 
@@ -87,8 +92,8 @@ def test_a_query_shows_by_its_name(log: str, capsys: Capture) -> None:
     assert [line.split()[:3] for line in out.splitlines() if shown in line] == [
         [*shown.split(), f"query-{n}"] for n in (1, 2)
     ]
-    rows = [(r["group"], r["query"]) for r in documents(capsys, log, "--topic", "t")]
-    assert sorted(rows, key=str) == [
+    found = [(r["group"], r["query"]) for r in documents(capsys, log, "--topic", "t")]
+    assert sorted(found, key=str) == [
         ("g", None), ("g", None), ("query-1", name), ("query-2", name),
     ]  # fmt: skip
     words = ("reset", log, "--all-groups", "--topic", "t", "--to-latest", "--dry-run")
@@ -110,29 +115,29 @@ def test_list(log: str, capsys: Capture) -> None:
     register_query(log)
     for words in (["list", log], ["--list", "--bootstrap-server", log], [log, "--list"]):
         assert printed(capsys, *words)[0] == "g\nh h\nquery-1\n"
-    table = printed(capsys, log, "--list", "--state", "--type")[0].splitlines()
+    table = rows(printed(capsys, log, "--list", "--state", "--type")[0])
     assert [line.split() for line in table] == [
-        ["GROUP", "TYPE", "STATE"], ["g", "Classic", "Empty"], ["h", "h", "Classic", "Empty"],
-        ["query-1", "Classic", "Stable"],
+        ["g", "Classic", "Empty"], ["h", "h", "Classic", "Empty"], ["query-1", "Classic", "Stable"],
     ]  # fmt: skip
     stable = printed(capsys, log, "--list", "--state", "stable, Reconciling")[0]
-    assert [line.split()[0] for line in stable.splitlines()] == ["GROUP", "query-1"]
+    assert [line.split()[0] for line in rows(stable)] == ["query-1"]
     assert documents(capsys, log, "--list", "--type", "consumer") == []
     assert "want some of Empty" in printed(capsys, log, "--list", "--state", "asleep", code=2)[1]
 
 
 def test_describe(log: str, capsys: Capture) -> None:
     out, err = printed(capsys, log, "--describe", "--group", "g", "--verbose")
-    assert [line.split() for line in out.splitlines()] == [
-        [],
-        ["GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG",
-         "CONSUMER-ID", "HOST", "CLIENT-ID"],
+    assert out.splitlines()[1].split() == [
+        "group", "topic", "partition", "leader", "epoch", "offset", "end", "lag", "member", "host",
+        "client",
+    ]  # fmt: skip
+    assert [line.split() for line in rows(out)] == [
         ["g", "t", "0", "0", "3", "8", "5", "-", "-", "-"],
         ["g", "t", "1", "-", "0", "8", "8", "-", "-", "-"],
     ]  # fmt: skip
-    assert err == "\nConsumer group 'g' has no active members.\n"
+    assert err == "group g has no active members\n"
     out, err = printed(capsys, log, "--describe", "--group", "none", "--group", "g", code=1)
-    assert "Error: Consumer group 'none' does not exist." in err and "t " in out
+    assert "group none does not exist" in err and "t " in out
     assert "at most one" in printed(capsys, log, "--describe", "--members", "--state", code=2)[1]
 
 
@@ -148,21 +153,20 @@ def test_a_group_at_work(log: str, capsys: Capture) -> None:
         lease = home_of(opened).endpoint_lease({"endpoint": "h:9092", "node_id": 7})
         assert lease.acquire()
         lease.tell({"groups": groups_to_json([group])})
-        lines = printed(capsys, log, "--describe", "--group", "g")[0].splitlines()[2:]
+        lines = rows(printed(capsys, log, "--describe", "--group", "g")[0])
         assert [line.split()[1:] for line in lines] == [
             ["t", "0", "3", "8", "5", "c-1", "/h", "c"],
             ["t", "1", "0", "8", "8", "c-1", "/h", "c"],
             ["u", "0", "-", "-", "-", "c-1", "/h", "c"],
         ]
         out, err = printed(capsys, log, "--describe", "--group", "g", "--members", "--verbose")
-        assert [line.split() for line in out.splitlines()[1:]] == [
-            ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS",
-             "CURRENT-ASSIGNMENT"],
-            ["g", "c-1", "/h", "c", "3", "t:0,1;u:0"], ["g", "c-2", "i2", "/h", "c", "0", "-"],
-        ]  # fmt: skip
+        assert [line.split() for line in rows(out)] == [
+            ["g", "c-1", "/h", "c", "-", "3", "t:0,1;u:0"],
+            ["g", "c-2", "/h", "c", "i2", "0", "-"],
+        ]
         assert err == ""
         out = printed(capsys, log, "--describe", "--group", "g", "--state")[0]
-        assert out.splitlines()[2].split() == ["g", "h:9092", "(7)", "uniform", "Stable", "2"]
+        assert rows(out)[0].split() == ["g", "h:9092", "7", "uniform", "Stable", "2"]
         assert documents(capsys, log, "--list", "--type", "consumer")[0]["group"] == "g"
         reset = [log, "--reset-offsets", "--topic", "t", "--to-earliest", "--execute"]
         out, err = printed(capsys, *reset, "--group", "g", "--group", "h h", code=1)
@@ -170,7 +174,7 @@ def test_a_group_at_work(log: str, capsys: Capture) -> None:
         assert offsets(log) == {("t", 0): 3, ("t", 1): 0}
         assert offsets(log, "h h")["t", 0] == 0  # the others are reset, as with Kafka's tool
         assert (
-            "could not be deleted due to: The group is not empty."
+            "group g: has members"
             in printed(capsys, log, "--delete", "--group", "g", code=1)[1]
         )
         assert (
@@ -178,17 +182,10 @@ def test_a_group_at_work(log: str, capsys: Capture) -> None:
             in printed(capsys, log, "--delete-offsets", "--group", "g", "--topic", "t:0", code=1)[0]
         )
         lease.release()
-    assert printed(capsys, *reset, "--group", "g")[0].count("\ng ") == 2
+    assert len(rows(printed(capsys, *reset, "--group", "g")[0])) == 2
 
 
 # --- reset ---------------------------------------------------------------------------------------
-
-TABLE = "\n{:<30} {:<30} {:<10} {:<15}".format("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
-
-
-def row(group: str, topic: str, partition: int, offset: int) -> str:
-    return f"\n{group:<30} {topic:<30} {partition:<10} {offset:<15}"
-
 
 @pytest.mark.parametrize(
     ("scenario", "wanted"),
@@ -204,7 +201,7 @@ def row(group: str, topic: str, partition: int, offset: int) -> str:
 def test_reset(log: str, capsys: Capture, scenario: list[str], wanted: int) -> None:
     words = ["reset", log, "--group", "g", "--topic", "t:0", *scenario]
     out, err = printed(capsys, *words)
-    assert out == TABLE + row("g", "t", 0, wanted) + "\n"
+    assert [line.split() for line in rows(out)] == [["g", "t", "0", "3", str(wanted)]]
     assert err.endswith("--execute makes it so; with --dry-run this line is left out.\n")
     assert "Nothing was changed" not in printed(capsys, *words, "--dry-run")[1]
     assert offsets(log) == {("t", 0): 3, ("t", 1): 0}
@@ -215,9 +212,9 @@ def test_reset(log: str, capsys: Capture, scenario: list[str], wanted: int) -> N
 def test_export_and_back(log: str, capsys: Capture, tmp_path: Path) -> None:
     words = [log, "--reset-offsets", "--dry-run", "--export", "--all-topics", "--to-current"]
     out = printed(capsys, *words, "--group", "g")[0]
-    assert out == "t,0,3\nt,1,0\n\n"
+    assert out == "t,0,3\nt,1,0\n"
     every = printed(capsys, *words, "--all-groups")[0]
-    assert every == f'g,t,0,3\ng,t,1,0\n"h h","{LONG}",0,1\n\n'
+    assert every == f"g,t,0,3\ng,t,1,0\nh h,{LONG},0,1\n"
     one, all_of_them = tmp_path / "one.csv", tmp_path / "all.csv"
     one.write_text(out)
     all_of_them.write_text(every)
@@ -233,7 +230,7 @@ def test_export_and_back(log: str, capsys: Capture, tmp_path: Path) -> None:
     printed(capsys, *back, str(one), "--group", "new")  # to another group than it came from
     assert offsets(log, "new") == {("t", 0): 3, ("t", 1): 0}
     assert (
-        "No reset plan for group nobody found"
+        "the file has no offsets for group nobody"
         in printed(capsys, *back, str(all_of_them), "--group", "nobody", code=1)[1]
     )
 
@@ -271,8 +268,8 @@ def test_a_group_that_fails_leaves_the_others_theirs(
     monkeypatch.setattr(ResetPlan, "execute", refusing)
     words = [log, "--reset-offsets", "--topic", "t:0", "--to-latest", "--execute"]
     out, err = printed(capsys, *words, "--group", "g", "--group", "h h", code=1)
-    assert err == "\nError: the disk is full\n"
-    assert out == TABLE + row("h h", "t", 0, 8) + "\n"
+    assert err == "the disk is full\n"
+    assert [line.split() for line in rows(out)] == [["h", "h", "t", "0", "-", "8"]]
     assert offsets(log)["t", 0] == 3
     assert offsets(log, "h h")["t", 0] == 8
 
@@ -334,24 +331,18 @@ def test_more_than_one_action(log: str, capsys: Capture) -> None:
 
 def test_delete(log: str, capsys: Capture) -> None:
     out, err = printed(capsys, "--delete", "--group", "none", "--group", "h h", log, code=1)
-    assert "* Group 'none' could not be deleted due to: The group id does not exist." in err
-    assert "deleted successfully: 'h h'" in out
+    assert (out, err) == ("group h h: forgotten\n", "group none: does not exist\n")
     assert "want --group or --all-groups" in printed(capsys, log, "--delete", code=2)[1]
-    assert printed(capsys, log, "--delete", "--all-groups")[0] == (
-        "Deletion of requested consumer groups ('g') was successful.\n"
-    )
+    assert printed(capsys, log, "--delete", "--all-groups")[0] == "group g: forgotten\n"
 
 
 def test_delete_offsets(log: str, capsys: Capture) -> None:
     words = [log, "--delete-offsets", "--group", "g", "--topic"]
     out = printed(capsys, *words, "t:0")[0]
-    assert out == (
-        "Request succeeded for deleting offsets from group g.\n\n"
-        "TOPIC           PARTITION  STATUS         \nt               0          Successful     \n"
-    )
+    assert [line.split() for line in rows(out)] == [["t", "0", "forgotten"]]
     assert offsets(log) == {("t", 1): 0}
     out = printed(capsys, *words, "t:5", "--topic", "none", code=1)[0]
-    assert out.count("Error: This server does not host this topic-partition.") == 2
+    assert out.count("is not in this log") == 2
     assert (
         "does not exist"
         in printed(capsys, log, "--delete-offsets", "--group", "x", "--topic", "t", code=1)[1]

@@ -57,16 +57,6 @@ def test_durations_are_javas(text: str, seconds: float | None) -> None:
         assert parse_duration(text) == timedelta(seconds=seconds)
 
 
-def test_what_is_quoted() -> None:
-    """As Jackson does: what has a character up to the comma, or more than 24 characters."""
-    groups = ["g", "with space", 'say "hi"', "a,b", "x" * 24, "x" * 25, "ü", "a+b", "a-b._c"]
-    lines = plans_csv([plan(g, ("t", 0, 5)) for g in groups], with_group=True).splitlines()
-    assert [line.removesuffix(",t,0,5") for line in lines] == [
-        "g", '"with space"', '"say ""hi"""', '"a,b"', "x" * 24, '"' + "x" * 25 + '"', "ü",
-        '"a+b"', "a-b._c",
-    ]  # fmt: skip
-
-
 topics = st.text(st.sampled_from("abcXYZ019._-"), min_size=1, max_size=30)
 rows = st.tuples(topics, st.integers(0, 99), st.integers(0, 2**63 - 1))
 
