@@ -22,20 +22,20 @@ from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text
 
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-_keyring = click.option("--keyring", help="File with the keys; the archive is encrypted by it.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+_keyring = click.option("--keyring", help="Encrypt the archive with the keys in this file.")
 output_option = click.option(
     "--output", metavar="DIRECTORY",
-    help="The directory that the query writes to by Spark's file sink. Its _spark_metadata is "
-    "changed as well, so that the sink writes the batches that come again.",
+    help="Name the directory of the query's file sink. Its _spark_metadata is changed as well, so "
+    "that the sink writes the repeated batches.",
 )  # fmt: skip
 sink_option = click.option(
     "--sink", type=click.Choice([str(kind) for kind in NAMED]),
-    help="What the query writes to, if its checkpoint doesn't say it or it will be another sink.",
+    help="Name the kind of sink, if the checkpoint does not record it or it will change.",
 )  # fmt: skip
 _threads = click.option(
     "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
-    help="Files that go at once.",
+    help="Upload this many files at once.",
 )  # fmt: skip
 
 
@@ -49,12 +49,18 @@ def check_checkpoint(path: str) -> None:
 @click.command(cls=Command)
 @click.argument("path")
 @click.argument("url")
-@click.option("--batch", type=int, help="The batch to go on behind; the newest that can be.")
-@click.option("--log", help="The sink's log, to be archived as of the same batch.")
-@click.option("--writer", callback=as_text, help="By which name the log knows the query; its id.")
+@click.option(
+    "--batch", type=int,
+    help="Archive the checkpoint as of this batch. The default is the newest possible one.",
+)  # fmt: skip
+@click.option("--log", help="Archive this log of the sink as of the same batch.")
+@click.option(
+    "--writer", callback=as_text,
+    help="Identify the query in the log by this name. The default is the query's id.",
+)  # fmt: skip
 @click.option(
     "--leave-remote", is_flag=True,
-    help="Leave out what the log has in remote storage only.",
+    help="Leave out segments that exist in remote storage only.",
 )  # fmt: skip
 @click.option(
     "--rewrite-days", default=30, show_default=True, type=click.IntRange(1), metavar="DAYS",
@@ -80,8 +86,8 @@ def archive(
 ) -> int:
     """Archive the checkpoint at PATH as a new point of the archive at URL.
 
-    The query may run meanwhile. What the archive has already isn't sent again. Each query has a
-    URL of its own.
+    The query may run meanwhile. Files that the archive already has are not uploaded again. Each
+    query needs a URL of its own.
     """
     check_checkpoint(path)
     with bytes_bar("archiving", shown=not as_json) as progress:
@@ -112,12 +118,18 @@ def archive(
 @click.command(cls=Command)
 @click.argument("url")
 @click.argument("path")
-@click.option("--batch", type=int, help="The newest point of this batch; else the newest.")
-@click.option("--point", help="The point of this name (sparklog checkpoint points).")
-@click.option("--log", help="Where the log is to be, if the point has one.")
+@click.option(
+    "--batch", type=int,
+    help="Restore the newest point of this batch. The default is the newest point.",
+)  # fmt: skip
+@click.option(
+    "--point",
+    help="Restore the point with this name (see `sparklog checkpoint points`).",
+)  # fmt: skip
+@click.option("--log", help="Restore the point's log, if it has one, to this path.")
 @output_option
 @sink_option
-@click.option("--keyring", help="File with the keys of an encrypted archive.")
+@click.option("--keyring", help="Decrypt the archive with the keys in this file.")
 @_threads
 @storage_option
 @_json
@@ -134,9 +146,9 @@ def restore(
     storage_options: str,
     as_json: bool,
 ) -> int:
-    """Make the checkpoint PATH out of a point of the archive at URL; every byte is checked.
+    """Restore the checkpoint PATH from a point of the archive at URL, and check every byte.
 
-    A query that is started with it goes on behind the point's batch.
+    A query that is started with it continues behind the point's batch.
     """
     with bytes_bar("restoring", shown=not as_json) as progress:
         done = restore_checkpoint(

@@ -36,32 +36,34 @@ from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text
 
 _DIGITS_MAX: Final = 100  # so many Python reads at any time
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _to = click.option(
     "--to", "wanted", required=True, metavar="BATCH|TIME|OFFSETS",
-    help="A batch's number; an ISO time (2013-07-03T14:00Z): the last batch planned by then; or "
-    'offsets as JSON, {"topic": {"0": 123}}: the last batch that reads past none of them.',
+    help="Go back to this batch: its number; an ISO time (2013-07-03T14:00Z) for the last batch "
+    'planned by then; or offsets as JSON, {"topic": {"0": 123}}, for the last batch that reads '
+    "past none of them.",
 )  # fmt: skip
 _source = click.option(
     "--source", "sources", multiple=True, metavar="NAME=PATH",
-    help="A log that the query reads, by the source's number: 0=/data/in. A batch that its "
-    "retention has passed is refused. May be given several times.",
+    help="Name a log that the query reads by the number of the source: 0=/data/in. A batch whose "
+    "records retention has deleted is refused. Repeatable.",
 )  # fmt: skip
 _writer = click.option(
-    "--writer", callback=as_text, help="By which the log knows the query, if not by the query's id."
+    "--writer", callback=as_text,
+    help="Identify the query in the log by this name, if not by the query's id."
 )
 
 
 @click.group(cls=Group)
 def checkpoint() -> None:
-    """A streaming query's checkpoint, Spark's own or a log-backed one."""
+    """Inspect, check and change a streaming query's checkpoint, Spark's own or a log-backed one."""
 
 
 @checkpoint.command()
 @click.argument("path")
 @_json
 def history(path: str, as_json: bool) -> int:
-    """List the batches that the checkpoint at PATH knows, and which can be gone back to."""
+    """List the batches that the checkpoint at PATH holds, and those that a reset can go back to."""
     check_checkpoint(path)
     found = read_history(path)
     if as_json:
@@ -102,14 +104,14 @@ def _when(iso: str | None) -> str:
 @click.argument("path")
 @click.option(
     "--repair", is_flag=True,
-    help="Take damaged records out of a log-backed checkpoint, whose query is stopped; what is "
-    "whole stays, the segment as it was lies beside it as .damaged.",
+    help="Remove damaged records from a log-backed checkpoint whose query is stopped. The "
+    "original segment is kept beside it as .damaged.",
 )  # fmt: skip
 @_json
 def verify(path: str, repair: bool, as_json: bool) -> int:
-    """Check that every batch has its offsets, commit and state, and every file is sound.
+    """Check that every batch has its offsets, commit and state, and that every file is sound.
 
-    Changes nothing without --repair; works while the query runs.
+    The check changes nothing without --repair, and works while the query runs.
     """
     check_checkpoint(path)
     report = verify_checkpoint(path, repair=repair)
@@ -141,13 +143,13 @@ def _print_report(report: CheckpointReport) -> None:
 @click.argument("path")
 @click.argument("new_path")
 @_to
-@click.option("--log", help="The sink's log, to be forked to the same batch.")
-@click.option("--new-log", help="Where the forked log goes.")
+@click.option("--log", help="Fork this log of the sink to the same batch.")
+@click.option("--new-log", help="Write the forked log to this path.")
 @output_option
 @click.option(
     "--new-output",
     metavar="DIRECTORY",
-    help="A new directory for the fork's file sink. It gets the output up to the batch.",
+    help="Write the output up to the batch to this new directory, for the fork's file sink.",
 )
 @sink_option
 @_writer
@@ -168,9 +170,9 @@ def fork(
     storage_options: str,
     as_json: bool,
 ) -> int:
-    """Make a checkpoint at NEW_PATH whose query continues behind a batch of the one at PATH.
+    """Create a checkpoint at NEW_PATH whose query continues behind a batch of the one at PATH.
 
-    The original stays as it is, and may be in use.
+    The original is not changed and may be in use.
     """
     check_checkpoint(path)
     done = fork_checkpoint(
@@ -197,12 +199,12 @@ def fork(
 @checkpoint.command()
 @click.argument("path")
 @_to
-@click.option("--log", help="The sink's log: it takes the batches that come again anew.")
+@click.option("--log", help="Let this log of the sink accept the repeated batches.")
 @output_option
 @sink_option
 @_writer
 @_source
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed and change nothing.")
 @storage_option
 @_json
 def reset(
@@ -217,7 +219,7 @@ def reset(
     storage_options: str,
     as_json: bool,
 ) -> int:
-    """Cut the checkpoint at PATH back to a batch, in place; the query must be stopped."""
+    """Cut the checkpoint at PATH back to a batch, in place. Stop the query first."""
     check_checkpoint(path)
     done = reset_checkpoint(
         path,
@@ -242,9 +244,9 @@ def reset(
 @click.argument("path")
 @_json
 def import_(path: str, as_json: bool) -> int:
-    """Make records of the files of the checkpoint at PATH, in place; the query must be stopped.
+    """Convert the files of the checkpoint at PATH into records, in place. Stop the query first.
 
-    Broken off, it goes on where it was when it is run again.
+    A repeated call continues an interrupted one.
     """
     check_checkpoint(path)
     return _converted(import_checkpoint(path), "files became records", as_json=as_json)
@@ -254,7 +256,7 @@ def import_(path: str, as_json: bool) -> int:
 @click.argument("path")
 @_json
 def export(path: str, as_json: bool) -> int:
-    """Make files of the records of the checkpoint at PATH again, for Spark's own manager."""
+    """Convert the log-backed checkpoint at PATH into files, for Spark's own manager."""
     check_checkpoint(path)
     return _converted(export_checkpoint(path), "records became files", as_json=as_json)
 

@@ -32,7 +32,7 @@ _OTHER_ENTITIES: Final = {
     "groups": "sessions are options of the endpoint: `sparklog serve --kafka-option`",
 }  # fmt: skip
 
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 def _topics_only(
@@ -47,26 +47,30 @@ def _topics_only(
 
 _entity_type = click.option(
     "--entity-type", multiple=True, callback=_topics_only, expose_value=False, metavar="TYPE",
-    help="topics, which is what has configs here.",
+    help="Select the kind of entity. Only topics have configs here.",
 )  # fmt: skip
 
 
 @click.group(cls=KafkaToolGroup, actions={"--describe": "describe", "--alter": "alter"})
 def configs() -> None:
-    """Topic configs: describe, alter (kafka-configs --entity-type topics)."""
+    """Describe and alter topic configs (kafka-configs --entity-type topics)."""
 
 
 @configs.command()
 @click.argument("path")
 @_entity_type
-@click.option("--entity-name", "--topic", "topic", help="A topic; all by default.")
-@click.option("--all", "everything", is_flag=True, help="Defaults as well.")
+@click.option(
+    "--entity-name", "--topic", "topic",
+    help="Describe this topic. The default is all topics.",
+)  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help="Print default values as well.")
 @reach_options
 @_json
 def describe(path: str, topic: str | None, everything: bool, reach: Reach, as_json: bool) -> int:
-    """Show configs, and where each comes from.
+    """Show configs and the source of each value.
 
-    DYNAMIC_TOPIC_CONFIG: it was set on the topic. DEFAULT_CONFIG: it was not.
+    The source is DYNAMIC_TOPIC_CONFIG if the config was set on the topic, and DEFAULT_CONFIG if it
+    was not.
     """
     with to_read(path, reach) as log:
         infos = log.topics().values() if topic is None else [log.topic(topic)]
@@ -95,16 +99,19 @@ def _print(entries: list[ConfigEntry]) -> None:
 @configs.command()
 @click.argument("path")
 @_entity_type
-@click.option("--entity-name", "--topic", "topic", required=True, help="The topic.")
+@click.option("--entity-name", "--topic", "topic", required=True, help="Alter this topic.")
 @click.option(
     "--add-config", multiple=True, metavar="K1=V1,K2=[V2,V3]",
-    help="Configs to set; may be given several times.",
+    help="Set these configs. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--add-config-file", type=click.File("r", encoding="utf-8"), metavar="FILE",
-    help="Instead: a properties file with configs to set.",
+    help="Set the configs in this properties file.",
 )  # fmt: skip
-@click.option("--delete-config", multiple=True, metavar="K1,K2", help="Configs to reset.")
+@click.option(
+    "--delete-config", multiple=True, metavar="K1,K2",
+    help="Reset these configs to their defaults.",
+)  # fmt: skip
 @reach_options
 @_json
 def alter(
@@ -116,7 +123,7 @@ def alter(
     reach: Reach,
     as_json: bool,
 ) -> int:
-    """Set and reset configs of a topic, all of them or none."""
+    """Set and reset configs of a topic, either all of them or none."""
     if add_config and add_config_file is not None:
         raise click.UsageError("give --add-config or --add-config-file")
     added = (

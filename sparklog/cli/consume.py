@@ -42,58 +42,70 @@ def _formatter(context: click.Context, option: click.Parameter, given: str) -> s
 @click.command(cls=KafkaTool)
 @click.argument("path")
 @click.option("--topic", required=True)
-@click.option("--partition", "partitions", type=int, multiple=True, help="Again for another.")
+@click.option(
+    "--partition", "partitions", type=int, multiple=True,
+    help="Read only this partition. Repeatable.",
+)  # fmt: skip
 @click.option(
     "--offset", metavar="OFFSET",
-    help="Where to begin: a number (with one --partition), earliest, latest, or an ISO time; -10: "
-    "ten offsets before the end of each partition.",
+    help="Begin at this offset: a number (with one --partition), earliest, latest, or an ISO "
+    "time. -10 begins ten offsets before the end of each partition.",
 )  # fmt: skip
 @click.option(
     "--timestamp", metavar="TIME",
-    help="Begin at the first record of this time: ms since the epoch, or ISO.",
+    help="Begin at the first record of this time, in ms since the epoch or as an ISO time.",
 )  # fmt: skip
-@click.option("--from-beginning", is_flag=True, help="Begin at the log start: so without -f.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is committed later.")
-@click.option("--max-messages", type=click.IntRange(1), help="End after so many records.")
 @click.option(
-    "--timeout-ms", type=click.IntRange(0), help="With -f: end when nothing new has come so long."
+    "--from-beginning", is_flag=True,
+    help="Begin at the log start. This is the default without -f.",
+)  # fmt: skip
+@click.option(
+    "-f", "--follow", is_flag=True,
+    help="Continue with records that are committed later.",
+)  # fmt: skip
+@click.option("--max-messages", type=click.IntRange(1), help="Stop after this many records.")
+@click.option(
+    "--timeout-ms", type=click.IntRange(0),
+    help="With -f: stop when no record has arrived for this long."
 )
 @click.option(
     "--isolation-level", type=click.Choice(ISOLATION), default="read_uncommitted",
-    show_default=True, help="As Kafka's tool has it.",
+    show_default=True, help="Set the isolation level, as in Kafka's tool.",
 )  # fmt: skip
 @click.option(
     "--timeline", type=click.Choice(TIMELINES), default="all", show_default=True,
-    help="current: without rows of micro-batches that a reset of their query abandoned.",
+    help="Choose the records to read. `current` leaves out micro-batches that a reset of their "
+    "query abandoned.",
 )  # fmt: skip
 @click.option(
     "--group",
-    help="Register as a reader: goes on where the group has read to. A broker's directory and an "
+    help="Read as this group: continue at its committed offsets. A broker's directory and an "
     "archive keep no groups.",
 )
 @click.option(
     "--formatter", "form", callback=_formatter, default="text", show_default=True,
     metavar="|".join(FORMATS),
-    help="json: an object a line. raw: values alone, nothing between them.",
+    help="Choose the output format. `json` prints an object per line, `raw` only the values "
+    "without separators.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="As --formatter json.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, as --formatter json does.")
 @click.option(
     "--property", "--formatter-property", "properties", multiple=True, metavar="KEY=VALUE",
-    help="Of the text and hex forms: print.key, print.value, print.headers, print.timestamp, "
-    "print.offset, print.partition (true or false), key.separator, line.separator, "
-    "headers.separator, null.literal, key.deserializer, value.deserializer (String, ByteArray, "
-    "Long, Integer or Short).",
+    help="Set a property of the text and hex formats: print.key, print.value, print.headers, "
+    "print.timestamp, print.offset, print.partition (true or false), key.separator, "
+    "line.separator, headers.separator, null.literal, key.deserializer, value.deserializer "
+    "(String, ByteArray, Long, Integer or Short).",
 )  # fmt: skip
-@click.option("--key", help="Only records with this key.")
-@click.option("--key-regex", metavar="RE2", help="Only records whose key has a match.")
-@click.option("--value-regex", metavar="RE2", help="Only records whose value has a match.")
+@click.option("--key", help="Print only records with this key.")
+@click.option("--key-regex", metavar="RE2", help="Print only records whose key matches.")
+@click.option("--value-regex", metavar="RE2", help="Print only records whose value matches.")
 @click.option(
     "--header", "headers", metavar="KEY[=VALUE]", multiple=True,
-    help="Only records with such a header; again for another that it must have too.",
+    help="Print only records with this header. Repeatable; a record must have all of them.",
 )  # fmt: skip
 @click.option(
     "--header-regex", "header_regexes", metavar="KEY=RE2", multiple=True,
-    help="Only records with such a header whose value has a match.",
+    help="Print only records with a header of this name whose value matches.",
 )  # fmt: skip
 @reach_options
 def consume(
@@ -121,9 +133,9 @@ def consume(
 ) -> int:
     """Print the records of a topic in the log at PATH, which may be an archive's URL.
 
-    Options are named as kafka-console-consumer's. It ends at the present end; with -f it begins
-    there and waits for more, as Kafka's does. Damage ends it with exit code 1; what was printed
-    until then is whole.
+    The options have the names of kafka-console-consumer's. The command stops at the current end of
+    the log. With -f it begins there and waits for more records, as Kafka's tool does. If it meets
+    damage, it exits with code 1, and the records that it has printed are complete.
     """
     layout = Layout.parse(parse_properties(properties, "--property"))
     write, columns = formatter("json" if as_json else form, layout)

@@ -25,20 +25,22 @@ from sparklog.tools.delete_records import (
 @click.argument("path")
 @click.option(
     "--offset-json-file", type=click.File("r", encoding="utf-8"), metavar="FILE",
-    help='{"partitions": [{"topic": "t", "partition": 0, "offset": 5}], "version": 1}; - is stdin.',
+    help='Read partitions and offsets from this file ("-" is stdin), such as {"partitions": '
+    '[{"topic": "t", "partition": 0, "offset": 5}], "version": 1}.',
 )  # fmt: skip
 @click.option(
     "--offset", "offsets", multiple=True, metavar="TOPIC:PARTITION:OFFSET",
-    help="Instead; may be given several times. Offset -1: all that is committed.",
+    help="Delete the records of a partition before this offset; -1 deletes all committed records. "
+    "Repeatable.",
 )  # fmt: skip
 @reach_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def delete(
     path: str, offset_json_file: IO[str] | None, offsets: Sequence[str], reach: Reach, as_json: bool
 ) -> int:
-    """Delete the records before an offset, for readers at once and for good.
+    """Delete the records before an offset for good.
 
-    Files go with the next retention round.
+    Readers no longer see them at once. The next retention round deletes their files.
     """
     if (offset_json_file is None) == (not offsets):
         raise click.UsageError("give either --offset-json-file or --offset")

@@ -25,32 +25,45 @@ def _refuse(context: click.Context, option: click.Parameter, given: bool) -> Non
 
 
 @click.command("dump-log", cls=KafkaTool)
-@click.option("--files", required=True, help="Files of partitions, several joined by ','.")
-@click.option("--print-data-log", is_flag=True, help="Print keys and values too.")
+@click.option(
+    "--files", required=True,
+    help="Read these files of partitions, several joined by ','.",
+)  # fmt: skip
+@click.option("--print-data-log", is_flag=True, help="Print keys and values as well.")
 @click.option("--deep-iteration", is_flag=True, help="Print a line for each record.")
-@click.option("--skip-record-metadata", is_flag=True, help="Of records print key and value only.")
-@click.option("--verify-index-only", is_flag=True, help="Compare indexes with their log, no more.")
-@click.option("--index-sanity-check", is_flag=True, help="Check what a broker checks at start.")
+@click.option(
+    "--skip-record-metadata", is_flag=True,
+    help="Print only the key and value of records.",
+)  # fmt: skip
+@click.option("--verify-index-only", is_flag=True, help="Only compare indexes with their log.")
+@click.option(
+    "--index-sanity-check", is_flag=True,
+    help="Check what a broker checks when it starts.",
+)  # fmt: skip
 @click.option(
     "--max-message-size", default=MAX_MESSAGE_SIZE, show_default=True, type=click.IntRange(0),
-    help="Bytes that a batch may have to which an index points.",
+    help="Accept batches of up to this many bytes when an index is verified.",
 )  # fmt: skip
 @click.option(
     "--max-bytes", default=SIZE_MAX, type=click.IntRange(0, SIZE_MAX),
-    help="Read no more bytes of a log.",
+    help="Read at most this many bytes of a log.",
 )  # fmt: skip
 @click.option(
     "--key-decoder-class", is_flag=False, flag_value=STRING,
-    help="StringDecoder (default), LongDecoder or IntegerDecoder.",
+    help="Decode keys with StringDecoder (the default), LongDecoder or IntegerDecoder.",
 )  # fmt: skip
 @click.option(
-    "--value-decoder-class", is_flag=False, flag_value=STRING, help="The same for values."
+    "--value-decoder-class", is_flag=False, flag_value=STRING,
+    help="Decode values with one of these."
 )
 @click.option(
     "--remote-log-metadata-decoder", is_flag=True,
-    help="Print values of __remote_log_metadata as what they say of remote segments.",
+    help="Decode values of __remote_log_metadata, which describe remote segments.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="A JSON object a line, instead of text.")
+@click.option(
+    "--json", "as_json", is_flag=True,
+    help="Print a JSON object per line instead of text.",
+)  # fmt: skip
 def dump_log(
     files: str,
     print_data_log: bool,
@@ -67,7 +80,8 @@ def dump_log(
 ) -> int:
     """Print batches, records, index entries and producers line for line as kafka-dump-log does.
 
-    Reads .log, .index, .timeindex, .txnindex and .snapshot files, a broker's as well as sparklog's.
+    The command reads the .log, .index, .timeindex, .txnindex and .snapshot files of brokers and of
+    sparklog.
     """
     options = DumpOptions(
         # Asking for a decoder is asking for what it decodes.

@@ -30,28 +30,52 @@ _WANTED = 'want a JSON array of texts, or of {"base64": "..."}'
 
 @click.command(cls=Command)
 @click.argument("path")
-@click.option("--topic", required=True, help="Of whatever cleanup.policy.")
-@click.option("--key", "keys", multiple=True, help="A key, as UTF-8; again for another.")
-@click.option("--key-base64", "encoded", multiple=True, metavar="TEXT", help="A key in base64.")
-@click.option("--key-hex", "hexed", multiple=True, metavar="TEXT", help="A key in hexadecimal.")
-@click.option("--key-file", type=click.File("rb"), metavar="FILE",
-              help="A key a line; - is stdin.")  # fmt: skip
-@click.option("--keys-json", type=click.File("rb"), metavar="FILE",
-              help='Keys as a JSON array: "text", {"base64": "..."}; - is stdin.')  # fmt: skip
-@click.option("--null-key", is_flag=True, help="Records without a key too.")
+@click.option(
+    "--topic", required=True,
+    help="Erase records of this topic, whatever its cleanup.policy.",
+)  # fmt: skip
+@click.option(
+    "--key", "keys", multiple=True,
+    help="Erase the records with this key, given as UTF-8. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--key-base64", "encoded", multiple=True, metavar="TEXT",
+    help="Erase the records with this key, given in base64.",
+)  # fmt: skip
+@click.option(
+    "--key-hex", "hexed", multiple=True, metavar="TEXT",
+    help="Erase the records with this key, given in hexadecimal.",
+)  # fmt: skip
+@click.option(
+    "--key-file", type=click.File("rb"), metavar="FILE",
+    help='Erase the records with the keys in this file, one per line ("-" is stdin).',
+)  # fmt: skip
+@click.option(
+    "--keys-json", type=click.File("rb"), metavar="FILE",
+    help='Erase the records with the keys in this JSON array ("-" is stdin) of "text" or '
+    '{"base64": "..."}.',
+)  # fmt: skip
+@click.option("--null-key", is_flag=True, help="Erase the records without a key as well.")
 @click.option("--partition", "partitions", multiple=True, type=click.IntRange(0),
-              help="Only this one; again for another.")  # fmt: skip
+              help="Erase only records of this partition. Repeatable.")  # fmt: skip
 @click.option("--before", metavar="OFFSET|TIME",
-              help="Only records below this offset, or with a time before this one.")  # fmt: skip
+              help="Erase only records below this offset, or with an earlier timestamp than this "
+              "time.")  # fmt: skip
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE",
-              help="An option of the service under Kafka's name.")  # fmt: skip
+              help="Set an option of the service by Kafka's name.")  # fmt: skip
 @click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=WAIT_MS / 1000,
               metavar="SECONDS", show_default=True,
-              help="How long a service of another process may take to hand over.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Count what would go; changes nothing.")
+              help="Wait this long for the service of another process to hand over.")  # fmt: skip
+@click.option(
+    "--dry-run", is_flag=True,
+    help="Count the records that would be erased and change nothing.",
+)  # fmt: skip
 @storage_option
 @keyring_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON document, to be kept as proof.")
+@click.option(
+    "--json", "as_json", is_flag=True,
+    help="Print one JSON document, to be kept as proof.",
+)  # fmt: skip
 def erase(
     path: str,
     topic: str,
@@ -70,12 +94,13 @@ def erase(
     keyring: str | None,
     as_json: bool,
 ) -> int:
-    """Erase the records of some keys from the log at PATH for good; offsets are kept.
+    """Erase the records of some keys from the log at PATH for good. Offsets are kept.
 
-    Whatever was committed to the topic before the command began and has one of the keys is gone
-    afterwards: from local segments, copies in remote storage, objects and entries of a log in a
-    store, files that wait to be unlinked. Other records stay as they were. Exit code 0: all of it
-    is gone; 1: something is left, which the report names; the same command again goes on.
+    Every record with one of the keys that was committed to the topic before the command began is
+    erased from local segments, from copies in remote storage, from objects and entries of a log in
+    a store, and from files that wait to be unlinked. Other records do not change. The exit code is
+    0 if all of them are erased. It is 1 if some are left; the report names them, and the same
+    command continues.
     """
     wanted = [os.fsencode(key) for key in keys]  # the bytes that were typed
     wanted += [_decoded(text) for text in encoded]

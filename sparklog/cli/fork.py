@@ -29,21 +29,24 @@ from sparklog.tiered.reading.options import RemoteOptions
 @click.option(
     "--writer",
     callback=as_text,
-    help="A writer, or a query's id for all of its sinks; with --batch.",
+    help="With --batch: name the writer, or a query's id for all of its sinks.",
 )
-@click.option("--batch", type=int, help="The writer's last micro-batch that is to be in the fork.")
-@click.option("--time", "when", help="Instead: the last commit up to an ISO time.")
+@click.option("--batch", type=int, help="Fork after this micro-batch of the writer.")
+@click.option("--time", "when", help="Fork after the last commit up to this ISO time.")
 @click.option(
     "--offsets", metavar="JSON",
-    help='Instead: the last commit that goes past none of these ends: {"topic": {"0": 500}}.',
+    help='Fork after the last commit that passes none of these end offsets: {"topic": {"0": 500}}.',
 )  # fmt: skip
 @click.option(
     "--leave-remote", is_flag=True,
-    help="Begin at the local log start where offsets are only in remote storage.",
+    help="Begin at the local log start where earlier offsets exist in remote storage only.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Of a log in a store: only tell what it would be.")
+@click.option(
+    "--dry-run", is_flag=True,
+    help="Of a log in a store: show what the fork would hold and create nothing.",
+)  # fmt: skip
 @reach_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def fork(
     path: str,
     new_path: str,
@@ -56,10 +59,10 @@ def fork(
     reach: Reach,
     as_json: bool,
 ) -> int:
-    """Make the log NEW_PATH as the log at PATH stood right after a commit.
+    """Create the log NEW_PATH with the contents of the log at PATH right after a commit.
 
-    Closed segments are shared by hard links, so that takes little time and room. In a store (both
-    are URLs) the store copies them. The log at PATH stays as it is, and may be in use.
+    Closed segments are shared by hard links, so a fork takes little time and space. In a store
+    (both are URLs) the store copies them. The log at PATH is not changed and may be in use.
     """
     if (writer is None) != (batch is None):
         raise click.UsageError("--writer and --batch belong together")

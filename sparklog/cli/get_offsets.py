@@ -12,21 +12,32 @@ from sparklog.tools.get_offsets import OffsetQuery, get_offsets, parse_partition
 
 @click.command("get-offsets", cls=KafkaTool)
 @click.argument("path")
-@click.option("--topic", help="A topic, or a regular expression for several; all by default.")
-@click.option("--partitions", metavar="0,1,...", help="Only these partitions.")
+@click.option(
+    "--topic",
+    help="Print offsets of this topic, or of those that match a regular expression. The default "
+    "is all topics.",
+)  # fmt: skip
+@click.option("--partitions", metavar="0,1,...", help="Print only these partitions.")
 @click.option(
     "--topic-partitions", metavar="TOPIC:PARTITION,...",
-    help="Instead: topics, or regular expressions, each with a partition (t:2), a range without "
-    "its end (t:0-3, t:2-, t:-3) or nothing behind them.",
+    help="Print these partitions: topics or regular expressions, each alone, with a partition "
+    "(t:2) or with a range without its end (t:0-3, t:2-, t:-3).",
 )  # fmt: skip
 @click.option(
     "--time", "when", default="latest", show_default=True,
-    help="-1 or latest, -2 or earliest, -3 or max-timestamp, -4 or earliest-local, -5 or "
-    "latest-tiered; or milliseconds, or an ISO time: the first record at or after it.",
+    help="Print offsets by this: -1 or latest, -2 or earliest, -3 or max-timestamp, -4 or "
+    "earliest-local, -5 or latest-tiered; or milliseconds or an ISO time, for the first record at "
+    "or after it.",
 )  # fmt: skip
-@click.option("--exclude-internal-topics", is_flag=True, help="Without those of brokers.")
+@click.option(
+    "--exclude-internal-topics", is_flag=True,
+    help="Leave out the internal topics of brokers.",
+)  # fmt: skip
 @reach_options
-@click.option("--json", "as_json", is_flag=True, help='One JSON document: {"topic": {"0": 5}}.')
+@click.option(
+    "--json", "as_json", is_flag=True,
+    help='Print one JSON document: {"topic": {"0": 5}}.',
+)  # fmt: skip
 def offsets(
     path: str,
     topic: str | None,
@@ -37,9 +48,10 @@ def offsets(
     reach: Reach,
     as_json: bool,
 ) -> int:
-    """Print the offset of each partition at a time; partitions without one are left out.
+    """Print the offset of each partition at a time.
 
-    As with Kafka's tool none is printed where no record is so late. PATH may be an archive's URL.
+    As with Kafka's tool, a partition whose records are all older is left out. PATH may be an
+    archive's URL.
     """
     query = OffsetQuery(
         topic=topic,

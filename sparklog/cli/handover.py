@@ -22,30 +22,40 @@ from sparklog.tools.handover.server_properties import DEFAULT_LISTENERS
 
 @click.command(cls=Command)
 @click.argument("path")
-@click.option("--check", is_flag=True, help="Only show what would be; nothing is changed.")
+@click.option("--check", is_flag=True, help="Show what would be done and change nothing.")
 @click.option(
     "--node-id", type=click.IntRange(0, 2**31 - 1),
-    help="The broker's; 1, or what a broker's log dirs say.",
+    help="Set the broker's node id. The default is 1, or that of a broker's log dirs.",
 )  # fmt: skip
-@click.option("--cluster-id", help="The cluster's; the log's own, or what a broker's log dirs say.")
+@click.option(
+    "--cluster-id",
+    help="Set the cluster's id. The default is the log's own, or that of a broker's log dirs.",
+)  # fmt: skip
 @click.option(
     "--listeners", default=DEFAULT_LISTENERS, show_default=True, metavar="NAME://HOST:PORT,...",
-    help="The broker's; the one named CONTROLLER is the controller's.",
+    help="Set the broker's listeners. The one named CONTROLLER is the controller's.",
 )  # fmt: skip
 @click.option(
     "--metadata-log-dir", metavar="DIR",
-    help="A broker's metadata.log.dir, where that is none of the log dirs.",
+    help="Name a broker's metadata.log.dir if it is none of the log dirs.",
 )  # fmt: skip
 @click.option(
     "--into", metavar="DIRS",
-    help="Instead: copy topics into the log dirs of a stopped broker, whose cluster has no other.",
+    help="Copy topics into the log dirs of a stopped broker instead. Its cluster must have no "
+    "other broker.",
 )  # fmt: skip
-@click.option("--topic", "topics", multiple=True, help="With --into: only this one; repeatable.")
-@click.option("--properties", metavar="FILE", help="Write the broker's settings there as well.")
 @click.option(
-    "--groups", metavar="FILE", help="Write the positions of registered groups there, as CSV."
+    "--topic", "topics", multiple=True,
+    help="With --into: copy only this topic. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--properties", metavar="FILE",
+    help="Write the broker's settings to this file as well.",
+)  # fmt: skip
+@click.option(
+    "--groups", metavar="FILE", help="Write the offsets of registered groups to this file, as CSV."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def handover(
     path: str,
     check: bool,
@@ -59,15 +69,16 @@ def handover(
     groups: str | None,
     as_json: bool,
 ) -> int:
-    """Make the log at PATH a directory that a stock Kafka 4.1 starts on, and serves as it is.
+    """Turn the log at PATH into a log dir that a stock Kafka 4.1 starts on and serves.
 
-    One node, broker and controller: every topic comes with its id, configs, offsets and leader
-    epochs, sparklog's ledger as one that clients can read. Until then no broker starts on a
-    log. PATH is one log dir or several, which nobody has open. Prints the broker's settings and
-    the command that starts it. Whoever opens the log for writing, once the broker has stopped,
-    takes it back with what the broker appended; it can then be handed over again.
+    The broker is the only node and its own controller. Every topic keeps its id, configs, offsets
+    and leader epochs, and clients can read sparklog's ledger as a topic. No broker starts on a log
+    before its handover. PATH is one log dir or several, and no process may have the log open. The
+    command prints the broker's settings and the command that starts it. After the broker has
+    stopped, the next process that opens the log for writing takes it back with the records that the
+    broker appended. It can then be handed over again.
 
-    With --into the log stays sparklog's: its topics are copied into a cluster that exists.
+    With --into the log stays sparklog's, and its topics are copied into an existing cluster.
     """
     check_log_dirs(path, "`sparklog export --all --to DIR` makes a log dir of it", offline=True)
     if into is not None:

@@ -244,5 +244,5 @@ def _one_replica(context: click.Context, option: click.Parameter, given: int | N
 
 replication_factor = click.option(
     "--replication-factor", type=int, callback=_one_replica, expose_value=False,
-    help="1, which is what there is.",
+    help="Accept 1, the number of replicas of every partition.",
 )  # fmt: skip

@@ -22,28 +22,31 @@ from sparklog.kafka.users import User, change_users, check_name, parse_rights, r
 
 @click.command("kafka-users", cls=Command)
 @click.argument("path", metavar="FILE")
-@click.option("--add", metavar="NAME", help="Add a user; asks for the password.")
-@click.option("--alter", metavar="NAME", help="Change a user's rights, or password.")
-@click.option("--delete", metavar="NAME", help="Delete a user, who may do nothing from then on.")
+@click.option("--add", metavar="NAME", help="Add a user and ask for the password.")
+@click.option("--alter", metavar="NAME", help="Change a user's rights or password.")
+@click.option("--delete", metavar="NAME", help="Delete a user, who can no longer connect.")
 @click.option(
     "--rights", metavar="R1,R2",
-    help="read: consume, and groups. write: produce. admin: create, alter and delete topics, "
-    "delete records and groups. With --add read by default.",
+    help="Set the user's rights: `read` to consume and use groups, `write` to produce, `admin` to "
+    "create, alter and delete topics and to delete records and groups. The default with --add is "
+    "`read`.",
 )  # fmt: skip
 @click.option("--password", is_flag=True, help="With --alter: ask for a new password.")
 @click.option(
     "--password-file", type=click.File("r", encoding="utf-8"), metavar="FILE",
-    help="The password is this file's first line; - is stdin.",
+    help='Read the password from the first line of this file ("-" is stdin).',
 )  # fmt: skip
 @click.option(
     "--no-password", is_flag=True,
-    help="With --add: NAME is a client certificate's (CN=loader,O=x), and has none.",
+    help="With --add: add the user of a client certificate (NAME is CN=loader,O=x), without a "
+    "password.",
 )  # fmt: skip
 @click.option(
     "--iterations", type=click.IntRange(ITERATIONS_MIN, ITERATIONS_MAX), default=ITERATIONS,
-    show_default=True, help="How hard passwords are to guess for who has the file.",
+    show_default=True,
+    help="Hash passwords with this many iterations. More make them harder to guess from the file.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def users(
     path: str,
     add: str | None,
@@ -58,9 +61,10 @@ def users(
 ) -> int:
     """Show or change the users of `serve --kafka` (kafka-configs --entity-type users).
 
-    FILE is what --kafka-option sasl.users.location=FILE names. It is made by the first --add, and
-    holds no password, but what one is checked against (SCRAM-SHA-256, SCRAM-SHA-512). An endpoint
-    takes a change up within 5 s; who is connected stays so, with the rights of then.
+    FILE is the file that --kafka-option sasl.users.location=FILE names. The first --add creates it.
+    It holds no passwords, only what a password is checked against (SCRAM-SHA-256, SCRAM-SHA-512).
+    An endpoint reads a changed file within 5 s. Clients that are connected keep their connection
+    and their earlier rights.
     """
     names = [name for name in (add, alter, delete) if name is not None]
     if len(names) > 1:

@@ -15,12 +15,13 @@ from sparklog.cli.storage import Reach, reach_options
 @click.command(cls=Command)
 @click.argument("path")
 @click.option(
-    "--writer", callback=as_text, help="Only this writer's, or all sinks of the query with this id."
+    "--writer", callback=as_text,
+    help="Show only commits of this writer, or of all sinks of the query with this id."
 )
-@click.option("--topic", help="Only this one.")
-@click.option("--last", metavar="N", type=click.IntRange(1), help="Only the newest N commits.")
+@click.option("--topic", help="Show only commits to this topic.")
+@click.option("--last", metavar="N", type=click.IntRange(1), help="Show only the newest N commits.")
 @reach_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def commits(
     path: str, writer: str | None, topic: str | None, last: int | None, reach: Reach, as_json: bool
 ) -> int:

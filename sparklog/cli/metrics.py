@@ -20,8 +20,8 @@ from sparklog.service.metrics.samples import samples, to_json
 
 @click.command(cls=Command)
 @click.argument("path", required=False)
-@click.option("--table", "as_table", is_flag=True, help="Tables for people.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--table", "as_table", is_flag=True, help="Print tables for people.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option(
     "--alert-rules", "rules", is_flag=True,
     help="Print the alert rules for Prometheus instead, as YAML. They need no PATH.",

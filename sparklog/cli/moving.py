@@ -35,15 +35,17 @@ from sparklog.tools.moving.to_store import move_to_store
 
 _codec = click.option(
     "--compression-type", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    help="Codec; a topic's own compression.type, if it isn't producer, goes before.",
+    help="Compress with this codec. A topic's own compression.type takes precedence unless it is "
+    "producer.",
 )  # fmt: skip
 _isolation = click.option(
     "--isolation-level", type=click.Choice(ISOLATION), default="read_committed", show_default=True
 )
 _config = click.option(
-    "--command-config", metavar="FILE", help="librdkafka's settings, key=value a line."
+    "--command-config", metavar="FILE",
+    help="Read librdkafka's settings from this file, key=value per line."
 )
-_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 class _Target(TypedDict):
@@ -85,19 +87,23 @@ class _Span(TypedDict):
 
 @click.command("import", cls=Command)
 @click.argument("path")
-@click.option("--topic", required=True, help="Topic of the log; it is made if need be.")
+@click.option(
+    "--topic", required=True,
+    help="Import into this topic, which is created if it does not exist.",
+)  # fmt: skip
 @click.option("--bootstrap-server", required=True, metavar="HOST:PORT")
-@click.option("--kafka-topic", help="Kafka's topic, if it has another name.")
+@click.option("--kafka-topic", help="Name Kafka's topic if it has another name.")
 @_config
 @click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE",
-    help="Config of the new topic, beside or instead of what is set on Kafka's.",
+    help="Set a config of the new topic, in addition to the configs of Kafka's topic or in place "
+    "of them.",
 )  # fmt: skip
 @_codec
 @_isolation
 @click.option(
     "--fail-on-data-loss/--no-fail-on-data-loss", default=True, show_default=True,
-    help="Whether records that Kafka deleted before they were copied are an error, or a gap.",
+    help="Fail if Kafka deleted records before they were copied, or leave a gap.",
 )  # fmt: skip
 @reach_options
 @_as_json
@@ -114,11 +120,11 @@ def import_(
     reach: Reach,
     as_json: bool,
 ) -> int:
-    """Copy a topic of a live Kafka to the log at PATH, with its offsets and timestamps.
+    """Copy a topic of a running Kafka cluster to the log at PATH, with its offsets and timestamps.
 
-    Done again, it copies what has come since; stopped or killed, it goes on where it was, and no
-    record comes twice. Compacted records and transactions leave the gaps here that they left
-    there.
+    A repeated import copies the records that were added since. An interrupted import continues
+    where it stopped, and copies no record twice. Compacted records and transactions leave the same
+    gaps in the offsets as in Kafka.
     """
     config = None if command_config is None else read_config(command_config)
     topic_config = parse_properties(configs, "--config")
@@ -149,10 +155,11 @@ def import_(
 
 @click.command(cls=Command)
 @click.argument("path")
-@click.option("--topic", help="The topic; or give --all.")
+@click.option("--topic", help="Export this topic. Give it or --all.")
 @click.option(
     "--all", "whole", is_flag=True,
-    help="The whole log, from a log dir to a store or back: topic ids, epochs, writers, groups.",
+    help="Export the whole log with topic ids, epochs, writers and groups, from log dirs to a "
+    "store or back.",
 )  # fmt: skip
 @click.option(
     "--to", metavar="PATH", callback=_no_table_file,
@@ -162,20 +169,24 @@ def import_(
     "--to-parquet", "--to-delta", "to_table", metavar="PATH", callback=_no_table,
     expose_value=False, hidden=True,
 )  # fmt: skip
-@click.option("--to-kafka", metavar="HOST:PORT", help="A live Kafka, by transactions; goes on.")
-@click.option("--kafka-topic", help="Kafka's topic, if it has another name.")
 @click.option(
-    "--create", is_flag=True, help="Make Kafka's topic if need be, with this one's retention.ms."
+    "--to-kafka", metavar="HOST:PORT",
+    help="Copy to a running Kafka cluster in transactions. A repeated call continues.",
+)  # fmt: skip
+@click.option("--kafka-topic", help="Name Kafka's topic if it has another name.")
+@click.option(
+    "--create", is_flag=True,
+    help="Create Kafka's topic if it does not exist, with this topic's retention.ms."
 )
 @_config
 @click.option(
     "--from-offset", "from_offsets", multiple=True, metavar="[PARTITION=]OFFSET",
-    help="Where to begin; again for another partition. By default the log start.",
+    help="Begin at this offset of a partition. The default is the log start. Repeatable.",
 )  # fmt: skip
 @click.option("--to-offset", "to_offsets", multiple=True, metavar="[PARTITION=]OFFSET",
-              help="Where to end, this one not included.")  # fmt: skip
-@click.option("--from-time", metavar="TIME", help="Instead: the first record of this ISO time.")
-@click.option("--to-time", metavar="TIME", help="Instead: up to the first record of this time.")
+              help="End before this offset of a partition. Repeatable.")  # fmt: skip
+@click.option("--from-time", metavar="TIME", help="Begin at the first record of this ISO time.")
+@click.option("--to-time", metavar="TIME", help="End before the first record of this ISO time.")
 @_codec
 @_isolation
 @reach_options
@@ -194,15 +205,16 @@ def export(
 ) -> int:
     """Copy a range of a topic in the log at PATH to another place.
 
-    A repeated export continues where the last one ended, and copies no record twice. PATH may be
-    an archive's URL.
+    A repeated export continues where the last one ended, and copies no record twice. PATH may be an
+    archive's URL.
 
-    Batches go to a log dir as they are, codec and producers included; --compression-type frames the
-    records anew.
+    Batches are copied to a log dir unchanged, codec and producers included. --compression-type
+    compresses the records again.
 
     With --all the log itself moves, from a log dir to an empty place in a store (--to URL) or from
-    a store to a new log dir: a query's checkpoint goes on there, and a micro-batch that is replayed
-    is dropped. Stop its writers before; what they write afterwards isn't moved.
+    a store to a new log dir. The checkpoints of its queries remain valid there, and a micro-batch
+    that is replayed is dropped. Stop its writers first, because records that they write afterwards
+    are not moved.
     """
     if whole:
         given = (topic, from_offsets, to_offsets, from_time, to_time)

@@ -66,24 +66,24 @@ def pages_options(command: Callable[..., int]) -> Callable[..., int]:
 _OPTIONS: Final = (
     click.option(
         "--ui-token-file", metavar="FILE",
-        help="The pages are shown to who knows the token in this file (chmod 600), or in the "
-        f"environment's {TOKEN_VARIABLE}. Needed beyond 127.0.0.1.",
+        help="Show the pages only to users who give the token in this file (chmod 600) or in the "
+        f"environment variable {TOKEN_VARIABLE}. Required beyond 127.0.0.1.",
     ),
     click.option(
         "--ui-certificate", metavar="FILE",
-        help="Serve the pages over HTTPS, with this certificate (PEM). Needed beyond 127.0.0.1.",
+        help="Serve the pages over HTTPS with this certificate (PEM). Required beyond 127.0.0.1.",
     ),
     click.option(
-        "--ui-key", metavar="FILE", help="The certificate's key (PEM), if it isn't in its file.",
+        "--ui-key", metavar="FILE",
+        help="Read the certificate's key (PEM) from this file, if it is not in the certificate's.",
     ),
     click.option(
         "--ui-name", multiple=True, metavar="NAME",
-        help="A name of this host by which a proxy asks for the pages on 127.0.0.1; may be given "
-        "several times.",
+        help="Accept this host name in requests of a proxy for the pages on 127.0.0.1. Repeatable.",
     ),
     click.option(
         "--ui-insecure", is_flag=True,
-        help="Beyond 127.0.0.1 without HTTPS: only whom you trust reaches that address.",
+        help="Serve the pages beyond 127.0.0.1 without HTTPS, in a network that you trust.",
     ),
 )  # fmt: skip
 

@@ -35,37 +35,45 @@ from sparklog.tools.console.producing import produce as write
 @click.option("--topic", required=True)
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True,
-    help="json: an object a line, as consume --json prints it. csv: a header line first. csv and "
-    "parquet: columns value, key, timestamp, partition; parquet also headers.",
+    help="Choose the input format. `json` reads an object per line, as consume --json prints it. "
+    "`csv` begins with a header line. `csv` and `parquet` have columns value, key, timestamp and "
+    "partition, `parquet` also headers.",
 )  # fmt: skip
 @click.option(
     "--property", "--reader-property", "properties", multiple=True, metavar="KEY=VALUE",
-    help="Of lines: parse.key, parse.headers, ignore.error (true or false), key.separator, "
-    "headers.delimiter, headers.separator, headers.key.separator, null.marker.",
+    help="Set a property of lines: parse.key, parse.headers, ignore.error (true or false), "
+    "key.separator, headers.delimiter, headers.separator, headers.key.separator, null.marker.",
 )  # fmt: skip
-@click.option("--partition", type=int, help="For all records; else by key, as Kafka does.")
+@click.option(
+    "--partition", type=int,
+    help="Append all records to this partition. The default is by key, as Kafka does.",
+)  # fmt: skip
 @click.option(
     "--compression-type", "--compression-codec",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    help="Codec; a topic's own compression.type, if it isn't producer, goes before.",
+    help="Compress with this codec. A topic's own compression.type takes precedence unless it is "
+    "producer.",
 )  # fmt: skip
 @click.option(
     "--create", type=click.IntRange(1), metavar="PARTITIONS",
-    help="Make the topic with so many partitions if need be, and the log.",
+    help="Create the topic with this many partitions, and the log, if they do not exist.",
 )  # fmt: skip
 @click.option(
     "--linger-ms", "--timeout", "linger_ms", type=click.IntRange(0), default=1000,
     show_default=True, metavar="MS",
-    help="How long lines and JSON from a pipe wait for more before they are committed.",
+    help="Commit lines and JSON from a pipe after this long without more input.",
 )  # fmt: skip
 @click.option(
     "--writer",
     callback=as_text,
-    help="With --batch: all input is one micro-batch, written only once.",
+    help="With --batch: write all input as one micro-batch of this writer, only once.",
 )
-@click.option("--batch", type=click.IntRange(0), help="Its number; higher than the one before.")
+@click.option(
+    "--batch", type=click.IntRange(0),
+    help="Set the number of the micro-batch, higher than that of the one before.",
+)  # fmt: skip
 @reach_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def produce(
     path: str,
     files: Sequence[str],
@@ -83,11 +91,11 @@ def produce(
 ) -> int:
     """Append the records of FILES, or of standard input, to a topic of the log at PATH.
 
-    A line that can't be read is refused with its number, before anything of its commit (64 MiB, or
-    what a pipe gave in --linger-ms) is written; Parquet from a pipe goes through a temporary file.
-    SIGTERM and Ctrl-C end the input, and the whole lines before are committed. With --writer and
-    --batch all of it is one commit, which a signal leaves out; doing it again with the same bytes
-    writes nothing.
+    A line that cannot be read is refused with its number before any record of its commit is
+    written. A commit is 64 MiB, or the input that a pipe provides within --linger-ms. Parquet from
+    a pipe is stored in a temporary file first. SIGTERM and Ctrl-C end the input, and the complete
+    lines before are committed. With --writer and --batch all input is one commit, which a signal
+    discards. A repeated call with the same bytes writes nothing.
     """
     lines = Lines.parse(parse_properties(properties, "--property"))
     if properties and form != "lines":

@@ -32,25 +32,32 @@ Plan = Callable[[Log, str], ResetPlan | None]
 """Plans the reset of a group; None: there is none for it."""
 
 _SCENARIOS: Final = {
-    "to_earliest": click.option("--to-earliest", is_flag=True, help="The log start."),
-    "to_latest": click.option("--to-latest", is_flag=True, help="The end."),
-    "to_offset": click.option("--to-offset", type=int, metavar="OFFSET", help="This offset."),
+    "to_earliest": click.option("--to-earliest", is_flag=True, help="Reset to the log start."),
+    "to_latest": click.option("--to-latest", is_flag=True, help="Reset to the end."),
+    "to_offset": click.option(
+        "--to-offset", type=int, metavar="OFFSET",
+        help="Reset to this offset.",
+    ),
     "to_datetime": click.option(
         "--to-datetime", metavar="TIME",
-        help="The first record of this time: ISO (without a zone: UTC), or ms since the epoch.",
+        help="Reset to the first record of this time, ISO (UTC unless it has a zone) or ms since "
+        "the epoch.",
     ),
     "by_duration": click.option(
-        "--by-duration", metavar="PnDTnHnMnS", help="The first record of so long ago: PT1H, P2D."
+        "--by-duration", metavar="PnDTnHnMnS",
+        help="Reset to the first record since this long ago, such as PT1H or P2D."
     ),
     "shift_by": click.option(
-        "--shift-by", type=int, metavar="N", help="So many offsets on; a negative number: back."
+        "--shift-by", type=int, metavar="N",
+        help="Move forward by this many offsets, or back if the number is negative."
     ),
     "to_current": click.option(
-        "--to-current", is_flag=True, help="Where it is; the end where it has nothing committed."
+        "--to-current", is_flag=True,
+        help="Keep the committed offset. Use the end where none is committed."
     ),
     "from_file": click.option(
         "--from-file", type=click.File("r", encoding="utf-8"), metavar="CSV",
-        help="As a file that --export wrote says; - is stdin.",
+        help='Reset to the offsets in a file that --export wrote ("-" is stdin).',
     ),
 }  # fmt: skip
 
@@ -75,19 +82,25 @@ def _scenarios(command: Callable[..., int]) -> Callable[..., int]:
 
 @click.command("reset", cls=KafkaTool)
 @click.argument("path")
-@click.option("--group", "groups", multiple=True, help="A group; again for another.")
-@click.option("--all-groups", is_flag=True, help="All groups but streaming queries.")
+@click.option("--group", "groups", multiple=True, help="Reset this group. Repeatable.")
+@click.option("--all-groups", is_flag=True, help="Reset all groups but streaming queries.")
 @click.option(
     "--topic", "topics", multiple=True, metavar="TOPIC[:0,1]",
-    help="A topic, or some of its partitions; again for another.",
+    help="Reset this topic, or some of its partitions. Repeatable.",
 )  # fmt: skip
-@click.option("--all-topics", is_flag=True, help="All that the group has committed.")
+@click.option(
+    "--all-topics", is_flag=True,
+    help="Reset all topics for which the group has committed offsets.",
+)  # fmt: skip
 @_scenarios
-@click.option("--execute", is_flag=True, help="Do it.")
-@click.option("--dry-run", is_flag=True, help="Show what would be: so without --execute.")
-@click.option("--export", is_flag=True, help="Print CSV, for --from-file.")
+@click.option("--execute", is_flag=True, help="Commit the new offsets.")
+@click.option(
+    "--dry-run", is_flag=True,
+    help="Show the new offsets and commit none. This is the default.",
+)  # fmt: skip
+@click.option("--export", is_flag=True, help="Print CSV for --from-file.")
 @reach_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def reset(
     path: str,
     groups: Sequence[str],
@@ -101,12 +114,13 @@ def reset(
     reach: Reach,
     as_json: bool,
 ) -> int:
-    """Say where groups of readers and Kafka clients go on; without --execute only show it.
+    """Reset the offsets of groups of readers and Kafka clients, or show the new ones.
 
-    As kafka-consumer-groups --reset-offsets, and its flags do as well. A group that isn't known
-    begins there. One that has members is left alone; a streaming query goes back by
-    `sparklog checkpoint reset`. Offsets beyond the log are its start or end. A running endpoint
-    (serve --kafka) hands the new offsets to whoever joins next.
+    The command and its flags follow kafka-consumer-groups --reset-offsets: without --execute it
+    only shows the new offsets. It registers a group that does not exist, and does not change one
+    that has members. A streaming query is reset by `sparklog checkpoint reset`. Offsets beyond the
+    log become its start or end. A running endpoint (serve --kafka) gives the new offsets to the
+    clients that join next.
     """
     if execute and dry_run:
         raise click.UsageError("give --execute or --dry-run")

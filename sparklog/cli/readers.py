@@ -25,9 +25,9 @@ from sparklog.tools.reader_groups import (
     parse_topics,
 )
 
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-_groups = click.option("--group", "groups", multiple=True, help="A group; again for another.")
-_all_groups = click.option("--all-groups", is_flag=True, help="All groups.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+_groups = click.option("--group", "groups", multiple=True, help="Select this group. Repeatable.")
+_all_groups = click.option("--all-groups", is_flag=True, help="Select all groups.")
 _MEMBER: Final = ("member", "host", "client")
 _NO_MEMBER: Final = (None, None, None)
 _FORGOTTEN: Final = "forgotten"
@@ -55,7 +55,7 @@ class _Readers(KafkaToolGroup):
     default="show",
 )  # fmt: skip
 def readers() -> None:
-    """Who reads a log how far: queries, groups; resets (kafka-consumer-groups).
+    """Show, reset and delete the offsets of queries and groups (kafka-consumer-groups).
 
     `sparklog readers PATH` is `sparklog readers show PATH`.
     """
@@ -63,17 +63,20 @@ def readers() -> None:
 
 @readers.command("show")
 @click.argument("path")
-@click.option("--topic", help="Only this one.")
-@click.option("--group", help="Only this one.")
-@click.option("--delete", metavar="GROUP", help="Forget a group, so that nothing waits for it.")
+@click.option("--topic", help="Show only this one.")
+@click.option("--group", help="Show only this one.")
+@click.option(
+    "--delete", metavar="GROUP",
+    help="Delete this group, so that retention no longer waits for it.",
+)  # fmt: skip
 @reach_options
 @_json
 def show_readers(
     path: str, topic: str | None, group: str | None, delete: str | None, reach: Reach, as_json: bool
 ) -> int:
-    """Show how far streaming queries and other registered readers of the log at PATH are.
+    """Show the offsets of streaming queries and other registered readers of the log at PATH.
 
-    The lag is what lies between a reader and the high watermark.
+    The lag is the number of offsets between a reader and the high watermark.
     """
     with to_read(path, reach, archives=False) as log:
         if delete is not None:
@@ -149,10 +152,13 @@ def _wanted(text: str | None, known: Sequence[str], option: str) -> set[str]:
 @click.argument("path")
 @_groups
 @_all_groups
-@click.option("--offsets", is_flag=True, help="How far they are: so by default.")
-@click.option("--members", is_flag=True, help="Who is in them.")
-@click.option("--state", is_flag=True, help="Their state, and who coordinates them.")
-@click.option("--verbose", is_flag=True, help="Also leader epochs, and members' partitions.")
+@click.option("--offsets", is_flag=True, help="Show the offsets of groups. This is the default.")
+@click.option("--members", is_flag=True, help="Show the members of groups.")
+@click.option("--state", is_flag=True, help="Show the state and the coordinator of groups.")
+@click.option(
+    "--verbose", is_flag=True,
+    help="Show leader epochs and the partitions of members as well.",
+)  # fmt: skip
 @reach_options
 @_json
 def describe(
@@ -242,7 +248,7 @@ def _print_state(group: ReaderGroup, holder: Mapping[str, object]) -> None:
 @reach_options
 @_json
 def delete(path: str, groups: Sequence[str], all_groups: bool, reach: Reach, as_json: bool) -> int:
-    """Forget groups, so that nothing waits for them; none that has members."""
+    """Delete groups that have no members, so that retention no longer waits for them."""
     _check_one_scope(groups, all_groups, needed=True)
     done, failed = [], {}
     with to_read(path, reach, archives=False) as log:
@@ -266,17 +272,17 @@ def delete(path: str, groups: Sequence[str], all_groups: bool, reach: Reach, as_
 
 @readers.command("delete-offsets")
 @click.argument("path")
-@click.option("--group", required=True, help="The group.")
+@click.option("--group", required=True, help="Name the group.")
 @click.option(
     "--topic", "topics", multiple=True, required=True, metavar="TOPIC[:0,1]",
-    help="A topic, or some of its partitions; again for another.",
+    help="Delete offsets of this topic, or of some of its partitions. Repeatable.",
 )  # fmt: skip
 @reach_options
 @_json
 def delete_offsets(
     path: str, group: str, topics: Sequence[str], reach: Reach, as_json: bool
 ) -> int:
-    """Forget how far a group is in some topics."""
+    """Delete the offsets of a group in some topics."""
     status: list[tuple[str, int | None, str]] = []
     with to_read(path, reach, archives=False) as log:
         known, infos = home_of(log).groups.positions(group), log.topics()

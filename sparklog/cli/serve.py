@@ -32,24 +32,26 @@ _TASKS: Final = ("retain", "compact")
 @click.argument("path")
 @click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE",
-    help="An option of the service under Kafka's name; may be given several times.",
+    help="Set an option of the service by Kafka's name. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--remote", metavar="URL",
-    help="Where closed segments of tiered topics go: s3://bucket/prefix. Kept with the log.",
+    help="Copy closed segments of tiered topics to this URL, s3://bucket/prefix. The log "
+    "remembers it.",
 )  # fmt: skip
 @storage_option
 @click.option(
     "--keyring", metavar="FILE",
-    help="The keys by which copies are encrypted (docs/encryption.md). Needed from then on.",
+    help="Encrypt copies with the keys in this file (docs/encryption.md). Required from then on.",
 )  # fmt: skip
 @click.option(
     "--plain", is_flag=True,
-    help="Copies are not encrypted from now on, though they were. Needed once.",
+    help="Stop encrypting copies. Required once.",
 )  # fmt: skip
 @click.option(
     "--take-over", is_flag=True,
-    help="The copies become this log's, whose log dir was restored or copied. Stop the other.",
+    help="Take the copies over for this log, whose log dir was restored or copied. Stop the other "
+    "log first.",
 )  # fmt: skip
 @click.option(
     "--metrics-port", metavar="N", type=click.IntRange(0, 65535),
@@ -57,29 +59,30 @@ _TASKS: Final = ("retain", "compact")
 )  # fmt: skip
 @click.option(
     "--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-    help="Where --metrics-port listens: 0.0.0.0 is every network that this host is in.",
+    help="Listen for --metrics-port at this address. 0.0.0.0 is every network of this host.",
 )  # fmt: skip
 @click.option(
     "--ui", "address", metavar="[HOST:]PORT",
-    help="Show the log live in a browser, and its records; on 127.0.0.1 by default, port 0 is a "
-    "free one (docs/browse.md).",
+    help="Show the log and its records live in a browser (docs/browse.md). The default host is "
+    "127.0.0.1; port 0 takes a free one.",
 )  # fmt: skip
 @pages_options
 @click.option(
     "--kafka", "kafka", metavar="[HOST:]PORT",
-    help="Serve Kafka's clients (docs/kafka.md); on 127.0.0.1 by default, port 0 is a free one.",
+    help="Serve Kafka's clients (docs/kafka.md). The default host is 127.0.0.1; port 0 takes a "
+    "free one.",
 )  # fmt: skip
 @click.option(
     "--kafka-option", "kafka_options", multiple=True, metavar="KEY=VALUE",
-    help="An option of --kafka under Kafka's name; may be given several times.",
+    help="Set an option of --kafka by Kafka's name. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--read-only", is_flag=True,
-    help="Nothing but --kafka and --ui, and clients only read: of an archive, or a broker's "
-    "directory.",
+    help="Run only --kafka and --ui, and let clients only read. Use this for an archive or a "
+    "broker's directory.",
 )  # fmt: skip
 @click.option("--once", is_flag=True, help="Do one whole round and stop.")
-@click.option("--dry-run", is_flag=True, help="Show what one round would do; changes nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what one round would do and change nothing.")
 @click.option(
     "--task", type=click.Choice(_TASKS),
     help="With --once or --dry-run: run this task alone, now. `retain` deletes expired segments "
@@ -90,7 +93,7 @@ _TASKS: Final = ("retain", "compact")
     "--topic", "topics", multiple=True, metavar="NAME",
     help="With --task compact: compact this topic alone. Repeatable.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def serve(
     path: str,
     options: Sequence[str],
@@ -112,10 +115,10 @@ def serve(
     topics: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Keep the log at PATH in shape: roll, expire, compact, tier; until SIGTERM or SIGINT.
+    """Roll, delete, compact and tier segments of the log at PATH until SIGTERM or SIGINT.
 
-    Several may run; one at a time does the work, the others stand by. With --kafka, Kafka's
-    clients are served, too; with --ui, the log is shown in a browser.
+    Several services may run on a log. One of them works, and the others stand by. --kafka also
+    serves Kafka's clients, and --ui also shows the log in a browser.
     """
     once = once or dry_run
     _check_task(task, topics, once=once)

@@ -11,35 +11,40 @@ from sparklog.state.session import spark_conf as settings
 
 
 @click.command("spark-conf", cls=Command)
-@click.option("--args", "as_arguments", is_flag=True, help="As arguments of spark-submit.")
+@click.option(
+    "--args", "as_arguments", is_flag=True,
+    help="Print the settings as arguments of spark-submit.",
+)  # fmt: skip
 @click.option(
     "--daemon",
     is_flag=True,
-    help="Quicker Python workers: only where sparklog is installed for the Python of all "
-    "executors, not with --py-files, which would leave them without workers.",
+    help="Use Python workers that start faster. This requires sparklog to be installed for the "
+    "Python of all executors; --py-files does not suffice.",
 )
 @click.option(
     "--jar",
     "jar_file",
     metavar="FILE",
-    help="Write the jar to FILE, a file or a directory, and name that one in the settings: for "
-    "hosts without a compiler or a cache, where SPARKLOG_JAR or spark.jars names it, too.",
+    help="Write the jar to FILE, a file or a directory, and name it in the settings. Use this for "
+    "hosts without a compiler or a cache, where SPARKLOG_JAR or spark.jars can name it, too.",
 )
 @click.option(
     "--no-checkpoints",
     is_flag=True,
-    help="Leave checkpoints to Spark's own manager; the jar reads and writes logs all the same.",
+    help="Leave checkpoints to Spark's own manager. The jar still reads and writes logs.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of properties.")
+@click.option(
+    "--json", "as_json", is_flag=True,
+    help="Print one JSON document instead of properties.",
+)  # fmt: skip
 def spark_conf(
     as_arguments: bool, daemon: bool, jar_file: str | None, no_checkpoints: bool, as_json: bool
 ) -> int:
-    """Print what a Spark application needs to read and write logs at the JVM's speed, and to keep
-    its checkpoints as logs.
+    """Print the Spark settings for logs in the JVM and for log-backed checkpoints.
 
-    As lines for spark-defaults.conf; with --args: spark-submit $(sparklog spark-conf --args) APP.
-    Compiles the jar at first use, for the Spark that is installed here, unless SPARKLOG_JAR names
-    one that was written by --jar.
+    The settings are lines for spark-defaults.conf. With --args, use them as spark-submit $(sparklog
+    spark-conf --args) APP. The first call compiles the jar for the installed Spark, unless
+    SPARKLOG_JAR names a jar that --jar wrote.
     """
     given = {} if jar_file is None else {JARS_KEY: write_jar(jar_file)}
     conf = settings(given, daemon=daemon, checkpoints=not no_checkpoints)

@@ -23,28 +23,28 @@ _NAGIOS_UNKNOWN: Final = 3
 @click.argument("path")
 @click.option(
     "--fail-on", type=click.Choice(["amber", "red", "never"]), default="red", show_default=True,
-    help="From which level on the exit code is 1.",
+    help="Exit with code 1 from this level on.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option(
     "--nagios", is_flag=True,
-    help="One line, and exit codes, as monitoring plugins have them: 0 green, 1 amber, 2 red, "
-    "3 nobody can tell.",
+    help="Print one line and use the exit codes of monitoring plugins: 0 green, 1 amber, 2 red, 3 "
+    "unknown.",
 )  # fmt: skip
 @click.option(
     "--watch", "every_s", metavar="SECONDS", type=click.FloatRange(0.2),
-    help="Look again every so many seconds, until Ctrl-C.",
+    help="Check again after this many seconds, until Ctrl-C.",
 )  # fmt: skip
 @reach_options
 def status(
     path: str, fail_on: str, as_json: bool, nagios: bool, every_s: float | None, reach: Reach
 ) -> int:
-    """Say whether the log at PATH is healthy: green, amber or red, why, and which command helps.
+    """Report whether the log at PATH is healthy: green, amber or red, why, and which command helps.
 
-    Can it be written, are partitions offline, do readers, copies and the cleaner keep up, how long
-    does the disk last, who leads the background work, when did who commit last. PATH: log dirs,
-    a broker's too, or the URL of a log or an archive. Reads no records, takes no lock, changes
-    nothing. Exit code 1 if it is red: see --fail-on.
+    The checks cover writes, offline partitions, the lag of readers, copies and the cleaner, the
+    time until the disk is full, the service that leads, and the last commit of each writer. PATH is
+    log dirs, a broker's too, or the URL of a log or an archive. The command reads no records, takes
+    no lock and changes nothing. The exit code is 1 if the log is red; see --fail-on.
     """
     if as_json + nagios + (every_s is not None) > 1:
         raise click.UsageError("--json, --nagios and --watch: want one of them")

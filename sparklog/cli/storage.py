@@ -15,19 +15,19 @@ from sparklog.errors import InvalidRequestError
 
 storage_option = click.option(
     "--storage-options", metavar="JSON|@FILE", default="{}", envvar="SPARKLOG_STORAGE_OPTIONS",
-    help="Options of fsspec for the store (endpoint_url, key, secret, ...) as a JSON object. "
-    "Every user of the host can read the arguments of a process: give secrets as @FILE, a file "
-    "that holds the object, or in SPARKLOG_STORAGE_OPTIONS. By default the store uses its own "
-    "environment variables and profiles.",
+    help="Pass these fsspec options (endpoint_url, key, secret, ...) to the store, as a JSON "
+    "object. Every user of the host can read the arguments of a process, so give secrets as "
+    "@FILE, a file that holds the object, or in SPARKLOG_STORAGE_OPTIONS. By default the store "
+    "uses its own environment variables and profiles.",
 )  # fmt: skip
 keyring_option = click.option(
     "--keyring", metavar="FILE", envvar="SPARKLOG_KEYRING",
-    help="The keys of encrypted segments (docs/encryption.md).",
+    help="Decrypt segments with the keys in this file (docs/encryption.md).",
 )  # fmt: skip
 _patience_option = click.option(
     "--patience-ms", type=click.IntRange(0), metavar="MS",
-    help="How long to wait for a store that doesn't answer; by default a minute, two hours where "
-    "it goes on for ever.",
+    help="Wait this long for a store that does not answer. The default is one minute, and two "
+    "hours for commands that run until they are stopped.",
 )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ from sparklog.tools.moving.export_log import export_log
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 
 _UNTIERED = "`sparklog topics describe` shows its segments, all of which are there"
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 class _Span(TypedDict):
@@ -45,18 +45,18 @@ class _Span(TypedDict):
 
 @click.group(cls=Group)
 def tier() -> None:
-    """Segments in object storage: where they are, and back."""
+    """Show, verify, rebuild and restore the copies of segments in object storage."""
 
 
 @tier.command()
 @click.argument("path")
-@click.option("--keys", is_flag=True, help="Ask the store which key each copy is encrypted under.")
+@click.option("--keys", is_flag=True, help="Ask the store which key encrypts each copy.")
 @storage_option
 @_json
 def status(path: str, keys: bool, storage_options: str, as_json: bool) -> int:
-    """Show per topic what is local, remote, pending and lagging, what it costs, and the key.
+    """Show per topic what is local, remote, pending and lagging, its cost, and the key.
 
-    Asks the log at PATH only, not the store, but for --keys.
+    The command reads the log at PATH, and asks the store only with --keys.
     """
     check_log_dirs(path, _UNTIERED)
     found = tier_status(path)
@@ -112,14 +112,23 @@ def _encryption(key_id: str | None) -> str:
 @tier.command()
 @click.argument("url")
 @click.argument("path")
-@click.option("--topic", "topics", multiple=True, help="A topic; may be given several times. All.")
-@click.option("--start", help='An ISO time (2013-07-03T14:00Z), or offsets as JSON: {"0": 5}.')
-@click.option("--end", help="The same; the end is exclusive, rounded up to a record batch.")
+@click.option(
+    "--topic", "topics", multiple=True,
+    help="Restore this topic. The default is all topics. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--start",
+    help='Begin at this ISO time (2013-07-03T14:00Z), or at offsets as JSON: {"0": 5}.',
+)  # fmt: skip
+@click.option("--end", help="End before this time or these offsets, rounded up to a record batch.")
 @click.option(
     "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
-    help="Segments that come at once.",
+    help="Download this many segments at once.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="For a log in a store: only tell what it would be.")
+@click.option(
+    "--dry-run", is_flag=True,
+    help="For a log in a store: show what would be restored and write nothing.",
+)  # fmt: skip
 @reach_options
 @_json
 def restore(
@@ -133,14 +142,15 @@ def restore(
     reach: Reach,
     as_json: bool,
 ) -> int:
-    """Make the log dir PATH out of the archive at URL; `handover` makes it a broker's.
+    """Restore the log dir PATH from the archive at URL. `handover` then makes it a broker's.
 
-    Where PATH is a URL, the copies become a log in that store, which goes on at their end; the
-    store copies them itself. Run again, it goes on where it was broken off.
+    If PATH is a URL, the copies become a log in that store, which continues at their end, and the
+    store copies them itself. A repeated call continues an interrupted one.
 
-    Where URL is a log in a store, the whole log becomes the new log dir PATH, with its writers'
-    last micro-batches and its groups' positions; stop its writers before. With --topic, --start or
-    --end it is their records alone, at their offsets; run again, what has come since.
+    If URL is a log in a store, the whole log becomes the new log dir PATH, with its writers' last
+    micro-batches and its groups' offsets. Stop its writers first. With --topic, --start or --end
+    only those records are restored, at their offsets, and a repeated call adds the records that
+    were committed since.
     """
     if url_of(path, mode="rw") is not None:
         if start is not None or end is not None:
@@ -229,20 +239,20 @@ def _of_log(
 
 @tier.command()
 @click.argument("path")
-@click.option("--deep", is_flag=True, help="Read every byte, and compare checksums.")
+@click.option("--deep", is_flag=True, help="Read every byte and compare checksums.")
 @click.option(
     "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
-    help="With --deep: copies that are read at once.",
+    help="With --deep: read this many copies at once.",
 )  # fmt: skip
 @reach_options
 @_json
 def verify(path: str, deep: bool, threads: int, reach: Reach, as_json: bool) -> int:
-    """Check that the copies of the log at PATH are in its bucket, whole; or an archive's, by URL.
+    """Check that the copies of the log at PATH, or of an archive's URL, exist and are complete.
 
-    By a listing: what is missing or cut off. With --deep every byte is read.
+    A listing of the bucket shows missing and truncated copies. With --deep every byte is read.
 
-    Damaged copies whose records local segments still hold are recorded in the log dir, so that the
-    service's next round copies them again. Nothing else is changed.
+    Damaged copies whose records are still in local segments are recorded in the log dir, so that
+    the service's next round copies them again. Nothing else is changed.
     """
     check_log(path)
     with count_bar("verifying", shown=deep and not as_json) as progress:
@@ -263,14 +273,17 @@ def verify(path: str, deep: bool, threads: int, reach: Reach, as_json: bool) -> 
 
 @tier.command()
 @click.argument("path")
-@click.option("--remote", "url", help="URL of the copies, if the log has lost sparklog.remote.")
+@click.option(
+    "--remote", "url",
+    help="Name the URL of the copies, if the log has lost sparklog.remote.",
+)  # fmt: skip
 @storage_option
 @_json
 def rebuild(path: str, url: str | None, storage_options: str, as_json: bool) -> int:
-    """Rebuild what the log at PATH knows of its copies from its bucket.
+    """Rebuild the metadata of the copies of the log at PATH from its bucket.
 
-    For a log whose __remote_log_metadata or sparklog.remote was lost or damaged. Stop its service
-    before. The topics in the bucket become those of this log.
+    Use it for a log whose __remote_log_metadata or sparklog.remote was lost or damaged. Stop its
+    service first. The topics in the bucket become those of this log.
     """
     check_log_dirs(path, _UNTIERED)
     given = parse_storage_options(storage_options)
@@ -286,13 +299,16 @@ def rebuild(path: str, url: str | None, storage_options: str, as_json: bool) -> 
 
 @tier.command()
 @click.argument("url")
-@click.option("--keyring", required=True, help="File with the old keys and the new, current one.")
+@click.option(
+    "--keyring", required=True,
+    help="Read the old keys and the new, current one from this file.",
+)  # fmt: skip
 @storage_option
 @_json
 def rotate(url: str, keyring: str, storage_options: str, as_json: bool) -> int:
-    """Wrap the keys of all copies at URL under the key ring's current key.
+    """Encrypt the keys of all copies at URL with the key ring's current key.
 
-    Logs and indexes are not written anew. The old key may go once this has run.
+    Logs and indexes are not written again. The old key can be removed afterwards.
     """
     ring = Keyring.load(keyring)
     done = rotate_keys(url, ring, storage_options=parse_storage_options(storage_options))

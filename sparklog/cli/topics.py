@@ -26,17 +26,20 @@ from sparklog.tools.report.units import span_text
 from sparklog.tools.topics import TopicDescription, describe_topics, matching
 
 _FAR_MS: Final = 253_402_300_799_000  # the year 9999
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-_topic = click.option("--topic", required=True, help="The topic's name.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+_topic = click.option("--topic", required=True, help="Name the topic.")
 _config = click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE",
-    help="A topic config of Kafka's, such as retention.ms=86400000; may be given several times.",
+    help="Set a topic config of Kafka, such as retention.ms=86400000. Repeatable.",
 )  # fmt: skip
 _exclude = click.option(
-    "--exclude-internal", is_flag=True, help="Without the topics that brokers keep for themselves."
+    "--exclude-internal", is_flag=True, help="Leave out the internal topics of brokers."
 )
 
-_if_exists = click.option("--if-exists", is_flag=True, help="Do nothing if the topic isn't there.")
+_if_exists = click.option(
+    "--if-exists", is_flag=True,
+    help="Do nothing if the topic does not exist.",
+)  # fmt: skip
 
 
 @click.group(
@@ -44,16 +47,16 @@ _if_exists = click.option("--if-exists", is_flag=True, help="Do nothing if the t
     actions={f"--{name}": name for name in ("list", "describe", "create", "alter", "delete")},
 )
 def topics() -> None:
-    """A log's topics: list, describe, create, alter, delete, undelete (kafka-topics)."""
+    """List, describe, create, alter, delete and undelete topics (kafka-topics)."""
 
 
 @topics.command("list")
 @click.argument("path")
-@click.option("--topic", help="Only this one, or those that match a regular expression.")
+@click.option("--topic", help="Select this topic, or those that match a regular expression.")
 @_exclude
 @click.option(
     "--deleted", is_flag=True,
-    help="Those that were deleted and can be given back (`topics undelete`), and until when.",
+    help="List deleted topics that `topics undelete` can restore, and until when.",
 )
 @reach_options
 @_json
@@ -122,14 +125,14 @@ def _left_text(one: DeletedTopicInfo, now_ms: int) -> str:
 
 @topics.command()
 @click.argument("path")
-@click.option("--topic", help="Only this one, or those that match a regular expression.")
-@click.option("--topic-id", help="Only the one with this id.")
+@click.option("--topic", help="Select this topic, or those that match a regular expression.")
+@click.option("--topic-id", help="Describe only the topic with this id.")
 @_exclude
-@click.option("--if-exists", is_flag=True, help="Show nothing if the topic isn't there.")
+@click.option("--if-exists", is_flag=True, help="Print nothing if the topic does not exist.")
 @click.option(
-    "--topics-with-overrides", is_flag=True, help="Only topics with configs of their own."
+    "--topics-with-overrides", is_flag=True, help="Describe only topics with configs of their own."
 )
-@click.option("--unavailable-partitions", is_flag=True, help="Only partitions that are offline.")
+@click.option("--unavailable-partitions", is_flag=True, help="Describe only offline partitions.")
 @reach_options
 @_json
 def describe(
@@ -143,7 +146,7 @@ def describe(
     reach: Reach,
     as_json: bool,
 ) -> int:
-    """Show ids, configs that were set, and each partition's place, offsets and size.
+    """Show topic ids, configs that were set, and the place, offsets and size of each partition.
 
     START is the log start offset, END the high watermark. PATH may be an archive's URL.
     """
@@ -200,11 +203,12 @@ def _print(found: TopicDescription) -> None:
 @click.argument("path")
 @_topic
 @click.option(
-    "--partitions", default=1, show_default=True, type=click.IntRange(1), help="How many."
+    "--partitions", default=1, show_default=True, type=click.IntRange(1),
+    help="Create this many partitions."
 )
 @replication_factor
 @_config
-@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic is there.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
 @reach_options
 @_json
 def create(
@@ -216,7 +220,7 @@ def create(
     reach: Reach,
     as_json: bool,
 ) -> int:
-    """Make a topic; also the log at PATH, where there is nothing yet."""
+    """Create a topic, and the log at PATH if there is none."""
     config = parse_configs(configs)
     check_creation(path, topic, config)
     with open_log(path, mode="rw", storage_options=reach.storage, options=reach.options) as log:
@@ -232,9 +236,15 @@ def create(
 @topics.command()
 @click.argument("path")
 @_topic
-@click.option("--partitions", type=click.IntRange(1), help="How many there are to be; never fewer.")
+@click.option(
+    "--partitions", type=click.IntRange(1),
+    help="Increase the number of partitions to this. It cannot decrease.",
+)  # fmt: skip
 @_config
-@click.option("--delete-config", "deleted", multiple=True, help="A config to be as by default.")
+@click.option(
+    "--delete-config", "deleted", multiple=True,
+    help="Reset this config to its default. Repeatable.",
+)  # fmt: skip
 @_if_exists
 @reach_options
 @_json
@@ -248,7 +258,7 @@ def alter(
     reach: Reach,
     as_json: bool,
 ) -> int:
-    """Add partitions to a topic, or change its configs."""
+    """Add partitions to a topic or change its configs."""
     config = parse_configs(configs)
     if partitions is None and not config and not deleted:
         raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
@@ -269,17 +279,18 @@ def alter(
 @_if_exists
 @click.option(
     "--now", is_flag=True,
-    help="For good, and at once, for its room; also of a topic that was deleted before.",
+    help="Delete the topic for good and free its space at once. It may have been deleted before.",
 )
 @reach_options
 @_json
 def delete(
     path: str, topic: str, if_exists: bool, now: bool, reach: Reach, as_json: bool
 ) -> int:
-    """Delete a topic; `topics undelete` gives it back for its file.delete.delay.ms.
+    """Delete a topic. `topics undelete` can restore it until its file.delete.delay.ms has passed.
 
-    That is 60000 where neither the topic nor the log was given another one. Then the service, or
-    who opens the log for writing next, removes its files and its copies in remote storage.
+    The default is 60000, unless the topic or the log has another value. After that the service, or
+    the next process that opens the log for writing, deletes its files and its copies in remote
+    storage.
     """
     with to_read(path, reach) as log:
         there = topic in log.topics()
@@ -304,11 +315,11 @@ def delete(
 
 @topics.command()
 @click.argument("path")
-@click.option("--topic", required=True, help="The name that it had.")
-@click.option("--topic-id", help="Of several that had the name, the one with this id.")
+@click.option("--topic", required=True, help="Name the deleted topic.")
+@click.option("--topic-id", help="Restore the topic with this id, if several had the name.")
 @click.option(
     "--as", "new_name", metavar="NAME",
-    help="Its name from now on, where another topic of its name was made since.",
+    help="Give the topic this name, if another topic of its name was created since.",
 )
 @reach_options
 @_json
@@ -320,9 +331,10 @@ def undelete(
     reach: Reach,
     as_json: bool,
 ) -> int:
-    """Give a deleted topic back whole: its id, configs, records, offsets, producers, copies.
+    """Restore a deleted topic with its id, configs, records, offsets, producers and copies.
 
-    As long as its file.delete.delay.ms isn't over: `topics list --deleted` shows which can be had.
+    This is possible until its file.delete.delay.ms has passed. `topics list --deleted` shows such
+    topics.
     """
     with to_change(path, reach=reach) as log:
         given = log.undelete_topic(topic, topic_id=topic_id, new_name=new_name)

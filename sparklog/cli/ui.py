@@ -46,14 +46,14 @@ def ui(
     reach: Reach,
     as_json: bool,
 ) -> int:
-    """Show the log at PATH in a browser: its report, topics and records; until SIGTERM or SIGINT.
+    """Show the log at PATH, its topics and its records in a browser, until SIGTERM or SIGINT.
 
-    PATH may be log dirs, a broker's too, a log in a store, or an archive's URL. Nothing is
-    changed or locked; to keep the log in shape as well: `sparklog serve PATH --ui`.
+    PATH may be log dirs, a broker's too, a log in a store, or an archive's URL. Nothing is changed
+    or locked. `sparklog serve PATH --ui` also does the log's background work.
 
-    --export writes the report into one HTML page without outside parts, to be sent and kept:
-    segments by offset and time, growth, what retention deletes when, compaction, commits, readers
-    and damage. The exit code is 1 if something is damaged.
+    --export writes the report into one self-contained HTML page instead: segments by offset and
+    time, growth, what retention will delete, compaction, commits, readers and damage. The exit code
+    is 1 if something is damaged.
     """
     if export is not None:
         if address is not None or pages != NO_PAGES:
