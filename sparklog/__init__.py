@@ -68,8 +68,7 @@ if TYPE_CHECKING:
     from sparklog.storage.commits import Chunk
     from sparklog.storage.deleted_topic import DeletedTopicInfo
     from sparklog.storage.group_members import GroupAtWork, Member
-    from sparklog.storage.home import GivenUp
-    from sparklog.storage.moves import MovedPartition, MoveStatus
+    from sparklog.storage.home import GivenUp, MovedPartition
     from sparklog.storage.staging import Framing, Stager
     from sparklog.storage.view import TopicInfo, Topics
 else:
@@ -86,8 +85,7 @@ else:
             "Identity": "sparklog.log.commit",
             "Log": "sparklog.log.log",
             "Member": "sparklog.storage.group_members",
-            "MoveStatus": "sparklog.storage.moves",
-            "MovedPartition": "sparklog.storage.moves",
+            "MovedPartition": "sparklog.storage.home",
             "PlannedOffset": "sparklog.log.reader_reset",
             "ResetPlan": "sparklog.log.reader_reset",
             "Stager": "sparklog.storage.staging",
@@ -118,7 +116,6 @@ __all__ = [
     "LogLockedError",
     "LogReplacedError",
     "Member",
-    "MoveStatus",
     "MovedPartition",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",

@@ -31,8 +31,6 @@ METHODS = {
     "readers": [],
     "delete_reader": ["group", "partitions"],
     "move_partition": ["topic", "partition", "to"],
-    "moves": [],
-    "cancel_moves": ["topic", "partition"],
     "reset_reader": ["group", "to", "topics", "shift_by", "offsets"],
     "groups_at_work": [],
     "commit": ["chunks"],

@@ -37,10 +37,6 @@ _COMMANDS: Final = {  # heading: {name: (module and attribute, the line in the l
         "log-dirs": (
             "log_dirs:log_dirs", "Show sizes of partitions, and move partitions.",
         ),
-        "reassign-partitions": (
-            "reassign_partitions:reassign",
-            "Move partitions as kafka-reassign-partitions does.",
-        ),
         "dump-log": ("dump_log:dump_log", "Print the contents of segment files (kafka-dump-log)."),
         "readers": (
             "readers:readers", "Show and reset offsets of queries and groups.",

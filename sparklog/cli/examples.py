@@ -6,8 +6,6 @@ checkpoint at /data/checkpoint, a bucket at s3://bucket.
 
 from typing import Final
 
-_PLAN: Final = "--reassignment-json-file /etc/sparklog"
-
 EXAMPLES: Final = {
     "checkpoint archive": "/data/checkpoint s3://bucket/points --log /data/log",
     "checkpoint export": "/data/checkpoint",
@@ -31,11 +29,8 @@ EXAMPLES: Final = {
     "handover": "/data/log --check",
     "import": "/data/log --topic orders --bootstrap-server localhost:9092",
     "kafka-users": "/etc/sparklog/users.json --add loader --rights read,write",
-    "log-dirs balance": "/data/log,/disk2/log --within 5",
-    "log-dirs cancel": "/data/log,/disk2/log --topic orders",
     "log-dirs describe": "/data/log --topic-list orders",
     "log-dirs move": "/data/log,/disk2/log --topic orders --partition 0 --to /disk2/log",
-    "log-dirs moves": "/data/log,/disk2/log",
     "metrics": "/data/log --table",
     "produce": "/data/log --topic orders --property parse.key=true < orders.txt",
     "readers delete": "/data/log --group audit",
@@ -44,16 +39,6 @@ EXAMPLES: Final = {
     "readers list": "/data/log",
     "readers reset": "/data/log --group audit --topic orders --to-earliest --dry-run",
     "readers show": "/data/log",
-    **{
-        f"reassign-partitions {action}": f"/data/log,/disk2/log {given}".rstrip()
-        for action, given in {
-            "cancel": f"{_PLAN}/plan.json",
-            "execute": f"{_PLAN}/plan.json --replica-alter-log-dirs-throttle 10000000",
-            "generate": "--topics-to-move-json-file /etc/sparklog/topics.json --broker-list 1",
-            "list": "",
-            "verify": f"{_PLAN}/plan.json",
-        }.items()
-    },
     "serve": "/data/log --kafka 9092 --metrics-port 9404",
     "spark-conf": ">> $SPARK_HOME/conf/spark-defaults.conf",
     "status": "/data/log",

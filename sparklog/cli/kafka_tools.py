@@ -26,7 +26,7 @@ TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
         name: (name,)
         for name in (
             "configs", "delete-records", "dump-log", "get-offsets", "log-dirs",
-            "reassign-partitions", "topics",
+            "topics",
         )
     },
 }  # fmt: skip
@@ -68,6 +68,8 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "metadata-shell": "topics are in the log's ledger: `sparklog topics`, `sparklog commits`",
     "mirror-maker": "a topic is copied by `sparklog import` from Kafka, and by `sparklog export`",
     "producer-perf-test": _BENCHMARKS,
+    "reassign-partitions": "a partition moves to another log dir by "
+    "`sparklog log-dirs move PATH --topic NAME --partition N --to DIR`",
     "replica-verification": "there is one replica of a partition: `sparklog verify PATH` checks it",
     "run-class": "tools go by their own names: `sparklog kafka-get-offsets` (GetOffsetShell), "
     "`sparklog kafka-dump-log` (DumpLogSegments)",

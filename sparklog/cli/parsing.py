@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import IO, Final
 
 import click
@@ -43,12 +42,6 @@ def read_text(file: IO[str], option: str) -> str:
             param_hint=f"'{option}'",
         )
     return text.removeprefix("\ufeff")
-
-
-def read_file(path: Path, option: str) -> str:
-    """The same of a file that is there. Raises: as `read_text`."""
-    with path.open(encoding="utf-8") as file:
-        return read_text(file, option)
 
 
 def parse_time(text: str | None, option: str) -> int | None:

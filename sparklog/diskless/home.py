@@ -30,9 +30,8 @@ from sparklog.log.log import Log
 from sparklog.progress import Progress
 from sparklog.storage.commits import Chunk
 from sparklog.storage.groups import Groups
-from sparklog.storage.home import GivenUp, not_offline
+from sparklog.storage.home import GivenUp, MovedPartition, not_offline
 from sparklog.storage.lease import EndpointLease, UpkeepLease
-from sparklog.storage.moves import MovedPartition, Moves, UnmovableHome, no_log_dirs
 from sparklog.storage.staging import INLINE_BYTES, Framing, Stager, TaskStaging, chunk_label
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo
@@ -200,21 +199,13 @@ class DisklessHome:
         return []
 
     def move_partition(
-        self,
-        topic: str,
-        partition: int,
-        to: str,
-        *,
-        bytes_per_second: float | None,
-        progress: Progress | None,
+        self, topic: str, partition: int, to: str, *, progress: Progress | None
     ) -> MovedPartition:
-        """Raise InvalidRequestError: there is one place."""
-        raise no_log_dirs(self.path)
-
-    @property
-    def moves(self) -> Moves:
-        """There are none."""
-        return UnmovableHome(lambda: no_log_dirs(self.path))
+        """Raise InvalidRequestError: the log has no log dirs."""
+        raise InvalidRequestError(
+            f"{self.path} is a log in an object store: it has no log dirs between which a "
+            "partition could be moved"
+        )
 
     def close(self) -> None:
         """Write nothing more. Idempotent."""

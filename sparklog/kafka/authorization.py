@@ -188,22 +188,6 @@ def _elections(body: Any) -> Response:
     }
 
 
-def _replica_log_dirs(body: Any) -> Response:
-    asked: dict[str, dict[int, None]] = {}
-    for each in body.dirs:
-        for topic in each.topics:
-            asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
-    return {
-        "results": [
-            {
-                "topic_name": name,
-                "partitions": [{"partition_index": p, "error_code": _CLUSTER} for p in partitions],
-            }
-            for name, partitions in asked.items()
-        ]
-    }
-
-
 def _all(answers: str, asked: str) -> Callable[[Any], Response]:
     """Return what refuses each element of a request's list `asked`, in its order."""
     return lambda body: {answers: [{"error_code": _CLUSTER} for _ in getattr(body, asked)]}
@@ -256,7 +240,6 @@ _ADMINS: Final[dict[Api, Callable[[Any], Response | None]]] = {
     Api.CREATE_ACLS: _all("results", "creations"),
     Api.DELETE_ACLS: _all("filter_results", "filters"),
     Api.ALTER_CLIENT_QUOTAS: _client_quotas,
-    Api.ALTER_REPLICA_LOG_DIRS: _replica_log_dirs,
     Api.ALTER_PARTITION_REASSIGNMENTS: _whole(_CLUSTER),
     Api.DESCRIBE_USER_SCRAM_CREDENTIALS: _whole(_CLUSTER),
     Api.ALTER_USER_SCRAM_CREDENTIALS: _users,

@@ -13,7 +13,6 @@ from sparklog.kafka.partition_memory import PartitionMemory
 from sparklog.kafka.partitions import Partitions
 from sparklog.kafka.security import Security
 from sparklog.kafka.users import Right
-from sparklog.log.background_mover import BackgroundMover
 from sparklog.log.log import Log
 
 T = TypeVar("T")
@@ -49,7 +48,6 @@ class Broker:
     partitions: Partitions
     memory: PartitionMemory
     security: Security
-    mover: BackgroundMover
     at_end: list[Callable[[], None]] = field(default_factory=list)
     """Called when the endpoint ends, off the loop and before it: what is under way is finished."""
     other_coordinator: Callable[[], Node | None] = lambda: None

@@ -24,7 +24,6 @@ from sparklog.kafka.refusals import REFUSED, Refusal, read_only, reason
 from sparklog.kafka.topic_configs import (
     Alteration,
     ConfigSource,
-    ConfigType,
     Entry,
     Operation,
     altering,
@@ -37,8 +36,6 @@ from sparklog.log.log import Log, home_of
 from sparklog.storage.view import TopicInfo
 
 Answer = dict[str, Any]
-MOVES_LIMIT: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
-"""The one config of the node that clients set. Source: QuotaConfig (Kafka 4.1)."""
 _SECRET: Final = re.compile(r"password|secret|credential|jaas|scram|users", re.IGNORECASE)
 
 
@@ -170,18 +167,6 @@ class Configs:
                 "documentation": "Where the log is: its log dirs, or the URL of its bucket.",
             }
         )  # fmt: skip
-        if (limit := home_of(self._log).moves.limited()) is not None:
-            source = ConfigSource.DYNAMIC_BROKER
-            value = format_value(int(limit))
-            entries.append(
-                {
-                    "name": MOVES_LIMIT, "value": value, "read_only": False,
-                    "config_source": source, "is_sensitive": False,
-                    "synonyms": [{"name": MOVES_LIMIT, "value": value, "source": source}],
-                    "config_type": ConfigType.LONG,
-                    "documentation": "What moves between log dirs may copy a second, in bytes.",
-                }
-            )  # fmt: skip
         return sorted(entries, key=lambda entry: str(entry["name"]))
 
     # --- changed -----------------------------------------------------------------------------
@@ -241,8 +226,6 @@ class Configs:
                 else:
                     changes = values_of(resource)
                     self._refuse(resource, [n for n in changes if changes[n] is not None])
-                    if MOVES_LIMIT in changes and not body.validate_only:
-                        self._limit_moves(changes[MOVES_LIMIT])
             except REFUSED as error:
                 code, message = reason(error)
                 answer |= {"error_code": code, "error_message": message}
@@ -274,8 +257,6 @@ class Configs:
             raise Refusal(ErrorCode.invalid_request, f"Unknown resource type {kind}")
         if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name:
             self._check_node(name)
-        if kind == ResourceType.BROKER:
-            wanted = [name for name in wanted if name != MOVES_LIMIT]
         if not wanted:
             return
         names = ", ".join(wanted)
@@ -285,25 +266,6 @@ class Configs:
             f"Cannot update these configs dynamically: Set({names}). The endpoint's {what} "
             "can't be changed by clients: give options where it is started",
         )
-
-    def _limit_moves(self, value: str | None) -> None:
-        """Set what moves between log dirs may copy a second, of this log, by whomever it is done.
-
-        Until it is deleted, as kafka-reassign-partitions --verify does it.
-        """
-        if not self._is_writable:
-            raise read_only(self._log.path)
-        moves = home_of(self._log).moves
-        if value is None:
-            if moves.limited() is not None:
-                moves.limit(None)
-            return
-        if not value.isdecimal() or not int(value):
-            raise Refusal(
-                ErrorCode.invalid_config, f"Invalid value {value} for configuration {MOVES_LIMIT}: "
-                "want a number of bytes a second, at least 1",
-            )  # fmt: skip
-        moves.limit(int(value))
 
     # --- listed ------------------------------------------------------------------------------
 

@@ -42,7 +42,6 @@ from sparklog.kafka.partitions import Partitions
 from sparklog.kafka.quotas import ConnectionQuotas, LimitedLog, RequestMemory
 from sparklog.kafka.security import Security
 from sparklog.kafka.wire_meters import WireMeters
-from sparklog.log.background_mover import BackgroundMover
 from sparklog.log.log import Log, home_of, view_of
 from sparklog.logdir.ledger import LEDGER_TOPIC
 from sparklog.logdir.paths import split_path
@@ -165,13 +164,12 @@ class EndpointServer:
             self.options.num_io_threads, thread_name_prefix="sparklog-kafka-io"
         )
         self._loop = asyncio.new_event_loop()
-        self._mover = BackgroundMover(log)
         self._partitions = Partitions(view_of(log), self._loop, self._pool)
         self._broker = Broker(
             log=log, options=self.options, clock=clock, cluster_id=cluster_id_of(log),
             host=self.advertised.host, port=self.advertised.port, is_writable=is_writable(log),
             loop=self._loop, pool=self._pool, partitions=self._partitions,
-            memory=PartitionMemory(view_of(log)), security=self.security, mover=self._mover,
+            memory=PartitionMemory(view_of(log)), security=self.security,
         )  # fmt: skip
         self.served: Mapping[Api, Served] = self._serve_all()
         self.versions: Mapping[int, tuple[int, int]] = {
@@ -234,7 +232,6 @@ class EndpointServer:
             for connection in list(self._connections):
                 connection.check(now_ms)
             self._make_room(now_ms)
-            await self._loop.run_in_executor(self._pool, self._mover.look)
             if ticks % _REFRESH_TICKS == 0:
                 try:
                     await self._loop.run_in_executor(self.security.pool, self.security.refresh)
@@ -292,7 +289,6 @@ class EndpointServer:
         self._is_closed = True
         for end in self._broker.at_end:
             end()
-        self._mover.close()
         self._partitions.close()  # its thread talks to the loop
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()

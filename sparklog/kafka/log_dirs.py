@@ -1,30 +1,25 @@
-"""Log dirs and the partitions in them: DescribeLogDirs, AlterReplicaLogDirs.
+"""Log dirs and the partitions in them: DescribeLogDirs.
 
-A partition that moves is in two of them: where it is, and as a future replica where it is to be.
-Source: ReplicaManager.describeLogDirs, ReplicaManager.alterReplicaLogDirs (Kafka 4.1), KIP-113.
+AlterReplicaLogDirs is not served: a partition moves only while no endpoint has the log open.
+Source: ReplicaManager.describeLogDirs (Kafka 4.1), KIP-113.
 """
 
-import logging
 import os
 import shutil
 from collections.abc import Mapping
 from typing import Any, Final
 
 from sparklog.clock import attempts
-from sparklog.errors import SparklogError, UnknownTopicError
+from sparklog.errors import SparklogError
 from sparklog.fs import LOCAL
 from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.messages import Api, ErrorCode, Request, Response
-from sparklog.kafka.refusals import REFUSED, Refusal, read_only, reason
-from sparklog.log.background_mover import BackgroundMover
-from sparklog.log.log import Log, home_of, view_of
+from sparklog.log.log import Log, view_of
 from sparklog.log.partition_reader import reader_of
-from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.paths import split_path
 from sparklog.opening import url_of
-from sparklog.storage.moves import MoveRequest
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import TopicInfo
 
@@ -33,7 +28,6 @@ Replicas = dict[str, list[Answer]]
 """{topic: what lies in a log dir of it}."""
 _PATIENCE_MS: Final = 1000
 _UNKNOWN: Final = -1
-_LOGGER: Final = logging.getLogger("sparklog.kafka")
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
@@ -49,78 +43,7 @@ def apis(broker: Broker) -> dict[Api, Served]:
             "results": await broker.run(described, broker.log, wanted),
         }
 
-    moves = ReplicaMoves(broker.log, broker.mover, is_writable=broker.is_writable)
-
-    async def alter(request: Request) -> Response:
-        return await broker.run(moves.alter, request.body)
-
-    return {
-        Api.ALTER_REPLICA_LOG_DIRS: Served((1, 2), alter),
-        Api.DESCRIBE_LOG_DIRS: Served((1, 4), handle),
-    }
-
-
-class ReplicaMoves:
-    """Moves a log's partitions between its log dirs, in the background. Its methods block."""
-
-    def __init__(self, log: Log, mover: BackgroundMover, *, is_writable: bool) -> None:
-        self._log, self._mover, self._is_writable = log, mover, is_writable
-
-    def alter(self, body: Any) -> Response:
-        """Ask for moves, each for itself: one that is refused keeps none of the others.
-
-        A partition that is named twice goes where it was named last, as a broker has it.
-        """
-        asked: dict[str, dict[int, str]] = {}
-        for each in body.dirs:
-            for topic in each.topics:
-                asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, each.path))
-        results = [
-            {
-                "topic_name": name,
-                "partitions": [
-                    {"partition_index": p, "error_code": self._altered(name, p, path)}
-                    for p, path in paths.items()
-                ],
-            }
-            for name, paths in asked.items()
-        ]
-        self._mover.look()
-        return {"results": results}
-
-    def _altered(self, name: str, partition: int, path: str) -> ErrorCode:
-        try:
-            if not self._is_writable:
-                raise read_only(self._log.path)
-            if url_of(self._log.path) is not None:
-                self._check_place(name, partition, path)
-            else:
-                self._ask(name, partition, path)
-        except REFUSED as error:
-            code, message = reason(error)
-            _LOGGER.info("%s-%d isn't moved to %s: %s", name, partition, path, message)
-            return code
-        return ErrorCode.none
-
-    def _ask(self, name: str, partition: int, path: str) -> None:
-        if path not in [os.path.abspath(one) for one in split_path(self._log.path)]:
-            raise _no_log_dir(path, self._log)
-        if name in INTERNAL:
-            raise UnknownTopicError(f"no topic {name}")
-        home_of(self._log).moves.ask([MoveRequest(name, partition, path)])
-
-    def _check_place(self, name: str, partition: int, path: str) -> None:
-        """In a store all of it lies in one place, where it may be moved to: that is done."""
-        if path != self._log.path:
-            raise _no_log_dir(path, self._log)
-        if partition not in self._log.topic(name).dirs:
-            raise UnknownTopicError(f"topic {name} has no partition {partition}")
-
-
-def _no_log_dir(path: str, log: Log) -> Refusal:
-    return Refusal(
-        ErrorCode.log_dir_not_found, f"{path} is no log dir of this log, which has {log.path}"
-    )
+    return {Api.DESCRIBE_LOG_DIRS: Served((1, 4), handle)}
 
 
 def described(log: Log, wanted: Mapping[str, frozenset[int]] | None) -> list[Answer]:
@@ -131,7 +54,6 @@ def described(log: Log, wanted: Mapping[str, frozenset[int]] | None) -> list[Ans
     Blocks. Cost: a listing of each partition, a stat of each segment that is local.
     """
     url = url_of(log.path)
-    moves = log.moves()  # before the topics: one that is done in between is told of once, or twice
     found: dict[str, Replicas] = {}
     for name, info in sorted(log.topics().items()):
         for partition, path in sorted(info.dirs.items()):
@@ -140,15 +62,13 @@ def described(log: Log, wanted: Mapping[str, frozenset[int]] | None) -> list[Ans
             size = _size(log, info, partition, is_local=url is None)
             if size is not None:
                 directory = os.path.dirname(path) if url is None else log.path
-                replica = _replica(partition, size)
+                replica = {
+                    "partition_index": partition, "partition_size": size, "offset_lag": 0,
+                    "is_future_key": False,
+                }  # fmt: skip
                 found.setdefault(directory, {}).setdefault(name, []).append(replica)
     if url is not None:
         return [_answer(log.path, found.get(log.path, {}), _UNKNOWN, _UNKNOWN)]
-    for move in moves:
-        is_wanted = wanted is None or move.partition in wanted.get(move.topic, ())
-        if is_wanted and move.state != "failed":
-            replica = _replica(move.partition, move.copied_bytes, future_lag=move.offset_lag)
-            found.setdefault(move.target, {}).setdefault(move.topic, []).append(replica)
     directories = split_path(log.path)
     absent = find_dirs(LOCAL, directories).absent
     return [
@@ -184,15 +104,6 @@ def _log_dir(directory: str, replicas: Replicas) -> Answer:
 
 def _failed(directory: str) -> Answer:
     return {"error_code": ErrorCode.kafka_storage_error, "log_dir": directory, "topics": []}
-
-
-def _replica(partition: int, size: int, *, future_lag: int | None = None) -> Answer:
-    return {
-        "partition_index": partition,
-        "partition_size": size,
-        "offset_lag": future_lag or 0,
-        "is_future_key": future_lag is not None,
-    }
 
 
 def _answer(

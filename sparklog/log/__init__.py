@@ -18,7 +18,6 @@
 - `due_segments`: what retention takes, and why; decides only; `deletion_announcements`
 - `dirt`, `record_cleaning`, `cleaned_transactions`, `cleaner_options`: compaction, in any home
 - `record_erasure`: records that a predicate chooses, taken out of a segment's windows
-- `background_mover`: moves between log dirs, in a thread
 - `group_lag`, `group_progress`, `reader_reset`: readers that are registered
 - `producer_state`, `producer_state_loading`: idempotent and transactional producers
 """

@@ -33,9 +33,8 @@ from sparklog.progress import Progress
 from sparklog.storage.commits import Chunk, CommitLog
 from sparklog.storage.deleted_topic import DeletedTopicInfo
 from sparklog.storage.group_members import GroupAtWork, groups_from_json
-from sparklog.storage.home import GivenUp, Home
+from sparklog.storage.home import GivenUp, Home, MovedPartition
 from sparklog.storage.leader_epochs import end_offset_for
-from sparklog.storage.moves import MovedPartition, MoveStatus
 from sparklog.storage.staging import Framing, Stager
 from sparklog.storage.view import TopicInfo, Topics, View
 
@@ -176,47 +175,36 @@ class Log:
         partition: int,
         to: str,
         *,
-        bytes_per_second: float | None = None,
         progress: Progress | None = None,
     ) -> MovedPartition:
-        """Move a partition to another log dir of the log, while it is written and read.
+        """Move a partition to another log dir of the log, while no other writer has the log open.
 
-        Writers wait for the last bytes alone; readers find the new place by themselves. Each batch
-        is checked on the way. Offsets, epochs, producers stay. One at a time.
-        Args: to: the log dir's path; bytes_per_second: None: as fast as it goes; progress: is told
-            the bytes that were copied, and how many there are.
-        Raises: InvalidRequestError: no log dir of this log; UnknownTopicError; LogLockedError:
-            another one is moved; StorageUnavailableError; DataCorruptionError: a batch is damaged.
-            The partition then is where it was.
-        Cost: it is read and written once.
+        Services, endpoints and queries that write must be stopped. The write lock is held until
+        the partition is moved. Readers continue, and find the new place by themselves. Each batch
+        is checked. Offsets, epochs and producers stay the same. A crash leaves the partition in
+        the old or in the new log dir, whole.
+
+        Args:
+            topic: The topic of the partition.
+            partition: The number of the partition.
+            to: The path of the log dir that the partition moves to.
+            progress: Called with the number of bytes copied, and the total.
+
+        Raises:
+            InvalidRequestError: `to` is no log dir of this log, or holds the partition already.
+            UnknownTopicError: The log has no such partition.
+            LogLockedError: Another session has the log open for writing.
+            StorageUnavailableError: A log dir is missing, full or fails.
+            DataCorruptionError: A batch is damaged.
+
+        Cost: The partition is read and written once.
         """
         arguments.topic_name(topic)
         partition = arguments.partition_number(partition)
         arguments.text("to", to, "the path of a log dir, a string")
-        moved = self._open_home.move_partition(
-            topic, partition, to, bytes_per_second=bytes_per_second, progress=progress
-        )
+        moved = self._open_home.move_partition(topic, partition, to, progress=progress)
         self._view.forget()
         return moved
-
-    def moves(self) -> list[MoveStatus]:
-        """Return the moves between log dirs that are under way, wait or failed.
-
-        By whomever they were asked for, and how far they are. Cost: nothing where there are none.
-        """
-        return self._open_home.moves.status()
-
-    def cancel_moves(self, topic: str | None = None, partition: int | None = None) -> int:
-        """Cancel moves of a topic or a partition of it, None: all; returns how many there were.
-
-        The partitions stay where they are. Raises: InvalidRequestError: a log that is open for
-            reading, or is kept elsewhere.
-        """
-        keys = None
-        if topic is not None:
-            numbers = None if partition is None else [arguments.partition_number(partition)]
-            keys = [TopicPartition(topic, p) for p in known_partitions(self._view, topic, numbers)]
-        return len(self._open_home.moves.cancel(keys))
 
     # --- writing -----------------------------------------------------------------------------
 

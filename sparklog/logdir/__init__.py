@@ -14,9 +14,7 @@
 - `retention/`, `cleaning/`, `housekeeping`, `deleted_files`: what goes
 - `forking/`: a new log as an old one stood at a commit
 - `staged_directory`: directories that are made beside their names, and renamed when whole
-- `partition_move`: a partition goes to another log dir, beside writers and readers;
-  `partition_mover`: who does that, one after the other; `wanted_moves`: what is asked for;
-  `move_status`: how far it is
+- `partition_move`: moves a partition to another log dir, while nothing else writes to the log
 - `log_dirs`, `log_dir_identity`, `offline_partitions`, `unclean_election`, `free_space`: disks
   that vanish, return, are replaced, fill up
 - `high_watermarks`, `offset_checkpoints`, `topics_file` (`cached_topics`), `group_offsets`: small

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from sparklog.clock import Clock, system_clock
+from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
@@ -17,9 +18,8 @@ from sparklog.logdir.endpoint_lock import EndpointLock
 from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.logdir.ledger_reader import LedgerReader
 from sparklog.logdir.log_dir_check import LogDirIdentity
-from sparklog.logdir.move_status import ShownMoves
 from sparklog.logdir.opening import clear_up, open_session
-from sparklog.logdir.partition_mover import LogDirMoves, move_partition, sweep_dead_movers
+from sparklog.logdir.partition_move import move_partition
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.service_lease import ServiceLease
 from sparklog.logdir.staging import ChunkFiles, LogDirStaging
@@ -28,9 +28,8 @@ from sparklog.logdir.unclean_election import give_up
 from sparklog.logdir.view import LogDirView
 from sparklog.progress import Progress
 from sparklog.storage.commits import Chunk
-from sparklog.storage.home import GivenUp
+from sparklog.storage.home import GivenUp, MovedPartition
 from sparklog.storage.lease import EndpointLease, UpkeepLease
-from sparklog.storage.moves import MovedPartition, MoveRequest, Moves
 from sparklog.storage.staging import Framing, Stager, TaskStaging
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo, View
@@ -47,7 +46,6 @@ class LogDirHome:
         self._fs, self._clock = fs, clock
         self._commits = self._session = commits
         self._topics = CachedTopics()
-        self._moves: LogDirMoves | None = None
 
     @property
     def identity(self) -> Hashable:
@@ -130,30 +128,11 @@ class LogDirHome:
         return give_up(self.commits, topic, partitions, dry_run=dry_run)
 
     def move_partition(
-        self,
-        topic: str,
-        partition: int,
-        to: str,
-        *,
-        bytes_per_second: float | None,
-        progress: Progress | None,
+        self, topic: str, partition: int, to: str, *, progress: Progress | None
     ) -> MovedPartition:
         """Move a partition to another log dir."""
-        request = MoveRequest(topic, partition, to, bytes_per_second)
-        return move_partition(self._own_moves(), request, progress=progress)
-
-    @property
-    def moves(self) -> Moves:
-        """The moves that are asked for; of a log that is open for reading, to look at."""
-        if self._commits is not None:
-            return self._own_moves()
-        return ShownMoves(self._fs, self._clock, split_path(self.path), self.view, self._refusal)
-
-    def _own_moves(self) -> LogDirMoves:
-        commits = self.commits
-        if self._moves is None:
-            self._moves = LogDirMoves(commits, self.view)
-        return self._moves
+        key = TopicPartition(topic, partition)
+        return move_partition(self.commits, key, to, progress=progress)
 
     def close(self) -> None:
         """Close; the last writer leaves what a broker's clean stop would. Idempotent."""
@@ -191,7 +170,6 @@ def open_log(
     try:
         if commits is not None and tidy:
             clear_up(commits)
-            sweep_dead_movers(commits)
         seen: View = LogDirView(fs, directories, until=until) if view is None else view()
     except BaseException:
         if commits is not None:

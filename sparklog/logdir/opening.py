@@ -67,6 +67,8 @@ from sparklog.logdir.uncommitted_tails import committed_ledger_end, remove_tails
 from sparklog.storage.log_state import LogState
 
 _LOGGER: Final = logging.getLogger(__name__)
+_ONLINE_MOVES: Final = ("sparklog.moves", "sparklog.moving")
+"""Requests of earlier versions, which moved partitions beside writers, and the lock of a mover."""
 _LOSSES: Final = (
     "the configurations of topics, the log starts of tiered topics, the deleted topics that can be "
     "given back, and the writers' last micro-batches, so that a restarted query may write twice"
@@ -121,6 +123,7 @@ def open_session(
 def clear_up(session: LogDirCommits) -> None:
     """Remove what nobody needs: stale staged files; deleted ones, and topics, that had their delay.
 
+    Moves of partitions that an earlier version of sparklog left unfinished are cancelled.
     Whoever opens a log for writing does so; a service does it in its rounds, and reports it.
     """
     now_ms = session.clock()
@@ -128,6 +131,9 @@ def clear_up(session: LogDirCommits) -> None:
     with session.exclusive():
         unlink_due(session, now_ms=now_ms)
         settle_directories(session)  # who was to remove what is out of use may have died
+        for name in _ONLINE_MOVES:
+            with contextlib.suppress(FileNotFoundError):
+                session.fs.unlink(os.path.join(session.home, name))
         due = any(one.until_ms <= now_ms for one in session.state.deleted.values())
     if due:
         purge_topics(session, lambda one: one.until_ms <= now_ms)

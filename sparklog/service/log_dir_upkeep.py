@@ -9,7 +9,6 @@ from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import LogReplacedError, StorageUnavailableError
 from sparklog.fs import FileSystem
-from sparklog.log.background_mover import BackgroundMover
 from sparklog.log.log import Log, home_of
 from sparklog.logdir.home import commits_of, open_log
 from sparklog.logdir.ledger import has_ledger
@@ -104,7 +103,6 @@ class LogDirUpkeep:
             commits_of(log), lease, options, spread, stopping=stopping, remote_log_manager=manager
         )
         self._session = commits_of(log)
-        self._mover = BackgroundMover(log)
 
     @property
     def works(self) -> tuple[Work, ...]:
@@ -144,11 +142,7 @@ class LogDirUpkeep:
         self.rounds.adopt_deleted_files(now_ms)
 
     def pressing(self, now_ms: int) -> Collection[Work]:
-        """Retention, where a disk is nearly full, and copies, for what has one may go then.
-
-        And partitions are moved that are to move, beside all work.
-        """
-        self._mover.look()
+        """Retention, where a disk is nearly full, and copies, for what has one may go then."""
         self.rounds.probe.turn(now_ms)
         with contextlib.suppress(StorageUnavailableError):  # the probe tells of it
             self.lease.show_life()
@@ -195,7 +189,6 @@ class LogDirUpkeep:
 
     def close(self) -> None:
         """Close the log. Idempotent."""
-        self._mover.close()
         self.log.close()
 
 

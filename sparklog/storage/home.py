@@ -12,7 +12,6 @@ from sparklog.progress import Progress
 from sparklog.storage.commits import Chunk, CommitLog, FollowedLedger
 from sparklog.storage.groups import Groups
 from sparklog.storage.lease import EndpointLease, UpkeepLease
-from sparklog.storage.moves import MovedPartition, Moves
 from sparklog.storage.staging import Framing, Stager, TaskStaging
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo, View
@@ -39,6 +38,18 @@ class GivenUp:
     end: int
     kept: bool
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedPartition:
+    """A partition that was moved between log dirs: `bytes` of records from `source` to `target`."""
+
+    topic: str
+    partition: int
+    source: str
+    target: str
+    bytes: int
+    took_ms: int
 
 
 def not_offline(topic: str, partitions: Iterable[int]) -> InvalidRequestError:
@@ -144,19 +155,9 @@ class Home(Protocol):
         """Give up what offline partitions miss, and go on; see `Log.give_up`."""
 
     def move_partition(
-        self,
-        topic: str,
-        partition: int,
-        to: str,
-        *,
-        bytes_per_second: float | None,
-        progress: Progress | None,
+        self, topic: str, partition: int, to: str, *, progress: Progress | None
     ) -> MovedPartition:
         """Move a partition to another log dir; see `Log.move_partition`."""
-
-    @property
-    def moves(self) -> Moves:
-        """The moves between log dirs that are asked for."""
 
     def close(self) -> None:
         """Let go of it. Idempotent; what was opened for reading needs none."""

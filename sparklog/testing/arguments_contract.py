@@ -194,8 +194,6 @@ WRITES: Final[list[Case]] = [
     (lambda log: log.move_partition("t", "0", "/d"), REFUSED,
      "partition='0': expected the number of a partition"),
     (lambda log: log.move_partition("t", 0, 5), REFUSED, "to=5: expected the path of a log dir"),
-    (lambda log: log.cancel_moves("none"), UNKNOWN, NO_TOPIC),
-    (lambda log: log.cancel_moves("t", 9), UNKNOWN, NO_PARTITION),
     (lambda log: log.append("none", ROW), UNKNOWN, NO_TOPIC),
     (lambda log: log.append(5, ROW), REFUSED, f"topic=5: expected {NAME}"),
     (lambda log: log.append("t", [b"x"]), REFUSED, "data is a list: want a pyarrow Table"),

@@ -1,7 +1,6 @@
 """What the command line does, as Python functions: no terminal, no Spark.
 
 - `topics`, `configs`, `get_offsets`, `delete_records`, `log_dirs`: Kafka's tools of these names
-- `partition_moves`: kafka-reassign-partitions; `log_dir_balance`: log dirs that are evenly full
 - `reader_groups`: kafka-consumer-groups; `console/`: kafka-console-consumer and -producer
 - `dump/`: kafka-dump-log
 - `handover/`: a log becomes a directory that a Kafka broker starts on

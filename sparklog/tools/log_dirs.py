@@ -10,7 +10,6 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.meta_properties import read_properties
-from sparklog.logdir.move_status import move_status
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.local_segments import segments_of
 from sparklog.logdir.view import LogDirView
@@ -61,7 +60,6 @@ def describe_log_dirs(
     """
     directories = split_path(path)
     view = LogDirView(fs, directories)
-    moves = move_status(fs, directories, view, now_ms=0)  # before its topics
     known = view.topics()  # raises where it is no log
     absent = find_dirs(fs, directories).absent
     wanted = set(known) if topics is None else set(topics)
@@ -71,17 +69,6 @@ def describe_log_dirs(
         else _log_dir(fs, directory, wanted & set(known))
         for number, directory in enumerate(directories)
     ]
-    for move in moves:
-        (target,) = [each for each in dirs if each["logDir"] == move.target]
-        if move.topic in wanted and move.state != "failed" and target["error"] is None:
-            target["partitions"].append(
-                {
-                    "partition": f"{move.topic}-{move.partition}",
-                    "size": move.copied_bytes,
-                    "offsetLag": move.offset_lag,
-                    "isFuture": True,
-                }
-            )
     brokers: list[BrokerLogDirs] = [{"broker": node_of(fs, directories[0]), "logDirs": dirs}]
     return {"version": 1, "brokers": brokers}
 

@@ -72,25 +72,11 @@ def has_cluster_id(place: Place) -> None:
 
 
 def moves(place: Place) -> Any:
-    """Move t-0 to a second log dir in both ways, and tell where it lies."""
+    """Move t-0 to a second log dir."""
     dirs = f"{place.log},{place.new('b')}"
     Path(place.new("b")).mkdir()
     place.cli("log-dirs", "move", dirs, "--topic", "t", "--partition", "0", "--to", place.new("b"))
     assert Path(place.new("b"), "t-0").is_dir()
-    asked = {"topic": "t", "partition": 0, "replicas": [1], "log_dirs": [place.log]}
-    file = place.file("moves.json", json.dumps({"version": 1, "partitions": [asked]}))
-    place.cli("log-dirs", "move", dirs, "--reassignment-json-file", file)
-    assert Path(place.log, "t-0").is_dir()
-
-
-def reassigned(replicas: list[int]) -> Call:
-    def made(place: Place) -> Any:
-        asked = {"topic": "t", "partition": 0, "replicas": replicas, "log_dirs": [place.log]}
-        file = place.file("asked.json", json.dumps({"version": 1, "partitions": [asked]}))
-        return place.cli("reassign-partitions", "execute", place.log,
-                         "--reassignment-json-file", file)  # fmt: skip
-
-    return made
 
 
 def lies_at(name: str) -> Call:
@@ -118,6 +104,8 @@ OF_KAFKAS_TOOLS: list[Case] = [
     ("`sparklog kafka-users FILE`", cli("kafka-delegation-tokens.sh"), USERS),
     ("users, their passwords and rights are kept by `sparklog kafka-users FILE`",
      cli("configs", "describe", "LOG", "--entity-type", "users"), USERS),
+    ("`sparklog log-dirs move PATH --topic NAME --partition N --to DIR`",
+     cli("reassign-partitions", "LOG", "--list"), (moves,)),
     ("its cluster id is in meta.properties once it is handed over (`sparklog handover PATH`)",
      cli("kafka-cluster.sh"), (cli("handover", "LOG"), has_cluster_id)),
     ("`sparklog handover PATH` makes it a broker's", cli("kafka-storage.sh"),
@@ -186,8 +174,6 @@ OF_OPTIONS: list[Case] = [
     ("give --password-file -", typed("", cli("kafka-users", "NEW/u", "--add", "a")),
      (typed("secret\n", cli("kafka-users", "NEW/u", "--add", "a", "--password-file", "-")),
       says("a", cli("kafka-users", "NEW/u")))),
-    ("give --topic, --partition and --to, or --reassignment-json-file",
-     cli("log-dirs", "move", "LOG", "--topic", "t"), (moves,)),
     ("give --execute or --dry-run",
      cli("readers", "reset", "LOG", "--group", "g", "--topic", "t", "--to-earliest",
          "--execute", "--dry-run"),
@@ -196,7 +182,6 @@ OF_OPTIONS: list[Case] = [
       on_log(lambda log: expect(log.readers().num_rows, 0), "r"),
       cli("readers", "reset", "LOG", "--group", "g", "--topic", "t", "--to-earliest", "--execute"),
       on_log(lambda log: expect(log.readers().num_rows, 2), "r"))),
-    ("say where by log_dirs", reassigned([5]), (reassigned([1]),)),
     ("leave out --once, --dry-run", cli("serve", "LOG", "--kafka", "0", "--once"),
      (cli("serve", "LOG", "--once"), cli("serve", "LOG", "--dry-run"))),
     ("give what can be written as UTF-8",
@@ -336,22 +321,6 @@ def test_an_index_that_fails_its_sanity_check_is_rebuilt(
     assert run(["verify", path, "--repair"]) == 0
     assert run(check) == 0
     assert index.read_bytes() == good
-
-
-def test_a_reassignment_is_rolled_back_by_what_it_printed(place: Place) -> None:
-    Path(place.new("b")).mkdir()
-    dirs = f"{place.log},{place.new('b')}"
-    asked = {"topic": "t", "partition": 0, "replicas": [1], "log_dirs": [place.new("b")]}
-    file = place.file("to.json", json.dumps({"version": 1, "partitions": [asked]}))
-    execute = ["reassign-partitions", "execute", dirs, "--reassignment-json-file"]
-    told = place.cli(*execute, file)
-    assert Path(place.new("b"), "t-0").is_dir()
-    assert "Save this to use as the --reassignment-json-file option during rollback" in told
-    (saved,) = [line for line in told.splitlines() if line.startswith("{")]
-    place.cli(*execute, place.file("back.json", saved))
-    assert Path(place.log, "t-0").is_dir()
-    with sparklog.open(dirs) as log:
-        assert log.read("t").read_all().num_rows == 3
 
 
 def test_copies_without_a_key_are_listed_by_topic(place: Place) -> None:

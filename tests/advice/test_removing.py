@@ -21,7 +21,6 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError, PartitionO
 from sparklog.log.log import home_of
 from sparklog.service import erase, verify
 from sparklog.storage.groups import Reader
-from sparklog.storage.moves import MoveRequest
 from sparklog.storage.staging import Framing
 from sparklog.tiered.target import open_store
 from sparklog.tools.handover.handing_over import hand_over
@@ -420,23 +419,6 @@ def test_a_deleted_topic_that_holds_an_erasure_up_is_given_up(tmp_path: Path) ->
     again = erase(url, "t", [b"a"])
     assert again.complete, again.pending
     with sparklog.open(url) as log:
-        assert log.read("t").read_all().num_rows == 5
-
-
-def test_a_damaged_file_of_moves_is_removed_and_the_moves_are_asked_for_again(
-    tmp_path: Path,
-) -> None:
-    dirs = [str(tmp_path / name) for name in ("a", "b")]
-    with sparklog.open(",".join(dirs), "rw") as log:
-        log.create_topic("t")
-        log.append("t", ROWS)
-        wanted = Path(dirs[0], "sparklog.moves")
-        wanted.write_bytes(b"damaged")
-        wanted.unlink()
-        home_of(log).moves.ask([MoveRequest("t", 0, dirs[1])])
-        home_of(log).moves.carry_out()
-        assert log.moves() == []
-        assert Path(dirs[1], "t-0").is_dir()
         assert log.read("t").read_all().num_rows == 5
 
 

@@ -5,7 +5,6 @@ Each in kafka_documentation.txt runs; or a sentence says why it means nothing, o
 
 import io
 import itertools
-import json
 import shlex
 from pathlib import Path
 
@@ -41,29 +40,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "offsets.json").write_text(
         '{"partitions": [{"topic": "quickstart-events", "partition": 0, "offset": 1}], "version":1}'
     )
-    for name, document in FILES.items():
-        (path / name).write_text(json.dumps(document | {"version": 1}))
     return path
-
-
-FILES = {
-    "topics-to-move.json": {"topics": [{"topic": "quickstart-events"}]},
-    "increase-replication-factor.json": {
-        "partitions": [{"topic": "t", "partition": 0, "replicas": [5, 6, 7]}]
-    },
-    "reassign.json": {
-        "partitions": [
-            {"topic": "quickstart-events", "partition": 0, "replicas": [1], "log_dirs": ["any"]}
-        ]
-    },
-}
 
 
 def words(line: str, folder: Path, log: str = "log") -> list[str]:
     log = str(folder / log)
     given = line.replace("localhost:9092", log).replace("LOG", log)
-    files = {name: str(folder / name) for name in ("offsets.json", *FILES)}
-    return [files.get(word, word) for word in shlex.split(given)]
+    return [
+        str(folder / word) if word == "offsets.json" else word for word in shlex.split(given)
+    ]
 
 
 def test_every_command_that_means_something_runs(
@@ -125,7 +110,7 @@ def test_no_command_has_a_flag_that_means_nothing(flag: str, folder: Path, capsy
     for name, (command, *_) in TOOLS.items():
         if (command, flag) == ("produce", "--timeout"):
             continue  # how long a batch waits for more: Kafka's other meaning of it
-        actions = dict.fromkeys(["topics", "consumer-groups", "reassign-partitions"], "--list")
+        actions = dict.fromkeys(["topics", "consumer-groups"], "--list")
         action = {**actions, "configs": "--describe"}.get(name)
         assert run([command, *([action] if action else []), flag, "x"]) == 2
         err = capsys.readouterr().err

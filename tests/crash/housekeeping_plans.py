@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 
-from sparklog.errors import SparklogError, StorageUnavailableError
-from sparklog.log.log import home_of
+import pytest
+
+from sparklog.errors import LogLockedError, StorageUnavailableError
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.service import Service
 from sparklog.storage.erasure_report import ErasureReport
-from sparklog.storage.moves import MovedPartition, MoveRequest
 from sparklog.testing.crashfs import CrashFS
 from tests.crash.harness import OPTIONS, Planned, World
 from tests.crash.model import Model
@@ -19,90 +18,23 @@ from tests.crash.model import Model
 Key = tuple[str, int]
 
 
-def _wish(model: Model, key: Key) -> tuple[int, int]:
-    return model.lives[key[0]], key[1]
-
-
-def _moved(model: Model, wishes: Iterable[tuple[Key, str]]) -> Model:
-    """The model once these are where they are to be, and not wanted any more."""
-    after = model.copy()
-    for key, to in wishes:
-        after.parts[key].place = to
-        after.wanted.pop(_wish(model, key), None)
-    return after
-
-
-def _asked(model: Model, wishes: Iterable[tuple[Key, str]]) -> Model:
-    after = model.copy()
-    for key, to in wishes:
-        if after.parts[key].place == to:
-            after.wanted.pop(_wish(model, key), None)
-        else:
-            after.wanted[_wish(model, key)] = to
-    return after
-
-
 def plan_move(world: World, key: Key, to: str) -> Planned:
-    """Move a partition, to be there when it returns."""
-    wishes, source = [(key, to)], world.model.parts[key].place
+    """Move a partition to another log dir; it stays while another process has the log open."""
+    source, after = world.model.parts[key].place, world.model.copy()
+    if world.others:
+
+        def refused() -> None:
+            with pytest.raises(LogLockedError, match="open for writing elsewhere"):
+                world.opened.move_partition(*key, to)
+
+        return Planned(f"move {key} to {to}, in vain", after, refused)
+    after.parts[key].place = to
 
     def act() -> None:
         moved = world.opened.move_partition(*key, to)
         assert (moved.source, moved.target) == (source, to)
 
-    # Who dies leaves the wish; who fails takes it back, and what was wanted before with it.
-    without = world.model.copy()
-    without.wanted.pop(_wish(without, key), None)
-    midway = [_asked(world.model, wishes), without]
-    return Planned(f"move {key} to {to}", _moved(world.model, wishes), act, midway=midway)
-
-
-def plan_ask(world: World, wishes: dict[Key, str]) -> Planned:
-    """Ask for moves, for whoever carries them out."""
-    requests = [MoveRequest(*key, to) for key, to in wishes.items()]
-    return Planned(
-        f"ask for moves {wishes}",
-        _asked(world.model, wishes.items()),
-        lambda: home_of(world.opened).moves.ask(requests),
-    )
-
-
-def plan_cancel(world: World) -> Planned:
-    after = world.model.copy()
-    after.wanted.clear()
-    return Planned("cancel moves", after, lambda: world.opened.cancel_moves())
-
-
-def plan_carry_out(world: World) -> Planned:
-    """Carry out what was asked for; what failed before waits, unless it is asked for again."""
-    before = world.model
-    wanted = {
-        (topic, p): before.wanted[life, p]
-        for topic, life in before.lives.items()
-        for p in range(len(world.opened.topic(topic).dirs))
-        if (life, p) in before.wanted
-    }
-    planned = Planned("carry out moves", before, lambda: None, in_steps=True)
-
-    def act() -> None:
-        errors: list[SparklogError] = []
-        done: list[MovedPartition] = []
-        home_of(world.opened).moves.carry_out(
-            failed=lambda move_id, error: errors.append(error), done=done.append
-        )
-        for error in errors:
-            raise StorageUnavailableError(str(error)) from error
-        left = {(one.topic, one.partition) for one in world.opened.moves()}
-        assert all(one.state == "failed" for one in world.opened.moves())
-        moved = {(one.topic, one.partition): one.target for one in done}
-        planned.after = _moved(before, moved.items())
-        for key, to in wanted.items():
-            if key not in left and key not in moved:  # gone while the topic was deleted
-                assert before.lives[key[0]] in world.was_deleted, f"{key} isn't in {to}"
-                del planned.after.wanted[_wish(before, key)]
-
-    planned.after, planned.act = _moved(before, wanted.items()), act
-    return planned
+    return Planned(f"move {key} to {to}", after, act, midway=[world.model])
 
 
 def plan_erase(world: World, topic: str, key: bytes) -> Planned:

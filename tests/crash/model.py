@@ -70,9 +70,8 @@ class Deleted:
 class Model:
     """The committed state. `writers` holds each writer's last (batch, fingerprint).
 
-    A topic that is made has a number, its life, which it has again when it is given back. `wanted`:
-    the log dirs that partitions of a life are to move to; `begun`: keys of which an erasure was
-    begun in a life and isn't complete.
+    A topic that is made has a number, its life, which it has again when it is given back. `begun`:
+    keys of which an erasure was begun in a life and isn't complete.
     """
 
     parts: dict[tuple[str, int], Part] = field(default_factory=dict)
@@ -81,14 +80,13 @@ class Model:
     lives: dict[str, int] = field(default_factory=dict)
     made: int = 0
     deleted: dict[int, Deleted] = field(default_factory=dict)
-    wanted: dict[tuple[int, int], str] = field(default_factory=dict)
     begun: frozenset[tuple[int, bytes]] = frozenset()
 
     def copy(self) -> Model:
         parts = {key: part.copy() for key, part in self.parts.items()}
         return Model(
             parts, dict(self.writers), dict(self.dropped), dict(self.lives), self.made,
-            dict(self.deleted), dict(self.wanted), self.begun,
+            dict(self.deleted), self.begun,
         )  # fmt: skip
 
     def view(self) -> View:

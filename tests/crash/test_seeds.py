@@ -34,13 +34,7 @@ from tests.crash.harness import (
     quick,
     view_of,
 )
-from tests.crash.housekeeping_plans import (
-    plan_ask,
-    plan_cancel,
-    plan_carry_out,
-    plan_erase,
-    plan_move,
-)
+from tests.crash.housekeeping_plans import plan_erase, plan_move
 from tests.crash.model import KEYS as RECORD_KEYS
 from tests.crash.whereabouts import check_directories, is_due
 
@@ -49,8 +43,7 @@ KEYS = [(TOPIC, 0), (TOPIC, 1)]
 LOG_DIRS = f"{ROOT},/two,/three"
 OPERATIONS = {
     "append": 24, "roll": 6, "commit": 24, "adopt": 10, "replay": 5, "truncate": 8, "retain": 3,
-    "topic": 9, "move": 4, "ask": 3, "carry_out": 3, "cancel": 1, "erase": 5, "close": 3,
-    "open": 3,
+    "topic": 9, "move": 7, "erase": 5, "close": 3, "open": 3,
 }  # fmt: skip
 
 
@@ -170,17 +163,6 @@ class History:
         if not places:
             return self._plan_append()
         return plan_move(self.world, key, self.rng.choice(places))
-
-    def _plan_ask(self) -> Planned:
-        places = self.world.path.split(",")
-        wishes = {self._key(): self.rng.choice(places) for _ in range(self.rng.randint(1, 3))}
-        return plan_ask(self.world, wishes)
-
-    def _plan_carry_out(self) -> Planned:
-        return plan_carry_out(self.world)
-
-    def _plan_cancel(self) -> Planned:
-        return plan_cancel(self.world)
 
     def _plan_erase(self) -> Planned:
         return plan_erase(self.world, self._key()[0], self.rng.choice(RECORD_KEYS))

@@ -1,13 +1,13 @@
 """What a log knows of its topics beside their records, held against the model.
 
-Topic ids, deleted topics that can be given back, the log dir of each partition and where it is to
-move to, erasures that were begun; and which directories there are.
+Topic ids, deleted topics that can be given back, the log dir of each partition, erasures that were
+begun; and which directories there are.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import sparklog
@@ -46,7 +46,6 @@ def check(log: sparklog.Log, world: World, model: Model, known: Sequence[Model])
             places |= set(world.path.split(","))
         assert found in places, f"{topic}-{partition} is in {found}, not {places}"
         part.place = found
-    model.wanted = _wanted(log, world, model, known)
     model.begun = _begun(world, log, model, known)
     return model
 
@@ -74,28 +73,6 @@ def is_due(world: World, deleted: Deleted) -> bool:
     """Tell whether a deleted topic may go by itself, now or in the next operation."""
     delay_ms = int(world.config.get("file.delete.delay.ms", DELAY_MS))
     return world.clock() + STEP_MS >= deleted.at_ms + delay_ms
-
-
-def _wanted(
-    log: sparklog.Log, world: World, model: Model, known: Sequence[Model]
-) -> dict[tuple[int, int], str]:
-    """The moves that are asked for; those of deleted topics may be forgotten."""
-    found = {(model.lives[one.topic], one.partition): one.target for one in log.moves()}
-    wanted = _either(found, [one.wanted for one in known], maybe=world.was_deleted)
-    live = set(model.lives.values())
-    return wanted | {key: to for key, to in model.wanted.items() if key[0] not in live}
-
-
-def _either(
-    found: Mapping[tuple[int, int], str],
-    known: Sequence[Mapping[tuple[int, int], str]],
-    *,
-    maybe: set[int],
-) -> dict[tuple[int, int], str]:
-    for key in found.keys() | {key for one in known for key in one if key[0] not in maybe}:
-        allowed = {one.get(key) for one in known}
-        assert found.get(key) in allowed, f"{key} is to move to {found.get(key)}, not {allowed}"
-    return dict(found)
 
 
 def request_name(world: World, topic: str, key: bytes) -> str:
@@ -126,7 +103,7 @@ def _begun(
 
 
 def check_directories(log: sparklog.Log, fs: CrashFS, log_dirs: str) -> None:
-    """Each partition has one directory, and only what is wanted has copies on their way.
+    """Each partition has one directory, and no move has left a copy.
 
     Right after somebody has opened the log.
     """
@@ -141,7 +118,4 @@ def check_directories(log: sparklog.Log, fs: CrashFS, log_dirs: str) -> None:
                 copies.append(path)
     wanted = [place for topic in log.topics().values() for place in topic.dirs.values()]
     assert sorted(found) == sorted(wanted), f"{found} are there, not {wanted}"
-    moves = log.moves()
-    targets = {f"{one.target}/{one.topic}-{one.partition}." for one in moves}
-    strays = [copy for copy in copies if not any(copy.startswith(each) for each in targets)]
-    assert len(copies) <= len(moves) and not strays, f"{copies} of {moves}"
+    assert not copies

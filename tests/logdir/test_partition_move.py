@@ -1,9 +1,13 @@
-"""A partition that moves to another log dir: what it refuses, what may fail, who goes on beside."""
+"""A partition that moves to another log dir: what is refused, what may fail, readers beside it."""
 
 import contextlib
 import os
+import shutil
+import subprocess
+import sys
+import tarfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ import pytest
 import sparklog
 from sparklog import Log
 from sparklog.clock import ManualClock
+from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
@@ -21,14 +26,13 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnknownTopicError,
 )
+from sparklog.format.checkpoint_files import topic_id_bytes
 from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.log.log import home_of
-from sparklog.logdir import partition_move
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
 from sparklog.service import Service, verify
-from sparklog.storage.moves import MoveRequest
-from tests.waiting import until
+from tests import paths
 
 CONFIG = {"internal.segment.bytes": 400}
 
@@ -82,7 +86,7 @@ def test_there_and_back(log: Log, dirs: list[str]) -> None:
         assert len(rows(again)) == 13
 
 
-def test_to_a_log_dir_that_others_were_not_given(
+def test_a_partition_in_a_log_dir_that_others_were_not_given(
     dirs: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Writers that were there before stop, and say why; nothing is written, nothing lost."""
@@ -90,25 +94,27 @@ def test_to_a_log_dir_that_others_were_not_given(
         before.create_topic("t", 2)
         fill(before)
         with sparklog.open(",".join(dirs[:2]), "rw") as log:
-            log.move_partition("t", 0, dirs[1])
-            named = rf"t-0 should lie in log dir number 2 \({dirs[1]}\): give all log dirs"
+            log.alter_topic("t", partitions=3)
+            assert log.topic("t").dirs[2] == f"{dirs[1]}/t-2"
+            log.append("t", pa.table({"value": ["there"]}), 2)
+            named = rf"t-2 should lie in log dir number 2 \({dirs[1]}\): give all log dirs"
             for partition in (0, 1, 1):
                 with pytest.raises(InvalidRequestError, match=named):
                     before.append("t", pa.table({"value": ["x"]}), partition)
             with pytest.raises(InvalidRequestError, match=named):
                 before.delete_topic("t")
             with pytest.raises(PartitionOfflineError, match="which the path doesn't name"):
-                rows(reader)
+                reader.read("t").read_all()
             fill(log)
         assert home_of(before).commits.lock.is_last()
-    assert "not closed: t-0 should lie" in caplog.text
+    assert "not closed: t-2 should lie" in caplog.text
     with sparklog.open(",".join(dirs[:2]), "rw") as log:
         assert [offset for offset, _ in rows(log)] == list(range(20))
     assert verify(",".join(dirs[:2])).ok
 
 
 def test_what_is_refused(log: Log, dirs: list[str], tmp_path: Path, clock: ManualClock) -> None:
-    with pytest.raises(InvalidRequestError, match=r"lies in .*/one already"):
+    with pytest.raises(InvalidRequestError, match=r"t-0 is in .*/one already"):
         log.move_partition("t", 0, f"{dirs[0]}/")
     with pytest.raises(InvalidRequestError, match=r"/other is no log dir .* name it behind them"):
         log.move_partition("t", 0, str(tmp_path / "other"))
@@ -185,107 +191,6 @@ def test_no_room_is_seen_before(
     assert futures(dirs) == []
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Call `act` once, when a move has copied what there was."""
-    real, todo = partition_move._Move.follow, [act]
-
-    def follow(self: Any) -> int:
-        copied = real(self)
-        if todo:
-            todo.pop()()
-        return copied
-
-    monkeypatch.setattr(partition_move._Move, "follow", follow)
-
-
-def test_one_at_a_time(log: Log, dirs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    other = sparklog.open(",".join(dirs), "rw")
-
-    def second() -> None:
-        for each in (log, other):
-            with pytest.raises(LogLockedError, match="one at a time"):
-                each.move_partition("t", 1, dirs[2])
-
-    meanwhile(monkeypatch, second)
-    log.move_partition("t", 0, dirs[1])
-    other.move_partition("t", 1, dirs[2])
-    other.close()
-
-
-@pytest.mark.parametrize("delay", [0, 60_000])
-def test_its_topic_is_deleted_meanwhile(
-    log: Log, dirs: list[str], monkeypatch: pytest.MonkeyPatch, delay: int
-) -> None:
-    log.alter_topic("t", config={"file.delete.delay.ms": delay})
-    meanwhile(monkeypatch, lambda: log.delete_topic("t"))
-    with pytest.raises((UnknownTopicError, StorageUnavailableError)):
-        log.move_partition("t", 0, dirs[1])
-    assert futures(dirs) == []
-    if delay:
-        log.undelete_topic("t")
-        assert len(rows(log)) == 10
-
-
-def test_a_cleaner_at_work_meanwhile(
-    log: Log, dirs: list[str], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log.alter_topic("t", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
-    for number in range(12):
-        keyed = {"key": [b"%d" % (number % 3)], "value": [b"%d" % number * 60]}
-        log.append("t", pa.table(keyed), 1)
-    source = log.topic("t").dirs[1]
-
-    def clean() -> None:
-        report = Service(",".join(dirs), clock=clock).run_once()
-        assert any(one.partition == 1 for one in report.cleaned), report
-
-    meanwhile(monkeypatch, clean)
-    log.move_partition("t", 1, dirs[2])
-    assert os.path.dirname(source) == dirs[1]
-    table = log.read("t", [1], columns=["key"]).read_all()
-    assert table.num_rows < 12
-    assert set(table["key"].to_pylist()) == {b"0", b"1", b"2"}
-    assert read_offsets(LOCAL, dirs[2], CLEANER)[("t", 1)] > 0  # type: ignore[index]
-    log.close()
-    assert verify(",".join(dirs)).ok
-
-
-def test_writers_and_a_tailing_reader_go_on(log: Log, dirs: list[str]) -> None:
-    """Another process's writer, and a reader that follows; nothing is lost, nothing comes twice."""
-    path, stop, done, wrote = ",".join(dirs), threading.Event(), threading.Event(), [10]
-    other = sparklog.open(path, "rw")
-
-    def write() -> None:
-        while not stop.is_set():
-            other.append("t", pa.table({"value": [b"%d" % wrote[0]]}), 0)
-            wrote[0] += 1
-
-    got: list[int] = []
-
-    def read() -> None:
-        for batch in sparklog.open(path).read("t", [0], columns=["offset"], follow=True):
-            got.extend(batch["offset"].to_pylist())
-            if done.is_set() and len(got) >= wrote[0]:
-                return
-
-    threads = [threading.Thread(target=write), threading.Thread(target=read)]
-    for thread in threads:
-        thread.start()
-    try:
-        for to in (1, 2, 0, 1):
-            moved = log.move_partition("t", 0, dirs[to])
-            assert moved.locked_ms < 120_000
-    finally:
-        stop.set()
-        threads[0].join()
-        wrote[0] += 1  # before the last one comes, with which the reader ends
-        done.set()
-        other.append("t", pa.table({"value": [b"last"]}), 0)
-        threads[1].join(240)
-        other.close()
-    assert got == list(range(wrote[0]))
-
-
 def test_a_given_up_partition_that_comes_back_is_no_old_place(
     log: Log, dirs: list[str], clock: ManualClock
 ) -> None:
@@ -308,135 +213,6 @@ def test_a_given_up_partition_that_comes_back_is_no_old_place(
     (stray,) = [name for name in os.listdir(dirs[1]) if name.startswith("t-0")]
     assert stray.endswith("-stray")
     assert sum(one.stat().st_size for one in Path(dirs[1], stray).glob("*.log")) > 600
-
-
-def test_nobody_waits_for_the_rate(
-    log: Log, dirs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is copied under the lock isn't held back: all writers would be."""
-    monkeypatch.setattr(partition_move._Move, "follow", lambda self: 0)
-    moved = log.move_partition("t", 0, dirs[1], bytes_per_second=1)
-    assert moved.bytes > 500
-    assert moved.took_ms < 240_000  # at that rate: longer
-
-
-class OneInode(LocalFileSystem):
-    """Every segment has the same number, as a file may have that takes another's place."""
-
-    def identity(self, path: str) -> tuple[int, int]:
-        return (1, 1) if path.endswith(".log") else super().identity(path)
-
-
-def test_a_segment_that_is_swapped_for_one_of_the_same_number(
-    dirs: list[str], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with sparklog.open(",".join(dirs), "rw", clock=clock, fs=OneInode()) as log:
-        log.create_topic("t", 2, CONFIG)
-        for partition, letter in enumerate([b"a", b"b"]):
-            for _ in range(10):
-                log.append("t", pa.table({"value": [letter * 60]}), partition)
-        name = "00000000000000000000.log"
-        beside = Path(log.topic("t").dirs[0], "beside")
-
-        def swap() -> None:
-            beside.write_bytes(Path(log.topic("t").dirs[1], name).read_bytes())
-            beside.replace(beside.with_name(name))
-
-        meanwhile(monkeypatch, swap)
-        log.move_partition("t", 0, dirs[2])
-        values = log.read("t", [0], columns=["value"]).read_all()["value"].to_pylist()
-        assert values[0] == b"b" * 60
-        assert values[-1] == b"a" * 60
-
-
-def test_writers_that_are_faster_than_its_rate(
-    log: Log, dirs: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It follows them until they pause, and never copies more than so much under the lock."""
-    real, left = partition_move._Move.follow, [partition_move.ROUNDS_MAX + 20]
-
-    def follow(self: Any) -> int:
-        real(self)
-        left[0] -= 1
-        return partition_move.LOCKED_BYTES_MAX + 1 if left[0] else 0
-
-    monkeypatch.setattr(partition_move._Move, "follow", follow)
-    log.move_partition("t", 0, dirs[1])
-    assert left == [0]
-    assert "goes on until they pause" in caplog.text
-    assert len(rows(log)) == 10
-
-
-def test_a_move_that_waits_ends_when_it_is_cancelled(log: Log, dirs: list[str]) -> None:
-    """At a rate at which it would take an hour, from another handle."""
-    other = sparklog.open(",".join(dirs), "rw")
-    caught: list[Exception] = []
-
-    def move() -> None:
-        try:
-            log.move_partition("t", 0, dirs[1], bytes_per_second=100)
-        except InvalidRequestError as error:
-            caught.append(error)
-
-    thread = threading.Thread(target=move)
-    thread.start()
-    until(lambda: [move.state for move in other.moves()] == ["moving"], state=other.moves)
-    assert other.moves()[0].limit == 100
-    assert other.cancel_moves("t", 0) == 1
-    thread.join(240)
-    assert "was cancelled" in str(caught[0])
-    assert futures(dirs) == []
-    other.close()
-
-
-def test_what_nobody_has_begun_leaves_nothing_once_it_is_cancelled(
-    log: Log, dirs: list[str]
-) -> None:
-    home_of(log).moves.ask([MoveRequest("t", 0, dirs[1]), MoveRequest("t", 1, dirs[2])])
-    assert len(futures(dirs)) == 2
-    assert log.cancel_moves("t", 0) == 1
-    assert len(futures(dirs)) == 1
-    assert log.cancel_moves() == 1
-    assert futures(dirs) == []
-
-
-def test_a_copy_of_a_deleted_topic_goes_though_who_deleted_it_died(
-    log: Log, dirs: list[str], clock: ManualClock
-) -> None:
-    home_of(log).moves.ask([MoveRequest("t", 0, dirs[1])])
-    (copy,) = futures(dirs)
-    log.delete_topic("t")
-    assert futures(dirs) == []
-    Path(dirs[1], copy).mkdir()  # as if it had died before it removed it
-    sparklog.open(",".join(dirs), "rw", clock=clock).close()
-    assert futures(dirs) == []
-    assert log.undelete_topic("t").dirs[0] == f"{dirs[0]}/t-0"
-    assert len(rows(log)) == 10
-
-
-@pytest.mark.parametrize("later_ms", [60_000, -3_600_000], ids=["later", "the clock goes back"])
-def test_what_cannot_be_moved_is_tried_again(
-    dirs: list[str], clock: ManualClock, later_ms: int
-) -> None:
-    fs = FullDisk()
-    with sparklog.open(",".join(dirs), "rw", clock=clock, fs=fs) as log:
-        log.create_topic("t", 1, CONFIG)
-        fill(log)
-        moves = home_of(log).moves
-        moves.ask([MoveRequest("t", 0, dirs[1])])
-        fs.full = dirs[1]
-        moves.carry_out()
-        (failed,) = log.moves()
-        assert failed.state == "failed" and "No space left" in str(failed.error)
-        assert not moves.is_due()
-        fs.full = ""
-        moves.carry_out()  # not yet
-        assert len(log.moves()) == 1
-        clock.advance(later_ms)
-        assert moves.is_due()
-        moves.carry_out()
-        assert log.moves() == []
-        assert log.topic("t").dirs[0] == f"{dirs[1]}/t-0"
 
 
 def test_a_move_that_is_interrupted_at_its_end(
@@ -463,47 +239,160 @@ def test_a_move_that_is_interrupted_at_its_end(
     assert len(rows(log)) in (12, 13)
 
 
-def test_what_is_damaged_waits_for_whoever_mends_it(
-    log: Log, dirs: list[str], clock: ManualClock
+@pytest.mark.parametrize("who", ["a writer", "this process", "a service"])
+def test_it_is_refused_while_another_session_has_the_log_open(
+    log: Log, dirs: list[str], clock: ManualClock, who: str
 ) -> None:
-    segments = sorted(Path(dirs[0], "t-0").glob("*.log"))
-    raw = bytearray(segments[1].read_bytes())
-    raw[-3] ^= 1
-    segments[1].write_bytes(raw)
-    moves = home_of(log).moves
-    moves.ask([MoveRequest("t", 0, dirs[1])])
-    moves.carry_out()
-    clock.advance(3_600_000)
-    assert not moves.is_due()
-    assert log.moves()[0].state == "failed"
-    raw[-3] ^= 1
-    segments[1].write_bytes(raw)
-    moves.ask([MoveRequest("t", 0, dirs[1])])  # asked again
-    moves.carry_out()
-    assert log.moves() == []
-
-
-def test_a_file_that_says_nothing(log: Log, dirs: list[str]) -> None:
-    home_of(log).moves.ask([MoveRequest("t", 0, dirs[1])])
-    Path(dirs[0], "sparklog.moves").write_text("{}")
-    assert log.moves() == []
-    assert not home_of(log).moves.is_due()
+    path = ",".join(dirs)
+    with contextlib.ExitStack() as stack:
+        if who == "a writer":
+            code = f"import sparklog; log = sparklog.open({path!r}, 'rw'); print(1); input()"
+            other = stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-uc", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                )
+            )
+            assert other.stdout is not None and other.stdout.readline() == b"1\n"
+            stack.callback(other.communicate, b"\n")
+        elif who == "this process":
+            stack.enter_context(sparklog.open(path, "rw", clock=clock))
+        else:
+            service = stack.enter_context(Service(path))
+            service.start()
+        with pytest.raises(LogLockedError, match="Stop the service and close the other writers"):
+            log.move_partition("t", 0, dirs[1])
+        assert futures(dirs) == []
+        assert len(rows(log)) == 10
     log.move_partition("t", 0, dirs[1])
     assert len(rows(log)) == 10
 
 
-def test_moves_to_one_disk_have_to_fit_together(
-    log: Log, dirs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log.create_topic("big", 3)
-    for partition in (1, 2):
-        log.append("big", pa.table({"value": [b"x" * 300_000]}), partition)
-    size = 300_000
-    monkeypatch.setattr(LocalFileSystem, "free_bytes", lambda *_: (4 << 20) + size + size // 2)
-    home_of(log).moves.ask([MoveRequest("big", 1, dirs[0])])
-    with pytest.raises(StorageUnavailableError, match="what moves there takes"):
-        home_of(log).moves.ask([MoveRequest("big", 2, dirs[0])])
-    assert len(log.moves()) == 1
-    monkeypatch.setattr(LocalFileSystem, "free_bytes", lambda *_: 1 << 30)  # there is room again
-    home_of(log).moves.ask([MoveRequest("big", 2, dirs[0])])
-    assert len(log.moves()) == 2
+def test_writers_wait_until_it_is_moved(log: Log, dirs: list[str]) -> None:
+    """A session that another process begins meanwhile finds the partition in its new place."""
+    opened: list[sparklog.Log] = []
+    threads: list[threading.Thread] = []
+
+    def begin(*_: int) -> None:
+        if not threads:
+            other = threading.Thread(
+                target=lambda: opened.append(sparklog.open(",".join(dirs), "rw"))
+            )
+            other.start()
+            threads.append(other)
+            other.join(0.2)
+            assert not opened
+
+    log.move_partition("t", 0, dirs[1], progress=begin)
+    threads[0].join(240)
+    with opened[0] as other:
+        assert other.topic("t").dirs[0] == f"{dirs[1]}/t-0"
+        fill(other, 1)
+    assert len(rows(log)) == 11
+
+
+def test_what_a_cleaner_has_done_is_kept(log: Log, dirs: list[str], clock: ManualClock) -> None:
+    log.alter_topic("t", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    for number in range(12):
+        keyed = {"key": [b"%d" % (number % 3)], "value": [b"%d" % number * 60]}
+        log.append("t", pa.table(keyed), 1)
+    report = Service(",".join(dirs), clock=clock).run_once()
+    assert any(one.partition == 1 for one in report.cleaned), report
+    cleaned = read_offsets(LOCAL, dirs[1], CLEANER)[TopicPartition("t", 1)]
+    log.move_partition("t", 1, dirs[2])
+    assert read_offsets(LOCAL, dirs[2], CLEANER)[TopicPartition("t", 1)] == cleaned > 0
+    assert 3 <= log.read("t", [1]).read_all().num_rows < 12
+
+
+def test_a_tailing_reader_goes_on(log: Log, dirs: list[str]) -> None:
+    """A reader of another process that follows the partition gets each record once."""
+    got: list[int] = []
+
+    def read() -> None:
+        for batch in sparklog.open(",".join(dirs)).read("t", [0], columns=["offset"], follow=True):
+            got.extend(batch["offset"].to_pylist())
+            if len(got) >= 50:
+                return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for to in (1, 2, 0, 1):
+        fill(log)
+        log.move_partition("t", 0, dirs[to])
+    reader.join(240)
+    assert got == list(range(50))
+
+
+def test_a_copy_of_a_deleted_topic_goes(log: Log, dirs: list[str], clock: ManualClock) -> None:
+    """An earlier version that moved the partition beside writers died in the middle."""
+    mark = topic_id_bytes(log.topic("t").id).hex()
+    copy = Path(dirs[1], f"t-0.{mark}-future")
+    copy.mkdir()
+    log.delete_topic("t")
+    assert futures(dirs) == []
+    copy.mkdir()
+    sparklog.open(",".join(dirs), "rw", clock=clock).close()
+    assert futures(dirs) == []
+    assert log.undelete_topic("t").dirs[0] == f"{dirs[0]}/t-0"
+    assert len(rows(log)) == 10
+
+
+@pytest.fixture
+def unfinished(tmp_path: Path) -> Path:
+    """Logs on which a version that moved partitions beside writers was killed, see the README."""
+    with tarfile.open(paths.GOLDEN / "online-moves.tar.xz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+def values(path: str) -> list[bytes]:
+    with sparklog.open(path) as log:
+        found: list[bytes] = log.read("t", columns=["value"]).read_all()["value"].to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(("how", "to"), [("copying", "one"), ("committed", "two")])
+def test_a_move_that_an_earlier_version_began(unfinished: Path, how: str, to: str) -> None:
+    """It is cancelled before its record was written, and completed after it."""
+    one, two = unfinished / how / "one", unfinished / how / "two"
+    path, wanted = f"{one},{two}", [b"%03d" % number * 40 for number in range(60)]
+    assert len(futures([str(two)])) == 1
+    assert values(path) == wanted
+    with sparklog.open(path, "rw") as log:
+        assert log.topic("t").dirs[0] == str(unfinished / how / to / "t-0")
+        assert futures([str(one), str(two)]) == []
+        log.append("t", pa.table({"value": [b"more"]}))
+        log.move_partition("t", 0, str(one if to == "two" else two))
+    assert values(path) == [*wanted, b"more"]
+    assert not [*one.glob("sparklog.mov*")]
+    assert verify(path).ok
+
+
+def test_a_move_that_an_earlier_version_began_in_a_log_that_is_closed(unfinished: Path) -> None:
+    """A request outlived its process, and the log was closed well since."""
+    one, two = unfinished / "copying" / "one", unfinished / "copying" / "two"
+    path = f"{one},{two}"
+    kept = unfinished / "kept"
+    (copy,) = two.glob("*-future")
+    shutil.copytree(copy, kept)
+    requests = (one / "sparklog.moves").read_bytes()
+    sparklog.open(path, "rw").close()
+    shutil.copytree(kept, copy)
+    (one / "sparklog.moves").write_bytes(requests)
+    with sparklog.open(path, "rw") as log:
+        assert futures([str(two)]) == []
+        assert log.topic("t").dirs[0] == str(one / "t-0")
+    assert not [*one.glob("sparklog.mov*")]
+    shutil.copytree(kept, copy)  # a service opens it next
+    Service(path).run_once()
+    assert futures([str(two)]) == []
+    assert len(values(path)) == 60
+    assert verify(path).ok
+
+
+def test_a_brokers_future_directory_stays(log: Log, dirs: list[str], clock: ManualClock) -> None:
+    theirs = Path(dirs[1], f"t-0.{'0123456789abcdef' * 2}-future")
+    theirs.mkdir()
+    log.move_partition("t", 0, dirs[1])
+    log.close()
+    sparklog.open(",".join(dirs), "rw", clock=clock).close()
+    assert theirs.is_dir()

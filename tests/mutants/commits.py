@@ -49,7 +49,7 @@ MUTANTS = (
         "logdir/log_manager.py",
         "        self._check_all_named()\n",
         "",
-        "logdir/test_partition_move.py::test_to_a_log_dir_that_others_were_not_given",
+        "logdir/test_partition_move.py::test_a_partition_in_a_log_dir_that_others_were_not_given",
     ),
     mutant(
         "checkpoint-taken-over",

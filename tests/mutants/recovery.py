@@ -6,6 +6,8 @@ ONE = "crash/test_every_cut.py::test_one_operation_and_its_recovery"
 
 SEEDS = "crash/test_seeds.py"
 
+MOVES = "logdir/test_partition_move.py"
+
 LEDGER_REPAIR = "service/repair/test_ledger_repair.py"
 
 MUTANTS = (
@@ -283,11 +285,32 @@ MUTANTS = (
         "crash/test_protocol_locks.py::test_broker_append_kill_reopen_keeps",
     ),
     mutant(
-        "last-bytes-of-a-move-not-synced",
+        "segments-of-a-moved-partition-not-synced",
         "logdir/partition_move.py",
-        "                if piece.is_closed or last:\n                    copy.sync()",
-        "                if piece.is_closed:\n                    copy.sync()",
-        SEEDS,
+        "path=file.path, position=end)\n        copy.sync()\n",
+        "path=file.path, position=end)\n",
+        "crash/test_moving.py::test_a_power_cut_right_behind_a_move",
+    ),
+    mutant(
+        "move-beside-another-session",
+        "logdir/partition_move.py",
+        "        if not session.lock.is_last():\n",
+        "        if session.lock.is_last() is None:\n",
+        f"{MOVES}::test_it_is_refused_while_another_session_has_the_log_open",
+    ),
+    mutant(
+        "copy-of-a-failed-move-stays",
+        "logdir/partition_move.py",
+        "with session.step(making=[target]) as step:",
+        "with session.step() as step:",
+        f"{MOVES}::test_damage_stops_it",
+    ),
+    mutant(
+        "unfinished-online-move-not-cancelled",
+        "logdir/recovery/redo.py",
+        "topic.id == topic_id and topic.dirs.get(partition) != number",
+        "topic.id == '' and topic.dirs.get(partition) != number",
+        f"{MOVES}::test_a_move_that_an_earlier_version_began",
     ),
     mutant(
         "erasure-not-noted-before-it-begins",

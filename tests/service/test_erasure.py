@@ -1,7 +1,6 @@
 """Erasure in log dirs and their tier, from the outside: bytes of every file and object, readers."""
 
 import os
-from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Event
@@ -78,28 +77,6 @@ class SlowStore(DictStore):
             self.begun.set()
             assert self.go_on.wait(240)
         super().put(name, data)
-
-
-class CallingStore(DictStore):
-    """Calls `act` once: when a manifest is read (`at_first`), or when a log is put."""
-
-    act: Callable[[], object] | None = None
-    at_first = False
-
-    def _call(self) -> None:
-        if (act := self.act) is not None:
-            self.act = None
-            act()
-
-    def get(self, name: str, start: int = 0, end: int | None = None, **given: int) -> bytes:
-        if self.at_first and name.endswith(".manifest"):
-            self._call()
-        return super().get(name, start, end)
-
-    def put_stream(self, name: str, pieces: Iterable[bytes], size: int) -> None:
-        if not self.at_first:
-            self._call()
-        super().put_stream(name, pieces, size)
 
 
 def service(path: Path, clock: ManualClock, store: DictStore, **given: Any) -> Service:
@@ -238,26 +215,6 @@ def test_a_copy_of_as_many_bytes_as_before(tmp_path: Path, clock: ManualClock) -
     assert report.complete, report
     with archive_of(store, None) as copy:
         assert set(copy.read("t").read_all().column("key").to_pylist()) == {b"bob"}
-
-
-@pytest.mark.parametrize("when", ["before it is read", "while it is put"])
-def test_the_partition_moves_while_it_is_copied_again(
-    tmp_path: Path, clock: ManualClock, when: str
-) -> None:
-    store, path = CallingStore(), f"{tmp_path / 'one'},{tmp_path / 'two'}"
-    with sparklog.open(path, "rw", clock=clock) as log:
-        log.create_topic("t", config=TIERED | {"local.retention.bytes": -2})
-        write(log, clock)
-        service(Path(path), clock, store, remote=URL).run_once()
-        assert b"secret-of-alice" in b"".join(store.objects.values())
-        store.act = lambda: log.move_partition("t", 0, str(tmp_path / "two"))
-        store.at_first = when == "before it is read"
-        report = erased(Path(path), clock, store)
-        assert log.topic("t").dirs[0] == str(tmp_path / "two" / "t-0")
-        assert report.complete, (report.pending, report.errors, report.partitions)
-        assert b"secret-of-alice" not in b"".join(store.objects.values())
-        copies = [one.name for one in report.partitions[0].erased_from if one.place == "remote"]
-        assert len(copies) == len(set(copies)) > 1
 
 
 def test_a_compacted_topic(tmp_path: Path, clock: ManualClock) -> None:
@@ -523,37 +480,6 @@ def test_readers_hear_of_an_erasure_that_failed(tmp_path: Path, clock: ManualClo
         assert reader.read("t").read_all().column("value").to_pylist() == [b"two"]
     (begun,) = begun_erasures(LOCAL, str(tmp_path))
     assert "ZeroDivisionError" in begun.left[0]
-
-
-class Moves(ByValue):
-    """Calls `act` at first; chooses what the values of "bob" at odd offsets are, or nothing."""
-
-    def __init__(self, act: Callable[[], object], *, is_choosing: bool) -> None:
-        self._act: Callable[[], object] | None = act
-        self._is_choosing = is_choosing
-
-    def __call__(self, records: pa.RecordBatch) -> pa.Array:
-        act, self._act = self._act, None
-        if act is not None:
-            act()
-        return super().__call__(records) if self._is_choosing else pa.array([False] * len(records))
-
-
-@pytest.mark.parametrize("is_choosing", [True, False])
-def test_the_partition_moves_while_it_is_looked_through(
-    tmp_path: Path, clock: ManualClock, is_choosing: bool
-) -> None:
-    path = f"{tmp_path / 'one'},{tmp_path / 'two'}"
-    with sparklog.open(path, "rw", clock=clock) as log:
-        log.create_topic("t", config=LOCAL_ONLY)
-        log.append("t", pa.table({"value": ["bob"] * 4}))
-        moves = Moves(
-            lambda: log.move_partition("t", 0, str(tmp_path / "two")), is_choosing=is_choosing
-        )
-        report = erase(path, "t", clock=clock, predicate=moves)
-        assert report.complete, report.partitions
-        assert log.topic("t").dirs[0] == str(tmp_path / "two" / "t-0")
-        assert log.read("t").read_all().num_rows == (2 if is_choosing else 4)
 
 
 def test_bounds(tmp_path: Path, clock: ManualClock) -> None:

@@ -31,7 +31,6 @@ from sparklog.errors import (
 from sparklog.fs import FileSystem
 from sparklog.fs.local import LocalFileSystem
 from sparklog.log.commit import Identity
-from sparklog.log.log import home_of
 from sparklog.logdir import meters as writing
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.lock import LogLock, peek
@@ -44,7 +43,6 @@ from sparklog.service.metrics.endpoint import text_of
 from sparklog.service.metrics.names import METRICS
 from sparklog.service.metrics.observed import AwaitingDeletion
 from sparklog.service.metrics.samples import samples
-from sparklog.storage.moves import MoveRequest
 from sparklog.storage.staging import Framing
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.reading import meters as fetching
@@ -717,20 +715,3 @@ def test_a_first_log_dir_that_is_not_mounted(tmp_path: Path) -> None:
     one.mkdir()
     first, second = collect(f"{one},{two}").directories
     assert "is its disk mounted?" in first.error and not second.error
-
-
-def test_moves_between_log_dirs(tmp_path: Path) -> None:
-    path, two = f"{tmp_path}/one,{tmp_path}/two", f"{tmp_path}/two"
-    with sparklog.open(path, "rw") as log:
-        log.create_topic("t", 1)
-        log.append("t", pa.table({"value": [b"x" * 1000]}))
-        home_of(log).moves.ask([MoveRequest("t", 0, two)])
-        found = {(one.metric.name, one.labels): one.value for one in samples(collect(path))}
-        assert found["sparklog_moves", ("waiting",)] == 1
-        assert found["sparklog_moves", ("failed",)] == 0
-        left = found["sparklog_move_left_bytes", ("t", "0", two)]
-        assert isinstance(left, int) and left > 1000
-        home_of(log).moves.carry_out()
-        found = {(one.metric.name, one.labels): one.value for one in samples(collect(path))}
-        assert found["sparklog_moves", ("waiting",)] == 0
-        assert ("sparklog_move_left_bytes", ("t", "0", two)) not in found

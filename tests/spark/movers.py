@@ -26,7 +26,7 @@ from tests.spark.jvm_log import JvmLog
 
 JVM, PYTHON = "jvm", "python"
 FILES: Final = (
-    "test_archive.py", "test_datasource.py", "test_moving_logs.py", "test_sink.py",
+    "test_archive.py", "test_changing_logs.py", "test_datasource.py", "test_sink.py",
     "test_source.py", "test_store_homes.py",
 )  # fmt: skip
 _IN_JVM, _IN_PYTHON = " in the JVM", " in Python: "

@@ -156,15 +156,6 @@ def complete_moves(session: LogManager) -> None:
             fs.sync_dir(os.path.dirname(live))
 
 
-def leftover_copies(session: LogManager) -> list[str]:
-    """Return the copies of partitions that no move completed, for whoever moves no more."""
-    topics = session.state.topics
-    return [
-        path for path, name, partition, number in _copies(session)
-        if topics[name].dirs.get(partition) != number
-    ]  # fmt: skip
-
-
 def _copies(session: LogManager) -> list[tuple[str, str, int, int]]:
     """All `-future` directories of this log's topics: (path, topic, partition, log dir's number).
 
@@ -197,7 +188,8 @@ def settle_directories(session: LogManager, *, gone: str = "") -> None:
     and goes; other partitions are kept under Kafka's name for strays, for they may be somebody's
     data. What only has such a name, as a query's checkpoint-1, stays as it is. What goes is
     `session.doomed`, for it takes long where it is large.
-    A copy of a deleted topic's goes, too.
+    A copy of a partition that is in another log dir goes, too, and a deleted topic's: a power cut
+    stopped the move, or an earlier version of sparklog that moved partitions beside writers.
     Args: gone: the id of a topic that was deleted just now.
     """
     complete_moves(session)
@@ -208,10 +200,10 @@ def settle_directories(session: LogManager, *, gone: str = "") -> None:
             path = os.path.join(directory, name)
             retired, live = parse_deleted_dir(name), parse_partition_dir(name)
             future = parse_future_dir(name)
-            if future is not None:
-                topic_id = topic_id_text(bytes.fromhex(future[1]))
-                if topic_id == gone or topic_id in session.state.deleted:
-                    session.doomed.add(path)
+            if future is not None and _is_leftover(session, number, *future, gone):
+                renamed = _renamed(path.rpartition(".")[0], "delete")
+                renames.append((path, renamed))
+                session.doomed.add(renamed)
             if (retired or live) is None or (live and _number(session, live) == number):
                 continue
             if not fs.is_dir(path):
@@ -230,6 +222,17 @@ def settle_directories(session: LogManager, *, gone: str = "") -> None:
             fs.rename(path, target)
         if renames:
             fs.sync_dir(directory)
+
+
+def _is_leftover(
+    session: LogManager, number: int, partition: int, mark: str, gone: str
+) -> bool:
+    """Tell whether a `-future` directory is a copy of our partition whose move did not commit."""
+    topic_id = topic_id_text(bytes.fromhex(mark))
+    return topic_id in (gone, *session.state.deleted) or any(
+        topic.id == topic_id and topic.dirs.get(partition) != number
+        for topic in session.state.topics.values()
+    )
 
 
 def _number(session: LogManager, key: TopicPartition) -> int | None:

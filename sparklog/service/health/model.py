@@ -11,7 +11,7 @@ from sparklog.notebook import table
 
 CHECKS: Final = (
     "writable", "partitions", "readers", "disk", "retention", "service", "tier", "cleaner",
-    "writers", "erasures", "moves",
+    "writers", "erasures",
 )  # fmt: skip
 """The names of all checks, in the order in which they are told."""
 _TOLD: Final = 3  # reasons in a verdict

@@ -168,15 +168,6 @@ READER_TIME: Final = _own(
 READERS_DAMAGED: Final = _own(
     "damaged_readers", Kind.GAUGE, "Readers' files that can't be read; they hold retention back."
 )
-MOVES: Final = _own(
-    "moves", Kind.GAUGE, "Partitions that are to move to another log dir.", ("state",)
-)
-MOVE_LEFT: Final = _own(
-    "move_left_bytes",
-    Kind.GAUGE,
-    "Bytes of a partition that aren't yet in the log dir that it moves to.",
-    ("topic", "partition", "to"),
-)
 REMOTE_SIZE: Final = _of_tier("RemoteLogSizeBytes", "Bytes of log in a topic's remote copies.")
 COPY_LAG_BYTES: Final = _of_tier(
     "RemoteCopyLagBytes", "Bytes of a topic's closed segments that have no remote copy yet."

@@ -11,7 +11,6 @@ from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.metrics import Distribution
 from sparklog.service.metrics.commit_trail import CommitTrail
 from sparklog.storage.begun_erasure import BegunErasure
-from sparklog.storage.moves import MoveStatus
 from sparklog.storage.pace import Pace
 from sparklog.storage.query_origin import query_text
 from sparklog.storage.round_report import Dirt
@@ -189,7 +188,6 @@ class LogMetrics:
     awaiting_deletion: list[AwaitingDeletion] = field(default_factory=list)
     readers: list[ReaderMetrics] = field(default_factory=list)
     damaged_readers: int = 0
-    moves: list[MoveStatus] = field(default_factory=list)
     writers: list[WriterMetrics] = field(default_factory=list)
     last_commit_ms: int | None = None
     commits: CommitMetrics | None = None

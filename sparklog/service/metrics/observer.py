@@ -34,7 +34,6 @@ from sparklog.logdir.ledger import (
 from sparklog.logdir.lock import Page, State, is_failing, peek
 from sparklog.logdir.log_dir_identity import LogDirIdentity
 from sparklog.logdir.log_dirs import find_dirs
-from sparklog.logdir.move_status import move_status
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_partitions import DuePartitions
@@ -225,9 +224,6 @@ class Observer:
         )
         found.readers = list(self._readers(readers, places, found.time_ms))
         found.damaged_readers = len(readers.damaged)
-        with self._noting(found):
-            view = LogDirView(fs, self.directories)
-            found.moves = move_status(fs, self.directories, view, now_ms=found.time_ms)
 
     @contextlib.contextmanager
     def _noting(self, found: LogMetrics) -> Iterator[None]:

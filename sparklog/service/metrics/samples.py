@@ -1,14 +1,12 @@
 """Observed objects and this process's counts as samples: what an endpoint or a table shows."""
 
 from collections.abc import Iterable, Iterator
-from typing import get_args
 
 from sparklog.logdir.paths import split_path
 from sparklog.metrics import QUERIES, Distribution, Metric, Sample, meters
 from sparklog.service.metrics import names
 from sparklog.service.metrics.observed import LogMetrics
 from sparklog.service.metrics.offline_directories import offline
-from sparklog.storage.moves import MoveState
 
 
 def samples(found: LogMetrics, *, process: bool = True) -> Iterator[Sample]:
@@ -19,7 +17,6 @@ def samples(found: LogMetrics, *, process: bool = True) -> Iterator[Sample]:
     yield from _commits(found)
     yield from _batches(found)
     yield from _readers(found)
-    yield from _moves(found)
     for tier in found.tiers:
         yield Sample(names.REMOTE_SIZE, (tier.topic,), tier.remote_bytes)
         yield Sample(names.COPY_LAG_BYTES, (tier.topic,), tier.copy_lag_bytes)
@@ -126,15 +123,6 @@ def _readers(found: LogMetrics) -> Iterator[Sample]:
     for who, time_ms in times.items():
         yield Sample(names.READER_TIME, who, time_ms / 1000)
     yield Sample(names.READERS_DAMAGED, (), found.damaged_readers)
-
-
-def _moves(found: LogMetrics) -> Iterator[Sample]:
-    for state in get_args(MoveState):
-        count = sum(move.state == state for move in found.moves)
-        yield Sample(names.MOVES, (state,), count)
-    for move in found.moves:
-        labels = move.topic, str(move.partition), move.target
-        yield Sample(names.MOVE_LEFT, labels, move.total_bytes - move.copied_bytes)
 
 
 def process_samples() -> Iterator[Sample]:

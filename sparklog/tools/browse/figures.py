@@ -16,7 +16,6 @@ from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError, StorageUnavailableError
 from sparklog.log.log import Log, view_of
 from sparklog.log.partition_reader import reader_of
-from sparklog.storage.moves import MoveStatus
 from sparklog.storage.view import TopicInfo
 
 _WINDOW_MS: Final = 60_000  # of rates
@@ -32,7 +31,7 @@ _KNOWN_MAX: Final = 100_000  # topics whose sizes are remembered
 class PartitionFigures:
     """Offsets [start, end); bytes of all segments, of which `remote_segments` aren't local.
 
-    `offline`: why it can't be read; then sizes aren't known. `move`: to another log dir.
+    `offline`: why it can't be read; then sizes aren't known.
     """
 
     partition: int
@@ -43,7 +42,6 @@ class PartitionFigures:
     remote_segments: int = 0
     directory: str = ""
     offline: str | None = None
-    move: MoveStatus | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,8 +42,8 @@ from sparklog.logdir.meta_properties import (
     read_properties,
 )
 from sparklog.logdir.opening import open_session
-from sparklog.logdir.partition_mover import forget_moves
 from sparklog.logdir.paths import split_path
+from sparklog.logdir.recovery.redo import settle_directories
 from sparklog.opening import Path, check_log_dirs
 from sparklog.storage.groups import Reader
 from sparklog.tools.handover.bootstrap_checkpoint import append_to_metadata_log, write_bootstrap
@@ -154,7 +154,8 @@ def hand_over(
         except BaseException:
             close_session(session)
             raise
-        forget_moves(session)  # a broker would go on with a copy, and believe what is in it
+        with session.exclusive():
+            settle_directories(session)  # a broker would continue an unfinished move
         made: list[HandedOver] = []
         give_up_session(session, lambda: made.append(handover.carry_out()))
         return made[0]

@@ -1,7 +1,6 @@
 """Topics and records as JSON, for scripts: see docs/browse.md. Field names stay as they are."""
 
 import base64
-from dataclasses import asdict
 from typing import Any
 
 from sparklog.storage.view import TopicInfo
@@ -40,7 +39,6 @@ def partition_json(one: PartitionFigures) -> dict[str, Any]:
         "remote_segments": one.remote_segments,
         "directory": one.directory,
         "offline": one.offline,
-        "move": None if one.move is None else asdict(one.move),
     }
 
 

@@ -193,13 +193,11 @@ class LogBrowser:
         numbers = sorted(info.dirs)[start : start + PAGE_PARTITIONS]
         here = replace(info, dirs={p: info.dirs[p] for p in numbers})
         spans = spans_of(log, {name: here})[name]
-        moves = {move.partition: move for move in log.moves() if move.topic == name}
         partitions = []
         for p in numbers:
             if budget.over:
                 break
-            figures = partition_figures(log, info, p, spans.get(p, (0, 0)))
-            partitions.append(replace(figures, move=moves.get(p)))
+            partitions.append(partition_figures(log, info, p, spans.get(p, (0, 0))))
         return TopicView(
             figures=topic,
             partitions=partitions,

@@ -7,7 +7,6 @@ from urllib.parse import quote, urlencode
 
 from sparklog.errors import InvalidRequestError
 from sparklog.html import Child, Html, el, foreign
-from sparklog.storage.moves import MoveStatus
 from sparklog.storage.query_origin import query_text
 from sparklog.storage.view import TopicInfo
 from sparklog.tools.browse.figures import PartitionFigures, TopicFigures
@@ -235,8 +234,6 @@ def _partitions(view: TopicView, asked: Asked) -> Html:
         here: Child = el("code", foreign(one.directory))
         if one.offline is not None:
             here = el("span", chip("offline", "is-red"), " ", foreign(one.offline))
-        elif one.move is not None:
-            here = el("span", here, " ", _move_words(one.move))
         away = f", {one.remote_segments} remote" if one.remote_segments else None
         rows.append((
             el("a", str(one.partition), href=f"{to}/records?partition={one.partition}"),
@@ -252,18 +249,6 @@ def _partitions(view: TopicView, asked: Asked) -> Html:
     page = view.start // PAGE_PARTITIONS + 1
     ways = _pager(page, pages, asked) if pages > 1 else None
     return section("partitions", "Partitions", table("Partitions", columns, rows), ways)
-
-
-def _move_words(move: MoveStatus) -> Html:
-    """Where a partition goes, and how far that is."""
-    share = share_text(move.copied_bytes / max(1, move.total_bytes))
-    why: Child = None if move.error is None else el("span", ": ", foreign(move.error))
-    if move.error is not None:
-        state = chip("move failed", "is-red")
-    else:
-        state = chip("moves" if move.state == "moving" else "waits to move")
-    left = "" if move.left_ms is None else f", {span_text(move.left_ms)} left"
-    return el("span", state, " to ", el("code", foreign(move.target)), f", {share}{left}", why)
 
 
 def _readers(view: TopicView) -> Html:

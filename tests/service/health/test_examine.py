@@ -29,7 +29,6 @@ from sparklog.service.health import Check, Health, Level, Limits, examine
 from sparklog.service.health.bounded import bounded
 from sparklog.service.health.examiner import Examiner
 from sparklog.storage.groups import Reader
-from sparklog.storage.moves import MoveRequest
 from sparklog.storage.query_origin import QueryOrigin
 from sparklog.storage.staging import Framing
 from sparklog.tiered.object_store.object_store import ObjectStore
@@ -72,30 +71,6 @@ def clock() -> ManualClock:
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return str(tmp_path / "log")
-
-
-def test_moves_that_nobody_carries_out(tmp_path: Path, clock: ManualClock) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    path = f"{one},{two}"
-    with sparklog.open(path, "rw", clock=clock) as log:
-        log.create_topic("t", 1)
-        log.append("t", rows(10))
-        assert examine(path, clock=clock).check("moves") is None
-        home_of(log).moves.ask([MoveRequest("t", 0, str(two))])
-        assert levels(examine(path, clock=clock)) == {}
-        clock.advance(2 * MINUTE)
-        found = examine(path, clock=clock)
-        assert levels(found) == {"moves": "amber"}
-        assert what(found, "moves").startswith("1 partition to move to other log dirs, ")
-        assert what(found, "moves").endswith(" left; nobody has been at it for 2 min")
-        check = found.check("moves")
-        assert check is not None and check.command == f"sparklog serve {path}"
-        (one / "t-0" / f"{0:020d}.log").write_bytes(b"damage")
-        home_of(log).moves.carry_out()
-        found = examine(path, clock=clock)
-        assert f"t-0 can't move to {two}: " in what(found, "moves")
-        log.cancel_moves()
-        assert examine(path, clock=clock).check("moves") is None
 
 
 def traffic(

@@ -24,7 +24,6 @@ from sparklog.log.log import home_of
 from sparklog.network.addresses import Address
 from sparklog.opening import holds_own_log, open_log
 from sparklog.storage.groups import Reader
-from sparklog.storage.moves import MoveRequest
 from sparklog.tools.browse import figures
 from sparklog.tools.live import log_browser, record_query
 from sparklog.tools.live import workers as live_workers
@@ -140,20 +139,6 @@ def test_a_topic(site: LogSite) -> None:
     assert "audit" in page
     assert 'href="../topics/flights/records?partition=2"' in page
     assert "nope" in get(site, "/topics/nope", 404)
-
-
-def test_a_partition_that_moves(tmp_path: Path) -> None:
-    path, two = f"{tmp_path}/one,{tmp_path}/two", f"{tmp_path}/two"
-    with sparklog.open(path, "rw", options={"flush": "none"}) as log:
-        log.create_topic("t")
-        log.append("t", pa.table({"value": ["x"]}))
-        home_of(log).moves.ask([MoveRequest("t", 0, two)])
-        site = site_of(path)
-        assert get(site, "/api/topics/t")["partition_list"][0]["move"]["target"] == two
-        page = get(site, "/topics/t")
-        assert "waits to move" in page and two in page
-        log.cancel_moves()
-        assert get(site, "/api/topics/t")["partition_list"][0]["move"] is None
 
 
 def test_a_rate_comes_with_the_second_look(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from sparklog.service.health.checks.readers import readers
 from sparklog.service.health.checks.work import (
     cleaner,
     erasures,
-    moves,
     retention,
     service,
     tier,
@@ -48,5 +47,3 @@ def judge(sight: Sight) -> Iterator[Check]:
             yield writers(sight)
         if sight.erasures:
             yield erasures(sight)
-        if sight.found.moves:
-            yield moves(sight)

@@ -1,16 +1,13 @@
 """The background work: who does it, and what is late."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from sparklog.pluralize import pluralize
-from sparklog.quantities import MINUTE_MS, SECOND_MS, size_text
+from sparklog.quantities import SECOND_MS, size_text
 from sparklog.service.health.checks.commands import process, sparklog
 from sparklog.service.health.model import Check, Level
 from sparklog.service.health.sight import Leader, Sight
 from sparklog.service.health.words import ago_text, named, span_text
-
-_CALLED_MS: Final = MINUTE_MS  # so long after it was asked for, somebody should be at a move
 
 
 def service(sight: Sight) -> Check:
@@ -146,22 +143,3 @@ def erasures(sight: Sight) -> Check:
         return Check("erasures", Level.GREEN, f"topic {first.topic} is erased from, by {who}{more}")
     what = f"an erasure of topic {first.topic}, begun {began} by {who}, did not end"
     return Check("erasures", Level.AMBER, f"{what}{more}", command)
-
-
-def moves(sight: Sight) -> Check:
-    """Do the partitions that are to move to other log dirs get there?"""
-    found = sight.found.moves
-    left = size_text(sum(one.total_bytes - one.copied_bytes for one in found))
-    failed = [one for one in found if one.error is not None]
-    what = f"{pluralize(len(found), 'partition')} to move to other log dirs, {left} left"
-    if failed:
-        one = failed[0]
-        more = "" if len(failed) == 1 else f"; {len(failed) - 1} more can't either"
-        what = f"{one.topic}-{one.partition} can't move to {one.target}: {one.error}{more}"
-        return Check("moves", Level.AMBER, what, sparklog("log-dirs moves", sight))
-    waits_ms = sight.now_ms - min(one.asked_ms for one in found)
-    is_served = sight.leader is not None and sight.leader.alive is not False
-    if waits_ms < _CALLED_MS or is_served or any(one.state == "moving" for one in found):
-        return Check("moves", Level.GREEN, what)
-    what += f"; nobody has been at it for {span_text(waits_ms)}"
-    return Check("moves", Level.AMBER, what, sparklog("serve", sight))
