@@ -104,7 +104,8 @@ OF_KAFKAS_TOOLS: list[Case] = [
     ("`sparklog kafka-users FILE`", cli("kafka-delegation-tokens.sh"), USERS),
     ("users, their passwords and rights are kept by `sparklog kafka-users FILE`",
      cli("configs", "describe", "LOG", "--entity-type", "users"), USERS),
-    ("`sparklog log-dirs move PATH --topic NAME --partition N --to DIR`",
+    ("a partition moves to another log dir by "
+     "`sparklog log-dirs move PATH --topic NAME --partition N --to DIR`",
      cli("reassign-partitions", "LOG", "--list"), (moves,)),
     ("its cluster id is in meta.properties once it is handed over (`sparklog handover PATH`)",
      cli("kafka-cluster.sh"), (cli("handover", "LOG"), has_cluster_id)),

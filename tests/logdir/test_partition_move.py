@@ -185,10 +185,27 @@ def test_a_destination_that_fills_up(dirs: list[str], clock: ManualClock) -> Non
 def test_no_room_is_seen_before(
     log: Log, dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LocalFileSystem, "free_bytes", lambda self, path: 4 << 20)
-    with pytest.raises(StorageUnavailableError, match="nothing was moved"):
+    free = dict.fromkeys(dirs[:2], 4 << 20)
+    monkeypatch.setattr(LocalFileSystem, "free_bytes", lambda self, path: free.get(path, 1 << 30))
+    with pytest.raises(StorageUnavailableError, match="free space there, or move the partition"):
         log.move_partition("t", 0, dirs[1])
     assert futures(dirs) == []
+    log.move_partition("t", 0, dirs[2])
+    free.clear()
+    log.move_partition("t", 0, dirs[1])
+    assert len(rows(log)) == 10
+
+
+def test_something_else_has_its_name(log: Log, dirs: list[str], tmp_path: Path) -> None:
+    strange = Path(dirs[1], "t-0")
+    strange.mkdir()
+    strange.joinpath("notes").write_text("mine")
+    with pytest.raises(StorageUnavailableError, match="exists; move it away, then move the part"):
+        log.move_partition("t", 0, dirs[1])
+    assert len(rows(log)) == 10
+    strange.rename(tmp_path / "notes")
+    log.move_partition("t", 0, dirs[1])
+    assert len(rows(log)) == 10
 
 
 def test_a_given_up_partition_that_comes_back_is_no_old_place(
