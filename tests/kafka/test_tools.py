@@ -272,6 +272,10 @@ def test_what_only_a_cluster_does(run: Run, tmp_path) -> None:
         run(*moved, "--execute")
     )
     assert "Reassignment of partition orders-0 is completed." in done(run(*moved, "--verify"))
+    place = {"topic": "orders", "partition": 0, "replicas": [1], "log_dirs": ["/disk2"]}
+    file.write_text(json.dumps({"version": 1, "partitions": [place]}))
+    refused = run(*moved, "--execute")
+    assert "does not support ALTER_REPLICA_LOG_DIRS" in refused.out + refused.err
 
 
 @pytest.mark.sparklog(topics={"orders": 1})
