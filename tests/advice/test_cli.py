@@ -112,7 +112,7 @@ OF_KAFKAS_TOOLS: list[Case] = [
     ("`sparklog handover PATH` makes it a broker's", cli("kafka-storage.sh"),
      (cli("handover", "LOG"), a_broker_would_start)),
     ("`sparklog readers list PATH --type --state` lists groups", cli("kafka-groups.sh"),
-     (COMMIT_GROUP, says(r"GROUP TYPE STATE g ", cli("readers", "list", "LOG", "--type",
+     (COMMIT_GROUP, says(r"group type state ─+ g ", cli("readers", "list", "LOG", "--type",
                                                     "--state")))),
     ("`sparklog readers` has consumer groups", cli("kafka-share-groups.sh"),
      (COMMIT_GROUP, says("g", cli("readers", "list", "LOG")))),
