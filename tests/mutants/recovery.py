@@ -378,4 +378,18 @@ MUTANTS = (
         "        if False:",
         "tools/test_handover.py::test_a_partition_that_is_not_whole_is_restored_or_given_up",
     ),
+    mutant(
+        "dry-run-of-giving-up-recovers",
+        "logdir/unclean_election.py",
+        "            if not dry_run:",
+        "            if True:",
+        "logdir/test_unclean_election.py::test_a_dry_run_changes_nothing",
+    ),
+    mutant(
+        "dry-run-of-giving-up-writes-what-recovery-writes",
+        "logdir/recovery/partition_recovery.py",
+        "    if check_only:\n        return report",
+        "    if False:\n        return report",
+        "logdir/test_unclean_election.py::test_a_dry_run_changes_nothing",
+    ),
 )
