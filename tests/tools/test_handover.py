@@ -11,6 +11,8 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ import pytest
 import sparklog
 from sparklog.cli.app import run
 from sparklog.errors import InvalidRequestError, LogLockedError, UnknownTopicError
-from sparklog.format.checkpoint_files import topic_id_text
+from sparklog.format.checkpoint_files import topic_id_bytes, topic_id_text
 from sparklog.format.metadata_records import (
     ConfigRecord,
     FeatureLevelRecord,
@@ -640,3 +642,18 @@ def test_as_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run(["handover", path, "--into", kafka, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["copied_bytes"] > 0
     assert {"t", "u", "own"} <= known(LOCAL, kafka).topics.keys()
+
+
+def test_an_unfinished_move_of_an_earlier_version_is_cancelled(tmp_path: Path) -> None:
+    """A broker would continue the move, and believe what is in the copy."""
+    one, two = str(tmp_path / "one"), tmp_path / "two"
+    code = "import os, sparklog; sparklog.open({!r}, 'rw').create_topic('t'); os._exit(0)"
+    path = f"{one},{two}"
+    subprocess.run([sys.executable, "-c", code.format(path)], check=True)
+    with sparklog.open(path) as log:
+        mark = topic_id_bytes(log.topic("t").id).hex()
+    copy = two / f"t-0.{mark}-future"
+    copy.mkdir()
+    hand_over(path)
+    assert not copy.exists()
+    assert starts(LOCAL, [one, str(two)])
