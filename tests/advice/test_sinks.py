@@ -15,6 +15,7 @@ from pyspark.sql.types import StringType, StructType
 import sparklog
 from sparklog import sink
 from sparklog.errors import InvalidRequestError, LogReplacedError, SparklogError, UnknownTopicError
+from sparklog.log.log import home_of
 from sparklog.sink import open_logs
 from sparklog.sink.columns import columns_to_write
 from sparklog.sink.options import parse
@@ -129,7 +130,7 @@ def test_a_query_whose_log_was_replaced_is_started_again(path: str) -> None:
     with sparklog.open(path, "rw"):  # another log
         open_logs.opened(options)  # of another query
     with pytest.raises(LogReplacedError, match="Start this query again to go on there"):
-        open_logs.opened(options, [before.home])
+        open_logs.opened(options, [home_of(before)])
     again = open_logs.opened(options)
     again.create_topic("t")
     again.append("t", pa.table({"value": ["v"]}))

@@ -13,6 +13,7 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError
+from sparklog.log.log import view_of
 from sparklog.service import Service
 from tests.log.homes import IN_LOG_DIR
 
@@ -80,11 +81,11 @@ def test_a_partition_that_is_being_made(log: sparklog.Log) -> None:
     path.touch()
     with sparklog.open(log.path) as reader:
         assert list(reader.topics()) == ["t"]
-        assert reader.view.topic_id("u", 0) is None
+        assert view_of(reader).topic_id("u", 0) is None
     path = Path(log.path, "t-0", "partition.metadata")
     path.write_bytes(b"")
     with sparklog.open(log.path) as reader, pytest.raises(DataCorruptionError, match="metadata"):
-        reader.view.topic_id("t", 0)
+        view_of(reader).topic_id("t", 0)
 
 
 @IN_LOG_DIR

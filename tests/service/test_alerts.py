@@ -50,7 +50,7 @@ class Watched:
     def __init__(self, service: Service, clock: ManualClock) -> None:
         self.service, self.clock = service, clock
         service._open()
-        self.endpoint = Endpoint("127.0.0.1", 0, read=service.samples, health=service._health)
+        self.endpoint = Endpoint("127.0.0.1", 0, read=service._samples, health=service._health)
         self.scrapes = Scrapes(clock())
         self._minute = 0
 

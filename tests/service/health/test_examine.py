@@ -18,7 +18,7 @@ from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs import LOCAL, LocalFileSystem, Volume
-from sparklog.log.commit import Identity
+from sparklog.log.commit import Identity, QueryIdentity
 from sparklog.log.log import home_of
 from sparklog.logdir import service_lease
 from sparklog.logdir.home import commits_of
@@ -93,10 +93,10 @@ def traffic(
             stager = log.stager(Framing())
             for batch in rows(write).to_batches():
                 stager.add(log.topic("t"), batch, partition=0)
-            identity = Identity(
-                writer=writer, batch=first + n, fingerprint=str(first + n),
-                origin=QueryOrigin(name=query) if query else None,
-            )  # fmt: skip
+            given: dict[str, Any] = dict(writer=writer, batch=first + n, fingerprint=str(first + n))
+            identity = Identity(**given)
+            if query:
+                identity = QueryIdentity(**given, origin=QueryOrigin(name=query))
             log.commit(stager.finish(), identity=identity)
         elif write:
             log.append("t", rows(write))

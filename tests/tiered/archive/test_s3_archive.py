@@ -7,6 +7,7 @@ import pytest
 
 import sparklog
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.log.log import view_of
 from sparklog.logdir.home import open_log
 from sparklog.tiered.archive.no_files import NO_FILES
 from sparklog.tiered.archive.opening import open_archive
@@ -74,7 +75,7 @@ def test_what_was_fetched_is_found_again_on_disk(
     opened = open_archive(url, options=remote, storage_options=s3.options())
     with open_log(url, fs=NO_FILES, view=lambda: opened, options=rest) as archive:
         archive.topics()
-        view = archive.view
+        view = view_of(archive)
         assert isinstance(view, ArchiveView)
         counts = view.objects.store.counts
         before = counts.gets

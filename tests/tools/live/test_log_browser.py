@@ -480,6 +480,7 @@ def test_clicking_through(browser: Any, server: LiveServer) -> None:
     assert page.locator("#q").input_value() == "fli"
     assert page.locator("main tbody tr:visible").count() == 1
     page.get_by_role("link", name="flights").click()
+    page.wait_for_url("**/topics/flights*")  # the page of topics has a link "Records", too
     page.get_by_role("link", name="Records").click()
     assert page.locator(".records li").count() == 50
     page.locator(".records summary").first.click()
