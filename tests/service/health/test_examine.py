@@ -6,6 +6,7 @@ import shlex
 import shutil
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +94,11 @@ def traffic(
             stager = log.stager(Framing())
             for batch in rows(write).to_batches():
                 stager.add(log.topic("t"), batch, partition=0)
-            given: dict[str, Any] = dict(writer=writer, batch=first + n, fingerprint=str(first + n))
-            identity = Identity(**given)
+            number = first + n
+            identity = Identity(writer=writer, batch=number, fingerprint=f"{number}")
             if query:
-                identity = QueryIdentity(**given, origin=QueryOrigin(name=query))
+                origin = QueryOrigin(name=query)
+                identity = QueryIdentity(**asdict(identity), origin=origin)
             log.commit(stager.finish(), identity=identity)
         elif write:
             log.append("t", rows(write))
