@@ -16,9 +16,15 @@ from sparklog.cli.examples import example
 from sparklog.cli.exit_codes import EXIT_UNREAD
 from sparklog.errors import InvalidRequestError, SparklogError
 
-_DROPPED: Final = {
+DROPPED: Final[Mapping[str, str]] = {
+    "alerts": "use `sparklog metrics --alert-rules`",
     "checkpoint prune": "set lifecycle rules for the points and files of the archive, as "
     "docs/replay.md shows",
+    "compact": "use `sparklog serve PATH --once --task compact`",
+    "dashboard": "use `sparklog metrics --dashboard`",
+    "leader-election": "use `sparklog verify PATH --give-up`",
+    "report": "use `sparklog ui PATH --export FILE`",
+    "retain": "use `sparklog serve PATH --once --task retain`",
 }
 """Commands of earlier versions, and what to do instead."""
 _WHOLE: Final = 500  # no sentence is so long
@@ -77,7 +83,8 @@ class Group(click.Group):
         Raises: click.UsageError, with the command of a similar name.
         """
         name = args[0]
-        instead = _DROPPED.get(f"{ctx.command_path} {name}".partition(" ")[2])
+        plain = name.removeprefix("kafka-").removesuffix(".sh")
+        instead = DROPPED.get(f"{ctx.command_path} {plain}".partition(" ")[2])
         if instead is not None:
             ctx.fail(f"{name} was removed: {instead}")
         if not name.startswith("-") and self.get_command(ctx, name) is None:

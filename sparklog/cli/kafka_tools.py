@@ -32,16 +32,6 @@ TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """bin/kafka-NAME.sh -> what does it."""
 
-REPLACED: Final[Mapping[str, str]] = {
-    "alerts": "sparklog metrics --alert-rules",
-    "compact": "sparklog serve PATH --once --task compact",
-    "dashboard": "sparklog metrics --dashboard",
-    "leader-election": "sparklog verify PATH --give-up",
-    "report": "sparklog ui PATH --export FILE",
-    "retain": "sparklog serve PATH --once --task retain",
-}
-"""Commands of earlier versions, and the command that does the same now."""
-
 _SERVER: Final = (
     "a log needs no server; `sparklog serve PATH --kafka 9092` is one for Kafka clients"
 )
@@ -146,12 +136,9 @@ def tool_words(name: str) -> tuple[str, ...] | None:
     """Return the command for the name of a Kafka tool, and what precedes its arguments.
 
     Returns: None if no tool has that name.
-    Raises: click.UsageError for a tool that means nothing here, and for a command of an earlier
-        version, with the command to use instead.
+    Raises: click.UsageError for a tool that means nothing here.
     """
     plain = name.removeprefix("kafka-").removesuffix(".sh")
-    if plain in REPLACED:
-        raise click.UsageError(f"{name} was replaced: use `{REPLACED[plain]}`")
     if plain in ELSEWHERE:
         raise click.UsageError(f"there is no {name} here: {ELSEWHERE[plain]}")
     return TOOLS.get(plain)

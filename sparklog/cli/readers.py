@@ -299,8 +299,8 @@ def delete_offsets(
     failed = any(said != _FORGOTTEN for _, _, said in status)
     if as_json:
         print_json([{"topic": t, "partition": p, "status": said} for t, p, said in status])
-        return EXIT_FAILED if failed else EXIT_OK
-    print_table(["topic", "partition", "status"], status)
+    else:
+        print_table(["topic", "partition", "status"], status)
     return EXIT_FAILED if failed else EXIT_OK
 
 

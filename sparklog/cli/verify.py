@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.findings import print_report
 from sparklog.cli.health import print_health
 from sparklog.cli.open_log import check_dry_run, check_log, check_log_dirs
-from sparklog.cli.output import console, count_bar, print_json
+from sparklog.cli.output import count_bar, print_json, print_table
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.errors import DataCorruptionError
 from sparklog.logdir.home import open_log
@@ -146,18 +144,15 @@ def _give_up(
 
 
 def _print_given_up(lost: list[GivenUp], *, dry_run: bool) -> None:
-    out = console()
     if not lost:
-        out.print("No partition is offline.")
+        click.echo("No partition is offline.")
         return
-    table = Table(box=SIMPLE_HEAD)
-    for name in ("topic", "partition", "lost offsets", "directory", "why"):
-        table.add_column(name, overflow="fold")
-    for each in lost:
-        why = each.why.partition(": ")[2].partition(";")[0] or each.why
-        offsets = f"[{each.first}, {each.end})"
-        table.add_row(each.topic, str(each.partition), offsets, each.directory, why)
-    out.print(table)
+    rows = [
+        [each.topic, each.partition, f"[{each.first}, {each.end})", each.directory,
+         each.why.partition(": ")[2].partition(";")[0] or each.why]
+        for each in lost
+    ]  # fmt: skip
+    print_table(["topic", "partition", "lost offsets", "directory", "why"], rows)
     offsets = pluralize(sum(each.end - each.first for each in lost), "offset")
     verb = "would be given up" if dry_run else "given up"
-    out.print(f"{pluralize(len(lost), 'partition')}, {offsets}: {verb}")
+    click.echo(f"{pluralize(len(lost), 'partition')}, {offsets}: {verb}")

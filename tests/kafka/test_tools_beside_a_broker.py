@@ -188,17 +188,13 @@ PLANS = {
     "ALL": f'"loaders",resets,0,5\nnewcomers,"{LONG}",0,0\n',
 }
 
-JAVAS = (  # who coordinates, which nobody does where no endpoint is; classes of errors
-    (r"\.\.\. \(1\)", "-"), (r"org\.apache\.kafka\.common\.errors\.\w+: ", ""),
-)  # fmt: skip
-
 
 def shown(text: str) -> list[str]:
     """What a tool printed on standard output, in no order and without notes and errors."""
     found = []
     for line in text.splitlines():
         if line.strip() and not line.startswith(("Warn:", "Error: Encountered", "\tat ")):
-            for pattern, instead in (*OTHERS, *JAVAS):
+            for pattern, instead in OTHERS:
                 line = re.sub(pattern, instead, line)
             found.append(line.strip())
     return sorted(found)

@@ -333,8 +333,8 @@ MUTANTS = (
     mutant(
         "earlier-version-s-block-sizes-are-ignored",
         "checkpoint/backup/snapshots.py",
-        "is_even = not self.piece_sizes",
-        "is_even = True",
+        "sizes = self.piece_sizes",
+        "sizes: tuple[int, ...] = ()",
         "checkpoint/backup/test_earlier_versions.py::test_is_restored",
     ),
     # --- Repair -----------------------------------------------------------------------------------

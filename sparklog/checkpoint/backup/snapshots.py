@@ -89,8 +89,8 @@ class SnapshotFile:
         """Yield the pieces in order."""
         at = 0
         for number, digest in enumerate(self.digests):
-            is_even = not self.piece_sizes
-            size = min(PIECE_BYTES, self.size - at) if is_even else self.piece_sizes[number]
+            sizes = self.piece_sizes
+            size = sizes[number] if sizes else min(PIECE_BYTES, self.size - at)
             if self.content is None:
                 yield Piece(digest, digest, size, 0, size, BLOCKS)
             else:

@@ -218,12 +218,18 @@ class Uploader:
         seen = stamp if settled else None
         if size <= INLINE_BYTES:
             return SnapshotFile(path, size, data=b"".join(files.pieces(path, size)), seen=seen)
-        whole, digests, data = hashlib.sha256(), list[bytes](), b""
+        if size <= PIECE_BYTES:  # its one piece has the SHA-256 of the file
+            data = b"".join(files.pieces(path, size))
+            content = hashlib.sha256(data).digest()
+            entry = SnapshotFile(path, size, content, (content,), None, seen)
+            self._put(entry, [data])
+            return entry
+        whole, digests = hashlib.sha256(), list[bytes]()
         for data in files.pieces(path, size):
             whole.update(data)
             digests.append(hashlib.sha256(data).digest())
         entry = SnapshotFile(path, size, whole.digest(), tuple(digests), None, seen)
-        self._put(entry, [data] if len(digests) == 1 else _SamePieces(files, entry))
+        self._put(entry, _SamePieces(files, entry))
         return entry
 
     def _put(self, entry: SnapshotFile, pieces: Iterable[Buffer]) -> None:

@@ -29,6 +29,7 @@ CHUNK_BYTES: Final = 2 << 20
 _GIVEN_BYTES: Final = 16 << 20  # of keys and values, at which the decoder gives out
 _UNPACKED_BYTES: Final = 64 << 20  # at which a chunk ends
 _FAULTS_TOLD: Final = 3
+COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 BATCH_FIELDS: Final = ("attributes", "producer_id", "leader_epoch", "batch_bytes")
 Table = NDArray[Any]
 
@@ -54,7 +55,7 @@ class Source:
 class Chunk:
     """The records of offsets [start, end), ascending: `rows`, of which there may be none.
 
-    Columns: those asked for, `offset`, those of BATCH_FIELDS and `aborted`. `fault`: why what is
+    Columns: those of COLUMNS, of BATCH_FIELDS, and `aborted`. `fault`: why what is
     missing of [start, end) can't be shown.
     """
 
@@ -65,16 +66,15 @@ class Chunk:
 
 
 def read_chunk(
-    source: Source, start: int, end: int, columns: Sequence[str], budget: Budget,
-    *, max_bytes: int = CHUNK_BYTES,
-) -> Chunk:  # fmt: skip
+    source: Source, start: int, budget: Budget, *, max_bytes: int = CHUNK_BYTES
+) -> Chunk:
     """Return the records from `start` on, as many as come with `max_bytes` of log; one batch comes.
 
-    `end`: at or below the high watermark. The chunk ends at `end` where nothing is left.
+    The chunk ends at the high watermark where nothing is left.
     Raises: as `sparklog.log.raw_batches.read_batches`, but for damage, which is in the chunk.
     Cost: an index look-up, a pread for each 2 MiB, CRC, decoding.
     """
-    room = ChunkRoom(max_bytes, budget.limits.batch_bytes)
+    end, room = source.mark, ChunkRoom(max_bytes, budget.limits.batch_bytes)
     try:
         raw = _read(source, start, room)
     except DataCorruptionError as error:
@@ -85,22 +85,19 @@ def read_chunk(
     if not raw.parts and room.refused_bytes:
         return _too_large(source, start, end, room.refused_bytes, budget)
     reached = min(raw.next_offset, end) if raw.parts else end
-    return _decoded(source, raw, start, reached, columns, budget)
+    return _decoded(source, raw, start, reached, budget)
 
 
 def _read(source: Source, start: int, room: ChunkRoom) -> RawBatches:
-    # Up to the high watermark: a batch that reached past the end would stay out.
     return read_batches(
         source.view, source.topic, source.partition, start, source.mark, room,
         topic_id=source.topic_id, incarnation=source.incarnation, isolation="read_committed",
     )  # fmt: skip
 
 
-def _decoded(
-    source: Source, raw: RawBatches, start: int, end: int, columns: Sequence[str], budget: Budget
-) -> Chunk:
-    names = list(dict.fromkeys((*columns, "offset")))
-    decoder = Decoder(names, max_bytes=_GIVEN_BYTES, plain_bytes_max=budget.limits.batch_bytes)
+def _decoded(source: Source, raw: RawBatches, start: int, end: int, budget: Budget) -> Chunk:
+    batch_bytes = budget.limits.batch_bytes
+    decoder = Decoder(list(COLUMNS), max_bytes=_GIVEN_BYTES, plain_bytes_max=batch_bytes)
     dropped = AbortedFilter(list(raw.aborted))
     found: list[pa.RecordBatch] = []
     faults: list[str] = []

@@ -16,7 +16,6 @@ from sparklog.log.positions import offsets_for_times, to_ms
 from sparklog.tools.browse.chunks import CHUNK_BYTES, Source, read_chunk
 from sparklog.tools.browse.limits import RECORDS_MAX, Budget, Limits
 
-COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 _FIRST_BYTES: Final = 128 << 10  # read at first: most ranges are small
 _FAULTS_MAX: Final = 20
 
@@ -68,7 +67,7 @@ def read_range(log: Log, query: Query, budget: Budget) -> RecordRange:
     start = at = _start(source, query, log_start)
     tables, faults, count, ended, size = list[pa.Table](), list[str](), 0, "", _FIRST_BYTES
     while at < source.mark and not ended:
-        chunk = read_chunk(source, at, source.mark, COLUMNS, budget, max_bytes=size)
+        chunk = read_chunk(source, at, budget, max_bytes=size)
         if chunk.fault:
             faults.append(chunk.fault)
         rows = pa.Table.from_batches(chunk.rows) if chunk.rows else None
