@@ -46,7 +46,7 @@ MARK: Final = "sparklog.home"
 IMPORT_MARK: Final = "sparklog.import"
 """The object that says, until there is the other one, that a log is being made of another."""
 
-_COMPONENTS: Final = frozenset({"background", "clock", "news", "patience", "store", "tidy"})
+_COMPONENTS: Final = frozenset({"background", "clock", "news", "retry_policy", "store", "tidy"})
 SERVED_READ_ONLY: Final = (
     "Kafka clients can read an archive: `sparklog serve URL --kafka PORT --read-only`"
 )

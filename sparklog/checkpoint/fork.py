@@ -18,7 +18,7 @@ from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import plan_truncation
 from sparklog.checkpoint.unfinished_reset import check_log, complete
 from sparklog.clock import Clock, stopwatch, system_clock
-from sparklog.diskless.new_homes import fork as fork_in_store
+from sparklog.diskless.log_creation import fork as fork_in_store
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.forking.fork import fork as fork_log

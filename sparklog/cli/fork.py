@@ -12,8 +12,8 @@ from sparklog.cli.open_log import check_log
 from sparklog.cli.output import bytes_bar, print_json
 from sparklog.cli.parsing import as_text, parse_time
 from sparklog.cli.storage import Reach, reach_options
-from sparklog.diskless.new_homes import MadeLog
-from sparklog.diskless.new_homes import fork as fork_in_store
+from sparklog.diskless.log_creation import MadeLog
+from sparklog.diskless.log_creation import fork as fork_in_store
 from sparklog.errors import InvalidRequestError
 from sparklog.logdir.forking.fork import Forked
 from sparklog.logdir.forking.fork import fork as fork_log

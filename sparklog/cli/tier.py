@@ -17,7 +17,7 @@ from sparklog.cli.open_log import check_log, check_log_dirs
 from sparklog.cli.output import bytes_bar, console, count_bar, print_json
 from sparklog.cli.parsing import parse_when
 from sparklog.cli.storage import Reach, parse_storage_options, reach_options, storage_option
-from sparklog.diskless.new_homes import restore_tier
+from sparklog.diskless.log_creation import restore_tier
 from sparklog.log.positions import Position
 from sparklog.opening import holds_home, open_log, url_of
 from sparklog.pluralize import pluralize

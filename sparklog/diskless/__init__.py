@@ -4,7 +4,7 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
 
 - `entries`, `state`, `extents`: what the ledger says, and what it folds to
 - `home`: opening a log; `home_object`: what makes a place one;
-  `store_trial`: whether a store is fit for that
+  `capability_check`: whether a store is fit for that
 - `commit_log`: changes; `entry_building`, `entry_creation`: what becomes of one; `outcome`: later
 - `ledger`: entries by number, and the head, by which all of it is known; `process_lock`
   `ledger_evidence`: objects that prove that a missing entry existed;
@@ -15,7 +15,7 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
   `numbered_batches`: batches with offsets and epochs;
   `extent_tables`: where the pieces of a large commit lie
 - `staging`: rows become objects, in tasks; `staged_chunks`: what several tasks reported;
-  `placement`: where a commit's chunks lie; `sealing`: encryption of all that;
+  `placement`: where a commit's chunks lie; `object_keys`: encryption of all that;
   `lost_attempts`: what killed tasks staged
 - `merging`: extents become segments; `merge_plan`: which; `merge_source`: out of what;
   `segment_ids`: what a segment's id tells; `retention`: log starts rise; `garbage`: what goes;
@@ -32,6 +32,6 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
 - `segment_healing`: damaged segments are written again from what they were merged from
 - `quarantine`: copies of objects that a repair replaces or removes
 - `names`: names of the objects below the home
-- `new_homes`: a log made of another one; `founding`: how it comes to be, all or nothing;
+- `log_creation`: a log made of another one; `import_objects`: how it comes to be, all or nothing;
   `tier_import`: of a tier; `forking`, `fork_point`, `fork_copies`: as a fork
 """

@@ -21,7 +21,7 @@ from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.merge_plan import Merge, due_merges
 from sparklog.diskless.merging import Merger
 from sparklog.diskless.options import UpkeepOptions
-from sparklog.diskless.service_log import ServiceLog, VoidError
+from sparklog.diskless.service_log import ConflictError, ServiceLog
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import SparklogError
 from sparklog.storage.lease import LeaseLostError
@@ -69,7 +69,7 @@ class BackPressure:
             self._tell(key, count)
             try:
                 self._merge(key, state)
-            except (VoidError, LeaseLostError) as error:
+            except (ConflictError, LeaseLostError) as error:
                 _LOGGER.debug("%s: somebody else merges it: %s", key, error)
             except (SparklogError, OSError) as error:
                 _LOGGER.warning("%s: its pieces could not be merged: %s", key, error)

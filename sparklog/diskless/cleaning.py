@@ -26,7 +26,7 @@ from sparklog.diskless.merge_source import Slice, SourceLog, SourceReader
 from sparklog.diskless.merging import Merger, may_hold_transactions, snapshot_at
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.segment_ids import Level
-from sparklog.diskless.service_log import ServiceLog, VoidError
+from sparklog.diskless.service_log import ConflictError, ServiceLog
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.compaction import OffsetMap
@@ -103,7 +103,7 @@ class Cleaner:
             if not report.dry_run:
                 try:
                     self._clean(part, state, report.time_ms, cleaned)
-                except (VoidError, SourceChangedError, StaleReadError) as error:
+                except (ConflictError, SourceChangedError, StaleReadError) as error:
                     cleaned.interrupted = True
                     _LOGGER.info("%s: %s", part.key, error)
                 except (DataCorruptionError, InvalidRequestError) as error:
@@ -189,7 +189,7 @@ class Cleaner:
         data = RewrittenData(where, made.file, made.size, lineage, made.snapshot, made.aborted)
         log = self._merger.put_rewritten(merge, data, made.size, state, term=term)
         done = self._merger.swap(merge, [log], term=term, gaps=True)
-        self._garbage.let_go(
+        self._garbage.schedule_deletion(
             part.key, part.topic_id, group, kind="replaced", now_ms=now_ms,
             made=map(log_object, done.segments),
         )  # fmt: skip

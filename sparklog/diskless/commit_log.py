@@ -20,22 +20,22 @@ from typing import Final
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.config import LogOptions, TopicConfig
+from sparklog.diskless.commit_outcome import resolve_commit
 from sparklog.diskless.contention import Contention
 from sparklog.diskless.entries import Entry, decode, encode
 from sparklog.diskless.entry_building import (
-    Moment,
+    CommitContext,
     check_batches,
     check_chunks,
     check_staged,
     entry_of,
     judge,
 )
-from sparklog.diskless.entry_creation import EntryCreator, Patience
+from sparklog.diskless.entry_creation import EntryCreator, RetryPolicy
 from sparklog.diskless.ledger import Head, StoreLedger
-from sparklog.diskless.outcome import outcome
+from sparklog.diskless.object_keys import check_sealed
 from sparklog.diskless.placement import Placed, Placement
 from sparklog.diskless.process_lock import ProcessLock
-from sparklog.diskless.sealing import check_sealed
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import (
     DataCorruptionError,
@@ -66,7 +66,7 @@ RACING_BYTES_MAX: Final = 4 << 10
 """Inline data of one who has lost twice are staged above it: a small entry is quicker."""
 
 
-class _Turn(threading.local):
+class _PendingCommit(threading.local):
     """What a thread remembers between its turns: how often it lost, and what it has staged."""
 
     losses = 0
@@ -89,7 +89,7 @@ class DisklessCommits:
         head: Head,
         options: LogOptions,
         clock: Clock,
-        patience: Patience,
+        retry_policy: RetryPolicy,
         *,
         keyring: Keyring | None = None,
         is_in_place: Callable[[], bool] = lambda: True,
@@ -105,15 +105,15 @@ class DisklessCommits:
         self.home, self.clock, self.head = home, clock, head
         self.meters = WriteMeters([home], lambda number, failed: None)
         self.reported_gaps: set[str] = set()
-        self._options, self._patience, self._keyring = options, patience, keyring
+        self._options, self._retry_policy, self._keyring = options, retry_policy, keyring
         self._ledger = StoreLedger(home, head)
         self._is_in_place = is_in_place
-        self._looked_ms = self._followed_ms = patience.timer()
+        self._looked_ms = self._followed_ms = retry_policy.timer()
         self._checked: tuple[int, str] | None = None  # the entry that was newest at the last check
-        self._creator = EntryCreator(head.entries, patience)
-        self._contention = Contention(patience)
+        self._creator = EntryCreator(head.entries, retry_policy)
+        self._contention = Contention(retry_policy)
         self._mutex = ProcessLock()
-        self._turn = _Turn()
+        self._turn = _PendingCommit()
         self._turn_of: int | None = None  # the thread that is within `exclusive`
         self._pinned = head.state  # what it decides on
         self._lost: str | None = None
@@ -237,14 +237,14 @@ class DisklessCommits:
         self._check_position(expected)
         self._check_place()
         raw = encode(expected, entry, data)
-        began_ms = self._patience.timer()
+        began_ms = self._retry_policy.timer()
         if not self._creator.create(expected, entry, raw):
             self._turn.losses += 1
             if self._turn.losses > 1:  # the first may just have been behind
                 self._contention.lost()
             self.catch_up()
             raise self._moved(expected)
-        self._contention.won(expected, self._patience.timer() - began_ms)
+        self._contention.won(expected, self._retry_policy.timer() - began_ms)
         self._turn.losses = 0
         written = decode(raw, number=expected, path=self.head.entries.path(expected))
         self._pinned = self.head.advance(expected, written)
@@ -266,9 +266,9 @@ class DisklessCommits:
         state, placed = self._pinned, self._placed(change.chunks)
         asked_at = state.next_number if change.asked_at is None else change.asked_at
         record = change.record
-        befores = self._befores(record) if isinstance(record, ResetRecord) else {}
-        moment = Moment(self.home, self.clock(), asked_at - 1, befores)
-        return entry_of(state, change, placed, moment)
+        kept_commits = self._kept_commits(record) if isinstance(record, ResetRecord) else {}
+        context = CommitContext(self.home, self.clock(), asked_at - 1, kept_commits)
+        return entry_of(state, change, placed, context)
 
     def _placed(self, chunks: Sequence[Chunk]) -> Placed:
         """Return where the chunks lie; stage what is too much to ride in the entry.
@@ -293,7 +293,7 @@ class DisklessCommits:
         check_staged(self._pinned, placed.staged, home=self.home)
         return placed
 
-    def _befores(self, record: ResetRecord) -> dict[str, int]:
+    def _kept_commits(self, record: ResetRecord) -> dict[str, int]:
         """{writer: entry of the last of its commits that a reset leaves}."""
         found = {}
         for writer, last in record.last_batches.items():
@@ -309,7 +309,7 @@ class DisklessCommits:
         Otherwise commits would be acknowledged that no other process ever sees.
         Cost: a GET each PLACE_MS and two each HISTORY_MS, if there are commits.
         """
-        now = self._patience.timer()
+        now = self._retry_policy.timer()
         if self._checked is None:
             self._checked = self.head.state.number, self.head.state.entry_id
         with contextlib.suppress(StorageUnavailableError):  # the entry's own request will tell
@@ -403,7 +403,7 @@ class DisklessCommits:
     def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
         """Return what a commit wrote that ended with CommitUnknownError; see `CommitLog`."""
         self.check_open()
-        found = outcome(self.head, self._creator, position, attempt)
+        found = resolve_commit(self.head, self._creator, position, attempt)
         if found is None:
             return None
         self.head.follow()

@@ -7,7 +7,7 @@ them need; who has waited longest tries soonest, so that nobody starves. Alone a
 
 from typing import Final
 
-from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.entry_creation import RetryPolicy
 
 SPREAD: Final = 3.0
 """Rounds that each of the others is given room for; at 1 two of three tries would still meet."""
@@ -20,11 +20,11 @@ _OTHERS_MAX: Final = 64.0
 class Contention:
     """What one handle has seen of others. Threads may share it: a guess, nothing hangs on it."""
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
+    def __init__(self, retry_policy: RetryPolicy) -> None:
+        self._retry_policy = retry_policy
         self._others = 0.0  # entries of others between two of ours, while they come thick; smoothed
         self._round_ms = 10.0  # what creating an entry takes, smoothed
-        self._number, self._time_ms = -1, patience.timer()  # of our newest entry
+        self._number, self._time_ms = -1, retry_policy.timer()  # of our newest entry
 
     def pause(self, losses: int) -> bool:
         """Wait before a try, after `losses` lost ones; tells whether it did.
@@ -34,12 +34,13 @@ class Contention:
         if self._others < 0.5:
             return False
         longest_ms = SPREAD * self._others * self._round_ms / (1 + losses)
-        self._patience.sleep(self._patience.draw() * min(longest_ms, self._patience.longest_ms))
+        policy = self._retry_policy
+        policy.sleep(policy.draw() * min(longest_ms, policy.longest_ms))
         return True
 
     def won(self, number: int, took_ms: float) -> None:
         """Note that entry `number` is ours, and that creating it took so long."""
-        now_ms = self._patience.timer()
+        now_ms = self._retry_policy.timer()
         others, elapsed_ms = number - 1 - self._number, max(now_ms - self._time_ms, 1.0)
         self._round_ms = min((3 * self._round_ms + took_ms) / 4, ROUND_MS_MAX)
         if self._number < 0 or others * self._round_ms < BUSY * elapsed_ms:

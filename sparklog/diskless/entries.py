@@ -165,7 +165,7 @@ class Entry:
     """An entry. `data_at`: its bytes before the inline data, once it has been encoded or read.
 
     `extents` have `object` "" where they lie in the entry itself, `start` then counts from the
-    first inline byte. `before`, `befores`: -1 for no commit.
+    first inline byte. `before`, `kept_commits`: -1 for no commit.
     """
 
     id: str
@@ -174,7 +174,7 @@ class Entry:
     extents: tuple[tuple[TopicPartition, Extent], ...] = ()
     seen: int = -1
     before: int = -1
-    befores: Mapping[str, int] = field(default_factory=dict)
+    kept_commits: Mapping[str, int] = field(default_factory=dict)
     keys: Mapping[str, ObjectKey] = field(default_factory=dict)
     producers: ProducerBatches = field(default_factory=dict)
     data_at: int = 0
@@ -203,8 +203,8 @@ def encode(number: int, entry: Entry, data: bytes | bytearray | memoryview = b""
             fields["crcs"] = [crc if crc >= 0 else None for crc in crcs]
     if entry.seen >= 0:
         fields["seen"] = entry.seen
-    if entry.before >= 0 or entry.befores:
-        fields["before"] = dict(entry.befores) if entry.befores else entry.before
+    if entry.before >= 0 or entry.kept_commits:
+        fields["before"] = dict(entry.kept_commits) if entry.kept_commits else entry.before
     if entry.keys:
         fields["keys"] = {name: key_to_json(key) for name, key in entry.keys.items()}
     if entry.producers:
@@ -245,7 +245,7 @@ def decode(raw: bytes, *, number: int, path: str) -> Entry:
             extents=_extents_from_json(fields),
             seen=fields.get("seen", -1),
             before=before if isinstance(before, int) else -1,
-            befores=before if isinstance(before, dict) else {},
+            kept_commits=before if isinstance(before, dict) else {},
             keys=keys_from_json(fields.get("keys", {})),
             producers=_producers_from_json(fields, record),
             data_at=size,

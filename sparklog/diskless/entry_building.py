@@ -29,17 +29,17 @@ _MAGIC: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class CommitContext:
     """When and where an entry is made. `home`: the log's URL, for messages.
 
-    `known`: the newest entry that was known when the call began. `befores`: of a reset, {writer:
-    entry of its last commit that stays}.
+    `known`: the newest entry that was known when the call began. `kept_commits`: of a reset,
+    {writer: entry of its last commit that stays}.
     """
 
     home: str
     now_ms: int
     known: int
-    befores: Mapping[str, int]
+    kept_commits: Mapping[str, int]
 
 
 def check_chunks(state: DisklessState, chunks: Sequence[Chunk], *, home: str) -> None:
@@ -80,7 +80,7 @@ def _staged_at(state: DisklessState, name: str, home: str) -> int:
 
 
 def entry_of(
-    state: DisklessState, change: Change, placed: Placed, moment: Moment
+    state: DisklessState, change: Change, placed: Placed, context: CommitContext
 ) -> tuple[Entry, bytes]:
     """Return the entry that makes a change at a state, and its inline data.
 
@@ -90,19 +90,19 @@ def entry_of(
     of a partition that the log hasn't.
     """
     record = change.record
-    time_ms = max(moment.now_ms, state.log.time_ms, record.time_ms)
+    time_ms = max(context.now_ms, state.log.time_ms, record.time_ms)
     epoch = max(state.log.epoch, record.epoch)
     if not isinstance(record, AppendRecord):
         entry = Entry(
-            id=new_attempt_id(), prev=state.entry_id, seen=moment.known,
-            record=replace(record, time_ms=time_ms, epoch=epoch), befores=moment.befores,
+            id=new_attempt_id(), prev=state.entry_id, seen=context.known,
+            record=replace(record, time_ms=time_ms, epoch=epoch), kept_commits=context.kept_commits,
         )  # fmt: skip
         return entry, b""
-    planned = (_staged_at(state, name, moment.home) for name in objects_of(change.chunks))
-    seen = min([moment.known, *planned])
+    planned = (_staged_at(state, name, context.home) for name in objects_of(change.chunks))
+    seen = min([context.known, *planned])
     before = -1
     if isinstance(record, CommitRecord):
-        _check_reset(state, record.writer, seen, moment.home)
+        _check_reset(state, record.writer, seen, context.home)
         before = state.commits.get(record.writer, -1)
     ends = _ends(state, change.chunks)
     ours = {chunk.topic for chunk in change.chunks if not chunk.copied}
@@ -110,7 +110,7 @@ def entry_of(
     stamps = dict.fromkeys(stamped, time_ms)
     whole = replace(
         record, ends=ends, time_ms=time_ms, epoch=epoch,
-        duration_ms=None if change.asked_ms is None else max(0, moment.now_ms - change.asked_ms),
+        duration_ms=None if change.asked_ms is None else max(0, context.now_ms - change.asked_ms),
     )  # fmt: skip
     entry = Entry(
         id=new_attempt_id(), prev=state.entry_id, record=whole, seen=seen, before=before,

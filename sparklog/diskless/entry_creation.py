@@ -23,7 +23,7 @@ _NOOPS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """How long and how often. `timeout_ms`: in all; `sleep`, `timer` in ms, `draw` in [0, 1)."""
 
     timeout_ms: float = TIMEOUT_MS
@@ -41,8 +41,8 @@ class Patience:
 class EntryCreator:
     """Creates entries of one log. Threads may share it."""
 
-    def __init__(self, entries: EntryReader, patience: Patience) -> None:
-        self._entries, self._patience = entries, patience
+    def __init__(self, entries: EntryReader, retry_policy: RetryPolicy) -> None:
+        self._entries, self._retry_policy = entries, retry_policy
         self._allowed = False  # whether the store has ever let us create one
 
     def create(self, number: int, entry: Entry, raw: bytes) -> bool:
@@ -64,8 +64,8 @@ class EntryCreator:
             raise
 
     def _create(self, number: int, entry: Entry, raw: bytes) -> bool:
-        patience, name = self._patience, entry_name(self._entries.log_id, number)
-        ends_ms, tries = patience.timer() + patience.timeout_ms, 0
+        retry_policy, name = self._retry_policy, entry_name(self._entries.log_id, number)
+        ends_ms, tries = retry_policy.timer() + retry_policy.timeout_ms, 0
         while True:
             tries, why, refusal = tries + 1, None, None
             try:
@@ -90,9 +90,9 @@ class EntryCreator:
                     path=self._entries.path(number), passing=refusal.passing,
                 ) from refusal  # fmt: skip
             waits = why is None or why.passing
-            if patience.timer() >= ends_ms or not waits:
+            if retry_policy.timer() >= ends_ms or not waits:
                 return self._give_up(number, entry, why)
-            patience.back_off(tries)
+            retry_policy.back_off(tries)
 
     def _is_final(self, error: StorageUnavailableError) -> bool:
         """Whether a failed first request to create an entry made none, and never will.

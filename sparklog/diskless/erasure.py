@@ -28,7 +28,7 @@ from sparklog.diskless.merge_source import Slice, SourceLog, SourceReader
 from sparklog.diskless.merging import Merger
 from sparklog.diskless.names import entry_name, parse_staged, staged_prefix
 from sparklog.diskless.segment_ids import Level, level_of
-from sparklog.diskless.service_log import ServiceLog, VoidError
+from sparklog.diskless.service_log import ConflictError, ServiceLog
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.format.batch import LOG_OVERHEAD
@@ -104,7 +104,7 @@ class ExtentEraser:
             try:
                 found = self._scan(state, reports)
                 return self._rewrite(state, found, reports, dry_run=dry_run)
-            except (VoidError, SourceChangedError) as error:
+            except (ConflictError, SourceChangedError) as error:
                 _LOGGER.info("%s: looking again: %s", self._log.store.url, error)
         raise SparklogError(
             f"{self._log.store.url}: its extents changed {_TRIES} times while they were looked at; "
@@ -306,7 +306,7 @@ class ExtentEraser:
             for extent in extents
             for name in self._garbage.objects_of(extent)
         }:
-            raise VoidError("extents came to lie in these objects meanwhile")
+            raise ConflictError("extents came to lie in these objects meanwhile")
         segments: dict[str, list[str]] = {}
         for key, extents in before.extents.items():
             for extent in extents:

@@ -154,7 +154,7 @@ class ExtentLogs:
                 whole, begins = self._group_of(at)
                 begin = self._places[at].start - begins
                 stop = min(whole.size if whole.size <= RUN_BYTES else begin + size, whole.size)
-                whole.ahead(begin, stop)
+                whole.prefetch(begin, stop)
                 self._asked = at + 1
             size -= extent.size
 

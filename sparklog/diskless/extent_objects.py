@@ -60,7 +60,7 @@ class ObjectEndsError(StaleReadError):
 class ExtentObjects:
     """What a process reads of one log's objects. Threads may share it.
 
-    Args: remote: the store, its caches and its patience; manifests of closed segments as well.
+    Args: remote: the store, its caches and its retries; manifests of closed segments as well.
     """
 
     def __init__(self, remote: RemoteObjects) -> None:
@@ -240,19 +240,19 @@ class ObjectRange:
         raw = self.objects.entries.find(self.object, first + end)
         return None if raw is None else raw[first + start : first + end]
 
-    def ahead(self, start: int, end: int) -> None:
+    def prefetch(self, start: int, end: int) -> None:
         """Begin to fetch the bytes [start, end); returns at once. Nothing of a kept entry."""
         if self._kept(0, self.stored_size) is not None:
             return
         fetcher = self.objects.remote.fetcher
         if self.key is None:
-            fetcher.ahead(self, start, end)
+            fetcher.prefetch(self, start, end)
             return
         opened = self.objects.data_key(self.key)
         low, high = self.start + start, self.start + end
         first, last = opened.stored_range(low, high, self.key.size)
         begin = self._stored[0] - self.key.at
-        fetcher.ahead(self, first - begin, last - begin)
+        fetcher.prefetch(self, first - begin, last - begin)
 
     def within(self, start: int, size: int) -> "PartOfRange":
         """Return a part of it, which is fetched with the rest."""
@@ -271,9 +271,9 @@ class PartOfRange:
         """Return the bytes [start, end) of the part."""
         return self.whole.get(self.start + start, self.start + end)
 
-    def ahead(self, start: int, end: int) -> None:
+    def prefetch(self, start: int, end: int) -> None:
         """Begin to fetch them."""
-        self.whole.ahead(self.start + start, self.start + end)
+        self.whole.prefetch(self.start + start, self.start + end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from sparklog.diskless.entries import ObjectKey
 from sparklog.diskless.extent_objects import get_range
 from sparklog.diskless.extent_tables import TableHead
 from sparklog.diskless.extents import Extent, Extents
-from sparklog.diskless.founding import NewObject
+from sparklog.diskless.import_objects import NewObject
 from sparklog.diskless.ledger import EntryReader
 from sparklog.diskless.names import entry_name, new_staged_name, staged_prefix
 from sparklog.diskless.state import DisklessState

@@ -23,7 +23,7 @@ from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.fork_copies import ForkedObjects
 from sparklog.diskless.fork_point import ForkPoint, entries_between, find_point
-from sparklog.diskless.founding import NewLog, NewObject, NewPartition
+from sparklog.diskless.import_objects import NewLog, NewObject, NewPartition
 from sparklog.diskless.ledger import EntryReader, StoreLedger
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.tier_import import batch_of

@@ -53,7 +53,7 @@ from sparklog.diskless.names import (
 )
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.segment_healing import SegmentHealer
-from sparklog.diskless.service_log import NewEntry, ServiceLog, VoidError
+from sparklog.diskless.service_log import ConflictError, NewEntry, ServiceLog
 from sparklog.diskless.state import DisklessState, partitions_of
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.storage.lease import LeaseLostError
@@ -111,7 +111,7 @@ class Garbage:
 
     # --- what this process let go of ----------------------------------------------------------
 
-    def let_go(
+    def schedule_deletion(
         self,
         key: TopicPartition,
         topic_id: str,
@@ -604,12 +604,12 @@ class Garbage:
             if now.term != term:
                 raise LeaseLostError(f"the log's term is {now.term}, this service's was {term}")
             if now.floor >= floor:
-                raise VoidError(f"the stage floor is {now.floor} already")
+                raise ConflictError(f"the stage floor is {now.floor} already")
             return NewEntry(record=FloorRecord(term=term, floor=floor))
 
         try:
             self._log.create(decide)
-        except VoidError:
+        except ConflictError:
             return
 
     def give_up_topics(self, report: Report) -> None:
@@ -651,10 +651,10 @@ class Garbage:
                 raise LeaseLostError(f"the log's term is {now.term}, this service's was {term}")
             left = tuple(one for one in ids if one in now.deleted)
             if not left:
-                raise VoidError("they were given back, or given up, meanwhile")
+                raise ConflictError("they were given back, or given up, meanwhile")
             return NewEntry(record=PurgeRecord(ids=left))
 
-        with contextlib.suppress(VoidError):
+        with contextlib.suppress(ConflictError):
             self._log.create(decide)
 
     def states(self, report: Report) -> None:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sparklog.common import TopicPartition
-from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.names import READERS, parse_position, readers_prefix
 from sparklog.errors import (
     DataCorruptionError,
@@ -79,11 +79,12 @@ class DisklessGroups:
         store: Store,
         *,
         retry: StoreRetry | None = None,
-        patience: Patience | None = None,
+        retry_policy: RetryPolicy | None = None,
     ) -> None:
-        """`retry`: how long who asks waits for a store that is away; `patience`: who commits."""
+        """`retry` is for reads while the store is unavailable, `retry_policy` for commits."""
         self._store = store
-        self._retry, self._patience = retry or StoreRetry(), patience or Patience(timeout_ms=30_000)
+        self._retry = retry or StoreRetry()
+        self._retry_policy = retry_policy or RetryPolicy(timeout_ms=30_000)
         self._known: dict[str, _Position] = {}  # what this handle wrote last
 
     # --- asking ------------------------------------------------------------------------------
@@ -316,7 +317,7 @@ class DisklessGroups:
             known = None
             self._known.pop(prefix, None)
             if tries:
-                self._patience.back_off(tries)
+                self._retry_policy.back_off(tries)
             tries += 1
 
     def _create(self, prefix: str, number: int, reader: Reader) -> bool:
@@ -324,7 +325,7 @@ class DisklessGroups:
         attempt, name = uuid.uuid4().hex, _name(prefix, number)
         content = {} if reader is _NOBODY else reader_to_json(reader)
         raw = seal("reader", {"attempt": attempt, "number": number, "reader": content})
-        ends_ms, tries = self._patience.timer() + self._patience.timeout_ms, 0
+        ends_ms, tries = self._retry_policy.timer() + self._retry_policy.timeout_ms, 0
         while True:
             try:
                 if self._store.create(name, raw):
@@ -338,12 +339,12 @@ class DisklessGroups:
                 tries += 1
             except StorageUnavailableError as error:
                 tries, why = tries + 1, error
-            over = self._patience.timer() >= ends_ms or (why is not None and not why.passing)
+            over = self._retry_policy.timer() >= ends_ms or (why is not None and not why.passing)
             if over:
                 raise why or StorageUnavailableError(
                     f"{self._path(prefix, number)} can't be created, and isn't there", passing=True
                 )
-            self._patience.back_off(tries)
+            self._retry_policy.back_off(tries)
 
     def _newest(self, prefix: str, *, heal: bool = False) -> "_Position":
         """Return the position of a group: that of an older number if the highest is damaged.
@@ -372,7 +373,7 @@ class DisklessGroups:
                     raise StorageUnavailableError(
                         f"{self._store.url} lists {names[0]}, and a get finds none", passing=True
                     )
-                self._patience.back_off(tries)
+                self._retry_policy.back_off(tries)
                 continue
             try:
                 if isinstance(raw, Exception):

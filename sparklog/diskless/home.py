@@ -7,9 +7,10 @@ from typing import Any, Final
 from sparklog.clock import Clock, system_clock
 from sparklog.config import LogOptions
 from sparklog.diskless.backpressure import MERGE_THREADS, BackPressure
+from sparklog.diskless.capability_check import check_capabilities
 from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.endpoint_lease import NumberedLease
-from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.home_object import check_new, known_home, make_home, read_home
@@ -17,12 +18,11 @@ from sparklog.diskless.lease import TermLease
 from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
 from sparklog.diskless.lost_attempts import delete_of_earlier_runs, delete_retried
 from sparklog.diskless.names import new_staged_name
-from sparklog.diskless.sealing import check_sealed, new_transport_key
+from sparklog.diskless.object_keys import check_sealed, new_transport_key
 from sparklog.diskless.service_log import ServiceLog
 from sparklog.diskless.staged_chunks import objects_of
 from sparklog.diskless.staging import UNDER_WAY, DisklessStaging, StagedObjects
 from sparklog.diskless.state_objects import StateObjects, StateWriter
-from sparklog.diskless.store_trial import try_store
 from sparklog.diskless.view import DisklessView
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
@@ -224,15 +224,15 @@ def open_log(
     stopped: Callable[[], bool] = lambda: False,
     clock: Clock = system_clock,
     store: Store | None = None,
-    patience: Patience | None = None,
+    retry_policy: RetryPolicy | None = None,
     background: bool = True,
 ) -> Log:
     """Open a log that is kept in a store; users call `sparklog.open`.
 
     In mode "rw" it is made where there is none, in an empty place of a store that passes its trial.
     In mode "r" nothing is asked of the store yet.
-    Args: store, patience: others than the URL's own, for tests; without a trial. background: states
-        are written in a thread of their own.
+    Args: store, retry_policy: replace the URL's own in tests, without a capability check.
+        background: state objects are written by a separate thread.
     """
     if mode not in ("r", "rw"):
         raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
@@ -260,7 +260,8 @@ def open_log(
     writer = StateWriter(states, in_thread=background)
     commits: DisklessCommits | None = None
     if mode == "rw":
-        made = read_home(there) or make_home(there, clock, try_store if store is None else None)
+        check = check_capabilities if store is None else None
+        made = read_home(there) or make_home(there, clock, check)
         found.append(made.log_id)
 
         def is_in_place() -> bool:
@@ -268,7 +269,7 @@ def open_log(
             return now is not None and now.log_id == made.log_id
 
         commits = DisklessCommits(
-            url, head, parsed, clock, patience or Patience(), keyring=objects.remote.keys,
+            url, head, parsed, clock, retry_policy or RetryPolicy(), keyring=objects.remote.keys,
             created=writer.created, is_in_place=is_in_place,
         )  # fmt: skip
         commits.catch_up()

@@ -223,7 +223,7 @@ def make_home(
 ) -> HomeObject:
     """Make an empty place a log's home, or take what somebody else has made it meanwhile.
 
-    Args: trial: raises InvalidRequestError for a store that isn't fit; `store_trial` has it.
+    Args: trial: raises InvalidRequestError for a store that isn't fit; `capability_check` has it.
     Raises: InvalidRequestError: it isn't empty, or the store can't create. StorageUnavailableError.
     """
     check_empty(store)

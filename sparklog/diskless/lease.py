@@ -23,7 +23,7 @@ from typing import Any, Final
 from sparklog.clock import monotonic_ms
 from sparklog.diskless.entries import TermRecord
 from sparklog.diskless.names import asked_name, service_name
-from sparklog.diskless.service_log import NewEntry, ServiceLog, VoidError
+from sparklog.diskless.service_log import ConflictError, NewEntry, ServiceLog
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.storage.bounded_json import parse_json
@@ -168,12 +168,12 @@ class TermLease:
 
         def decide(now: DisklessState) -> NewEntry:
             if now.term != before:
-                raise VoidError(f"term {now.term} was taken meanwhile")
+                raise ConflictError(f"term {now.term} was taken meanwhile")
             return NewEntry(record=record)
 
         try:
             self._log.create(decide)
-        except VoidError:
+        except ConflictError:
             return False
         self._hold(record.term, last)
         return True

@@ -24,8 +24,8 @@ from sparklog.diskless.extents import Extent, Extents, find
 from sparklog.diskless.merge_plan import Merge
 from sparklog.diskless.merge_source import Slice, SourceData, SourceReader, cut
 from sparklog.diskless.segment_ids import Level, level_of, segment_id
-from sparklog.diskless.segments import DisklessSegments, picture_of
-from sparklog.diskless.service_log import NewEntry, ServiceLog, VoidError
+from sparklog.diskless.segments import DisklessSegments, partition_state
+from sparklog.diskless.service_log import ConflictError, NewEntry, ServiceLog
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import CommitUnknownError, DataCorruptionError, SparklogError
 from sparklog.format.index import RELATIVE_MAX, TIME_ENTRY, TXN_ENTRY, parse_entries
@@ -105,7 +105,7 @@ class Merger:
         objects = ExtentObjects(RemoteObjects(lambda: store, BlockCache(0), self._keyring))
         return DisklessSegments(
             f"{store.url}/{key}", key, self._log.log_id, objects,
-            lambda: picture_of(known, key), follow,
+            lambda: partition_state(known, key), follow,
         )  # fmt: skip
 
     def merge(
@@ -113,7 +113,7 @@ class Merger:
     ) -> Merged:
         """Make a merge that was planned on `state`.
 
-        Raises: VoidError: the extents aren't there any more; SourceChangedError: so are their
+        Raises: ConflictError: the extents aren't there any more; SourceChangedError: so are their
         bytes; DataCorruptionError: they are damaged; StorageUnavailableError; LeaseLostError.
         Cost: each byte is read and written once; a few MiB of memory.
         """
@@ -182,7 +182,7 @@ class Merger:
             topic = now.log.topics.get(merge.key.topic)
             known = now.extents.get(merge.key, ())
             if topic is None or topic.id != merge.topic_id or find(known, record.sources) < 0:
-                raise VoidError(f"{merge.key}: its extents changed while they were merged")
+                raise ConflictError(f"{merge.key}: its extents changed while they were merged")
             return NewEntry(record=record, extents=extents, keys=keys)
 
         try:

@@ -25,7 +25,7 @@ _LISTED: Final = 3  # so many objects of one directory are worth a listing
 _THREADS: Final = 16
 
 
-class Unreadable(NamedTuple):
+class UnreadableExtent(NamedTuple):
     """Records of a partition that cannot be read, because an object is missing or too short."""
 
     key: TopicPartition
@@ -34,14 +34,14 @@ class Unreadable(NamedTuple):
     why: str
 
 
-def unreadable_extents(store: Store, state: DisklessState) -> list[Unreadable]:
+def unreadable_extents(store: Store, state: DisklessState) -> list[UnreadableExtent]:
     """Return the extents with missing or truncated objects.
 
     Raises: StorageUnavailableError.
     Cost: a listing for each directory with several objects, a HEAD for each other object, two GETs
         for each extent in an extent table; REQUESTS_MAX in all.
     """
-    found, pieces, needed = list[Unreadable](), dict[Extent, Extents](), dict[str, int]()
+    found, pieces, needed = list[UnreadableExtent](), dict[Extent, Extents](), dict[str, int]()
     reader, tables = SourceReader(store, state.keys, None), REQUESTS_MAX // 4
     for key, extent in _extents(state):
         pieces[extent] = (extent,)
@@ -50,9 +50,9 @@ def unreadable_extents(store: Store, state: DisklessState) -> list[Unreadable]:
             try:
                 pieces[extent] = reader.pieces(extent)
             except SourceChangedError:
-                found.append(Unreadable(key, extent, extent.object, "it is missing"))
+                found.append(UnreadableExtent(key, extent, extent.object, "it is missing"))
             except DataCorruptionError as error:
-                found.append(Unreadable(key, extent, extent.object, error.reason))
+                found.append(UnreadableExtent(key, extent, extent.object, error.reason))
         for piece in pieces[extent]:
             least = _least_size(state, piece)
             needed[piece.object] = max(needed.get(piece.object, 0), least)
@@ -64,7 +64,7 @@ def unreadable_extents(store: Store, state: DisklessState) -> list[Unreadable]:
             if size is None or size >= least or (key, extent) in known:
                 continue
             why = "it is missing" if size < 0 else f"it ends at byte {size}, not {least}"
-            found.append(Unreadable(key, extent, piece.object, why))
+            found.append(UnreadableExtent(key, extent, piece.object, why))
             break
     return found
 

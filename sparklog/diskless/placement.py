@@ -26,8 +26,8 @@ from sparklog.diskless.entries import ObjectKey
 from sparklog.diskless.extent_tables import Pieces, TableHead
 from sparklog.diskless.extents import PIECE_DTYPE, Extent
 from sparklog.diskless.names import new_staged_name
-from sparklog.diskless.sealing import TaskKey, new_object_key, wrapped_anew
-from sparklog.diskless.staged_chunks import IN_DATA, StagedPieces, pieces_in
+from sparklog.diskless.object_keys import TaskKey, new_object_key, rewrap_key
+from sparklog.diskless.staged_chunks import IN_DATA, StagedChunks, read_chunks
 from sparklog.format.scan import rebase
 from sparklog.fs import Buffer
 from sparklog.storage.commits import Chunk
@@ -187,7 +187,7 @@ class Placement:
 
     def _object_keys(self) -> dict[str, ObjectKey | None]:
         """Of what tasks sealed: their data keys, wrapped by the master key."""
-        return {name: wrapped_anew(self._ring, key) for name, key in self._sources.keys.items()}
+        return {name: rewrap_key(self._ring, key) for name, key in self._sources.keys.items()}
 
     def _by_table(
         self,
@@ -230,7 +230,7 @@ class _Sources:
         self.keys: dict[str, ObjectKey | TaskKey] = {}
         self.data_bytes = 0
         self._buffers: list[Buffer] = []  # of what is in memory; a row's `start` is its number
-        self._known: dict[int, tuple[StagedPieces, NDArray[np.uint32]]] = {}
+        self._known: dict[int, tuple[StagedChunks, NDArray[np.uint32]]] = {}
         self._numbers: dict[str, int] = {"": IN_DATA}
 
     def rows(self, chunks: Iterable[Chunk]) -> dict[TopicPartition, Pieces]:
@@ -244,7 +244,7 @@ class _Sources:
         if chunk.data is not None:
             row = self._held(chunk.data), len(chunk.data), chunk.records, chunk.max_timestamp
             return np.array([(IN_DATA, *row, -1)], PIECE_DTYPE)
-        staged = pieces_in(chunk)
+        staged = read_chunks(chunk)
         known = self._known.get(id(staged.names))
         if known is None:
             numbers = np.array([self._number(name) for name in staged.names], np.uint32)

@@ -13,7 +13,7 @@ from sparklog.diskless.entries import Epochs
 from sparklog.diskless.extent_objects import ExtentObjects, Keys
 from sparklog.diskless.extents import Extents
 from sparklog.diskless.process_lock import ProcessLock
-from sparklog.diskless.segments import DisklessSegments, Picture
+from sparklog.diskless.segments import DisklessSegments, PartitionState
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import TXNINDEX
@@ -167,14 +167,14 @@ class _PlannedSegments(DisklessSegments):
     """The planned extents, and behind them an empty segment: the range ends there."""
 
     def __init__(self, plan: DisklessPlan, where: str, objects: ExtentObjects) -> None:
-        picture = Picture(
+        state = PartitionState(
             plan.topic_id, plan.extents, plan.extents[-1].end, plan.epochs, plan.keys, plan.gaps,
             plan.producers,
         )  # fmt: skip
-        self._planned = picture
+        self._planned = state
         super().__init__(where, plan.key, plan.log_id, objects, self._as_planned, eager=True)
 
-    def _as_planned(self) -> Picture:
+    def _as_planned(self) -> PartitionState:
         return self._planned
 
     def bases(self) -> list[int]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from sparklog.common import TopicPartition
 from sparklog.diskless.extents import Extent
-from sparklog.diskless.service_log import NewEntry, ServiceLog, VoidError
+from sparklog.diskless.service_log import ConflictError, NewEntry, ServiceLog
 from sparklog.diskless.state import DisklessState, partitions_of
 from sparklog.log.due_segments import (
     NO_CONSTRAINTS,
@@ -111,7 +111,7 @@ def raise_log_starts(
             and now.log.starts.get(key, 0) < start <= now.log.ends[key]
         }
         if not wanted:
-            raise VoidError("the log starts are there already, or their topics are gone")
+            raise ConflictError("the log starts are there already, or their topics are gone")
         taken.clear()
         taken.update(
             (key, tuple(each for each in now.extents.get(key, ()) if each.end <= start))
@@ -122,6 +122,6 @@ def raise_log_starts(
     if starts:
         try:
             log.create(decide)
-        except VoidError:
+        except ConflictError:
             return {}
     return taken

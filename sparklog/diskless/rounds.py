@@ -31,7 +31,7 @@ from sparklog.diskless.names import ledger_prefix, staged_prefix
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.retention import due_extents, raise_log_starts
 from sparklog.diskless.segment_healing import SegmentHealer
-from sparklog.diskless.service_log import ServiceLog, VoidError
+from sparklog.diskless.service_log import ConflictError, ServiceLog
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import (
     DataCorruptionError,
@@ -208,7 +208,7 @@ class DisklessUpkeep:
             self._check()
             try:
                 done = self.merger.merge(merge, state, reader)
-            except (VoidError, SourceChangedError) as error:
+            except (ConflictError, SourceChangedError) as error:
                 self._missed(merge, error, report)
             except (DataCorruptionError, InvalidRequestError) as error:
                 if not self._healed(merge, report):
@@ -217,7 +217,7 @@ class DisklessUpkeep:
                 self._done(merge, done, report)
 
     def _done(self, merge: Merge, done: Merged, report: Report) -> None:
-        self.garbage.let_go(
+        self.garbage.schedule_deletion(
             merge.key, merge.topic_id, merge.sources, kind="replaced", now_ms=report.time_ms,
             made=map(log_object, done.segments),
         )  # fmt: skip
@@ -238,7 +238,8 @@ class DisklessUpkeep:
         topic = state.log.topics.get(merge.key.topic)
         known = {extent.place for extent in state.extents.get(merge.key, ())}
         there = all(extent.place in known for extent in merge.sources)
-        if isinstance(error, VoidError) or topic is None or topic.id != merge.topic_id or not there:
+        is_deleted = topic is None or topic.id != merge.topic_id
+        if isinstance(error, ConflictError) or is_deleted or not there:
             _LOGGER.info("%s: %s", merge.key, error)
         elif not self._healed(merge, report):
             self.damaged.note(merge.key, merge.topic_id, error, report)
@@ -304,7 +305,7 @@ class DisklessUpkeep:
             taken = raise_log_starts(self.log, state, starts, term=self.lease.term)
             for key, gone in taken.items():
                 topic_id = ids[key.topic]
-                self.garbage.let_go(key, topic_id, gone, kind="expired", now_ms=now)
+                self.garbage.schedule_deletion(key, topic_id, gone, kind="expired", now_ms=now)
             due = {key: found for key, found in due.items() if key in taken or not found.expired}
         report.deleted += [_deleted(key, found) for key, found in due.items()]
 

@@ -16,7 +16,7 @@ from sparklog.diskless.merge_source import Slice, SourceLog, SourceReader
 from sparklog.diskless.merging import Merged, Merger
 from sparklog.diskless.names import parse_state, state_name, state_prefix
 from sparklog.diskless.segment_ids import level_of
-from sparklog.diskless.service_log import ServiceLog, VoidError
+from sparklog.diskless.service_log import ConflictError, ServiceLog
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import STATE_BYTES_MAX, decode_state
 from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
@@ -40,14 +40,16 @@ class SegmentHealer:
     def heal(self, key: TopicPartition, extent: Extent) -> Merged:
         """Replace a damaged segment, or all segments of the same merge.
 
-        Raises: DataCorruptionError: no good copy is left. VoidError: the extents were replaced
+        Raises: DataCorruptionError: no good copy is left. ConflictError: the extents were replaced
             meanwhile; LeaseLostError: a service began a new term; StorageUnavailableError.
         Cost: a GET for each ledger entry since the last state object before the merge; the segment
             is read and written once.
         """
         state = self._log.follow()
         if extent not in state.extents.get(key, ()):
-            raise VoidError(f"{key}: offsets [{extent.base}, {extent.end}) were merged meanwhile")
+            raise ConflictError(
+                f"{key}: offsets [{extent.base}, {extent.end}) were merged meanwhile"
+            )
         record = self._merge_of(key, extent)
         before = self._state_before(extent.born)
         known = before.extents.get(key, ())
@@ -76,7 +78,7 @@ class SegmentHealer:
         """Heal a segment in a service's round and report the result; return False if it failed."""
         try:
             merged = self.heal(key, extent)
-        except VoidError:
+        except ConflictError:
             return False
         except (DataCorruptionError, InvalidRequestError) as error:
             report.errors.append(f"{key}: {error}")

@@ -44,7 +44,7 @@ _NO_LIMIT: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class PartitionState:
     """What a state says of a partition, at one moment.
 
     `end`: of the log. `producers`: batches may carry a producer, and belong to transactions.
@@ -59,12 +59,12 @@ class Picture:
     producers: bool
 
 
-def picture_of(state: DisklessState, key: TopicPartition) -> Picture | None:
+def partition_state(state: DisklessState, key: TopicPartition) -> PartitionState | None:
     """Return what a state says of a partition; None if there is none."""
     topic = state.log.topics.get(key.topic)
     if topic is None or key.partition not in topic.dirs:
         return None
-    return Picture(
+    return PartitionState(
         topic.id,
         state.extents.get(key, ()),
         state.log.ends[key],
@@ -90,17 +90,17 @@ class DisklessSegments:
         key: TopicPartition,
         log_id: str,
         objects: ExtentObjects,
-        look: Callable[[], Picture | None],
+        look: Callable[[], PartitionState | None],
         news: Callable[[], object] | None = None,
         *,
         eager: bool = False,
     ) -> None:
         self._where, self._key, self._log_id, self._objects = where, key, log_id, objects
         self._look, self._news, self._eager = look, news, eager
-        self._picture = self._looked()
-        self._logs = self._logs_of(self._picture)
+        self._state = self._looked()
+        self._logs = self._logs_of(self._state)
         self._bare: set[str] = set()  # segments whose manifests aren't there
-        self.gaps = self._picture.gaps
+        self.gaps = self._state.gaps
 
     @property
     def where(self) -> str:
@@ -110,22 +110,22 @@ class DisklessSegments:
     @property
     def topic_id(self) -> str | None:
         """The topic's id."""
-        return self._picture.topic_id
+        return self._state.topic_id
 
     def bases(self) -> list[int]:
         """Return the extents' base offsets; the end alone where no record is left."""
-        return [e.base for e in self._listed().extents] or [self._picture.end]
+        return [e.base for e in self._listed().extents] or [self._state.end]
 
     def metadata(self) -> list[SegmentMetadata]:
         """Return what is known of the extents."""
-        picture = self._listed()
+        state = self._listed()
         found = [
             SegmentMetadata(
                 e.base, e.end, e.size, e.max_timestamp, False, self._objects.url(e.object)
             )
-            for e in picture.extents
+            for e in state.extents
         ]
-        end = picture.end
+        end = state.end
         return found or [SegmentMetadata(end, end, 0, -1, False, self._path(end, LOG))]
 
     def max_timestamp(self, base: int) -> int | None:
@@ -180,7 +180,7 @@ class DisklessSegments:
         at = index_of(extents, offset - 1)
         if at == len(extents) or extents[at].end != offset:
             raise self._missing(f"{self._where}/{snapshot_name(offset)}")
-        if not self._picture.producers:
+        if not self._state.producers:
             return format_snapshot([])
         return self._part(extents[at], SNAPSHOT) or format_snapshot(self._replayed(at)[0].entries())
 
@@ -235,29 +235,29 @@ class DisklessSegments:
 
     def remote_end(self) -> int | None:
         """Return the end: all is in the store. None if there is no record."""
-        picture = self._listed()
-        return picture.end if picture.extents else None
+        state = self._listed()
+        return state.end if state.extents else None
 
     # --- what is known ---------------------------------------------------------------------------
 
-    def _looked(self) -> Picture:
+    def _looked(self) -> PartitionState:
         found = self._look()
         if found is None:
             raise self._missing(self._where)
         return found
 
-    def _listed(self) -> Picture:
+    def _listed(self) -> PartitionState:
         found = self._looked()
-        if found is not self._picture:
+        if found is not self._state:
             if found.extents is not self._logs.extents:
                 self._logs = self._logs_of(found)
-            self._picture = found
+            self._state = found
         self._bare.clear()
         return found
 
-    def _logs_of(self, picture: Picture) -> ExtentLogs:
+    def _logs_of(self, state: PartitionState) -> ExtentLogs:
         return ExtentLogs(
-            self._objects, self._log_id, self._key.topic, picture.extents, picture.keys,
+            self._objects, self._log_id, self._key.topic, state.extents, state.keys,
             eager=self._eager,
         )  # fmt: skip
 
@@ -267,32 +267,32 @@ class DisklessSegments:
         return at if at < len(extents) and extents[at].base == base else None
 
     def _is_empty_at(self, base: int) -> bool:
-        return not self._logs.extents and base == self._picture.end
+        return not self._logs.extents and base == self._state.end
 
     def is_there(self, extent: Extent) -> bool:
         """Fold the news; tell whether an extent is still where its offsets lie."""
         if self._news is None:
             return False
         self._news()
-        picture = self._look()
-        if picture is None or picture.topic_id != self._picture.topic_id:
+        state = self._look()
+        if state is None or state.topic_id != self._state.topic_id:
             return False
-        at = index_of(picture.extents, extent.base)
-        return at < len(picture.extents) and picture.extents[at].place == extent.place
+        at = index_of(state.extents, extent.base)
+        return at < len(state.extents) and state.extents[at].place == extent.place
 
     # --- manifests -------------------------------------------------------------------------------
 
     def _remote(self, extent: Extent) -> RemoteSegment:
         return RemoteSegment(
             topic=self._key.topic,
-            topic_id=self._picture.topic_id,
+            topic_id=self._state.topic_id,
             partition=self._key.partition,
             id=extent.segment,
             base=extent.base,
             end=extent.end,
             max_timestamp=extent.max_timestamp,
             size=extent.size,
-            epochs=self._picture.epochs,
+            epochs=self._state.epochs,
             state=SegmentState.COPY_FINISHED,
             time_ms=0,
         )
@@ -328,7 +328,7 @@ class DisklessSegments:
         if at is None:
             raise self._missing(self._path(base, LOG))
         extent = self._logs.extents[at]
-        if not extent.segment or not self._picture.producers:
+        if not extent.segment or not self._state.producers:
             return b""
         opened = self._opened(extent)
         return self._replayed(at)[1] if opened is None else opened.part(TXNINDEX) or b""

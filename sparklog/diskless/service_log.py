@@ -20,7 +20,7 @@ from sparklog.tiered.object_store.store import Store
 _TIMES: Final = 10_000
 
 
-class VoidError(SparklogError):
+class ConflictError(SparklogError):
     """What was to be changed isn't as it was any more: nothing was written, and nothing will be."""
 
 
@@ -99,7 +99,7 @@ class ServiceLog:
 
         Its time is above that of every entry before it. Where another entry comes first, or
         `decide` refuses on a state that was old, it is asked again; what it raises on the newest
-        one (VoidError) says that this entry will never be.
+        one (ConflictError) says that this entry will never be.
         Raises: what `decide` raises. CommitUnknownError: nobody can tell; nothing that the entry
         names may go.
         """

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sparklog.diskless.entries import ObjectKey
 from sparklog.diskless.extent_tables import Pieces
 from sparklog.diskless.extents import PIECE_DTYPE
-from sparklog.diskless.sealing import TaskKey, from_text
+from sparklog.diskless.object_keys import TaskKey, from_text
 from sparklog.storage.chunk_table import IN_MEMORY, ChunkTable
 from sparklog.storage.commits import Chunk
 
@@ -22,7 +22,7 @@ IN_DATA: Final = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StagedPieces:
+class StagedChunks:
     """The pieces of a chunk. `rows`: PIECE_DTYPE; their `object` counts in `names`.
 
     Chunks that were put together at once share `names`, `keys` and `data`.
@@ -34,16 +34,16 @@ class StagedPieces:
     keys: Mapping[str, ObjectKey | TaskKey] = field(default_factory=dict, repr=False)
 
 
-def pieces_in(chunk: Chunk) -> StagedPieces:
+def read_chunks(chunk: Chunk) -> StagedChunks:
     """Return the pieces of a chunk that isn't in memory."""
-    if isinstance(chunk.pieces, StagedPieces):
+    if isinstance(chunk.pieces, StagedChunks):
         return chunk.pieces
     assert chunk.path is not None
     row = 1, chunk.position, chunk.size_bytes, chunk.records, chunk.max_timestamp, chunk.crc
     keys = {}
     if chunk.wrapped_key is not None:
         keys[chunk.path] = from_text(chunk.wrapped_key, None)
-    return StagedPieces(["", chunk.path], np.array([row], PIECE_DTYPE), keys=keys)
+    return StagedChunks(["", chunk.path], np.array([row], PIECE_DTYPE), keys=keys)
 
 
 def objects_of(chunks: Iterable[Chunk]) -> set[str]:
@@ -53,7 +53,7 @@ def objects_of(chunks: Iterable[Chunk]) -> set[str]:
     for chunk in chunks:
         if chunk.path is not None:
             found.add(chunk.path)
-        elif isinstance(chunk.pieces, StagedPieces) and id(chunk.pieces.names) not in seen:
+        elif isinstance(chunk.pieces, StagedChunks) and id(chunk.pieces.names) not in seen:
             seen.add(id(chunk.pieces.names))  # which all that were put together at once share
             found.update(name for name in chunk.pieces.names if name)
     return found
@@ -62,7 +62,7 @@ def objects_of(chunks: Iterable[Chunk]) -> set[str]:
 def gathered(tables: Sequence[ChunkTable], transport: bytes | None) -> list[Chunk]:
     """Return the chunks of a commit of what tasks report, in the order of the tasks.
 
-    Args: transport: see `sealing`. Memory: 100 bytes a reported chunk, for a while.
+    Args: transport: see `object_keys`. Memory: 100 bytes a reported chunk, for a while.
     """
     tables = [table for table in tables if len(table)]
     if not tables:
@@ -119,7 +119,7 @@ def _by_partition(
                 records=int(rows["count"].sum()),
                 min_timestamp=int(earliest[first:end].min()),
                 max_timestamp=int(rows["max_timestamp"].max()),
-                pieces=StagedPieces(names, rows, data, keys),
+                pieces=StagedChunks(names, rows, data, keys),
             )
         )
     return found

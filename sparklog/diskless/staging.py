@@ -22,7 +22,7 @@ from sparklog.clock import Clock, system_clock
 from sparklog.config import TopicConfig
 from sparklog.diskless.checksums import checksum
 from sparklog.diskless.names import HOME, new_staged_name
-from sparklog.diskless.sealing import new_object_key, to_text, transport_ring
+from sparklog.diskless.object_keys import new_object_key, to_text, transport_ring
 from sparklog.diskless.staged_chunks import gathered, objects_of
 from sparklog.errors import BatchConflictError, InvalidRequestError, SparklogError
 from sparklog.format.names import partition_dir

@@ -346,7 +346,7 @@ class DisklessState:
     def _reset(self, number: int, entry: Entry, record: ResetRecord) -> None:
         for writer in record.last_batches:
             self.resets[writer] = number
-            before = entry.befores.get(writer, -1)
+            before = entry.kept_commits.get(writer, -1)
             if before >= 0:
                 self.commits[writer] = before
             else:

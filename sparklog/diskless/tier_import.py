@@ -15,7 +15,7 @@ from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import Epochs, ObjectKey, ProducerBatch
 from sparklog.diskless.extents import Extent
-from sparklog.diskless.founding import NewLog, NewObject, NewPartition
+from sparklog.diskless.import_objects import NewLog, NewObject, NewPartition
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,

@@ -18,7 +18,7 @@ from sparklog.diskless.extents import index_of
 from sparklog.diskless.names import HOME, entry_name
 from sparklog.diskless.plan import DisklessPlan
 from sparklog.diskless.process_lock import ProcessLock
-from sparklog.diskless.segments import DisklessSegments, Picture, picture_of
+from sparklog.diskless.segments import DisklessSegments, PartitionState, partition_state
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, UnknownTopicError
 from sparklog.log.topic_names import INTERNAL
@@ -241,7 +241,7 @@ class DisklessView:
     ) -> T:
         """Return what `make` gave for a partition's segments; see `sparklog.storage.view`."""
         key = TopicPartition(topic, partition)
-        known = picture_of(self.state, key) or picture_of(self.news(), key)
+        known = partition_state(self.state, key) or partition_state(self.news(), key)
         if known is None:
             raise unknown_partition(self, topic, partition)
         kept = self._kept.get(key)
@@ -254,12 +254,12 @@ class DisklessView:
         kept.segments.gaps = known.gaps
         return kept.made_by(make)
 
-    def segments(self, key: TopicPartition, known: Picture) -> DisklessSegments:
+    def segments(self, key: TopicPartition, known: PartitionState) -> DisklessSegments:
         """Return the segments of a partition, as of each listing."""
         log_id = self.state.log_id
 
-        def look() -> Picture | None:
-            now = picture_of(self.state, key)
+        def look() -> PartitionState | None:
+            now = partition_state(self.state, key)
             return now if now is not None and now.topic_id == known.topic_id else None
 
         def news() -> None:
@@ -272,7 +272,7 @@ class DisklessView:
     def plan(self, key: TopicPartition, start: int, end: int) -> DisklessPlan | None:
         """Return what a task reads [start, end) with: the extents that the range touches."""
         state = self.state
-        found = picture_of(state, key)
+        found = partition_state(state, key)
         if found is None or start >= end:
             return None
         first, last = index_of(found.extents, start), index_of(found.extents, end - 1)

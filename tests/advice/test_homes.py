@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.diskless.new_homes import fork as fork_store
-from sparklog.diskless.new_homes import restore_tier
+from sparklog.diskless.log_creation import fork as fork_store
+from sparklog.diskless.log_creation import restore_tier
 from sparklog.errors import SparklogError
 from sparklog.fs import LocalFileSystem
 from sparklog.log.positions import to_ms

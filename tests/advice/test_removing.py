@@ -15,7 +15,7 @@ import sparklog
 from sparklog.checkpoint import history, reset
 from sparklog.cli.app import run
 from sparklog.common import TopicPartition
-from sparklog.diskless.founding import NewHome
+from sparklog.diskless.import_objects import LogImport
 from sparklog.diskless.names import IMPORT
 from sparklog.errors import DataCorruptionError, InvalidRequestError, PartitionOfflineError
 from sparklog.log.log import home_of
@@ -163,11 +163,11 @@ def test_nothing_is_removed_where_an_import_has_made_a_log(
         log.create_topic("t")
         log.append("t", ROWS)
     store = open_store(url)
-    other = NewHome(open_store(f"file://{tmp_path}/other"), "a", write_state=_no, create_home=_no)
+    other = LogImport(open_store(f"file://{tmp_path}/other"), "a", write_state=_no, create_home=_no)
     other.claim()
     store.put(IMPORT, mark or open_store(f"file://{tmp_path}/other").get(IMPORT))
     with pytest.raises((DataCorruptionError, InvalidRequestError)) as refusal:
-        NewHome(store, "b", write_state=_no, create_home=_no).claim()
+        LogImport(store, "b", write_state=_no, create_home=_no).claim()
     assert "remove all" not in str(refusal.value)
     if mark is not None:
         assert f"delete the object {IMPORT}, and choose another place" in str(refusal.value)

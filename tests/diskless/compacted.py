@@ -7,7 +7,7 @@ from sparklog.clock import ManualClock
 from sparklog.diskless.cleaning import Cleaner
 from sparklog.diskless.damaged_partitions import DamagedPartitions
 from sparklog.diskless.extents import Extent
-from sparklog.diskless.founding import NewHome
+from sparklog.diskless.import_objects import LogImport
 from sparklog.diskless.segment_healing import segment_of
 from sparklog.diskless.tier_import import plan_tier_import
 from sparklog.format.names import snapshot_name
@@ -98,13 +98,13 @@ def imported(directory: Path, clock: ManualClock, config: Mapping[str, str]) -> 
     source, target = FaultStore(Bucket(), clock), FaultStore(bucket, clock)
     for name, data in held.objects.items():
         source.put(name, data)
-    home = NewHome(
+    home = LogImport(
         target, "a tier", write_state=lambda *_: None, create_home=lambda _, log_id: log_id,
         threads=1,
     )  # fmt: skip
     home.claim()
     tier = RemoteObjects(lambda: source, BlockCache(0))
-    home.found(plan_tier_import(tier, target, LOG_ID, threads=1, clock=clock))
+    home.run(plan_tier_import(tier, target, LOG_ID, threads=1, clock=clock))
     log = Imported(bucket, clock)
     log.lead()
     return log

@@ -13,7 +13,7 @@ from sparklog.config import LogOptions
 from sparklog.diskless import extent_tables
 from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.entries import Entry, new_attempt_id
-from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.extents import PIECE_DTYPE, Extent
 from sparklog.diskless.garbage import Garbage
 from sparklog.diskless.lease import TermLease
@@ -66,10 +66,10 @@ class Home:
 
     def __post_init__(self) -> None:
         self.store = FaultStore(self.bucket, self.clock)
-        patience = Patience(timeout_ms=500, sleep=lambda ms: None, draw=lambda: 0.5)
+        retry_policy = RetryPolicy(timeout_ms=500, sleep=lambda ms: None, draw=lambda: 0.5)
         head = Head(EntryReader(self.store, LOG_ID))
         head.follow()
-        self.commits = DisklessCommits(self.store.url, head, LogOptions(), self.clock, patience)
+        self.commits = DisklessCommits(self.store.url, head, LogOptions(), self.clock, retry_policy)
         self.log = ServiceLog(self.commits)
         self.lease = TermLease(self.log, timer=Timer(self.clock))
         self.merger = Merger(
@@ -131,7 +131,7 @@ class Home:
         done = []
         for merge in self.due(merge_interval_ms=0):
             done.append(self.merger.merge(merge, self.log.state))
-            self.garbage.let_go(
+            self.garbage.schedule_deletion(
                 merge.key, merge.topic_id, done[-1].sources, kind="replaced",
                 now_ms=self.clock(), made=map(log_object, done[-1].segments),
             )  # fmt: skip

@@ -15,7 +15,7 @@ from sparklog.config import LogOptions
 from sparklog.diskless import commit_log
 from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.entries import Entry, NoOpRecord, decode
-from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.ledger import EntryReader, Head
 from sparklog.diskless.names import entry_name, new_staged_name
 from sparklog.errors import (
@@ -46,13 +46,13 @@ def store() -> FaultStore:
 
 def handle(store: FaultStore, *, timeout_ms: float = 2000, **given: object) -> DisklessCommits:
     """A process's handle; no time passes but the store's own."""
-    patience = Patience(
+    retry_policy = RetryPolicy(
         timeout_ms=timeout_ms, sleep=lambda ms: store.clock.advance(int(ms) + 1),
         timer=lambda: store.clock(), draw=random.Random(5).random,
     )  # fmt: skip
     head = Head(EntryReader(store, "log"))
     return DisklessCommits(
-        store.url, head, LogOptions(), store.clock, patience, **given  # type: ignore[arg-type]
+        store.url, head, LogOptions(), store.clock, retry_policy, **given  # type: ignore[arg-type]
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from sparklog.clock import system_clock
 from sparklog.config import LogOptions
 from sparklog.diskless.commit_log import DisklessCommits
-from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.ledger import EntryReader, Head
 from sparklog.log.admin import create_topic
 from sparklog.log.commit import Identity, commit
@@ -20,10 +20,10 @@ from sparklog.tiered.target import open_store
 LOG_ID = "log"
 
 
-def opened(store: Store, patience: Patience | None = None) -> DisklessCommits:
+def opened(store: Store, retry_policy: RetryPolicy | None = None) -> DisklessCommits:
     head = Head(EntryReader(store, LOG_ID))
     return DisklessCommits(
-        store.url, head, LogOptions(), system_clock, patience or Patience(timeout_ms=2000)
+        store.url, head, LogOptions(), system_clock, retry_policy or RetryPolicy(timeout_ms=2000)
     )
 
 

@@ -1,7 +1,7 @@
 """Writers that meet spread their tries; alone nobody waits, and who lost before waits less."""
 
 from sparklog.diskless.contention import Contention
-from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.entry_creation import RetryPolicy
 
 
 class Time:
@@ -16,7 +16,9 @@ class Time:
         self.pauses.append(ms)
 
     def contention(self) -> Contention:
-        return Contention(Patience(sleep=self.sleep, draw=lambda: 1.0, timer=lambda: self.now_ms))
+        return Contention(
+            RetryPolicy(sleep=self.sleep, draw=lambda: 1.0, timer=lambda: self.now_ms)
+        )
 
 
 def commit(time: Time, contention: Contention, number: int, *, took_ms: float = 10) -> bool:

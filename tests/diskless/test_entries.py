@@ -59,8 +59,8 @@ def test_an_entry_comes_back_as_it_was(record) -> None:  # type: ignore[no-untyp
 
 
 def test_a_reset_says_where_each_writer_goes_on() -> None:
-    entry = Entry(id="a", prev="b", record=RECORDS[1], befores={"q": 5, "r": -1})
-    assert decode(encode(1, entry), number=1, path="p").befores == {"q": 5, "r": -1}
+    entry = Entry(id="a", prev="b", record=RECORDS[1], kept_commits={"q": 5, "r": -1})
+    assert decode(encode(1, entry), number=1, path="p").kept_commits == {"q": 5, "r": -1}
 
 
 def _fields(entry: Entry) -> dict:  # type: ignore[type-arg]

@@ -19,7 +19,7 @@ from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.rounds import DisklessUpkeep
 from sparklog.diskless.segment_healing import segment_of
 from sparklog.diskless.segment_ids import Level, segment_id
-from sparklog.diskless.service_log import VoidError
+from sparklog.diskless.service_log import ConflictError
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.log.admin import delete_topic
 from sparklog.log.batch_windows import walk
@@ -410,7 +410,7 @@ def test_an_erasure_that_merges_overtake_each_time_is_run_again(
 
     def overtaken(*_: Any, **__: Any) -> None:
         next(looks)
-        raise VoidError("merged meanwhile")
+        raise ConflictError("merged meanwhile")
 
     with monkeypatch.context() as patch:
         patch.setattr(ExtentEraser, "_rewrite", overtaken)

@@ -6,7 +6,7 @@ import pytest
 from sparklog.diskless import extent_tables
 from sparklog.diskless.extent_tables import HEAD_BYTES, TableHead, block_size, pieces_of
 from sparklog.diskless.extents import PIECE_DTYPE, Extent
-from sparklog.diskless.sealing import new_object_key
+from sparklog.diskless.object_keys import new_object_key
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
 from sparklog.tiered.keyring import Keyring
 

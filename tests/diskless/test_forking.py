@@ -12,8 +12,8 @@ from sparklog.diskless.entries import ImportRecord, MergeRecord, ProducerBatch
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.home_object import known_home, place_home
 from sparklog.diskless.ledger import EntryReader, Head
+from sparklog.diskless.log_creation import MadeLog, fork
 from sparklog.diskless.names import HOME
-from sparklog.diskless.new_homes import MadeLog, fork
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.view import DisklessView
 from sparklog.errors import (
@@ -188,7 +188,7 @@ def test_by_batch(store_url: str, tmp_path: Path) -> None:
         made.fork(writer="nobody", batch=7)
     last = LastMicroBatch(1, "f1", START_MS)
     reset = ResetRecord(writer="q/sink", batch=2, writers={"q/sink": last}, epoch=3, abandoned={})
-    made.log.add(reset, befores={"q/sink": 3})
+    made.log.add(reset, kept_commits={"q/sink": 3})
     with pytest.raises(InvalidRequestError, match="taken back by a reset"):
         made.fork(writer="q", batch=3)
 

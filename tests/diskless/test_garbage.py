@@ -49,7 +49,7 @@ def test_what_a_merge_replaced_goes_after_its_delay() -> None:
     (merge,) = home.due()
     done = home.merger.merge(merge, home.state)
     now = home.clock()
-    home.garbage.let_go(T0, merge.topic_id, merge.sources, kind="replaced", now_ms=now)
+    home.garbage.schedule_deletion(T0, merge.topic_id, merge.sources, kind="replaced", now_ms=now)
     assert home.garbage.next_ms <= now + 60_000
     home.garbage.tidy(home.report())
     assert len(home.names(prefix(home))) == 6
@@ -69,7 +69,7 @@ def test_a_manifest_goes_before_its_log(home: Home) -> None:
     home.commit("a")
     (done,) = home.merge_all()
     delete_records(home.commits, "t", {0: 1})
-    home.garbage.let_go(
+    home.garbage.schedule_deletion(
         T0, done.topic_id, home.state.extents.get(T0, ()), kind="x", now_ms=0
     ) if home.state.extents.get(T0) else None
     home.garbage.sweep(home.report())
@@ -150,7 +150,7 @@ def test_what_a_past_service_replaced_waits_its_time_too(skew_ms: int) -> None:
     (merge,) = home.due()
     home.merger.merge(merge, home.state)
     now = home.clock() + skew_ms
-    home.garbage.let_go(T0, merge.topic_id, merge.sources, kind="replaced", now_ms=now)
+    home.garbage.schedule_deletion(T0, merge.topic_id, merge.sources, kind="replaced", now_ms=now)
     home.store.put(prefix(home) + remote_log_name(7, segment_id(1, Level.PIECES)), b"left")
     home.lease.release()
     again = home.another().lead()
@@ -188,7 +188,9 @@ def test_staged_objects(home: Home) -> None:
     for merge in home.due(merge_interval_ms=0):
         if merge.key == T0:
             done = home.merger.merge(merge, home.state)
-            home.garbage.let_go(T0, merge.topic_id, done.sources, kind="replaced", now_ms=0)
+            home.garbage.schedule_deletion(
+                T0, merge.topic_id, done.sources, kind="replaced", now_ms=0
+            )
     dry = home.report(dry_run=True)
     home.garbage.sweep(dry)
     home.garbage.sweep(home.report())
@@ -368,7 +370,7 @@ def test_what_was_replaced_goes_after_the_manifest_of_what_covers_it() -> None:
     with pytest.raises(SimulatedKill):
         home.merger.merge(merge, home.state)
     again = home.another().lead()
-    again.garbage.let_go(T0, merge.topic_id, merge.sources, kind="replaced", now_ms=0)
+    again.garbage.schedule_deletion(T0, merge.topic_id, merge.sources, kind="replaced", now_ms=0)
     again.garbage.tidy(again.report())
     (manifest,) = again.manifests()
     assert manifest.segment.id == again.state.extents[T0][0].segment
@@ -388,7 +390,7 @@ def test_what_is_named_is_not_deleted_after_its_delay(home: Home) -> None:
     home.commit("a")
     (done,) = home.merge_all()
     named = home.state.extents[T0]
-    home.garbage.let_go(T0, done.topic_id, named, kind="replaced", now_ms=0)
+    home.garbage.schedule_deletion(T0, done.topic_id, named, kind="replaced", now_ms=0)
     home.garbage.tidy(home.report())
     assert len(home.read()) == 1
 
@@ -547,7 +549,8 @@ def test_records_that_were_deleted(home: Home) -> None:
     taken = raise_log_starts(home.log, state, {T0: 1}, term=1)
     assert [extent.base for extent in taken[T0]] == [0]
     assert raise_log_starts(home.log, state, {T0: 1}, term=1) == {}
-    home.garbage.let_go(T0, state.log.topics["t"].id, taken[T0], kind="expired", now_ms=0)
+    topic_id = state.log.topics["t"].id
+    home.garbage.schedule_deletion(T0, topic_id, taken[T0], kind="expired", now_ms=0)
     report = home.report()
     home.garbage.tidy(report)
     assert [(one.kind, one.objects) for one in report.swept] == [("expired", 2)]

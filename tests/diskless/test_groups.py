@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sparklog.common import TopicPartition
-from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.names import position_name, readers_prefix
 from sparklog.errors import (
@@ -31,11 +31,11 @@ def store() -> FaultStore:
 def groups_of(store: FaultStore) -> DisklessGroups:
     """The groups as another process sees them; no time passes."""
     clock = store.clock
-    patience = Patience(
+    retry_policy = RetryPolicy(
         timeout_ms=100_000, sleep=lambda ms: clock.advance(int(ms) + 1), timer=lambda: clock(),
         draw=random.Random(7).random,
     )  # fmt: skip
-    return DisklessGroups(store, patience=patience)
+    return DisklessGroups(store, retry_policy=retry_policy)
 
 
 def commit(groups: DisklessGroups, offsets: dict[TopicPartition, int], now_ms: int = 1) -> None:
@@ -79,8 +79,8 @@ def test_members_at_the_same_time_lose_nothing() -> None:
     keys = [TopicPartition("t", p) for p in range(8)]
 
     def work(key: TopicPartition) -> None:
-        patience = Patience(timeout_ms=240_000, first_ms=1, longest_ms=20)
-        groups = DisklessGroups(open_store(url), patience=patience)
+        retry_policy = RetryPolicy(timeout_ms=240_000, first_ms=1, longest_ms=20)
+        groups = DisklessGroups(open_store(url), retry_policy=retry_policy)
         for offset in range(1, 11):
             groups.commit("g", {key: offset}, now_ms=1, host="h")
 

@@ -17,7 +17,7 @@ from sparklog.diskless.merge_plan import SOURCES_MAX, due_merges
 from sparklog.diskless.names import entry_name
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.segment_ids import Level, level_of, segment_id
-from sparklog.diskless.service_log import VoidError
+from sparklog.diskless.service_log import ConflictError
 from sparklog.errors import CommitUnknownError, DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint_files import parse_epochs
 from sparklog.log.admin import delete_records, drop_topic
@@ -94,7 +94,7 @@ def test_what_an_extent_table_names(home: Home) -> None:
     home.garbage.sweep(home.report())
     (first,) = [merge for merge in home.due(merge_interval_ms=0) if merge.key == T0]
     done = home.merger.merge(first, home.state)
-    home.garbage.let_go(T0, first.topic_id, done.sources, kind="replaced", now_ms=0)
+    home.garbage.schedule_deletion(T0, first.topic_id, done.sources, kind="replaced", now_ms=0)
     home.garbage.sweep(home.report())
     assert set(objects) <= set(home.names("staged"))  # the other partition's lie there still
     home.merge_all()
@@ -241,7 +241,7 @@ def test_void_if_its_extents_changed(home: Home) -> None:
     state = home.state
     other = home.another()
     delete_records(other.commits, "t", {0: 1})
-    with pytest.raises(VoidError):
+    with pytest.raises(ConflictError):
         home.merger.merge(merge, state)
     assert not [name for name in home.names("t-0") if name.endswith(".log")]  # nothing is left
     assert [offset for offset, _ in home.read()] == [1]
@@ -255,7 +255,7 @@ def test_void_if_the_topic_was_made_again(home: Home) -> None:
     drop_topic(other.commits, "t")
     other.topic(partitions=2)
     other.commit("b")
-    with pytest.raises(VoidError):
+    with pytest.raises(ConflictError):
         home.merger.merge(merge, state)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.errors import (
     CommitUnknownError,
     InvalidRequestError,
@@ -27,7 +27,7 @@ from tests.tiered.proxy import Proxy
 from tests.tiered.s3 import READER, SECRET, S3Server, started
 
 pytestmark = pytest.mark.s3
-SHORT = Patience(timeout_ms=2000)
+SHORT = RetryPolicy(timeout_ms=2000)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_credentials_that_expire_fail_the_batch_which_comes_again(
     s3: S3Server, url: str, proxy: Proxy
 ) -> None:
     with sparklog.open(
-        url, mode="rw", storage_options=s3.options(port=proxy.port), patience=SHORT
+        url, mode="rw", storage_options=s3.options(port=proxy.port), retry_policy=SHORT
     ) as log:
         log.create_topic("t")
         assert not write(log, 0, "a")
@@ -189,7 +189,8 @@ def test_a_server_that_dies_and_comes_back(tmp_path_factory: pytest.TempPathFact
     server = started(tmp_path_factory.mktemp("dying"))
     try:
         url = f"{server.bucket()}/log"
-        with sparklog.open(url, mode="rw", storage_options=server.options(), patience=SHORT) as log:
+        options = server.options()
+        with sparklog.open(url, mode="rw", storage_options=options, retry_policy=SHORT) as log:
             log.create_topic("t")
             write(log, 0, "a")
             server.kill()

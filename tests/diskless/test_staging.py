@@ -12,15 +12,15 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.diskless.names import HOME, parse_staged
-from sparklog.diskless.placement import Placement
-from sparklog.diskless.sealing import (
+from sparklog.diskless.object_keys import (
     from_text,
     new_object_key,
     new_transport_key,
+    rewrap_key,
     to_text,
     transport_ring,
-    wrapped_anew,
 )
+from sparklog.diskless.placement import Placement
 from sparklog.diskless.staging import (
     STORES,
     STORES_MAX,
@@ -61,8 +61,8 @@ def test_sealed_rows_need_the_key_of_the_job_and_the_key_ring() -> None:
         from_text(to_text(key), None)
     sealed = from_text(to_text(key), transport)
     with pytest.raises(InvalidRequestError, match=r"open it with option remote\.keyring"):
-        wrapped_anew(None, sealed)
-    assert wrapped_anew(RING, sealed).wrapped.key_id == "k1"
+        rewrap_key(None, sealed)
+    assert rewrap_key(RING, sealed).wrapped.key_id == "k1"
 
 
 def staging(store: ObjectStore | None = None, **given: object) -> DisklessStaging:

@@ -168,7 +168,8 @@ def test_writers_commits_are_chained_and_a_reset_sets_the_chain_back(log: Foldin
             1, f"o{batch}", CommitRecord, writer="q", batch=batch, fingerprint="f", before=before
         )
     assert log.state.commits == {"q": 3}
-    log.add(ResetRecord(writer="q", batch=0, writers={"q": None}, abandoned={}), befores={"q": 1})
+    reset = ResetRecord(writer="q", batch=0, writers={"q": None}, abandoned={})
+    log.add(reset, kept_commits={"q": 1})
     assert log.state.commits == {"q": 1}
     assert log.state.resets == {"q": 4}
 

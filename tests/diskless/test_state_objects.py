@@ -14,7 +14,7 @@ from sparklog.config import LogOptions
 from sparklog.diskless import state_objects
 from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.entries import ObjectKey, ProducerBatch
-from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.ledger import EntryReader, Head
 from sparklog.diskless.names import entry_name, state_name
@@ -49,7 +49,7 @@ class Handle:
         self.states = StateObjects(store, lambda: "log")
         self.head = Head(entries, newer=self.states.newest)
         self.commits = DisklessCommits(
-            store.url, self.head, LogOptions(), system_clock, Patience(timeout_ms=1000),
+            store.url, self.head, LogOptions(), system_clock, RetryPolicy(timeout_ms=1000),
             created=StateWriter(self.states, in_thread=False).created,
         )  # fmt: skip
         self.commits.catch_up()

@@ -10,7 +10,7 @@ import pytest
 import sparklog
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import decode
-from sparklog.diskless.founding import NewHome, NewLog
+from sparklog.diskless.import_objects import LogImport, NewLog
 from sparklog.diskless.names import HOME, IMPORT, entry_name, state_name
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.tier_import import plan_tier_import
@@ -70,8 +70,8 @@ def created(store: Store, log_id: str) -> str:
     return store.get(HOME).decode()
 
 
-def new_home(target: Store, origin: str = ORIGIN) -> NewHome:
-    return NewHome(
+def new_home(target: Store, origin: str = ORIGIN) -> LogImport:
+    return LogImport(
         target,
         origin,
         write_state=lambda store, state: store.put(state_name(state.log_id, state.number), b"s"),
@@ -86,7 +86,7 @@ def import_it(source: Store, target: Store, **given: Any) -> NewLog:
     new = plan_tier_import(
         objects_of(source), target, new_topic_id(), threads=1, clock=lambda: 10**12, **given
     )
-    home.found(new)
+    home.run(new)
     return new
 
 
@@ -167,7 +167,7 @@ def test_encrypted_segments_stay_so(made: tuple[Path, Store], target: Store) -> 
     home.claim()
     found = RemoteObjects(lambda: source, BlockCache(64 << 20), RING)
     new = plan_tier_import(found, target, new_topic_id(), threads=1)
-    home.found(new)
+    home.run(new)
     state = folded(target, new.log_id)
     for extents in state.extents.values():
         for extent in extents:
@@ -243,7 +243,7 @@ def _again(source: Store, target: Store, *, is_log: bool) -> None:
     if is_log:
         home.complete(new)
     else:
-        home.found(new)
+        home.run(new)
     state = folded(target, target.get(HOME).decode())
     names = {one.name for one in target.list()}
     assert {one.name for one in source.list()} <= names
@@ -282,7 +282,7 @@ def test_a_copy_with_missing_records_is_no_log(made: tuple[Path, Store], target:
     for extents in (first.extents[:-1], first.extents[1:]):
         less = replace(new, partitions=[replace(first, extents=extents), *others])
         with pytest.raises(DataCorruptionError, match="records are missing where"):
-            home.found(less)
+            home.run(less)
     assert HOME not in {one.name for one in target.list()}
 
 
@@ -292,9 +292,9 @@ def test_two_at_once_make_one_log(made: tuple[Path, Store], target: Store) -> No
     assert not one.claim()
     assert not other.claim()
     plans = [plan_tier_import(objects_of(source), target, new_topic_id()) for _ in range(2)]
-    one.found(plans[0])
+    one.run(plans[0])
     with pytest.raises(InvalidRequestError, match="another call"):
-        other.found(plans[1])
+        other.run(plans[1])
     assert target.get(HOME).decode() == plans[0].log_id
     assert folded(target, plans[0].log_id).log.ends[T0] > 0
 
@@ -380,7 +380,7 @@ def test_a_manifest_that_is_deleted_meanwhile(
     new = plan_tier_import(objects_of(source), target, new_topic_id(), clock=lambda: 10**12)
     home = new_home(target)
     home.claim()
-    home.found(new)
+    home.run(new)
     assert folded(target, new.log_id).log.ends[T0] > 0
 
 

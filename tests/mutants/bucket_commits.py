@@ -155,7 +155,7 @@ MUTANTS = (
     ),
     mutant(
         "plain-rows-in-an-encrypted-log",
-        "diskless/sealing.py",
+        "diskless/object_keys.py",
         "if ring is not None or not keys:",
         "if ring is not None or keys is not None:",
         f"{GARBAGE}::test_plain_rows_are_refused_where_the_log_is_encrypted",
@@ -178,14 +178,14 @@ MUTANTS = (
     ),
     mutant(
         "an-outcome-that-may-still-change",
-        "diskless/outcome.py",
+        "diskless/commit_outcome.py",
         "creator.create(number, noop, encode(number, noop))",
         "return None if encode(number, noop) else found",
         f"{FAULTS}::test_an_outcome_holds_for_ever",
     ),
     mutant(
         "anothers-entry-is-the-outcome",
-        "diskless/outcome.py",
+        "diskless/commit_outcome.py",
         "return found if found.id == attempt else None",
         "return found",
         f"{FAULTS}::test_an_outcome_holds_for_ever",

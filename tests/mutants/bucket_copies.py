@@ -8,7 +8,7 @@ IMPORT = "diskless/test_tier_import.py"
 MUTANTS = (
     mutant(
         "a-copy-that-shows-before-it-is-whole",
-        "diskless/founding.py",
+        "diskless/import_objects.py",
         "        self._bring(new.objects, new.size, progress)\n",
         "        self._create_home(self._store, new.log_id)\n"
         "        self._bring(new.objects, new.size, progress)\n",
@@ -16,21 +16,21 @@ MUTANTS = (
     ),
     mutant(
         "half-a-copy-is-not-copied-again",
-        "diskless/founding.py",
+        "diskless/import_objects.py",
         "None if self._held.get(one.name) == one.size else",
         "None if one.name in self._held else",
         f"{IMPORT}::test_half_a_copy_is_copied_again",
     ),
     mutant(
         "a-copy-with-missing-records",
-        "diskless/founding.py",
+        "diskless/import_objects.py",
         "        _check_whole(state, self._store.url)\n",
         "",
         f"{IMPORT}::test_a_copy_with_missing_records_is_no_log",
     ),
     mutant(
         "a-place-that-was-to-become-another-log",
-        "diskless/founding.py",
+        "diskless/import_objects.py",
         "        if said != self._origin:\n            raise",
         "        if not said:\n            raise",
         f"{IMPORT}::test_refusals",
@@ -38,7 +38,7 @@ MUTANTS = (
     ),
     mutant(
         "a-log-that-another-call-made",
-        "diskless/founding.py",
+        "diskless/import_objects.py",
         "if self._create_home(self._store, new.log_id) != new.log_id:",
         'if self._create_home(self._store, new.log_id) == "":',
         f"{IMPORT}::test_two_at_once_make_one_log",

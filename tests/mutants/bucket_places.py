@@ -66,7 +66,7 @@ MUTANTS = (
     ),
     mutant(
         "a-claim-of-a-place-is-put",
-        "diskless/founding.py",
+        "diskless/import_objects.py",
         'self._claimed = store.create(IMPORT, seal("import", {"of": self._origin}))',
         'self._claimed = store.put(IMPORT, seal("import", {"of": self._origin})) is None',
         "diskless/test_tier_import.py::test_of_two_claims_at_once_one_holds",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import sparklog
-from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.names import readers_prefix
 from sparklog.fs import LOCAL
@@ -88,8 +88,8 @@ class TestGroupsOfLogDir(GroupsContract):
 class OfStore(GroupsContract):
     @pytest.fixture
     def new_groups(self, url: str) -> Callable[[], DisklessGroups]:
-        patience = Patience(first_ms=1, longest_ms=20)
-        return lambda: DisklessGroups(open_store(url), patience=patience)
+        retry_policy = RetryPolicy(first_ms=1, longest_ms=20)
+        return lambda: DisklessGroups(open_store(url), retry_policy=retry_policy)
 
     @pytest.fixture
     def damage(self, url: str) -> Callable[[str], None]:

@@ -16,8 +16,8 @@ import sparklog
 from sparklog.cli.app import run
 from sparklog.clock import ManualClock, system_clock
 from sparklog.common import TopicPartition
-from sparklog.diskless.founding import NewHome
-from sparklog.diskless.new_homes import current_state
+from sparklog.diskless.import_objects import LogImport
+from sparklog.diskless.log_creation import current_state
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
@@ -290,7 +290,7 @@ def test_cut_off_before_it_was_tidied_up(
         raise StorageUnavailableError("the store is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(NewHome, "complete", cut)
+        patch.setattr(LogImport, "complete", cut)
         with pytest.raises(StorageUnavailableError):
             move_to_store(path, url)
     go_on(url)

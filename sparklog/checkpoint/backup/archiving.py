@@ -35,7 +35,7 @@ from sparklog.checkpoint.nesting import check_not_nested
 from sparklog.checkpoint.query_sink import SinkKind
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.diskless.home_object import known_home
-from sparklog.diskless.new_homes import check_apart
+from sparklog.diskless.log_creation import check_apart
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem, LocalFileSystem
 from sparklog.fs.files import translate_os_errors

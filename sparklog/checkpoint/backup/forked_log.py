@@ -21,9 +21,9 @@ from sparklog.checkpoint.backup.snapshots import SnapshotTree
 from sparklog.checkpoint.backup.upload import Stamp
 from sparklog.clock import Clock
 from sparklog.diskless.forking import derived_id
-from sparklog.diskless.founding import NewLog, NewObject
 from sparklog.diskless.home_object import known_home
-from sparklog.diskless.new_homes import fork_stores
+from sparklog.diskless.import_objects import NewLog, NewObject
+from sparklog.diskless.log_creation import fork_stores
 from sparklog.errors import StorageUnavailableError
 from sparklog.log.fork_points import WantedPoint
 from sparklog.tiered.object_store.file_driver import LocalDriver
@@ -75,7 +75,7 @@ class ForkedLog(ObjectStore):
         and manifests are the same in every point.
 
         Args: keyring: the file of the log's keys; "" for none.
-        Raises: as `sparklog.diskless.new_homes.fork`.
+        Raises: as `sparklog.diskless.log_creation.fork`.
         """
         fork_stores(
             self._source, self, WantedPoint(writer=writer, batch=batch),

@@ -31,7 +31,7 @@ from sparklog.checkpoint.files import Checkpoint, local_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
 from sparklog.checkpoint.query_sink import Announce, SinkKind, choose_sink
 from sparklog.clock import Clock, stopwatch, system_clock
-from sparklog.diskless.new_homes import check_apart, fork_stores
+from sparklog.diskless.log_creation import check_apart, fork_stores
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.fork_points import WantedPoint

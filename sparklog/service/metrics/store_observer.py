@@ -14,7 +14,7 @@ from sparklog.diskless.erasure_notes import begun_erasures
 from sparklog.diskless.home import DisklessHome, open_log
 from sparklog.diskless.home_object import known_home, write_refusal
 from sparklog.diskless.lease import ServiceNotes, sign_of_life
-from sparklog.diskless.missing_objects import Unreadable, unreadable_extents
+from sparklog.diskless.missing_objects import UnreadableExtent, unreadable_extents
 from sparklog.diskless.retention import due_extents
 from sparklog.diskless.state import DisklessState, partitions_of
 from sparklog.errors import DataCorruptionError, SparklogError, StorageUnavailableError
@@ -95,7 +95,7 @@ class StoreObserver:
         self._error = ""
         self._begun: list[BegunErasure] = []
         self._listed_at = float("-inf")
-        self._unreadable: list[Unreadable] = []
+        self._unreadable: list[UnreadableExtent] = []
         self._looked_at = float("-inf")
         self._topics_max = _TOPICS if batches else 0
         self._batches = BatchObserver(clock, topics_max=self._topics_max, rest_ms=_REST_MS)

@@ -10,7 +10,7 @@ from sparklog.diskless.extents import Extent
 from sparklog.diskless.home import DisklessHome, open_log
 from sparklog.diskless.quarantine import Quarantine
 from sparklog.diskless.segment_healing import SegmentHealer
-from sparklog.diskless.service_log import ServiceLog, VoidError
+from sparklog.diskless.service_log import ConflictError, ServiceLog
 from sparklog.diskless.state_objects import write_state
 from sparklog.errors import SparklogError
 from sparklog.log.log import home_of
@@ -48,7 +48,7 @@ class SegmentRepair:
                 assert finding.fix is not None
                 try:
                     _CARRY_OUT[finding.fix.kind](self, log, healer, finding)
-                except (VoidError, LeaseLostError):
+                except (ConflictError, LeaseLostError):
                     refused.append(f"{finding.file}: it is being merged; run the repair again")
                 except SparklogError as error:
                     refused.append(str(error))

@@ -102,7 +102,7 @@ def failure_of(error: BaseException, outside: BaseException | None = None) -> Fa
     return Failure.OTHER
 
 
-def will_pass(error: Exception, outside: BaseException | None = None) -> bool:
+def is_transient(error: Exception, outside: BaseException | None = None) -> bool:
     """Tell whether the same request may succeed a moment later. Ours were retried already."""
     return not isinstance(error, SparklogError) and failure_of(error, outside) is Failure.PASSING
 
@@ -208,7 +208,7 @@ def secrets_in(options: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(found, key=len, reverse=True))
 
 
-def words_of(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return what an error says first, without the number that Python puts before it."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     first, _, _ = text.strip().partition("\n")  # Azure's goes on for many lines

@@ -21,11 +21,11 @@ from sparklog.tiered.object_store.driver import Driver, Upload, VersionedDriver,
 from sparklog.tiered.object_store.failures import (
     Failure,
     failure_of,
+    is_transient,
     may_show,
+    message_of,
     says_exists,
-    will_pass,
     without,
-    words_of,
 )
 from sparklog.tiered.object_store.store import (
     WHOLE_BYTES_MAX,
@@ -357,7 +357,7 @@ class ObjectStore:
         with self._translated(verb, name):
             return self._retry.call(
                 attempt,
-                lambda error: will_pass(error, outside),
+                lambda error: is_transient(error, outside),
                 lambda: self.counts.add("retries"),
             )
 
@@ -377,7 +377,7 @@ class ObjectStore:
                 if verb == "read":
                     raise FileNotFoundError(errno.ENOENT, "no such object", where) from None
                 failure = Failure.BUCKET
-            words = without(words_of(error), self._secrets)
+            words = without(message_of(error), self._secrets)
             raise StorageUnavailableError(
                 f"can't {verb} {where}: {words}; {failure.value}",
                 path=where,

@@ -48,8 +48,9 @@ class PartitionCopies:
         def following(size: int) -> None:
             if at + 1 < len(self.segments) and self.segments[at + 1].base == segment.end:
                 behind = self.segments[at + 1]
+                stop = min(size, behind.size)
                 objects.fetcher.begin(
-                    lambda: objects.ranges(behind, patient=False).ahead(0, min(size, behind.size))
+                    lambda: objects.ranges(behind, patient=False).prefetch(0, stop)
                 )
 
         return RemoteSegmentLog(self._path(base, LOG), objects.ranges(segment), following)

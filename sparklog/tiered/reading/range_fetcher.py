@@ -81,7 +81,7 @@ class Fetcher:
         parts[0] = parts[0][start - first * BLOCK_BYTES :]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def ahead(self, source: Ranges, start: int, end: int) -> None:
+    def prefetch(self, source: Ranges, start: int, end: int) -> None:
         """Begin to fetch [start, end), in whole runs; returns at once."""
         end = min(end, source.stored_size)
         if start >= end or not self._threads:

@@ -106,12 +106,12 @@ class LogRanges:
     def _read(self, start: int, end: int) -> bytes:
         return self.retry.call(lambda: self.fetcher.read(self, start, end))
 
-    def ahead(self, start: int, end: int) -> None:
+    def prefetch(self, start: int, end: int) -> None:
         """Begin to fetch the plain bytes [start, end), start < end; returns at once."""
         key = self.opened.data_key
         if key is not None:
             start, end = key.stored_range(start, end, self.size)
-        self.fetcher.ahead(self, start, end)
+        self.fetcher.prefetch(self, start, end)
 
 
 def _fetched(store: Store, segment: RemoteSegment, name: str, get: Callable[[], bytes]) -> bytes:

@@ -19,7 +19,7 @@ class Ranges(Protocol):
     def get(self, start: int, end: int) -> bytes:
         """Return the bytes [start, end)."""
 
-    def ahead(self, start: int, end: int) -> None:
+    def prefetch(self, start: int, end: int) -> None:
         """Begin to fetch them."""
 
 
@@ -72,7 +72,7 @@ class RemoteSegmentLog:
         size = self._ranges.size
         at = max(self._asked, end // RUN_BYTES * RUN_BYTES)
         while at < min(target, size):
-            self._ranges.ahead(at, min(at + RUN_BYTES, size))
+            self._ranges.prefetch(at, min(at + RUN_BYTES, size))
             at += RUN_BYTES
         if target > size >= self._asked:
             self._following(min(target - size, AHEAD_BYTES))

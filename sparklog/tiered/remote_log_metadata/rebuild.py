@@ -41,20 +41,20 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Found:
+class FoundManifests:
     """The manifests below some prefixes; `damaged`: {object: what is wrong with it}."""
 
     manifests: list[Manifest] = field(default_factory=list)
     damaged: dict[str, str] = field(default_factory=dict)
 
 
-def find(store: Store, directories: Iterable[Directory]) -> Found:
+def find(store: Store, directories: Iterable[Directory]) -> FoundManifests:
     """Read all manifests below these prefixes.
 
     Raises: StorageUnavailableError. Cost: a list request for each prefix and 1,000 objects, a
     request for each manifest, 200 at once in memory.
     """
-    found = Found()
+    found = FoundManifests()
     for directory in directories:
         names = [
             o.name
@@ -68,7 +68,7 @@ def find(store: Store, directories: Iterable[Directory]) -> Found:
     return found
 
 
-def _take(found: Found, name: str, raw: bytes | Exception) -> None:
+def _take(found: FoundManifests, name: str, raw: bytes | Exception) -> None:
     if isinstance(raw, FileNotFoundError):
         return  # it was deleted since the listing
     if isinstance(raw, Exception):
@@ -122,7 +122,7 @@ def _check_some(session: "LogDirCommits", store: Store) -> None:
         )
 
 
-def fill(session: "LogDirCommits", clock: Clock, store: Store) -> Found:
+def fill(session: "LogDirCommits", clock: Clock, store: Store) -> FoundManifests:
     """Tell the topic of all copies that the bucket has of this log's topics; it must be empty."""
     found = find(store, _directories(session))
     segments = [manifest.segment for manifest in found.manifests]
@@ -158,7 +158,7 @@ def rebuild(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
     store: Store | None = None,
-) -> Found:
+) -> FoundManifests:
     """Make what the log knows of its copies anew from its bucket, whatever it knew before.
 
     Close the log's service before, and that of any other log that had them: they become this

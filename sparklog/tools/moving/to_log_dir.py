@@ -20,7 +20,7 @@ from sparklog.common import TopicPartition
 from sparklog.diskless.extent_logs import ExtentLogs
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.groups import DisklessGroups
-from sparklog.diskless.new_homes import MadeLog, current_state
+from sparklog.diskless.log_creation import MadeLog, current_state
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import (
     DataCorruptionError,

@@ -21,10 +21,10 @@ from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.diskless.entries import ObjectKey
 from sparklog.diskless.extents import Extent
-from sparklog.diskless.founding import NewLog, NewObject, NewPartition
 from sparklog.diskless.groups import first_position
 from sparklog.diskless.home_object import read_home
-from sparklog.diskless.new_homes import MadeLog, current_state, described, make_log
+from sparklog.diskless.import_objects import NewLog, NewObject, NewPartition
+from sparklog.diskless.log_creation import MadeLog, current_state, describe_log, make_log
 from sparklog.diskless.tier_import import producers_of
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint_files import Epochs, topic_id_text
@@ -103,7 +103,7 @@ def move_to_store(
                 return _Plan(log, session, target, log_id, keyring, clock).whole()
 
             new = make_log(target, f"the log dir {log.path}", plan, threads, progress, clock)
-    return described(new, target, watch(), time_ms=new.snapshot.time_ms)
+    return describe_log(new, target, watch(), time_ms=new.snapshot.time_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from unittest import mock
 
 from sparklog.diskless import commit_log, entry_building, garbage, merging, rounds
 from sparklog.diskless.entries import Entry, decode, encode, new_attempt_id
-from sparklog.diskless.entry_creation import EntryCreator, Patience
+from sparklog.diskless.entry_creation import EntryCreator, RetryPolicy
 from sparklog.diskless.garbage import Garbage
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.lease import TermLease
@@ -105,8 +105,10 @@ class _Entries:
 
 
 def _entries_of_creator(change: Callable[[EntryReader], Any]) -> Off:
-    def wrapper(real: Any, self: EntryCreator, entries: EntryReader, patience: Patience) -> None:
-        real(self, change(entries), patience)
+    def wrapper(
+        real: Any, self: EntryCreator, entries: EntryReader, retry_policy: RetryPolicy
+    ) -> None:
+        real(self, change(entries), retry_policy)
 
     return _around(EntryCreator, "__init__", wrapper)
 

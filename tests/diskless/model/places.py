@@ -92,9 +92,9 @@ NO_SWITCH: Final = {
     "if topic is None or topic.id != one.topic_id:":
         "offsets of a topic that was made again lie above the old ones, so none is covered",
     "is_same = topic is not None and topic.id == one.topic_id": "the same",
-    "if isinstance(error, VoidError) or topic is None or topic.id != merge.topic_id or not there:":
+    "is_deleted = topic is None or topic.id != merge.topic_id":
         "for the report: extents of another topic are not there",
-    "if picture is None or picture.topic_id != self._picture.topic_id:":
+    "if state is None or state.topic_id != self._state.topic_id:":
         "extents of another topic have other places",
     "if each.name in self._named and each.name not in live": "both sweeps look again",
     "held = [name for name in held if name not in named]": "for the report",

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.garbage import Garbage
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.home_object import check_new, check_not_missing, repairable_log_id
@@ -73,7 +73,8 @@ class Merging:
         ):
             home.merger.merge(merge, home.state)
         self.successors[source.segment] = home.state.extents[T0][0].segment
-        home.garbage.let_go(T0, topic_id, (source,), kind="replaced", now_ms=home.clock())
+        now = home.clock()
+        home.garbage.schedule_deletion(T0, topic_id, (source,), kind="replaced", now_ms=now)
 
 
 def _rule(log: Merging) -> AbstractContextManager[object]:
@@ -141,8 +142,8 @@ def test_a_member_that_slept_while_its_next_number_came_and_went(has_rule: bool)
     Numbers 2 and 3 are kept: the newest position, and the one before it.
     """
     store = FaultStore()
-    patience = Patience(sleep=lambda ms: None)
-    slow, quick = (DisklessGroups(store, patience=patience) for _ in range(2))
+    retry_policy = RetryPolicy(sleep=lambda ms: None)
+    slow, quick = (DisklessGroups(store, retry_policy=retry_policy) for _ in range(2))
     slow.commit("g", {T0: 5}, now_ms=1, host="h")
     quick.commit("g", {T1: 10}, now_ms=2, host="h")
     quick.commit("g", {T1: 20}, now_ms=3, host="h")
@@ -151,7 +152,7 @@ def test_a_member_that_slept_while_its_next_number_came_and_went(has_rule: bool)
     looks = real if has_rule else _looks_for_nothing_higher(real)
     with mock.patch.object(DisklessGroups, "_listed", looks):
         slow.commit("g", {T0: 6}, now_ms=5, host="h")
-    found = DisklessGroups(store, patience=patience).positions("g")
+    found = DisklessGroups(store, retry_policy=retry_policy).positions("g")
     told = {key: found[key].offset for key in found}
     assert (told == {T0: 6, T1: 30}) == has_rule
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.diskless.home import DisklessHome, open_log
 from sparklog.diskless.names import HOME, new_staged_name, state_name
 from sparklog.diskless.options import UpkeepOptions
@@ -81,7 +81,7 @@ class World:
     def open(self, process: Process) -> Log:
         """Open the log for writing, as a process does when it begins."""
         least = self.oracle.truth.number
-        patience = Patience(
+        retry_policy = RetryPolicy(
             timeout_ms=self.rng.choice((0, 500, 5000)),
             sleep=process.sleep,
             draw=self.rng.random,
@@ -95,7 +95,7 @@ class World:
             ),
             clock=process.clock,
             store=self.bucket.store(process),
-            patience=patience,
+            retry_policy=retry_policy,
             background=False,
         )
         self.oracle.takes_for_head(self.state(log), least)

@@ -12,7 +12,7 @@ from sparklog.diskless.merge_plan import Merge
 from sparklog.diskless.merge_source import SourceReader
 from sparklog.diskless.segment_healing import SegmentHealer
 from sparklog.diskless.segment_ids import Level
-from sparklog.diskless.service_log import VoidError
+from sparklog.diskless.service_log import ConflictError
 from sparklog.errors import DataCorruptionError
 from sparklog.service import Verification, verify
 from sparklog.service.repair.store_repair import StoreRepair
@@ -242,7 +242,7 @@ def test_the_repair_of_a_whole_log_changes_nothing(made: BucketHome, place: Memo
     assert place.files() == made.files
 
 
-@pytest.mark.parametrize("error", [VoidError("merged meanwhile"), LeaseLostError("taken")])
+@pytest.mark.parametrize("error", [ConflictError("merged meanwhile"), LeaseLostError("taken")])
 def test_a_repair_that_a_merge_overtakes_is_run_again(
     made: BucketHome, place: MemoryPlace, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:

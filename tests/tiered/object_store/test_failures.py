@@ -11,11 +11,11 @@ from sparklog.tiered.object_store.failures import (
     RedirectedError,
     failure_of,
     is_refusal,
+    is_transient,
     may_show,
+    message_of,
     secrets_in,
-    will_pass,
     without,
-    words_of,
 )
 
 
@@ -99,7 +99,7 @@ MEANINGS = [
 def test_what_errors_mean(at):
     error, failure = MEANINGS[at]
     assert failure_of(error) is failure
-    assert will_pass(error) is (failure is Failure.PASSING)
+    assert is_transient(error) is (failure is Failure.PASSING)
 
 
 REFUSALS = [
@@ -131,15 +131,15 @@ def test_which_answers_are_refusals(at):
 
 
 def test_what_was_tried_again_already_is_not_tried_once_more():
-    assert not will_pass(caused(StorageUnavailableError("tried"), TimeoutError()))
+    assert not is_transient(caused(StorageUnavailableError("tried"), TimeoutError()))
 
 
 def test_a_hidden_cause_counts_for_nothing():
     error = ValueError("ours")
     error.__context__ = TimeoutError()
-    assert will_pass(error)
+    assert is_transient(error)
     error.__suppress_context__ = True
-    assert not will_pass(error)
+    assert not is_transient(error)
 
 
 def test_secrets_are_found_wherever_they_are(monkeypatch):
@@ -174,9 +174,9 @@ def test_an_error_whose_cause_holds_a_secret_is_not_chained():
 
 
 def test_words():
-    assert words_of(OSError(121, "We met an error.")) == "We met an error"
-    assert words_of(ValueError("why")) == "why"
+    assert message_of(OSError(121, "We met an error.")) == "We met an error"
+    assert message_of(ValueError("why")) == "why"
     assert (
-        words_of(ValueError("No such container.\r\nRequestId: 1\nTime: 2")) == "No such container"
+        message_of(ValueError("No such container.\r\nRequestId: 1\nTime: 2")) == "No such container"
     )
-    assert words_of(TimeoutError()) == "TimeoutError()"
+    assert message_of(TimeoutError()) == "TimeoutError()"

@@ -1,6 +1,6 @@
 """The trial of a store before it becomes a log's home: does it create only if there is none?
 
-try_store(store)     InvalidRequestError if several creators of one name were told that they won
+check_capabilities(store)  InvalidRequestError if several creators of a name were told they won
 
 A log's commits are objects that are created if there are none of their names. Stores that know the
 condition and still let two creators win have been released (SeaweedFS, MinIO, Ceph, RustFS), and
@@ -35,7 +35,7 @@ _UPDATE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class StoreTraits:
+class StoreCapabilities:
     """What a store that passed is good for.
 
     `replaces`: a put over an object replaces it atomically, so that data may lie in entries of the
@@ -45,14 +45,14 @@ class StoreTraits:
     replaces: bool
 
 
-def try_store(
+def check_capabilities(
     store: Store,
     *,
     names: int = NAMES,
     creators: int = CREATORS,
     budget_ms: int = BUDGET_MS,
     clock: Callable[[], float] = monotonic_ms,
-) -> StoreTraits:
+) -> StoreCapabilities:
     """Try whether `store` can be a log's home, with objects of its own that it removes again.
 
     Of each of `names` names `creators` threads create an object at once, each over a connection of
@@ -65,18 +65,18 @@ def try_store(
         InvalidRequestError: it isn't fit; the message says what it did and what to do.
         StorageUnavailableError: it doesn't answer, or refuses.
     """
-    trial = _Trial(store, creators)
+    trial = _CapabilityCheck(store, creators)
     try:
         until_ms = clock() + budget_ms
         for number in range(names):
             if number == 0 or clock() < until_ms:
                 trial.race(number)
-        return StoreTraits(replaces=store.replaces and trial.replaces())
+        return StoreCapabilities(replaces=store.replaces and trial.replaces())
     finally:
         trial.remove()
 
 
-class _Trial:
+class _CapabilityCheck:
     def __init__(self, store: Store, creators: int) -> None:
         self._store, self._creators = store, creators
         self._prefix = f"{TRIAL}{uuid.uuid4().hex}/"

@@ -6,7 +6,7 @@ from sparklog.diskless.ledger import Head
 from sparklog.errors import InvalidRequestError
 
 
-def outcome(head: Head, creator: EntryCreator, number: int, attempt: str) -> Entry | None:
+def resolve_commit(head: Head, creator: EntryCreator, number: int, attempt: str) -> Entry | None:
     """Return entry `number` if it is this attempt; None: it isn't, and never will be.
 
     Where there is no such entry yet a no-op takes its place, so that the answer holds for ever.

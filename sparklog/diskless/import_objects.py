@@ -88,7 +88,7 @@ class NewLog:
         return sum(max(one.size, 0) for one in self.objects)
 
 
-class NewHome:
+class LogImport:
     """The place where a home is made. Not thread-safe; the place may have other callers.
 
     Args: origin: of what it is made, in words; a second call must say the same. create_home: makes
@@ -157,7 +157,7 @@ class NewHome:
                 path=path,
             )
 
-    def found(
+    def run(
         self,
         new: NewLog,
         *,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from sparklog.diskless.capability_check import StoreCapabilities, check_capabilities
 from sparklog.diskless.names import TRIAL
-from sparklog.diskless.store_trial import StoreTraits, try_store
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.testing.faultstore import Faults, FaultStore
 from sparklog.tiered.object_store.backoff import Retry
@@ -35,8 +35,8 @@ def test_good_stores_pass_and_are_left_as_they_were(
 ) -> None:
     store = opened(kind, tmp_path)
     store.put("mine", b"x")
-    found = try_store(store, creators=creators, clock=lambda: 0)  # however long it takes
-    assert found == StoreTraits(replaces=True)
+    found = check_capabilities(store, creators=creators, clock=lambda: 0)  # however long it takes
+    assert found == StoreCapabilities(replaces=True)
     assert [one.name for one in store.list()] == ["mine"]
     counts = store.counts.as_dict()
     assert counts["puts"] == 1 + 10 * (creators + 1) + 11
@@ -48,7 +48,7 @@ def test_good_stores_pass_and_are_left_as_they_were(
 def test_an_s3_server_passes(s3: S3Server) -> None:
     store = open_store(f"{s3.bucket()}/below", s3.options())
     store.put("mine", b"x")
-    assert try_store(store) == StoreTraits(replaces=True)
+    assert check_capabilities(store) == StoreCapabilities(replaces=True)
     assert [one.name for one in store.list()] == ["mine"]
 
 
@@ -168,17 +168,18 @@ def test_stores_that_are_not_fit_are_refused(
 ) -> None:
     store = ObjectStore(driver(str(tmp_path / "home")))
     with pytest.raises(InvalidRequestError, match=f"home can't be a log's home: .*{why}") as error:
-        try_store(store)
+        check_capabilities(store)
     assert error.value.path == store.url
     assert store.list() == []
-    try_store(ObjectStore(LocalDriver(str(tmp_path / "home"))))  # another one, or that one mended
+    # another store, or that one repaired
+    check_capabilities(ObjectStore(LocalDriver(str(tmp_path / "home"))))
 
 
 @pytest.mark.parametrize("driver", [Ignores, IgnoresAndSaysNo, RefusesAll, RemembersMisses])
 def test_what_one_creator_alone_finds(driver: Callable[[str], Driver], tmp_path: Path) -> None:
     store = ObjectStore(driver(str(tmp_path)))
     with pytest.raises(InvalidRequestError, match="can't be a log's home"):
-        try_store(store, creators=1)
+        check_capabilities(store, creators=1)
 
 
 class RewritesInPlace(Broken):
@@ -212,13 +213,13 @@ class RewritesInPlace(Broken):
 
 
 def test_where_a_put_is_not_atomic_the_store_passes_and_that_is_told(tmp_path: Path) -> None:
-    assert not try_store(ObjectStore(RewritesInPlace(str(tmp_path)))).replaces
+    assert not check_capabilities(ObjectStore(RewritesInPlace(str(tmp_path)))).replaces
 
 
 def test_a_store_that_says_so_itself_is_believed(tmp_path: Path) -> None:
     driver = LocalDriver(str(tmp_path))
     driver.replaces = False  # type: ignore[misc]
-    assert not try_store(ObjectStore(driver)).replaces
+    assert not check_capabilities(ObjectStore(driver)).replaces
 
 
 def test_unclear_answers_are_no_reason_to_refuse() -> None:
@@ -226,15 +227,15 @@ def test_unclear_answers_are_no_reason_to_refuse() -> None:
     faults = Faults(reset=0.1, busy=0.1, lost=0.2, again=0.2, conflict=0.3)
     for seed in range(10):
         store = FaultStore(seed=seed, faults=faults, attempts=30)
-        try_store(store)
+        check_capabilities(store)
 
 
 def test_a_slow_store_is_tried_with_fewer_names() -> None:
     store, times = FaultStore(), iter(range(0, 100_000, 900))
-    try_store(store, budget_ms=3000, clock=lambda: next(times))
+    check_capabilities(store, budget_ms=3000, clock=lambda: next(times))
     assert sum(effect.startswith("create") for effect in store.effects) == 4
     store = FaultStore()
-    try_store(store, budget_ms=0)
+    check_capabilities(store, budget_ms=0)
     assert sum(effect.startswith("create") for effect in store.effects) == 1
 
 
@@ -245,7 +246,7 @@ def test_a_store_that_does_not_answer_is_not_refused(spoil: Callable[[Any], None
     store = FaultStore(attempts=2)
     spoil(store)
     with pytest.raises(StorageUnavailableError):
-        try_store(store)
+        check_capabilities(store)
 
 
 def test_no_right_to_write_is_said_as_it_is(tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ def test_no_right_to_write_is_said_as_it_is(tmp_path: Path) -> None:
             raise PermissionError("read only")
 
     with pytest.raises(StorageUnavailableError, match="check key, secret and rights") as error:
-        try_store(ObjectStore(ReadOnly(str(tmp_path)), retry=QUICK))
+        check_capabilities(ObjectStore(ReadOnly(str(tmp_path)), retry=QUICK))
     assert TRIAL in str(error.value)
 
 
@@ -269,5 +270,5 @@ def test_protocols_that_can_not_create(monkeypatch: pytest.MonkeyPatch, tmp_path
 
     monkeypatch.setitem(_registry, "smb", Share)
     with pytest.raises(InvalidRequestError, match="smb has no way to create an object only if"):
-        try_store(open_store("smb://host/share"))
-    try_store(open_store(f"file://{tmp_path}"))
+        check_capabilities(open_store("smb://host/share"))
+    check_capabilities(open_store(f"file://{tmp_path}"))

@@ -66,7 +66,7 @@ def from_text(text: str, transport: bytes | None) -> ObjectKey | TaskKey:
     return TaskKey(key.id, key.size, key.wrapped.chunk_bytes, plain)
 
 
-def wrapped_anew(ring: Keyring | None, key: ObjectKey | TaskKey) -> ObjectKey:
+def rewrap_key(ring: Keyring | None, key: ObjectKey | TaskKey) -> ObjectKey:
     """Return a key as the entry names it: under the master key.
 
     Raises: InvalidRequestError: there is no key ring.

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.diskless.capability_check import check_capabilities
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.fork_point import ForkPoint
 from sparklog.diskless.forking import ForkSource, plan_fork
-from sparklog.diskless.founding import NewHome, NewLog
 from sparklog.diskless.home_object import known_home, place_home, read_home
+from sparklog.diskless.import_objects import LogImport, NewLog
 from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import StateObjects
-from sparklog.diskless.store_trial import try_store
 from sparklog.diskless.tier_import import plan_tier_import
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
 from sparklog.log.fork_points import WantedPoint
@@ -92,7 +92,7 @@ def restore_tier(
     new = make_log(
         target, f"the tier at {source.url}{said}", plan, threads, progress, clock, dry_run=dry_run
     )
-    return described(new, target, watch(), dry_run=dry_run)
+    return describe_log(new, target, watch(), dry_run=dry_run)
 
 
 @shows_progress("forking")
@@ -183,7 +183,7 @@ def fork_stores(
         clock, log_id=log_id, finish=finish, dry_run=dry_run,
     )  # fmt: skip
     point = points[-1]
-    return described(
+    return describe_log(
         new, target, watch(), dry_run=dry_run, ledger_offset=point.count,
         time_ms=point.state.log.time_ms,
     )  # fmt: skip
@@ -226,9 +226,9 @@ def make_log(
 ) -> NewLog:
     """Make what `plan` says of a log id; `origin` says in words what it is made of.
 
-    Raises: as `NewHome.claim` and `found`.
+    Raises: as `LogImport.claim` and `run`.
     """
-    home = NewHome(
+    home = LogImport(
         target,
         origin,
         write_state=_write_state,
@@ -248,8 +248,8 @@ def make_log(
         home.complete(new, finish=finish)
     else:
         if log_id is None:  # else nobody contends for it
-            try_store(target)
-        home.found(new, progress=progress, finish=finish)
+            check_capabilities(target)
+        home.run(new, progress=progress, finish=finish)
     return new
 
 
@@ -257,7 +257,7 @@ def _write_state(store: Store, state: DisklessState) -> None:
     StateObjects(store, lambda: state.log_id).write(state)
 
 
-def described(
+def describe_log(
     new: NewLog, target: Store, took_ms: int, *, dry_run: bool = False, **more: int
 ) -> MadeLog:
     """Say what was made, for people and scripts."""
