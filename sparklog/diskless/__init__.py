@@ -5,7 +5,8 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
 - `entries`, `state`, `extents`: what the ledger says, and what it folds to
 - `home`: opening a log; `home_object`: what makes a place one;
   `capability_check`: whether a store is fit for that
-- `commit_log`: changes; `entry_building`, `entry_creation`: what becomes of one; `commit_outcome`: later
+- `commit_log`: changes; `entry_building`, `entry_creation`: one entry from decision to object;
+  `commit_outcome`: commits whose outcome is unknown
 - `ledger`: entries by number, and the head, by which all of it is known; `process_lock`
   `ledger_evidence`: objects that prove that a missing entry existed;
   `ledger_repair`: a log without its lost entries
