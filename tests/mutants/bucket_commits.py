@@ -128,15 +128,15 @@ MUTANTS = (
     mutant(
         "staged-before-a-reset-by-one-who-knows-it",
         "diskless/entry_building.py",
-        "seen = min([moment.known, *planned])",
-        "seen = max([moment.known, *planned])",
+        "seen = min([context.known, *planned])",
+        "seen = max([context.known, *planned])",
         f"{FAULTS}::test_what_was_staged_before_a_reset_is_refused_after_it",
     ),
     mutant(
         "times-of-entries-fall",
         "diskless/entry_building.py",
-        "max(moment.now_ms, state.log.time_ms, record.time_ms)",
-        "max(moment.now_ms, record.time_ms)",
+        "max(context.now_ms, state.log.time_ms, record.time_ms)",
+        "max(context.now_ms, record.time_ms)",
         f"{FAULTS}::test_times_of_entries_never_fall",
     ),
     mutant(
