@@ -173,7 +173,7 @@ def to_read(
     with open_log(
         path, storage_options=reach.storage, options=reach.options, stopped=stopped
     ) as log:
-        if not home_of(log).ledger.is_kept and not log.topics():
+        if not home_of(log).ledger.exists and not log.topics():
             raise no_archive(path)
         yield log
 

@@ -27,9 +27,9 @@ from sparklog.diskless.entry_building import (
     CommitContext,
     check_batches,
     check_chunks,
+    check_producers,
     check_staged,
     entry_of,
-    judge,
 )
 from sparklog.diskless.entry_creation import EntryCreator, RetryPolicy
 from sparklog.diskless.ledger import Head, StoreLedger
@@ -45,7 +45,7 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.logdir.meters import WriteMeters
-from sparklog.storage.commits import AppendedBefore, Change, Chunk, PositionMovedError
+from sparklog.storage.commits import Change, Chunk, DuplicateAppend, PositionMovedError
 from sparklog.storage.ledger_records import (
     LedgerRecord,
     ResetRecord,
@@ -193,7 +193,7 @@ class DisklessCommits:
     def append(self, change: Change, *, expected: int) -> LedgerRecord:
         """Create the change's entry; see `CommitLog.append`.
 
-        Raises, besides: WriterResetError, StagedTooLongError: see there. InvalidRequestError: the
+        Raises, besides: WriterResetError, StagingExpiredError: see there. InvalidRequestError: the
         entry would be too large.
         Cost: one PUT; of more than 256 KiB in memory another one, before it.
         """
@@ -368,10 +368,12 @@ class DisklessCommits:
         check_sealed(self.known.keys, self._keyring, self.home)
         check_chunks(self.known, chunks, home=self.home)
 
-    def judge(self, chunks: Sequence[Chunk]) -> list[AppendedBefore | SparklogError | None]:
-        """Judge idempotent producers' batches by what the ledger says; see `CommitLog.judge`."""
+    def check_producers(
+        self, chunks: Sequence[Chunk]
+    ) -> list[DuplicateAppend | SparklogError | None]:
+        """Check idempotent producers' batches against the ledger; see `CommitLog`."""
         now_ms = max(self.clock(), self.state.time_ms)
-        return judge(self.known, chunks, now_ms, home=self.home)
+        return check_producers(self.known, chunks, now_ms, home=self.home)
 
     def discard(self, chunks: Sequence[Chunk]) -> None:
         """Keep what was staged, which is the log's now; merge what piled up (`backpressure`)."""

@@ -113,7 +113,7 @@ class NumberedLease:
                 )
             self._beat()
 
-    def show_life(self) -> None:
+    def heartbeat(self) -> None:
         """Do nothing: `check` does it."""
 
     def holder(self) -> dict[str, object]:
@@ -128,7 +128,7 @@ class NumberedLease:
             who = {}
         return f"the endpoint of process {who.get('pid', '?')} on host {who.get('host', '?')}"
 
-    def tell(self, more: Mapping[str, object]) -> None:
+    def publish(self, more: Mapping[str, object]) -> None:
         """Let the others read `more`. Cost: a put.
 
         Raises: LeaseLostError, StorageUnavailableError.
@@ -139,7 +139,7 @@ class NumberedLease:
             self._told = dict(more)
             self._beat()
 
-    def told(self) -> Mapping[str, object] | None:
+    def published(self) -> Mapping[str, object] | None:
         """Return what the holder tells; None if nobody holds it. Cost: a listing and a get.
 
         It is gone once its sign of life is some two minutes old: by the store's clock and this

@@ -16,10 +16,10 @@ from sparklog.errors import InvalidRequestError, SparklogError, TopicReplacedErr
 from sparklog.format.scan import Table, scan
 from sparklog.log.producer_state import BATCHES_KEPT, ProducerAppends, ProducerState
 from sparklog.storage.commits import (
-    AppendedBefore,
     Change,
     Chunk,
-    StagedTooLongError,
+    DuplicateAppend,
+    StagingExpiredError,
     WriterResetError,
 )
 from sparklog.storage.ledger_records import AppendRecord, CommitRecord
@@ -45,7 +45,7 @@ class CommitContext:
 def check_chunks(state: DisklessState, chunks: Sequence[Chunk], *, home: str) -> None:
     """Refuse what may not be committed any more.
 
-    Raises: TopicReplacedError, StagedTooLongError; InvalidRequestError: staged for another log.
+    Raises: TopicReplacedError, StagingExpiredError; InvalidRequestError: staged for another log.
     """
     for chunk in chunks:
         topic = state.log.topics.get(chunk.topic)
@@ -62,7 +62,7 @@ def check_staged(state: DisklessState, objects: Collection[str], *, home: str) -
     for name in objects:
         began = _staged_at(state, name, home)
         if began < state.floor:
-            raise StagedTooLongError(
+            raise StagingExpiredError(
                 f"{name} of {home} was staged so long ago (at entry {began}, the floor is "
                 f"{state.floor}; diskless.stage.retention.ms) that it may be gone; nothing was "
                 "committed: stage the rows anew"
@@ -175,12 +175,12 @@ def _batches(chunk: Chunk) -> Table:
     return table
 
 
-def judge(
+def check_producers(
     state: DisklessState, chunks: Sequence[Chunk], now_ms: int, *, home: str
-) -> list[AppendedBefore | SparklogError | None]:
+) -> list[DuplicateAppend | SparklogError | None]:
     """Judge idempotent producers' batches at a state; see `CommitLog.judge`."""
     known: dict[TopicPartition, ProducerAppends] = {}
-    found: list[AppendedBefore | SparklogError | None] = []
+    found: list[DuplicateAppend | SparklogError | None] = []
     for chunk in chunks:
         key = chunk.key
         try:

@@ -54,7 +54,7 @@ def find_point(
         point = _within(entries, now, wanted, first, older)
     else:
         if wanted.writer is not None and wanted.batch is not None:
-            count = _of_batch(entries, ledger, now, wanted.writer, wanted.batch, first)
+            count = _after_batch(entries, ledger, now, wanted.writer, wanted.batch, first)
         else:
             assert wanted.time_ms is not None
             count = _of_time(entries, now.next_number, wanted.time_ms)
@@ -86,7 +86,7 @@ def entries_between(
         first, window = numbers.stop, min(2 * window, WINDOW)
 
 
-def _of_batch(
+def _after_batch(
     entries: EntryReader,
     ledger: StoreLedger,
     now: DisklessState,

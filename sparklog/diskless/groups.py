@@ -32,14 +32,14 @@ from sparklog.storage.groups import (
     NO_ORIGINS,
     Committed,
     Decision,
-    Expired,
+    ExpiredOffset,
     Origins,
     Reader,
     Readers,
     check_group,
     committed_as_planned,
     committed_by_query,
-    expired_of,
+    expired_offsets,
     is_expired,
     reader_from_json,
     reader_to_json,
@@ -238,16 +238,18 @@ class DisklessGroups:
             return self._change(prefix, lambda _: _NOBODY, heal=True)
         return self._change(prefix, lambda known: None if known is None else _NOBODY)
 
-    def expire(self, *, now_ms: int, retention_ms: int, dry_run: bool = False) -> list[Expired]:
+    def expire(
+        self, *, now_ms: int, retention_ms: int, dry_run: bool = False
+    ) -> list[ExpiredOffset]:
         """Forget commits older than `retention_ms`, and groups that have no other; return them.
 
         A damaged one goes when it is as old; it shows under its URL, with partition -1. For the
         service. Cost: that of `readers`, and of a commit for each group that loses some.
         """
-        gone: list[Expired] = []
+        gone: list[ExpiredOffset] = []
         found = self.readers()
         for reader in found.groups:
-            old = expired_of(reader, now_ms, retention_ms)
+            old = expired_offsets(reader, now_ms, retention_ms)
             if old and not dry_run:
                 old = self._forget(reader.group, now_ms, retention_ms)
             gone += old
@@ -260,14 +262,14 @@ class DisklessGroups:
             with contextlib.suppress(UnsupportedVersionError):  # a newer sparklog's: it stays
                 if not dry_run:
                     self._forget_all(place[0])
-                gone.append(Expired(path, "", -1, -1, time_ms))
+                gone.append(ExpiredOffset(path, "", -1, -1, time_ms))
         return gone
 
-    def _forget(self, group: str, now_ms: int, retention_ms: int) -> list[Expired]:
-        gone: list[Expired] = []
+    def _forget(self, group: str, now_ms: int, retention_ms: int) -> list[ExpiredOffset]:
+        gone: list[ExpiredOffset] = []
 
         def decide(known: Reader | None) -> Reader | None:
-            gone[:] = [] if known is None else expired_of(known, now_ms, retention_ms)
+            gone[:] = [] if known is None else expired_offsets(known, now_ms, retention_ms)
             if known is None or not gone:
                 return None
             old = {TopicPartition(topic, partition) for _, topic, partition, _, _ in gone}

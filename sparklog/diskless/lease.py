@@ -202,14 +202,14 @@ class TermLease:
                 raise LeaseLostError(
                     f"{self._log.store.url}: {self.describe()} has taken over; standing back"
                 )
-            if self.lends and self.is_asked():
+            if self.lends and self.is_requested():
                 raise LeaseLostError(
                     f"{self._log.store.url}: another process asks for it; standing back"
                 )
 
     # --- asking for it -------------------------------------------------------------------------
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Put `asked/<term>`, another one every ten seconds. Who died is heard a minute longer."""
         with self._lock:
             term, now = self._log.state.term, self._timer()
@@ -226,7 +226,7 @@ class TermLease:
             if term:
                 self._log.store.delete([asked_name(term)])
 
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Tell whether somebody else asks for it. Cost: a get, three times a minute if it is ours.
 
         Else two, no more often than who stands by asks the store.
@@ -267,7 +267,7 @@ class TermLease:
                 return self.notes
             return ServiceNotes.parse(_parsed(self._sign(self._log.state.term)))
 
-    def show_life(self) -> None:
+    def heartbeat(self) -> None:
         """Do nothing: `check` does it."""
 
     def holder(self) -> dict[str, object]:

@@ -278,7 +278,7 @@ class StoreLedger:
     Records that only this home has (merges, terms, ...) are left out: their positions are missing.
     """
 
-    is_kept = True
+    exists = True
     oldest = 0
 
     def __init__(self, home: str, head: Head, *, retry: StoreRetry = _PATIENCE) -> None:
@@ -344,7 +344,7 @@ class StoreLedger:
         """Return the deleted topics that can be given back. Cost: a GET."""
         return list(self._head.follow(self._retry).log.deleted.values())
 
-    def held(self) -> Iterator[tuple[int, LedgerRecord]]:
+    def retained(self) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield (position, record) of all entries up to now."""
         return self.records(0, self.end)
 

@@ -23,7 +23,7 @@ from sparklog.storage.segments import (
     SegmentLog,
     StaleReadError,
 )
-from sparklog.storage.view import KeptPartition, Offsets, ReadPlan, TopicInfo, View
+from sparklog.storage.view import CachedPartition, Offsets, ReadPlan, TopicInfo, View
 
 T = TypeVar("T")
 
@@ -74,15 +74,15 @@ class PlannedView:
         self._before = 0  # the whole view's incarnation when it was first asked
         self.incarnation, self.poll_ms = 0, whole.poll_ms
         where = f"{whole.home}/{plan.key.topic}-{plan.key.partition}-{plan.topic_id}"
-        self._kept = KeptPartition(_PlannedSegments(plan, where, whole.objects))
+        self._kept = CachedPartition(_PlannedSegments(plan, where, whole.objects))
 
     @property
     def home(self) -> str:
         """The URL."""
         return self._whole.home
 
-    def one_look(self) -> contextlib.AbstractContextManager[None]:
-        """See `DisklessView.one_look`."""
+    def metadata_snapshot(self) -> contextlib.AbstractContextManager[None]:
+        """See `DisklessView.metadata_snapshot`."""
         return contextlib.nullcontext()
 
     def renew(self) -> int:
@@ -148,7 +148,7 @@ class PlannedView:
         """Return what `make` gave for the planned extents, or for the partition's segments."""
         mine = (topic, partition) == self._plan.key and topic_id in (None, self._plan.topic_id)
         if self._fresh and mine:
-            return self._kept.made_by(make)
+            return self._kept.cached(make)
         return self._current().of_partition(topic, partition, make, topic_id)
 
     def plan(self, key: TopicPartition, start: int, end: int) -> ReadPlan | None:

@@ -20,7 +20,7 @@ from sparklog.diskless.cleaning import Cleaner
 from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.damaged_partitions import DamagedPartitions
 from sparklog.diskless.erasure import ExtentEraser
-from sparklog.diskless.erasure_notes import note_begun, note_ended
+from sparklog.diskless.erasure_notes import note_ended, note_unfinished
 from sparklog.diskless.garbage import Garbage
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.home_object import read_home
@@ -84,7 +84,7 @@ class DisklessUpkeep:
     """
 
     works: tuple[Work, ...] = ("retain", "merge", "clean")
-    lent_without: tuple[Work, ...] = works
+    paused_while_lent: tuple[Work, ...] = works
 
     def __init__(
         self,
@@ -328,7 +328,7 @@ class DisklessUpkeep:
         """Erase records for good; see `Upkeep.erase`."""
         state = self.log.follow()
         topic = state.log.topics.get(request.topic)
-        lives = request.deleted_lives(state.log.deleted)
+        lives = request.deleted_topic_warnings(state.log.deleted)
         if topic is None:
             if lives:
                 raise InvalidRequestError(lives[0])
@@ -348,7 +348,7 @@ class DisklessUpkeep:
             self._erase(request, report, parts, own=False)
             return
         try:
-            begun = note_begun(store, begun)
+            begun = note_unfinished(store, begun)
             self._erase(request, report, parts, own=self._leads(loan, report))
             now_ms = self.log.clock()
             prefixes = [ledger_prefix(self.log.log_id), staged_prefix(self.log.log_id)]

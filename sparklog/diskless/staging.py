@@ -30,8 +30,8 @@ from sparklog.fs import Buffer
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.lru_cache import LruCache
 from sparklog.secret_digest import secret_digest
-from sparklog.storage.chunk_table import ChunkTable, Place
-from sparklog.storage.commits import Chunk, StagedTooLongError
+from sparklog.storage.chunk_table import ChunkLocation, ChunkTable
+from sparklog.storage.commits import Chunk, StagingExpiredError
 from sparklog.storage.staging import INLINE_BYTES, Framing, GrowingChunk, Stager
 from sparklog.storage.view import TopicInfo
 from sparklog.tiered.keyring import Keyring
@@ -46,7 +46,7 @@ UNDER_WAY: Final = 2
 STORES_MAX: Final = 16
 """Stores that the tasks of a process keep open: one for each log and set of storage options."""
 _SMALL_TASKS: Final = 32
-_REFUSALS: Final = (BatchConflictError, InvalidRequestError, StagedTooLongError)
+_REFUSALS: Final = (BatchConflictError, InvalidRequestError, StagingExpiredError)
 
 
 def inline_bytes_max(task: int) -> int:
@@ -313,7 +313,7 @@ class DisklessStaging:
             raise
         keys = puts.wrapped_keys
         return ChunkTable.joined(
-            [table.placed(Place(name, wrapped_key=keys.get(name))) for name, table in sent]
+            [table.placed(ChunkLocation(name, wrapped_key=keys.get(name))) for name, table in sent]
         )
 
     def _sent(self, puts: ObjectPuts, table: ChunkTable, label: str) -> tuple[str, ChunkTable]:

@@ -1,8 +1,8 @@
 """A log in a store as readers see it: the state that its ledger folds to. No lock.
 
 Whoever asks for offsets or topics gets those of the newest entry: one GET finds out that there is
-none newer, so a read that begins after a commit returned sees it. What is asked within `one_look`
-is of one moment and asks once. All else is answered by what is known.
+none newer, so a read that begins after a commit returned sees it. Within `metadata_snapshot`
+all answers are as of one request. All other questions are answered from memory.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from sparklog.errors import DataCorruptionError, UnknownTopicError
 from sparklog.log.topic_names import INTERNAL
 from sparklog.storage.segments import PartitionSegments
 from sparklog.storage.topic_state import TopicState
-from sparklog.storage.view import KeptPartition, Offsets, TopicInfo, unknown_partition
+from sparklog.storage.view import CachedPartition, Offsets, TopicInfo, unknown_partition
 from sparklog.tiered.layout.object_names import Directory
 from sparklog.tiered.reading.store_retry import StoreRetry
 
@@ -70,7 +70,7 @@ class DisklessView:
         self._known: KnownState | None = None
         self._opening = ProcessLock()
         self._checked_ms = 0.0
-        self._kept: dict[TopicPartition, KeptPartition] = {}
+        self._kept: dict[TopicPartition, CachedPartition] = {}
         self._look = threading.local()
 
     @property
@@ -81,7 +81,7 @@ class DisklessView:
     # --- what is known, and the news -------------------------------------------------------------
 
     @contextlib.contextmanager
-    def one_look(self) -> Iterator[None]:
+    def metadata_snapshot(self) -> Iterator[None]:
         """Within it the first question asks the store, and all are answered as of then."""
         outer = getattr(self._look, "asked", None)
         if outer is None:
@@ -250,9 +250,9 @@ class DisklessView:
             or kept.segments.topic_id != known.topic_id
             or topic_id not in (None, known.topic_id)
         ):
-            kept = self._kept[key] = KeptPartition(self.segments(key, known))
+            kept = self._kept[key] = CachedPartition(self.segments(key, known))
         kept.segments.gaps = known.gaps
-        return kept.made_by(make)
+        return kept.cached(make)
 
     def segments(self, key: TopicPartition, known: PartitionState) -> DisklessSegments:
         """Return the segments of a partition, as of each listing."""

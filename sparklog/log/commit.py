@@ -176,7 +176,7 @@ def _duplicate(commits: CommitLog, chunks: Sequence[Chunk]) -> CommitResult | No
             "an idempotent append must fit one segment (segment.bytes) of one partition; "
             "append smaller tables"
         )
-    (found,) = commits.judge(chunks)
+    (found,) = commits.check_producers(chunks)
     if isinstance(found, SparklogError):
         raise found
     if found is None:

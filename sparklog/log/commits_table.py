@@ -32,7 +32,7 @@ def commits_table(ledger: FollowedLedger, writer: str | None) -> pa.Table:
     """Return the commits, appends and resets that the ledger still holds, oldest first."""
     rows: list[dict[str, Any]] = []
     names: dict[str, str] = {}
-    for offset, record in ledger.held():
+    for offset, record in ledger.retained():
         common: dict[str, Any] = {"offset": offset, "time": record.time_ms, "kind": record.kind}
         if isinstance(record, ResetRecord):
             lasts = record.last_batches.items()

@@ -26,7 +26,7 @@ from sparklog.log.read_retry import (
     final_error,
 )
 from sparklog.log.timeline import Timeline
-from sparklog.storage.offset_ranges import OffsetRange, outside, rest_of
+from sparklog.storage.offset_ranges import OffsetRange, outside, subtract
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import View, unknown_partition
 
@@ -153,7 +153,7 @@ def read_partition(
     """
     begun = view.renew() if incarnation is None else incarnation
     topic_id = topic_id or view.topic_id(topic, partition)
-    for first, last in rest_of(start, end, without, bridge=BRIDGE_OFFSETS):
+    for first, last in subtract(start, end, without, bridge=BRIDGE_OFFSETS):
         yield from _read_span(
             view, topic, partition, first, last,
             schema=schema, isolation=isolation, topic_id=topic_id, begun=begun, taken=taken,

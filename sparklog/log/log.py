@@ -464,7 +464,7 @@ class Log:
 
         As it told within the last second; nothing where no endpoint is at work.
         """
-        told = self._open_home.endpoint_lease({}).told() or {}
+        told = self._open_home.endpoint_lease({}).published() or {}
         return groups_from_json(told.get("groups"))
 
     def _resets(self) -> ReaderResets:

@@ -27,10 +27,10 @@ from sparklog.log.producer_state_loading import load_producer_state, replay_batc
 from sparklog.log.time_lookup import TimeLookup
 from sparklog.storage.segments import (
     PartitionSegments,
-    ReadsInto,
     SegmentLog,
     SegmentMetadata,
     StaleReadError,
+    SupportsPreadInto,
     is_local_file,
 )
 from sparklog.storage.view import View
@@ -132,7 +132,7 @@ class PartitionReader:
         else:
             self._lookup.refresh()
 
-    def local_file(self, offset: int) -> tuple[int, ReadsInto | None]:
+    def local_file(self, offset: int) -> tuple[int, SupportsPreadInto | None]:
         """Return the base of the segment that holds an offset, and its log if it is a local file.
 
         Raises:

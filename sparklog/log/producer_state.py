@@ -16,7 +16,7 @@ from sparklog.errors import FencedError, InvalidRequestError, OutOfOrderSequence
 from sparklog.format.batch import CONTROL, SEQUENCE_MAX, TRANSACTIONAL
 from sparklog.format.control import ControlType, Marker
 from sparklog.format.producer_snapshot import ProducerEntry
-from sparklog.storage.commits import AppendedBefore
+from sparklog.storage.commits import DuplicateAppend
 
 BATCHES_KEPT: Final = 5
 EXPIRATION_MS: Final = 86_400_000
@@ -285,7 +285,7 @@ class ProducerAppends:
         """Take in an append of no producer."""
         self._end += records
 
-    def judge(self, table: Table) -> AppendedBefore | None:
+    def judge(self, table: Table) -> DuplicateAppend | None:
         """Judge the batches of an append, one or more; offsets count from anywhere.
 
         Returns None if it may be written, or where it is already: one append is atomic, so its last
@@ -299,7 +299,7 @@ class ProducerAppends:
             before = self._find(own[-1])
             if before is not None:
                 end = before.last_offset + 1
-                return AppendedBefore(end - count, end, before.timestamp)
+                return DuplicateAppend(end - count, end, before.timestamp)
             self._pending |= self._followed(own, self._end - int(table["base_offset"][0]))
         self._end += count
         return None

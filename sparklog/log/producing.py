@@ -23,7 +23,7 @@ from sparklog.format.scan import rebase
 from sparklog.log.client_batches import ClientBatch
 from sparklog.log.commit import check_known
 from sparklog.log.topic_names import refuse_brokers_own
-from sparklog.storage.commits import AppendedBefore, Change, Chunk, CommitLog, change
+from sparklog.storage.commits import Change, Chunk, CommitLog, DuplicateAppend, change
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.storage.log_state import LogState
 
@@ -133,7 +133,7 @@ class _Attempt:
             commits.make_durable()  # "appended already" must mean durable
         self._outcomes = {}
         found = self._with_room(self._known(state))
-        judged = commits.judge([chunk for _, chunk in found])
+        judged = commits.check_producers([chunk for _, chunk in found])
         ends: dict[TopicPartition, int] = {}
         good = []
         for (number, chunk), verdict in zip(found, judged, strict=True):
@@ -144,7 +144,7 @@ class _Attempt:
                 first = ends.get(chunk.key, state.ends[chunk.key])
                 ends[chunk.key] = first + chunk.records
                 good.append((number, chunk))
-                verdict = AppendedBefore(first, first + chunk.records, _NO_TIMESTAMP)
+                verdict = DuplicateAppend(first, first + chunk.records, _NO_TIMESTAMP)
                 self._outcomes[number] = _produced(state, chunk, verdict, is_replay=False)
             else:
                 self._outcomes[number] = _produced(state, chunk, verdict, is_replay=True)
@@ -212,7 +212,9 @@ class _Attempt:
                 self._outcomes[number] = replace(outcome, append_time_ms=written.time_ms)
 
 
-def _produced(state: LogState, chunk: Chunk, where: AppendedBefore, *, is_replay: bool) -> Produced:
+def _produced(
+    state: LogState, chunk: Chunk, where: DuplicateAppend, *, is_replay: bool
+) -> Produced:
     is_stamped = is_replay and state.topics[chunk.topic].parsed().log_append_time
     stamp_ms = where.timestamp if is_stamped else _NO_TIMESTAMP
     start = state.starts.get(chunk.key, 0)

@@ -110,7 +110,7 @@ class Timeline:
     def __init__(self, ledger: FollowedLedger) -> None:
         """Raises: InvalidRequestError: an archive, which has no ledger."""
         self._ledger = ledger
-        if not ledger.is_kept:
+        if not ledger.exists:
             raise InvalidRequestError(
                 f"timeline=current: {ledger.home} is an archive, which doesn't have the commit "
                 "ledger that tells what resets abandoned: read the log dir itself"

@@ -20,7 +20,7 @@ from sparklog.clock import monotonic_ms, system_clock
 from sparklog.format.batch import TRANSACTIONAL
 from sparklog.log.batch_windows import Window
 from sparklog.log.partition_reader import PartitionReader, Room
-from sparklog.storage.segments import ReadsInto
+from sparklog.storage.segments import SupportsPreadInto
 
 RANGE_BYTES_MIN: Final = 1 << 10
 """Less is read and sent from memory. At 4 KiB a range costs a quarter less (docs/kafka.md)."""
@@ -43,7 +43,7 @@ class _Descriptors:
     def __init__(self, count: int) -> None:
         self._free = deque(range(count))
 
-    def take(self, file: ReadsInto) -> "_Descriptor | None":
+    def take(self, file: SupportsPreadInto) -> "_Descriptor | None":
         """Return a descriptor of a file that is open; None if there are too many."""
         try:
             token = self._free.pop()

@@ -44,7 +44,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _KEEP: Final = {"retention.ms": "-1"}  # nobody's records expire because we took a log over
 
 
-def is_as_we_left_it(session: LogDirCommits, found: dict[TopicPartition, int]) -> bool:
+def is_unchanged(session: LogDirCommits, found: dict[TopicPartition, int]) -> bool:
     """Tell whether partitions, watermarks and ledger agree, as after our own clean close."""
     fs, state = session.fs, session.state
     known = {

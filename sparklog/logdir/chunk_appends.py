@@ -19,7 +19,7 @@ from sparklog.logdir.free_space import check_space
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_offsets, write_offsets
 from sparklog.logdir.partition.partition_log import PartitionLog
-from sparklog.storage.commits import AppendedBefore, Chunk
+from sparklog.storage.commits import Chunk, DuplicateAppend
 from sparklog.storage.offset_ranges import OffsetRange
 
 WINDOW_BYTES: Final = 16 << 20
@@ -37,12 +37,12 @@ def check_room(manager: LogManager, chunks: Sequence[Chunk]) -> None:
     check_space(manager, needed)
 
 
-def judge(
+def check_producers(
     manager: LogManager, chunks: Sequence[Chunk]
-) -> list[AppendedBefore | SparklogError | None]:
+) -> list[DuplicateAppend | SparklogError | None]:
     """Judge idempotent producers' batches; see `CommitLog.judge`."""
     known: dict[TopicPartition, ProducerAppends] = {}
-    found: list[AppendedBefore | SparklogError | None] = []
+    found: list[DuplicateAppend | SparklogError | None] = []
     for chunk in chunks:
         assert chunk.data is not None
         try:

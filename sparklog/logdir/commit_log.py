@@ -35,8 +35,8 @@ from sparklog.logdir.chunk_appends import (
     advance_recovery_points,
     append_chunks,
     append_time,
+    check_producers,
     check_room,
-    judge,
     sync_logs,
 )
 from sparklog.logdir.intent import Intent
@@ -45,10 +45,10 @@ from sparklog.logdir.lock import State
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.partition.segment_swap import SegmentSwap
 from sparklog.logdir.recovery import log_recovery
-from sparklog.logdir.recovery.redo import carry_out, publish_all
-from sparklog.logdir.recovery.returned_partitions import take_in_returned
+from sparklog.logdir.recovery.redo import publish_all, redo_record
+from sparklog.logdir.recovery.returned_partitions import restore_returned
 from sparklog.logdir.state_copy import write_state_copy
-from sparklog.storage.commits import AppendedBefore, Change, Chunk, PositionMovedError
+from sparklog.storage.commits import Change, Chunk, DuplicateAppend, PositionMovedError
 from sparklog.storage.leader_epochs import new_epoch
 from sparklog.storage.ledger_records import (
     AppendRecord,
@@ -178,7 +178,7 @@ class LogDirCommits(LogManager):
             except (DataCorruptionError, StaleReadError, FileNotFoundError) as error:
                 _LOGGER.warning("%s: not as its lock file says (%s)", self.home, error)
                 log_recovery.full(self)
-        take_in_returned(self)
+        restore_returned(self)
 
     def begin_history(self) -> None:
         """Write from now on under a leader epoch that no other copy of this log has."""
@@ -298,9 +298,11 @@ class LogDirCommits(LogManager):
         """Refuse chunks that the disks have no room for, or whose partition is offline."""
         check_room(self, chunks)
 
-    def judge(self, chunks: Sequence[Chunk]) -> list[AppendedBefore | SparklogError | None]:
-        """Judge idempotent producers' batches; see `CommitLog.judge`."""
-        return judge(self, chunks)
+    def check_producers(
+        self, chunks: Sequence[Chunk]
+    ) -> list[DuplicateAppend | SparklogError | None]:
+        """Check idempotent producers' batches; see `CommitLog.check_producers`."""
+        return check_producers(self, chunks)
 
     def discard(self, chunks: Sequence[Chunk]) -> None:
         """Unlink staged files that were copied; what can't go now is swept another time."""
@@ -430,7 +432,7 @@ class LogDirCommits(LogManager):
         # The commit point has passed. Whatever fails now is completed by the next holder.
         try:
             self.state.apply(record)
-            carry_out(self, record)
+            redo_record(self, record)
             publish_all(self)
             self.idle()
             self.meters.wrote(places)

@@ -31,7 +31,7 @@ class EndpointLock(ServiceLease):
         self._fs = fs
         self._told_size = 0
 
-    def tell(self, more: Mapping[str, object]) -> None:
+    def publish(self, more: Mapping[str, object]) -> None:
         """Let the others read `more`. Raises: LeaseLostError, StorageUnavailableError."""
         file = self._file
         if file is None:
@@ -41,7 +41,7 @@ class EndpointLock(ServiceLease):
         self._told_size = max(self._told_size, len(raw), file.size() - SIZE)
         file.pwrite(raw.ljust(self._told_size), SIZE)
 
-    def told(self) -> Mapping[str, object] | None:
+    def published(self) -> Mapping[str, object] | None:
         """Return what the holder tells; None if nobody holds it. Cost: two small reads."""
         for _ in attempts(_WRITTEN_WITHIN_MS):
             if not self._fs.is_locked(self.path, 0, 1):

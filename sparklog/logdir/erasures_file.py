@@ -14,8 +14,8 @@ from typing import Any, Final
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.logdir.segment_files import joined
-from sparklog.storage.begun_erasure import BegunErasure
 from sparklog.storage.checksummed_json import seal, unseal
+from sparklog.storage.unfinished_erasure import UnfinishedErasure
 
 NAME: Final = "sparklog.erased"
 LOCK_NAME: Final = "sparklog.erasing"
@@ -39,19 +39,19 @@ def erasures(fs: FileSystem, home: str) -> list[dict[str, Any]]:
     return list(found) if isinstance(found, list) else []
 
 
-def begun_erasures(fs: FileSystem, home: str) -> list[BegunErasure]:
+def unfinished_erasures(fs: FileSystem, home: str) -> list[UnfinishedErasure]:
     """Return the erasures that aren't complete, the oldest first; nothing of a damaged file."""
     found = _read(fs, home).get("begun")
-    parsed = map(BegunErasure.parse, found if isinstance(found, list) else [])
+    parsed = map(UnfinishedErasure.parse, found if isinstance(found, list) else [])
     return [one for one in parsed if one is not None]
 
 
-def note_begun(fs: FileSystem, home: str, begun: BegunErasure) -> BegunErasure:
+def note_unfinished(fs: FileSystem, home: str, begun: UnfinishedErasure) -> UnfinishedErasure:
     """Note that an erasure begins, durably. Under the lock.
 
     Returns: it, as it was noted when it began before and left something.
     """
-    others = begun_erasures(fs, home)
+    others = unfinished_erasures(fs, home)
     for one in others:
         if (one.request, one.topic_id) == (begun.request, begun.topic_id):
             return one
@@ -59,19 +59,21 @@ def note_begun(fs: FileSystem, home: str, begun: BegunErasure) -> BegunErasure:
     return begun
 
 
-def note_erasure(fs: FileSystem, home: str, about: dict[str, Any], ended: BegunErasure) -> None:
+def note_erasure(
+    fs: FileSystem, home: str, about: dict[str, Any], ended: UnfinishedErasure
+) -> None:
     """Note an erasure and what it left, durably, and let readers know. Under the lock."""
     done = [*erasures(fs, home), about]
     others = [
         one
-        for one in begun_erasures(fs, home)
+        for one in unfinished_erasures(fs, home)
         if (one.request, one.topic_id) != (ended.request, ended.topic_id)
     ]
     _write(fs, home, done, [*others, ended] if ended.left else others)
 
 
 def _write(
-    fs: FileSystem, home: str, done: list[dict[str, Any]], begun: Sequence[BegunErasure]
+    fs: FileSystem, home: str, done: list[dict[str, Any]], begun: Sequence[UnfinishedErasure]
 ) -> None:
     fields = {"done": done[-_KEPT:], "begun": [one.to_dict() for one in begun[-_KEPT:]]}
     write_durably(fs, joined(home, NAME), seal("erasures", fields))

@@ -14,7 +14,7 @@ A group is a streaming query or any name that plain readers chose. Its file is a
 are what Kafka clients commit beside offsets. `run` and `planners` are a query's: the processes that
 plan for the sources of its last run (see sparklog.source.group_registration). `name` is the name
 of the query in that run, where it has one: any text of at most 249 characters. `pace` tells those
-who look whether it keeps up (see sparklog.storage.pace). Older sparklogs know none of these.
+who look whether it keeps up (see sparklog.storage.commit_rate). Older sparklogs know none of these.
 
 Readers write it by themselves, who may have opened the log for reading only: no write lock is
 taken, but one on the file itself, for members of a group commit other partitions at the same
@@ -49,14 +49,14 @@ from sparklog.storage.groups import (
     NO_ORIGINS,
     Committed,
     Decision,
-    Expired,
+    ExpiredOffset,
     Origins,
     Reader,
     Readers,
     check_group,
     committed_as_planned,
     committed_by_query,
-    expired_of,
+    expired_offsets,
     is_expired,
     reader_from_json,
     reader_to_json,
@@ -330,21 +330,21 @@ def _group_files(fs: FileSystem, home: str) -> list[str]:
 
 def expire_readers(
     fs: FileSystem, home: str, *, now_ms: int, retention_ms: int, dry_run: bool = False
-) -> list[Expired]:
+) -> list[ExpiredOffset]:
     """Forget commits older than `retention_ms`, and groups that have no other; return them.
 
     A damaged file goes when it is as old; it shows under its path, with partition -1.
     """
-    gone: list[Expired] = []
+    gone: list[ExpiredOffset] = []
     readers = read_readers(fs, home)
     for reader in readers.groups:
-        old = expired_of(reader, now_ms, retention_ms)
+        old = expired_offsets(reader, now_ms, retention_ms)
         if old and not dry_run:
             old = _forget(fs, home, reader.group, now_ms, retention_ms)
         gone += old
     for path, time_ms in readers.damaged.items():
         if is_expired(time_ms, now_ms, retention_ms):
-            gone.append(Expired(path, "", -1, -1, time_ms))
+            gone.append(ExpiredOffset(path, "", -1, -1, time_ms))
             if not dry_run:
                 with _locked(fs, path):
                     fs.unlink(path)
@@ -408,7 +408,9 @@ def _write(fs: FileSystem, path: str, reader: Reader, *, is_new: bool) -> None:
     write_durably(fs, path, seal("reader", reader_to_json(reader)), sync_dir=is_new)
 
 
-def _forget(fs: FileSystem, home: str, group: str, now_ms: int, retention_ms: int) -> list[Expired]:
+def _forget(
+    fs: FileSystem, home: str, group: str, now_ms: int, retention_ms: int
+) -> list[ExpiredOffset]:
     """Take the old commits out of a group's file, which may have new ones by now."""
     path = _path(home, group)
     with _locked(fs, path):
@@ -416,7 +418,7 @@ def _forget(fs: FileSystem, home: str, group: str, now_ms: int, retention_ms: in
         if reader is None:  # deleted meanwhile: we made it again to lock it
             fs.unlink(path)
             return []
-        old = expired_of(reader, now_ms, retention_ms)
+        old = expired_offsets(reader, now_ms, retention_ms)
         gone = {TopicPartition(topic, partition) for _, topic, partition, _, _ in old}
         kept = {key: at for key, at in reader.offsets.items() if key not in gone}
         if not kept:

@@ -17,7 +17,7 @@ from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.endpoint_lock import EndpointLock
 from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.logdir.ledger_reader import LedgerReader
-from sparklog.logdir.log_dir_check import LogDirIdentity
+from sparklog.logdir.log_dir_check import DriverLogDir
 from sparklog.logdir.opening import clear_up, open_session
 from sparklog.logdir.partition_move import move_partition
 from sparklog.logdir.paths import split_path
@@ -93,7 +93,7 @@ class LogDirHome:
 
     def staging(self) -> TaskStaging:
         """Return how tasks stage: in files, on a disk that they share with this process."""
-        log_dir = LogDirIdentity.of(self.commits.home, self._fs)
+        log_dir = DriverLogDir.read(self.commits.home, self._fs)
         return LogDirStaging(log_dir, self._fs, self._clock)
 
     def sweep_staged(

@@ -31,7 +31,7 @@ class LedgerReader(LedgerFiles):
         self._view = view
 
     @property
-    def is_kept(self) -> bool:
+    def exists(self) -> bool:
         """Whether there can be one; at a URL there are segments of topics alone."""
         return "://" not in self.home
 
@@ -55,9 +55,9 @@ class LedgerReader(LedgerFiles):
 
     def deleted(self) -> list[DeletedTopic]:
         """Return the deleted topics that can be given back. Cost: one ledger segment."""
-        return list(state_now(self._fs, self.home).deleted.values()) if self.is_kept else []
+        return list(state_now(self._fs, self.home).deleted.values()) if self.exists else []
 
-    def held(self) -> Iterator[tuple[int, LedgerRecord]]:
+    def retained(self) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield (offset, record) up to now; old ones may expire while they are read."""
         view = self._view
         reader_of(view, *LEDGER).refresh()  # what an earlier look kept open may be gone by now

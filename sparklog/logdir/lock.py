@@ -129,7 +129,7 @@ class LogLock:
             if self._file.try_lock(_WRITE, 1, exclusive=True):
                 if self._file.is_current():
                     return
-                self.check_there()
+                self.check_exists()
                 self._open_again()  # whoever holds the new file would not see our lock
                 self.replaced = True
                 self.join()
@@ -192,7 +192,7 @@ class LogLock:
         )
         self._file.pwrite(raw + _CRC.pack(crc32c.crc32c(raw)), 0)
 
-    def check_there(self) -> None:
+    def check_exists(self) -> None:
         """Raise LogReplacedError if no log is there any more. Cost: a stat or two."""
         if self._file.is_current():
             return

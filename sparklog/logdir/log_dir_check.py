@@ -25,7 +25,7 @@ _UNSEEN: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class LogDirIdentity:
+class DriverLogDir:
     """The log dir as the driver sees it."""
 
     home: str
@@ -35,7 +35,7 @@ class LogDirIdentity:
     inode: int
 
     @classmethod
-    def of(cls, home: str, fs: FileSystem = LOCAL) -> "LogDirIdentity":
+    def read(cls, home: str, fs: FileSystem = LOCAL) -> "DriverLogDir":
         """Describe a log that has been opened for writing on this host."""
         device, inode = fs.identity(os.path.join(home, LOCK_NAME))
         return cls(home, socket.gethostname(), fs.boot_id(), device, inode)

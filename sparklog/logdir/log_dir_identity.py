@@ -18,7 +18,7 @@ from sparklog.errors import (
 from sparklog.fs import File, FileSystem
 from sparklog.logdir.ledger import fold, whole_end
 from sparklog.logdir.lock import LOCK_NAME
-from sparklog.storage.local_files import Standing
+from sparklog.storage.local_files import FileIdentity
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import StaleReadError
 
@@ -42,12 +42,12 @@ class LogDirIdentity:
         """Tell whether all of them are what they were. Cost: one stat a log dir."""
         return all(self._identity(path) == seen for path, seen in self._seen)
 
-    def files(self) -> tuple[Standing, ...] | None:
+    def files(self) -> tuple[FileIdentity, ...] | None:
         """Return what was seen of each log dir; None where that is nothing to go by."""
         seen = [(path, identity) for path, identity in self._seen if identity and any(identity)]
         if len(seen) < len(self._seen):
             return None
-        return tuple(Standing(path, *identity) for path, identity in seen)
+        return tuple(FileIdentity(path, *identity) for path, identity in seen)
 
     def renew(self) -> None:
         """Look at what lies there now."""

@@ -157,7 +157,7 @@ class LogManager:
             self._check_whole(key, log)
             topic_id, producers = self._producers.pop(key, ("", None))
             if producers is not None and topic_id == self.state.topics[topic].id:
-                log.go_on_from(producers)
+                log.continue_from(producers)
             self._writers[key] = log
         return log
 

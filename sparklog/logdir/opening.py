@@ -19,7 +19,7 @@ from sparklog.format.names import parse_partition_dir, partition_dir
 from sparklog.fs import FileSystem, LockFile
 from sparklog.log.admin import purge_topics
 from sparklog.log.topic_names import INTERNAL, REMOTE_METADATA, new_topic_id
-from sparklog.logdir.adoption import adopt, is_as_we_left_it, leave_missing
+from sparklog.logdir.adoption import adopt, is_unchanged, leave_missing
 from sparklog.logdir.broker_lockout import (
     OPEN_MARKER_NAME,
     check_file_system,
@@ -53,13 +53,13 @@ from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.paths import check_distinct, check_writable
 from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.log_recovery import make_durable
-from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
 from sparklog.logdir.recovery.redo import (
-    carry_out_all,
-    heal_topics,
     publish_all,
+    redo_all,
+    repair_topics_file,
     settle_directories,
 )
+from sparklog.logdir.recovery.single_partition import recover_partition, recovery_points
 from sparklog.logdir.repair_advice import REBUILDS_LEDGER
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics_file import partition_path
@@ -146,7 +146,7 @@ def _enter(session: LogDirCommits, *, news: bool) -> None:
         leave_brokers(session.fs, session.directories, session.dirs)
         mark_open(session.fs, session.present)  # the others' too, if we died in between
         session.refresh()
-        heal_topics(session)
+        repair_topics_file(session)
         _look_for_partitions(session)
     else:
         restored = _has_ledger(session) and session.lock.is_foreign()
@@ -219,7 +219,7 @@ def _take_over(session: LogDirCommits, *, news: bool) -> None:
         leave_missing(session, found, ours=ours)
         if ours:
             remove_tails(session, [key for key in found if _is_in_place(session, key, found[key])])
-        if not (ours and is_as_we_left_it(session, found)):
+        if not (ours and is_unchanged(session, found)):
             adopt(session, found, clean=clean, news=news)
     else:
         found = _partitions(session)
@@ -228,7 +228,7 @@ def _take_over(session: LogDirCommits, *, news: bool) -> None:
         _make_ledger(session, generation)
         if found:
             adopt(session, found, clean=clean, news=news)
-    carry_out_all(session, None)
+    redo_all(session, None)
     publish_all(session)
     session.idle()  # before the guard: without it nobody believes the page
     mark_open(fs, session.present)
@@ -246,7 +246,7 @@ def _look_for_partitions(session: LogDirCommits) -> None:
     for key in damaged:
         if session.missing(key) is None:
             del session.offline[key]
-            recover_one(session, key, recovery_points(session))
+            recover_partition(session, key, recovery_points(session))
     if session.note_missing(segments=first) or damaged:
         session.idle()
 

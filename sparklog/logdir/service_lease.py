@@ -75,7 +75,7 @@ class ServiceLease:
             raise
         return True
 
-    def show_life(self) -> None:
+    def heartbeat(self) -> None:
         """Say that the holder is at work, for those who look. Asked every second.
 
         Cost: a small write three times a minute, which nobody waits for.
@@ -111,12 +111,12 @@ class ServiceLease:
         if not file.is_current() or self.holder().get("token") != self._token:
             self.release()
             raise LeaseLostError(f"{self.path}: {self.describe()} has taken over; standing back")
-        if self.lends and self.is_asked():
+        if self.lends and self.is_requested():
             raise LeaseLostError(f"{self.path}: another process asks for it; standing back")
 
     # --- asking for it -------------------------------------------------------------------------
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Hold the lock of who asks, as soon as nobody else does."""
         if self._asking is not None and self._asking.is_current():
             return
@@ -133,7 +133,7 @@ class ServiceLease:
         if file is not None:
             file.close()
 
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Tell whether somebody else asks for it. Cost: a look at a lock."""
         return self._asking is None and self._fs.is_locked(self.path, 1, 1)
 

@@ -17,7 +17,7 @@ from sparklog.fs import LOCAL, File, FileSystem
 from sparklog.fs.files import HINTS, REFUSED
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.logdir.chunk_files import CHUNK_PREFIX, new_chunk_path, segment_bytes_min
-from sparklog.logdir.log_dir_check import LogDirIdentity
+from sparklog.logdir.log_dir_check import DriverLogDir
 from sparklog.logdir.topics_file import planned_topic
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
@@ -118,7 +118,7 @@ class ChunkFiles:
 class LogDirStaging:
     """The `sparklog.storage.staging.TaskStaging` of a log dir that all executors see."""
 
-    log_dir: LogDirIdentity
+    log_dir: DriverLogDir
     fs: FileSystem = field(default=LOCAL, repr=False)
     clock: Clock = field(default=system_clock, repr=False)
 
@@ -132,7 +132,7 @@ class LogDirStaging:
         return self.log_dir.home
 
     def check(self) -> None:
-        """Find out whether this process sees the driver's log; see `LogDirIdentity.check`."""
+        """Find out whether this process sees the driver's log; see `DriverLogDir.check`."""
         self.log_dir.check(self.fs)
 
     def stager(self, framing: Framing, *, label: str, task: int = 0) -> Stager:

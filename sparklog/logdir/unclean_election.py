@@ -17,8 +17,12 @@ from sparklog.logdir.closing import is_partition_whole
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.log_dirs import retire_dirs
 from sparklog.logdir.offline_partitions import stored_metadata, why_foreign
-from sparklog.logdir.recovery.one_partition import check_one, recover_one, recovery_points
 from sparklog.logdir.recovery.redo import stray_name
+from sparklog.logdir.recovery.single_partition import (
+    check_partition,
+    recover_partition,
+    recovery_points,
+)
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.commits import Change
 from sparklog.storage.home import GivenUp, not_offline
@@ -44,7 +48,7 @@ def give_up(
                 "%s-%d: offsets [%d, %d) are given up: %s",
                 one.topic, one.partition, one.first, one.end, one.why,
             )  # fmt: skip
-            (_raise_start if one.kept else _begin_anew)(session, one)
+            (_raise_start if one.kept else _reset_partition)(session, one)
         _retire_dirs(session)
         session.idle()
         return found
@@ -67,8 +71,8 @@ def _recover_damaged(
         if not is_partition_whole(session, *key):
             if not dry_run:
                 session.drop_writers()
-                recover_one(session, key, recovery_points(session))
-            elif (error := check_one(session, key)) is not None:
+                recover_partition(session, key, recovery_points(session))
+            elif (error := check_partition(session, key)) is not None:
                 damaged[key] = error
     return damaged
 
@@ -116,10 +120,10 @@ def _raise_start(session: LogDirCommits, one: GivenUp) -> None:
     record = StartRecord(starts={key: one.end}, given_up=_as_record(one))
     session.append(Change(record=record), expected=session.position)
     session.offline.pop(key, None)
-    recover_one(session, key, recovery_points(session))
+    recover_partition(session, key, recovery_points(session))
 
 
-def _begin_anew(session: LogDirCommits, one: GivenUp) -> None:
+def _reset_partition(session: LogDirCommits, one: GivenUp) -> None:
     """Make the partition anew, empty, at its old end."""
     topic, fs = session.state.topics[one.topic], session.fs
     number = topic.dirs[one.partition]

@@ -73,7 +73,7 @@ def remove_tails(session: LogDirCommits, partitions: Collection[TopicPartition])
     untouched = is_untouched(fs, session.dirs.own(session.directories))
     logs = {LEDGER: session.ledger.log}
     for key in partitions:
-        with suppress(DataCorruptionError):  # `is_as_we_left_it` finds the damage again
+        with suppress(DataCorruptionError):  # `is_unchanged` finds the damage again
             logs[key] = session.writer(*key)
     moved: list[str] = []
     for key, log in logs.items():
@@ -100,7 +100,7 @@ def _remove_tail(
             if base > end:
                 _set_aside(fs, log.path, base, quarantine)
     path = joined(log.path, log_name(state.base))
-    if fs.size(path) > state.size and (untouched or not _goes_on(fs, path, state.size, end)):
+    if fs.size(path) > state.size and (untouched or not _is_continued(fs, path, state.size, end)):
         quarantine.move_tail(path, log_dir, state.size)
 
 
@@ -110,7 +110,7 @@ def _set_aside(fs: FileSystem, directory: str, base: int, quarantine: Quarantine
         quarantine.move(joined(directory, name), os.path.dirname(directory))
 
 
-def _goes_on(fs: FileSystem, path: str, position: int, end: int) -> bool:
+def _is_continued(fs: FileSystem, path: str, position: int, end: int) -> bool:
     """Return whether a complete batch of offset `end` or higher starts at a byte of a segment."""
     with fs.open(path) as file:
         for window in walk(file, start=position):

@@ -63,7 +63,7 @@ from sparklog.storage.local_files import LocalFiles
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import PartitionSegments, StaleReadError
 from sparklog.storage.topic_state import TopicState
-from sparklog.storage.view import KeptPartition, TopicInfo, unknown_partition
+from sparklog.storage.view import CachedPartition, TopicInfo, unknown_partition
 
 _LOGGER: Final = logging.getLogger(__name__)
 _PATIENCE_MS: Final = 20  # before a ledger in use is folded for want of watermarks
@@ -106,7 +106,7 @@ class LogDirView:
         self._remote = remote
         self._paths: dict[TopicPartition, str] = {}
         self._missing: dict[TopicPartition, tuple[str, str]] = {}
-        self._kept: dict[TopicPartition, KeptPartition] = {}
+        self._kept: dict[TopicPartition, CachedPartition] = {}
         self._standing = LogDirIdentity(fs, self._directories)
         self._published = PublishedFile(fs, self.home)
         self._is_published_current = False
@@ -286,7 +286,7 @@ class LogDirView:
         """Make the next question list the log dirs anew: partitions came or went."""
         self._paths = {}
 
-    def one_look(self) -> AbstractContextManager[None]:
+    def metadata_snapshot(self) -> AbstractContextManager[None]:
         """Change nothing: each question is a look of its own."""
         return nullcontext()
 
@@ -364,8 +364,8 @@ class LogDirView:
         kept = self._kept.get(key)
         if kept is None or topic_id not in (None, kept.segments.topic_id):
             self._check_owner(key)
-            kept = self._kept[key] = KeptPartition(self._segments(key))
-        return kept.made_by(make)
+            kept = self._kept[key] = CachedPartition(self._segments(key))
+        return kept.cached(make)
 
     def _segments(self, key: TopicPartition) -> PartitionSegments:
         topic_id = self.topic_id(*key)  # first: it lists anew where the partition went

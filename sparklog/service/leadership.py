@@ -70,7 +70,7 @@ class Leadership:
                 return None
             if upkeep.lease.held:
                 return upkeep
-            if not upkeep.lease.is_asked() and upkeep.lease.acquire():
+            if not upkeep.lease.is_requested() and upkeep.lease.acquire():
                 self._stood_by = False
                 upkeep.take_up(self._clock())
                 return upkeep
@@ -89,20 +89,20 @@ class Leadership:
             if self.lease is not None:
                 self.lease.lends = lends
 
-    def is_asked(self) -> Upkeep | None:
+    def is_requested(self) -> Upkeep | None:
         """Return the work if it is ours, we lend it, and somebody asks for it."""
         upkeep = self.upkeep
         if upkeep is None or not (self._lends and upkeep.lease.held):
             return None
         with contextlib.suppress(StorageUnavailableError):
-            return upkeep if upkeep.lease.is_asked() else None
+            return upkeep if upkeep.lease.is_requested() else None
         return None
 
     def hand_over(self) -> None:
         """Release the lease if somebody still asks for it. No step of the work is under way."""
         with self._mutex:
             upkeep = self.upkeep
-            if upkeep is not None and upkeep.lease.held and upkeep.lease.is_asked():
+            if upkeep is not None and upkeep.lease.held and upkeep.lease.is_requested():
                 _LOGGER.info("%s: another process leads for a while", self._path)
                 self._stood_by = True
                 upkeep.lease.release()
@@ -137,7 +137,7 @@ class Leadership:
             while self.leading() is None:
                 if monotonic_ms() - began >= wait_ms:
                     return False
-                lease.ask()
+                lease.request()
                 if not said:
                     waiting(_awaited(lease))
                     said = True

@@ -19,17 +19,17 @@ from sparklog.log.record_erasure import WindowEraser
 from sparklog.logdir.chunk_files import CHUNK_PREFIX, dead_chunks
 from sparklog.logdir.cleaning.erasure import SegmentEraser
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.erasures_file import LOCK_NAME, note_begun, note_erasure
+from sparklog.logdir.erasures_file import LOCK_NAME, note_erasure, note_unfinished
 from sparklog.logdir.segment_files import joined
 from sparklog.pluralize import pluralize
 from sparklog.service.tiering.erasure_task import SeenCopies
 from sparklog.service.tiering.remote_log import is_tiered
 from sparklog.service.tiering.remote_log_manager import RemoteLogManager
 from sparklog.service.verification.leftover_files import is_quarantined_of
-from sparklog.storage.begun_erasure import BegunErasure
 from sparklog.storage.erasure_report import ErasureReport, PartitionErasure, RemovedFile
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.topic_state import TopicState
+from sparklog.storage.unfinished_erasure import UnfinishedErasure
 from sparklog.storage.upkeep import ErasureRequest, Loan
 from sparklog.tiered.reading.block_cache import DIRECTORY_NAME
 
@@ -78,7 +78,7 @@ class LogDirErasure:
         session, request = self._session, self._request
         with session.exclusive():
             known = session.state.topics
-            lives = request.deleted_lives(session.state.deleted)
+            lives = request.deleted_topic_warnings(session.state.deleted)
             if request.topic not in known:
                 raise _missing(request.topic, session.home, known, lives)
             topic = known[request.topic]
@@ -122,7 +122,7 @@ class LogDirErasure:
         begun = request.begun(report)
         if not report.dry_run:
             with session.exclusive():
-                begun = note_begun(session.fs, session.home, begun)
+                begun = note_unfinished(session.fs, session.home, begun)
         report.pending += lives
         try:
             self._work(topic, partitions, begun, report, loan)
@@ -132,7 +132,7 @@ class LogDirErasure:
         finally:  # readers are to let go of what was rewritten, whatever happened then
             self._note(begun, report)
 
-    def _note(self, begun: BegunErasure, report: ErasureReport) -> None:
+    def _note(self, begun: UnfinishedErasure, report: ErasureReport) -> None:
         """Note what was done and is left, and let readers know."""
         if report.dry_run:
             return
@@ -149,7 +149,7 @@ class LogDirErasure:
         self,
         topic: TopicState,
         partitions: list[int],
-        begun: BegunErasure,
+        begun: UnfinishedErasure,
         report: ErasureReport,
         loan: Loan,
     ) -> None:
@@ -249,7 +249,7 @@ class LogDirErasure:
     def _versions(
         self,
         topic: TopicState,
-        begun: BegunErasure,
+        begun: UnfinishedErasure,
         manager: RemoteLogManager,
         report: ErasureReport,
     ) -> None:

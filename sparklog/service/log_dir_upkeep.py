@@ -110,7 +110,7 @@ class LogDirUpkeep:
         return ("retain", "clean") if self.remote_log_manager is None else _WITH_TIER
 
     @property
-    def lent_without(self) -> tuple[Work, ...]:
+    def paused_while_lent(self) -> tuple[Work, ...]:
         """What changes copies: a cleaner's swap is refused where an erasure was quicker."""
         return ("tier", "retain")
 
@@ -131,7 +131,7 @@ class LogDirUpkeep:
         """
         session = self._session
         if session.lost is None:
-            session.lock.check_there()
+            session.lock.check_exists()
             return False
         if not has_ledger(self._fs, session.home):
             raise LogReplacedError(session.lost)
@@ -145,7 +145,7 @@ class LogDirUpkeep:
         """Retention, where a disk is nearly full, and copies, for what has one may go then."""
         self.rounds.probe.turn(now_ms)
         with contextlib.suppress(StorageUnavailableError):  # the probe tells of it
-            self.lease.show_life()
+            self.lease.heartbeat()
         if not self.rounds.is_short_of_space(now_ms):
             return ()
         manager = self.remote_log_manager

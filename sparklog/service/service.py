@@ -221,10 +221,10 @@ class Service:
 
     def _hand_over(self) -> None:
         """Let another process lead for a while, if it asks for that: an erasure does."""
-        upkeep = self._leadership.is_asked()
+        upkeep = self._leadership.is_requested()
         if upkeep is not None:
             with contextlib.ExitStack() as turns:
-                for work in upkeep.lent_without:
+                for work in upkeep.paused_while_lent:
                     turns.enter_context(self._turns[work])
                 self._leadership.hand_over()
 
@@ -330,7 +330,7 @@ class Service:
         )  # fmt: skip
         began = monotonic_ms()
         with self._in_use() as upkeep:
-            turns = [self._turns[work] for work in upkeep.lent_without]
+            turns = [self._turns[work] for work in upkeep.paused_while_lent]
             with self._leadership.borrowing(upkeep, turns, wait_ms, waiting) as loan:
                 upkeep.erase(request, report, loan)
         report.took_ms = monotonic_ms() - began

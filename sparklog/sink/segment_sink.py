@@ -24,7 +24,7 @@ from sparklog.sink.row_staging import RowStaging
 from sparklog.sink.task import TaskPlan
 from sparklog.sink.topic_options import warn_of_ineffective
 from sparklog.spark_errors import in_driver
-from sparklog.storage.commits import Chunk, StagedTooLongError
+from sparklog.storage.commits import Chunk, StagingExpiredError
 from sparklog.storage.home import Home
 from sparklog.storage.staging import chunk_label
 from sparklog.storage.view import TopicInfo
@@ -137,7 +137,7 @@ class SegmentSink:
             return
         try:
             result, chunks = self._stage_and_commit(log, df, columns, planned, query)
-        except StagedTooLongError as error:
+        except StagingExpiredError as error:
             _LOGGER.warning("%s", error)
             result, chunks = self._stage_and_commit(log, df, columns, planned, query)
         if result.replayed:

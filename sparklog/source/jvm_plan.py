@@ -122,7 +122,7 @@ class _Look:
 
     def _encoded(self, cut: list[tuple[PlannedRange, Json]]) -> bytes:
         found = (self._found.get(piece.topic_partition) for piece, _ in cut)
-        standing = next((files.standing for files in found if isinstance(files, LocalFiles)), ())
+        standing = next((files.identities for files in found if isinstance(files, LocalFiles)), ())
         plan = {
             "version": PLAN_VERSION,
             "standing": [[each.path, each.device, each.inode] for each in standing],

@@ -66,7 +66,7 @@ class LogMetadata:
         UnknownTopicError where something named is missing, unless `lenient`.
         """
         while True:
-            with self.view.one_look():
+            with self.view.metadata_snapshot():
                 chosen = self._chosen(lenient=lenient)
                 ids = self._ids(chosen)
                 ranges = self._ranges(chosen)

@@ -4,11 +4,11 @@
 - `view`: what a reader sees of a log; `segments`: the segments of a partition; `local_files`:
   those that are files of this host
 - `segment_store`: who makes and removes closed segments
-- `groups`: registered readers, and how far they are; `pace`: how steadily; `group_members`: Kafka
+- `groups`: registered readers, and how far they are; `commit_rate`: how steadily; `group_members`: Kafka
   clients at work
 - `commits`: a log's changes in one order; `lease`: one service at a time
 - `upkeep`: a home's background work, as a service asks for it; `round_report`: what it did;
-  `erasure_report`: what an erasure did; `begun_erasure`: that it isn't complete
+  `erasure_report`: what an erasure did; `unfinished_erasure`: that it isn't complete
 - `moves`: partitions that are to move between log dirs
 - `staging`: rows become the chunks of a commit; `chunk_table`: many of them as columns;
   `row_faults`: why rows are refused

@@ -39,7 +39,7 @@ _LEVEL: Final = 1  # of zlib: it is a tenth larger than at 6, and takes a fifth 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChunkLocation:
     """Where chunks were staged: the fields of `Chunk` of these names."""
 
     path: str
@@ -52,7 +52,7 @@ class ChunkTable:
     """Chunks in their order. `topics`: names and ids; `data`: of those in memory, back to back."""
 
     topics: Sequence[tuple[str, str]]
-    places: Sequence[Place]
+    places: Sequence[ChunkLocation]
     rows: NDArray[np.void]
     data: bytes | memoryview
 
@@ -63,7 +63,7 @@ class ChunkTable:
     def of(cls, chunks: Iterable[Chunk]) -> "ChunkTable":
         """Return the table of some chunks."""
         topics: dict[tuple[str, str], int] = {}
-        places: dict[Place, int] = {}
+        places: dict[ChunkLocation, int] = {}
         rows: list[tuple[Any, ...]] = []
         data: list[bytes | bytearray | memoryview] = []
         at = 0
@@ -75,7 +75,7 @@ class ChunkTable:
                 at += len(chunk.data)
             else:
                 assert chunk.path is not None
-                where = Place(chunk.path, chunk.synced_boot_id, chunk.wrapped_key)
+                where = ChunkLocation(chunk.path, chunk.synced_boot_id, chunk.wrapped_key)
                 place, position = places.setdefault(where, len(places)), chunk.position
             rows.append(
                 (
@@ -109,7 +109,7 @@ class ChunkTable:
                 crc=crc,
             )
 
-    def placed(self, place: Place) -> "ChunkTable":
+    def placed(self, place: ChunkLocation) -> "ChunkTable":
         """Return it with all its chunks, which are in memory, back to back in one place instead."""
         rows = self.rows.copy()
         assert (rows["place"] == IN_MEMORY).all()
@@ -120,7 +120,7 @@ class ChunkTable:
     def joined(cls, tables: Sequence["ChunkTable"]) -> "ChunkTable":
         """Return the chunks of some tables, none in memory, as one table."""
         topics: dict[tuple[str, str], int] = {}
-        places: list[Place] = []
+        places: list[ChunkLocation] = []
         parts = [np.empty(0, ROW_DTYPE)]
         for table in tables:
             assert not table.data
@@ -159,5 +159,5 @@ class ChunkTable:
             rows[name] = np.frombuffer(columns, kind, len(rows), at)
             at += kind.itemsize * len(rows)
         topics = [(name, topic_id) for name, topic_id in fields["topics"]]
-        places = [Place(*place) for place in fields["places"]]
+        places = [ChunkLocation(*place) for place in fields["places"]]
         return cls(topics, places, rows, view[end + fields["columns"] :])

@@ -31,7 +31,7 @@ class PositionMovedError(SparklogError):
     retriable = True
 
 
-class StagedTooLongError(SparklogError):
+class StagingExpiredError(SparklogError):
     """Rows were staged so long ago that nobody may commit them any more: stage them again."""
 
     retriable = True
@@ -80,7 +80,7 @@ class Chunk:
         return TopicPartition(self.topic, self.partition)
 
 
-class AppendedBefore(NamedTuple):
+class DuplicateAppend(NamedTuple):
     """Where an idempotent producer's batches are already; `timestamp`: of the last one, ms."""
 
     first: int
@@ -140,7 +140,7 @@ class FollowedLedger(Ledger, Protocol):
     """The ledger as readers see it, without a turn: it grows, and its oldest records expire."""
 
     @property
-    def is_kept(self) -> bool:
+    def exists(self) -> bool:
         """Whether this home keeps one; an archive, which has the records alone, doesn't."""
 
     def identity(self) -> object | None:
@@ -163,7 +163,7 @@ class FollowedLedger(Ledger, Protocol):
     def deleted(self) -> Collection[DeletedTopic]:
         """Return the deleted topics that can be given back, as of now; none without a ledger."""
 
-    def held(self) -> Iterator[tuple[int, LedgerRecord]]:
+    def retained(self) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield (position, record) of all that is held up to now, the oldest first.
 
         What expires while it is read is left out.
@@ -244,7 +244,9 @@ class CommitLog(Ledger, Protocol):
         offline. InvalidRequestError: a chunk isn't there any more, or isn't what was staged.
         """
 
-    def judge(self, chunks: Sequence[Chunk]) -> "list[AppendedBefore | SparklogError | None]":
+    def check_producers(
+        self, chunks: Sequence[Chunk]
+    ) -> "list[DuplicateAppend | SparklogError | None]":
         """Judge idempotent producers' batches by what the partitions hold of these producers.
 
         Within `exclusive`. Each chunk, in memory, in its order and as if those before it that may

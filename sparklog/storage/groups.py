@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
-from sparklog.storage.pace import Pace, PacePoint
+from sparklog.storage.commit_rate import CommitRate, RatePoint
 
 GROUP_CHARS_MAX: Final = 249
 NAME_CHARS_MAX: Final = GROUP_CHARS_MAX
@@ -63,7 +63,7 @@ class Reader:
     offsets: Mapping[TopicPartition, Committed] = field(default_factory=dict)
     run: str = ""
     planners: Mapping[str, list[str]] = field(default_factory=dict)
-    pace: Pace | None = field(default=None, compare=False)
+    commit_rate: CommitRate | None = field(default=None, compare=False)
     name: str = ""
 
     def is_alone(self, planner: str, topics: Collection[str]) -> bool:
@@ -92,8 +92,8 @@ def reader_to_json(reader: Reader) -> dict[str, Any]:
         content["notes"] = notes
     if reader.planners:
         content |= {"run": reader.run, "planners": dict(reader.planners)}
-    if reader.pace is not None:
-        content["pace"] = reader.pace.to_json()
+    if reader.commit_rate is not None:
+        content["pace"] = reader.commit_rate.to_json()
     return content
 
 
@@ -119,7 +119,7 @@ def reader_from_json(content: Mapping[str, Any]) -> Reader:
     return Reader(
         content["group"], content["kind"], content["host"], content["app"], content["batch"],
         offsets, content.get("run", ""), content.get("planners", {}),
-        Pace.from_json(content.get("pace")), content.get("name", ""),
+        CommitRate.from_json(content.get("pace")), content.get("name", ""),
     )  # fmt: skip
 
 
@@ -127,13 +127,13 @@ def _paced(known: Reader | None, reader: Reader) -> Reader:
     """Return the group after a commit, with its pace. Cost: a few us, and 40 bytes a point."""
     if not reader.offsets:
         return reader
-    point = PacePoint(
+    point = RatePoint(
         max(at.time_ms for at in reader.offsets.values()),
         len(reader.offsets),
         sum(at.offset for at in reader.offsets.values()),
     )
-    before = known.pace if known is not None else None
-    return replace(reader, pace=(before or Pace(point.time_ms)).went_on(point))
+    before = known.commit_rate if known is not None else None
+    return replace(reader, commit_rate=(before or CommitRate(point.time_ms)).after_commit(point))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Readers:
         return found
 
 
-class Expired(NamedTuple):
+class ExpiredOffset(NamedTuple):
     """A commit that was, or would be, forgotten."""
 
     group: str
@@ -168,10 +168,10 @@ def is_expired(time_ms: int, now_ms: int, retention_ms: int) -> bool:
     return now_ms - time_ms >= retention_ms
 
 
-def expired_of(reader: Reader, now_ms: int, retention_ms: int) -> list[Expired]:
+def expired_offsets(reader: Reader, now_ms: int, retention_ms: int) -> list[ExpiredOffset]:
     """Return a group's commits that no longer count."""
     return [
-        Expired(reader.group, *key, at.offset, at.time_ms)
+        ExpiredOffset(reader.group, *key, at.offset, at.time_ms)
         for key, at in sorted(reader.offsets.items())
         if is_expired(at.time_ms, now_ms, retention_ms)
     ]

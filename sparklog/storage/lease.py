@@ -43,7 +43,7 @@ class Lease(Protocol):
         Raises: LeaseLostError if it isn't ours, or never was; it is then released.
         """
 
-    def show_life(self) -> None:
+    def heartbeat(self) -> None:
         """Say that the holder is at work, if it is time, for those who look; nothing goes by it.
 
         Raises: StorageUnavailableError. Cheap: asked every second.
@@ -70,7 +70,7 @@ class UpkeepLease(Lease, Protocol):
     lends: bool | None
     """Whether its holder, once it is us, gives it back when asked. None: it doesn't say."""
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Let the holder know that we want it, and go on wanting it; who asked before goes first.
 
         Called every second or so until `acquire` succeeds. Raises: StorageUnavailableError.
@@ -79,7 +79,7 @@ class UpkeepLease(Lease, Protocol):
     def withdraw(self) -> None:
         """Ask no more. Idempotent. Raises: StorageUnavailableError."""
 
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Tell whether somebody else asks for it. Asked every second, so it is to be cheap.
 
         Raises: StorageUnavailableError.
@@ -89,13 +89,13 @@ class UpkeepLease(Lease, Protocol):
 class EndpointLease(Lease, Protocol):
     """A lease whose holder tells the others more of itself, and changes what it tells."""
 
-    def tell(self, more: Mapping[str, object]) -> None:
+    def publish(self, more: Mapping[str, object]) -> None:
         """Let the others read `more`, which JSON can hold, until we tell something else.
 
         Raises: LeaseLostError if it isn't ours; StorageUnavailableError. Cost: a small write.
         """
 
-    def told(self) -> Mapping[str, object] | None:
+    def published(self) -> Mapping[str, object] | None:
         """Return what the holder tells; None if nobody holds it, as far as can be seen.
 
         Where no kernel watches, one that died some two minutes ago is seen to be gone.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FileIdentity:
     """A file or directory that is another one if the log was replaced: `path` as it was found."""
 
     path: str
@@ -24,13 +24,13 @@ class LocalFiles:
 
     `directory` holds them, each by its base offset's name; `bases`: all of them, ascending, which
     nobody changes. None that is local begins before the first. `gaps`: as of `PartitionSegments`.
-    `standing`: what tells that the log is still the one that was listed.
+    `identities`: what tells that the log is still the one that was listed.
     """
 
     directory: str
     bases: Sequence[int]
     gaps: bool
-    standing: tuple[Standing, ...]
+    identities: tuple[FileIdentity, ...]
 
     def holding(self, start: int, end: int) -> Sequence[int]:
         """Return the bases of the segments that offsets [start, end) may lie in.

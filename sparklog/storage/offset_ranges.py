@@ -36,7 +36,7 @@ def clipped(spans: Iterable[OffsetRange], start: int, end: int) -> list[OffsetRa
     return [span for span in inside if span.first < span.end]
 
 
-def rest_of(
+def subtract(
     start: int, end: int, spans: Sequence[OffsetRange], *, bridge: int
 ) -> Iterator[OffsetRange]:
     """Yield [start, end) without `spans`; those shorter than `bridge` are left to `outside`."""

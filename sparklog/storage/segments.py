@@ -72,7 +72,7 @@ class SegmentLog(Protocol):
         """Return the size in bytes; that of the last segment grows."""
 
 
-class ReadsInto(Protocol):
+class SupportsPreadInto(Protocol):
     """A `SegmentLog` that reads into memory of the caller's: a file of this host."""
 
     path: str
@@ -87,7 +87,7 @@ class ReadsInto(Protocol):
         """Return another descriptor of the open file, which the caller closes."""
 
 
-def is_local_file(log: SegmentLog) -> TypeGuard[ReadsInto]:
+def is_local_file(log: SegmentLog) -> TypeGuard[SupportsPreadInto]:
     """Tell whether a segment's log is a file of this host. Cheaper than a check of the protocol."""
     return hasattr(log, "pread_into")
 

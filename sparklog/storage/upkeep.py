@@ -25,11 +25,11 @@ from typing import Final, Literal, Protocol, get_args
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.format.erasure import RecordPredicate
-from sparklog.storage.begun_erasure import BegunErasure
 from sparklog.storage.deleted_topic import DeletedTopic
 from sparklog.storage.erasure_report import ErasureReport
 from sparklog.storage.lease import UpkeepLease
 from sparklog.storage.round_report import Cleanable, Report
+from sparklog.storage.unfinished_erasure import UnfinishedErasure
 
 Work = Literal["tier", "retain", "merge", "clean"]
 WORKS: Final[tuple[Work, ...]] = get_args(Work)
@@ -59,8 +59,9 @@ AS_DUE: Final = Request()
 class ErasureRequest:
     """Records of a topic that are to go: what `predicate` chooses, below offset `before` if given.
 
-    `partitions`: these alone. `name`: the same of the same request; see `BegunErasure`. `wait_ms`:
-    how long others that are in the way are waited for, `waiting` is told once who that is.
+    `partitions`: these alone. `name`: the same of the same request; see `UnfinishedErasure`.
+    `wait_ms`: how long to wait for other processes that are in the way; `waiting` is called once
+    with a description of them.
     """
 
     topic: str
@@ -71,9 +72,9 @@ class ErasureRequest:
     wait_ms: float = 0
     waiting: Callable[[str], None] = lambda who: None
 
-    def begun(self, report: ErasureReport) -> BegunErasure:
+    def begun(self, report: ErasureReport) -> UnfinishedErasure:
         """Return what the log tells of it while it isn't complete."""
-        return BegunErasure(
+        return UnfinishedErasure(
             request=self.name, topic=self.topic, topic_id=report.topic_id,
             since_ms=report.time_ms, pid=os.getpid(), host=socket.gethostname(),
         )  # fmt: skip
@@ -87,7 +88,7 @@ class ErasureRequest:
             )
         return wanted
 
-    def deleted_lives(self, deleted: Mapping[str, DeletedTopic]) -> list[str]:
+    def deleted_topic_warnings(self, deleted: Mapping[str, DeletedTopic]) -> list[str]:
         """Say of deleted topics of this name, which can be given back, that they hold records."""
         return [
             f"topic {each.name} with the id {each.id} was deleted and can be given back; it isn't "
@@ -133,7 +134,7 @@ class Upkeep(Protocol):
         """The kinds of work that this log has, in the order of WORKS."""
 
     @property
-    def lent_without(self) -> tuple[Work, ...]:
+    def paused_while_lent(self) -> tuple[Work, ...]:
         """The kinds of work that must stand still while another leads for a while.
 
         The others find their steps refused then, and lose what they were at.

@@ -71,14 +71,14 @@ class Topics(dict[str, TopicInfo]):
         return table(pluralize(len(self), "topic"), columns, rows)
 
 
-class KeptPartition:
+class CachedPartition:
     """A partition's segments, and what `of_partition` was told to make of them; for views."""
 
     def __init__(self, segments: PartitionSegments) -> None:
         self.segments = segments
         self._made: dict[Callable[[PartitionSegments], Any], Any] = {}
 
-    def made_by(self, make: Callable[[PartitionSegments], T]) -> T:
+    def cached(self, make: Callable[[PartitionSegments], T]) -> T:
         """Return what `make` gives for the segments; made once."""
         found: T | None = self._made.get(make)
         if found is None:
@@ -123,7 +123,7 @@ class View(Protocol):
     def forget(self) -> None:
         """Make the next question list anew: partitions came or went."""
 
-    def one_look(self) -> AbstractContextManager[None]:
+    def metadata_snapshot(self) -> AbstractContextManager[None]:
         """Within it, in this thread, answers may be as of its first question.
 
         So topics, ids and spans of one round take one request where each is one. Where nothing is

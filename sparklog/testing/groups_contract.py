@@ -19,7 +19,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.storage.groups import (
     Committed,
-    Expired,
+    ExpiredOffset,
     Groups,
     Origin,
     Reader,
@@ -35,7 +35,9 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 class Expire(Protocol):
     """Forgets commits older than `retention_ms`, or, in a dry run, says which."""
 
-    def __call__(self, *, now_ms: int, retention_ms: int, dry_run: bool = False) -> list[Expired]:
+    def __call__(
+        self, *, now_ms: int, retention_ms: int, dry_run: bool = False
+    ) -> list[ExpiredOffset]:
         """Return what was, or would be, forgotten."""
 
 

@@ -120,7 +120,7 @@ class HomeContract:
                 change()
         assert home.view.topics().keys() == {"t"}
         home.groups.commit("g", {}, now_ms=1, host="h")  # which readers do by themselves
-        assert home.ledger.is_kept
+        assert home.ledger.exists
         assert home.ledger.end == home_of(writer).commits.position
         home.close()
         home.close()

@@ -87,23 +87,23 @@ class UpkeepLeaseContract(LeaseContract):
         one.lends = True
         assert one.acquire()
         assert two.holder()["lends"] is True
-        assert not one.is_asked()
+        assert not one.is_requested()
         assert not two.acquire()
-        two.ask()
+        two.request()
         later()
-        two.ask()
-        assert one.is_asked()
-        assert not two.is_asked()  # by itself
+        two.request()
+        assert one.is_requested()
+        assert not two.is_requested()  # by itself
         with pytest.raises(LeaseLostError, match="asks for it"):
             one.check()
         assert one.held  # until its step is done
         one.release()
-        assert one.is_asked()  # so it stands by
+        assert one.is_requested()  # so it stands by
         assert two.acquire()
         two.withdraw()
         two.withdraw()
         later()
-        assert not one.is_asked()
+        assert not one.is_requested()
         assert not one.acquire()
         two.check()
         two.release()
@@ -118,12 +118,12 @@ class UpkeepLeaseContract(LeaseContract):
         assert one.acquire()
         assert "lends" not in two.holder()
         assert not two.acquire()
-        two.ask()
+        two.request()
         later()
         one.check()
         two.withdraw()
         later()
-        assert not one.is_asked()
+        assert not one.is_requested()
         one.release()
 
     def test_several_ask_one_after_the_other(
@@ -134,17 +134,17 @@ class UpkeepLeaseContract(LeaseContract):
         assert one.acquire()
         for other in (two, three):
             assert not other.acquire()
-            other.ask()
+            other.request()
         later()
-        assert one.is_asked()
+        assert one.is_requested()
         one.release()
         assert two.acquire()
         two.withdraw()
         assert not three.acquire()
-        three.ask()
+        three.request()
         two.check()  # it doesn't lend what it borrowed
         two.release()
-        assert one.is_asked()  # by the third: the service waits
+        assert one.is_requested()  # by the third: the service waits
         assert three.acquire()
         three.withdraw()
         three.release()
@@ -160,18 +160,18 @@ class EndpointLeaseContract(LeaseContract):
         self, new_lease: Callable[[], EndpointLease]
     ) -> None:
         one, two = new_lease(), new_lease()
-        assert one.told() is None
+        assert one.published() is None
         with pytest.raises(LeaseLostError):
-            one.tell({"groups": []})
+            one.publish({"groups": []})
         assert one.acquire()
-        assert two.told() == {}
+        assert two.published() == {}
         for groups in (["a"], ["long " * 1000], [], ["b", {"c": [1, None, "\u2028"]}]):
-            one.tell({"groups": groups})
-            assert two.told() == {"groups": groups}
+            one.publish({"groups": groups})
+            assert two.published() == {"groups": groups}
         one.check()
         assert "since_ms" in two.holder()
         one.release()
-        assert two.told() is None
+        assert two.published() is None
 
     def test_nothing_is_left_of_an_earlier_hold(
         self, new_lease: Callable[[], EndpointLease]
@@ -179,11 +179,11 @@ class EndpointLeaseContract(LeaseContract):
         """An endpoint that coordinates again has no members yet: nobody's offsets are held."""
         one = new_lease()
         assert one.acquire()
-        one.tell({"groups": ["a"]})
+        one.publish({"groups": ["a"]})
         one.release()
         assert one.acquire()
         one.check()
-        assert new_lease().told() == {}
+        assert new_lease().published() == {}
         one.release()
 
     def test_nothing_is_left_of_the_last_holder(
@@ -191,10 +191,10 @@ class EndpointLeaseContract(LeaseContract):
     ) -> None:
         one, two = new_lease(), new_lease()
         assert one.acquire()
-        one.tell({"groups": ["a long one"]})
+        one.publish({"groups": ["a long one"]})
         one.release()
         assert two.acquire()
-        assert new_lease().told() == {}
-        two.tell({})
-        assert new_lease().told() == {}
+        assert new_lease().published() == {}
+        two.publish({})
+        assert new_lease().published() == {}
         two.release()

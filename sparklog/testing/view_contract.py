@@ -51,9 +51,9 @@ class ViewContract:
 
     def test_one_look_answers_as_many_do(self, view: View) -> None:
         spans, topics = view.spans([FIRST, SECOND]), view.topics()
-        with view.one_look():
+        with view.metadata_snapshot():
             assert view.topics() == topics
-            with view.one_look():
+            with view.metadata_snapshot():
                 assert view.spans([FIRST, SECOND]) == spans
             assert view.topic_id(TOPIC, 0) == topics[TOPIC].id
         assert view.spans([FIRST, SECOND]) == spans
@@ -85,7 +85,7 @@ class ViewContract:
             assert list(files.bases if files else ()) == local
             if files is None:
                 continue
-            assert files.standing
+            assert files.identities
             assert os.path.dirname(metadata[-1].where) == files.directory
             for at in range(start, end):
                 first = [base for base in local if base <= at][-1:]

@@ -124,7 +124,7 @@ def _described(
 ) -> PartitionDescription:
     try:
         reader = reader_of(view_of(log), info.name, partition)
-        return _partition(reader, partition, path, span, has_ledger=home_of(log).ledger.is_kept)
+        return _partition(reader, partition, path, span, has_ledger=home_of(log).ledger.exists)
     except PartitionOfflineError as error:
         return PartitionDescription(
             partition=partition, dir=path, start=span[0], end=span[1], size=0, segments=0,

@@ -152,7 +152,7 @@ def test_a_group_at_work(log: str, capsys: Capture) -> None:
     with sparklog.open(log) as opened:
         lease = home_of(opened).endpoint_lease({"endpoint": "h:9092", "node_id": 7})
         assert lease.acquire()
-        lease.tell({"groups": groups_to_json([group])})
+        lease.publish({"groups": groups_to_json([group])})
         lines = rows(printed(capsys, log, "--describe", "--group", "g")[0])
         assert [line.split()[1:] for line in lines] == [
             ["t", "0", "3", "8", "5", "c-1", "/h", "c"],

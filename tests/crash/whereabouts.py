@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import sparklog
 from sparklog.format.names import parse_future_dir, parse_partition_dir
 from sparklog.log.topic_names import INTERNAL
-from sparklog.logdir.erasures_file import begun_erasures
+from sparklog.logdir.erasures_file import unfinished_erasures
 from sparklog.logdir.home import commits_of
 from sparklog.service.erasure_request import requested
 from sparklog.testing.crashfs import CrashFS
@@ -89,7 +89,7 @@ def _begun(
 ) -> frozenset[tuple[int, bytes]]:
     """The erasures that were begun and aren't complete."""
     home = world.path.partition(",")[0]
-    there = {(one.topic_id, one.request) for one in begun_erasures(commits_of(log).fs, home)}
+    there = {(one.topic_id, one.request) for one in unfinished_erasures(commits_of(log).fs, home)}
     found = {
         (life, key)
         for topic, life in model.lives.items()

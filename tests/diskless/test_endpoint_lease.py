@@ -153,11 +153,11 @@ def test_what_a_dead_holder_told_counts_for_two_minutes(
 ) -> None:
     one, two = new_lease(), new_lease()
     assert one.acquire()
-    one.tell({"groups": ["a"]})
+    one.publish({"groups": ["a"]})
     clock.advance(60_000)
-    assert two.told() == {"groups": ["a"]}
+    assert two.published() == {"groups": ["a"]}
     one.check()  # a beat, which says it again
     clock.advance(119_000)
-    assert two.told() == {"groups": ["a"]}
+    assert two.published() == {"groups": ["a"]}
     clock.advance(2_000)
-    assert two.told() is None
+    assert two.published() is None

@@ -33,7 +33,7 @@ def test_each_entry_is_fetched_once_for_all_partitions(tmp_path: Path) -> None:
         log.commit([Part(key, 3) for key in keys])
     view = log.view(memory_bytes=0)
     view.spans(keys)
-    with counting(view) as cost, view.one_look():
+    with counting(view) as cost, view.metadata_snapshot():
         for key in keys:
             assert read_all(view, key) == expected(0, 15)
     follow = 1

@@ -19,7 +19,7 @@ from sparklog.diskless.retention import raise_log_starts
 from sparklog.diskless.segment_ids import Level, segment_id
 from sparklog.errors import InvalidRequestError
 from sparklog.log.admin import delete_records, delete_topic, drop_topic, undelete_topic
-from sparklog.storage.commits import StagedTooLongError
+from sparklog.storage.commits import StagingExpiredError
 from sparklog.storage.lease import LeaseLostError
 from sparklog.testing.faults import SimulatedKill
 from sparklog.tiered.layout.manifest import log_object, manifest_object
@@ -237,7 +237,7 @@ def test_what_was_staged_below_the_floor_is_refused(home: Home) -> None:
     home.clock.advance(DAY + 1)
     home.commit("c")
     home.garbage.raise_floor(home.report())
-    with pytest.raises(StagedTooLongError):
+    with pytest.raises(StagingExpiredError):
         home._append([_chunk("t", 0, data, path=name)])
     anew = new_staged_name(LOG_ID, home.state.number, "anew")
     home.store.put(anew, data)
@@ -264,7 +264,7 @@ def test_the_floor_is_the_first_number_that_is_kept(home: Home) -> None:
     )  # fmt: skip
     for name in (below, at, unused):
         home.store.put(name, data)
-    with pytest.raises(StagedTooLongError):
+    with pytest.raises(StagingExpiredError):
         home._append([_chunk("t", 0, data, path=below)])
     home.garbage.sweep(home.report())
     assert set(home.names("staged")) == {at, unused}
@@ -294,7 +294,7 @@ def test_what_a_driver_staged_is_refused_below_a_floor_that_rose(home: Home) -> 
         return real(name, data)
 
     writer.store.create = late  # type: ignore[method-assign]
-    with pytest.raises(StagedTooLongError):
+    with pytest.raises(StagingExpiredError):
         writer.commit("x" * 300_000)
     assert len(home.read()) == 2
 

@@ -17,7 +17,7 @@ from sparklog.checkpoint.backup.forked_log import ForkedLog
 from sparklog.diskless import extent_tables
 from sparklog.diskless.endpoint_lease import NumberedLease
 from sparklog.diskless.entries import ENTRY_BYTES_MAX, decode
-from sparklog.diskless.erasure_notes import begun_erasures
+from sparklog.diskless.erasure_notes import unfinished_erasures
 from sparklog.diskless.extent_tables import NAMES_MAX, TableHead
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.home_object import create_home, read_home
@@ -356,7 +356,7 @@ def test_signs_of_life_and_requests_that_are_too_large_say_nothing() -> None:
     assert sign_of_life(home.store, home.state.term) == {}
     grown(home, endpoint_name(3))
     lease = NumberedLease(home.store, home.clock, {}, timer=home.clock)
-    assert not lease.told()
+    assert not lease.published()
 
 
 def test_a_position_that_is_too_large_is_damage_and_the_older_one_counts() -> None:
@@ -377,7 +377,7 @@ def test_a_position_that_is_too_large_is_damage_and_the_older_one_counts() -> No
 def test_an_erasure_note_that_is_too_large_is_none() -> None:
     home = Home()
     grown(home, "erasures/x-y")
-    assert begun_erasures(home.store) == []
+    assert unfinished_erasures(home.store) == []
 
 
 @pytest.mark.parametrize("kind", ["home", "entry", "owner", "sign"])

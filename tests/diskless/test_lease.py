@@ -210,15 +210,15 @@ def test_who_died_while_it_asked_is_heard_a_minute_longer(
     service.lends = True
     assert service.acquire()
     assert not command.acquire()
-    command.ask()
+    command.request()
     clock.advance(20_000)
-    assert service.is_asked()
+    assert service.is_requested()
     service.release()
     for _ in range(5):
         clock.advance(10_000)
-        assert service.is_asked()
+        assert service.is_requested()
     clock.advance(10_000)
-    assert not service.is_asked()
+    assert not service.is_requested()
     assert service.acquire()
     service.check()
     assert not list(new_lease()._log.store.list("asked/"))
@@ -230,6 +230,6 @@ def test_who_still_asks_is_heard(new_lease: Callable[[], TermLease], clock: Manu
     assert service.acquire()
     assert not command.acquire()
     for _ in range(12):
-        command.ask()
+        command.request()
         clock.advance(10_000)
-    assert service.is_asked()
+    assert service.is_requested()

@@ -15,7 +15,7 @@ from sparklog.diskless.placement import Placement, settled
 from sparklog.diskless.staged_chunks import gathered
 from sparklog.diskless.staging import DisklessStaging
 from sparklog.format.scan import scan
-from sparklog.storage.chunk_table import IN_MEMORY, ROW_DTYPE, ChunkTable, Place
+from sparklog.storage.chunk_table import IN_MEMORY, ROW_DTYPE, ChunkLocation, ChunkTable
 from sparklog.storage.commits import Chunk
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.storage.offset_ranges import OffsetRange
@@ -155,7 +155,7 @@ def task_table(task: int, partitions: int) -> bytes:
     some["min_timestamp"] = 1_700_000_000_000 + rng.integers(0, 60_000, partitions)
     some["max_timestamp"] = some["min_timestamp"] + rng.integers(0, 60_000, partitions)
     name = new_staged_name(LOG_ID, 41, f"0123456789abcdef-17-{task}")
-    return ChunkTable([("t", "i" * 22)], [Place(name)], some, b"").pack()
+    return ChunkTable([("t", "i" * 22)], [ChunkLocation(name)], some, b"").pack()
 
 
 def test_two_thousand_tasks_by_a_thousand_partitions():

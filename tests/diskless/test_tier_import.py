@@ -417,7 +417,7 @@ def test_a_producer_that_has_an_epoch_only(tmp_path: Path) -> None:
     assert (known.producer_id, known.producer_epoch) == (7, 3)
     assert (known.last_sequence, known.last_offset, known.offset_delta) == (-1, -1, 0)
     late = _chunk("t", 0, batch("b", producer=(7, 2, 0)))
-    (found,) = home.commits.judge([replace(late, idempotent=True)])
+    (found,) = home.commits.check_producers([replace(late, idempotent=True)])
     assert isinstance(found, FencedError)
 
 

@@ -66,7 +66,7 @@ def test_a_poll_without_news_is_one_get(log: BucketLog) -> None:
     view = log.view()
     view.topics()
     for _ in range(3):
-        with counting(view) as cost, view.one_look():
+        with counting(view) as cost, view.metadata_snapshot():
             topics = view.topics()
             ids = [view.topic_id("t", p) for p in view.partitions("t")]
             view.spans([T0, T1])
@@ -87,7 +87,7 @@ def test_a_poll_without_news_is_one_get(log: BucketLog) -> None:
 
 def test_a_look_ends_and_the_next_one_sees_the_news(log: BucketLog) -> None:
     view = log.view()
-    with view.one_look():
+    with view.metadata_snapshot():
         view.topics()
         log.commit([Part(T0, 5)])
         assert view.spans([T0]) == {T0: (0, 0)}

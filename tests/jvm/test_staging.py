@@ -42,7 +42,7 @@ from sparklog.errors import (
 )
 from sparklog.format.compression import Codec
 from sparklog.fs import LOCAL
-from sparklog.logdir.log_dir_check import LogDirIdentity
+from sparklog.logdir.log_dir_check import DriverLogDir
 from sparklog.logdir.staging import LogDirStaging
 from sparklog.service import verify
 from sparklog.sink import jvm_plan
@@ -91,7 +91,7 @@ def topics_of(home: Path) -> dict[str, TopicInfo]:
 
 def planned(home: Path, **fields: Any) -> TaskPlan:
     fields = {
-        "staging": LogDirStaging(LogDirIdentity.of(str(home))),
+        "staging": LogDirStaging(DriverLogDir.read(str(home))),
         "topic": None,
         "topics": {**topics_of(home)},
         "new_topic": (4, TopicConfig()),
@@ -396,9 +396,9 @@ def test_a_log_that_is_not_the_drivers(probe: Probe, tmp_path: Path) -> None:
     with sparklog.open(path, "rw") as log:
         log.create_topic("t")
         topics = log.topics()
-        place = LogDirIdentity.of(str(path))
+        place = DriverLogDir.read(str(path))
 
-        def tell(identity: LogDirIdentity) -> str:
+        def tell(identity: DriverLogDir) -> str:
             plan = planned(path, topics=topics, staging=LogDirStaging(identity))
             told = []
             for stage in (functools.partial(in_scala, probe), in_python):

@@ -154,7 +154,7 @@ def values(log: Log, topic: str = "t", partition: int = 0) -> list[str]:
 
 def commits(log: Log) -> int:
     """How many commits there are."""
-    held = home_of(log).ledger.held()
+    held = home_of(log).ledger.retained()
     return sum(isinstance(record, AppendRecord) for _, record in held)
 
 

@@ -186,7 +186,7 @@ def test_members_at_work_keep_their_offsets(log: Log) -> None:
     )  # fmt: skip
     assert lease.acquire()
     before = log.reset_reader("g", "earliest", "t")
-    lease.tell({"groups": groups_to_json([group])})
+    lease.publish({"groups": groups_to_json([group])})
     assert log.groups_at_work() == {"g": group}
     says = "group 'g' is inactive, but the current state is Stable: end its 1 member"
     for call in (before.execute, lambda: log.reset_reader("g", "earliest", "t")):
@@ -194,7 +194,7 @@ def test_members_at_work_keep_their_offsets(log: Log) -> None:
             call()
     with pytest.raises(GroupNotEmptyError, match="members of group g read t"):
         log.delete_reader("g", {"t": [0]})
-    lease.tell({"groups": []})
+    lease.publish({"groups": []})
     before.execute()
     log.reset_reader("g", "latest", "t").execute()
     assert log.delete_reader("g", {"t": [0]})

@@ -25,7 +25,7 @@ from sparklog.logdir.ledger import Ledger
 from sparklog.service import verify
 from sparklog.storage.ledger_records import LedgerRecord, ResetRecord, SnapshotRecord
 from sparklog.storage.log_state import LogState
-from sparklog.storage.offset_ranges import OffsetRange, clipped, merged, outside, rest_of
+from sparklog.storage.offset_ranges import OffsetRange, clipped, merged, outside, subtract
 from sparklog.storage.staging import Framing
 from tests.log.homes import IN_LOG_DIR
 
@@ -42,7 +42,7 @@ def test_sets_of_offsets(some: list[OffsetRange], a: int, b: int, bridge: int) -
     assert [n for first, last in whole for n in range(first, last)] == sorted(members)
     inside = clipped(whole, start, end)
     assert {n for s in inside for n in range(*s)} == members & set(range(start, end))
-    rest = list(rest_of(start, end, whole, bridge=bridge))
+    rest = list(subtract(start, end, whole, bridge=bridge))
     read = [n for s in rest for n in range(*s)]
     assert read == sorted(read)
     assert set(range(start, end)) - members <= set(read) <= set(range(start, end))

@@ -34,8 +34,8 @@ from sparklog.logdir.group_offsets import (
     read_readers,
 )
 from sparklog.logdir.home import commits_of
+from sparklog.storage.commit_rate import CommitRate, RatePoint
 from sparklog.storage.groups import Committed, Reader
-from sparklog.storage.pace import Pace, PacePoint
 
 WEEK_MS = 7 * 24 * 3_600_000
 CONFIG = {"retention.ms": "-1", "retention.respect.readers": "true"}
@@ -386,5 +386,6 @@ def test_a_readers_fields_survive_the_file(log: Log, clock: ManualClock) -> None
     wanted = Reader(
         "q", "query", "h", "a", 3, {k: Committed(o, 7) for k, o in offsets.items()}
     )
-    assert found.pace == Pace(7, 0, (PacePoint(7, 2, 9),))
-    assert dataclasses.asdict(dataclasses.replace(found, pace=None)) == dataclasses.asdict(wanted)
+    assert found.commit_rate == CommitRate(7, 0, (RatePoint(7, 2, 9),))
+    plain = dataclasses.replace(found, commit_rate=None)
+    assert dataclasses.asdict(plain) == dataclasses.asdict(wanted)

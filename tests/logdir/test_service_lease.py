@@ -69,15 +69,15 @@ class TestEndpoints(EndpointLeaseContract):
         """And counts for nothing where it stays so: an endpoint that died as it wrote."""
         one, two = new_lease(), new_lease()
         assert one.acquire()
-        one.tell({"groups": ["a"]})
+        one.publish({"groups": ["a"]})
         path = os.path.join(root, ENDPOINT_NAME)
         with open(path, "r+b") as file:
             file.seek(SIZE + 5)
             file.write(b"torn")
         monkeypatch.setattr("sparklog.logdir.endpoint_lock._WRITTEN_WITHIN_MS", 50)
-        assert two.told() == {}
-        one.tell({"groups": ["b"]})
-        assert two.told() == {"groups": ["b"]}
+        assert two.published() == {}
+        one.publish({"groups": ["b"]})
+        assert two.published() == {"groups": ["b"]}
         one.release()
 
     def test_it_is_not_the_services(

@@ -173,8 +173,8 @@ MUTANTS = (
     mutant(
         "lock-of-a-replaced-file-kept",
         "logdir/lock.py",
-        "is_current():\n                    return\n                self.check_there()",
-        "identity():\n                    return\n                self.check_there()",
+        "is_current():\n                    return\n                self.check_exists()",
+        "identity():\n                    return\n                self.check_exists()",
         "logdir/test_log_dir_identity.py",
     ),
     mutant(

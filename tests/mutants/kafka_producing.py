@@ -163,7 +163,7 @@ MUTANTS = (
     mutant(
         "producers-retries-are-committed-again",
         "log/producing.py",
-        "judged = commits.judge([chunk for _, chunk in found])",
+        "judged = commits.check_producers([chunk for _, chunk in found])",
         "judged = [None] * len(found)",
         f"{PRODUCING}::test_a_retry_has_the_old_offsets[directory]",
     ),

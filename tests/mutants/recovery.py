@@ -222,8 +222,8 @@ MUTANTS = (
     mutant(
         "tail-taken-for-a-brokers",
         "logdir/uncommitted_tails.py",
-        "(untouched or not _goes_on(",
-        "(not _goes_on(",
+        "(untouched or not _is_continued(",
+        "(not _is_continued(",
         "logdir/test_uncommitted_tails.py::test_behind_the_active_segment[one_that_fits]",
     ),
     mutant(
@@ -357,7 +357,7 @@ MUTANTS = (
     mutant(
         "damaged-topics-file-left-to-the-close",
         "logdir/opening.py",
-        "        heal_topics(session)\n",
+        "        repair_topics_file(session)\n",
         "",
         (
             "advice/test_removing.py::"

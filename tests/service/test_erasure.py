@@ -14,7 +14,7 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError, UnknownTopicError
 from sparklog.fs import LOCAL
-from sparklog.logdir.erasures_file import LOCK_NAME, begun_erasures
+from sparklog.logdir.erasures_file import LOCK_NAME, unfinished_erasures
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.service import ErasureReport, Service, Severity, erase, verify
 from sparklog.service.leadership import Leadership
@@ -478,7 +478,7 @@ def test_readers_hear_of_an_erasure_that_failed(tmp_path: Path, clock: ManualClo
         with pytest.raises(ZeroDivisionError):
             erase(tmp_path, "t", clock=clock, predicate=Fails(reader))
         assert reader.read("t").read_all().column("value").to_pylist() == [b"two"]
-    (begun,) = begun_erasures(LOCAL, str(tmp_path))
+    (begun,) = unfinished_erasures(LOCAL, str(tmp_path))
     assert "ZeroDivisionError" in begun.left[0]
 
 

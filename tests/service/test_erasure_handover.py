@@ -18,7 +18,7 @@ import sparklog
 from sparklog.clock import attempts
 from sparklog.diskless import lease, rounds
 from sparklog.fs import LOCAL
-from sparklog.logdir.erasures_file import begun_erasures, erasures
+from sparklog.logdir.erasures_file import erasures, unfinished_erasures
 from sparklog.service import Service, erase
 from sparklog.service.health import Check, Level, examine
 from tests import depth
@@ -70,9 +70,9 @@ def test_a_log_tells_of_an_erasure_until_it_is_complete(tmp_path: Path) -> None:
     quarantined = path / "sparklog-quarantine-20260101T000000Z-t-0-x.log"
     quarantined.write_bytes(b"?")
     assert not erase(path, "t", [ALICE]).complete
-    (begun,) = begun_erasures(LOCAL, str(path))
+    (begun,) = unfinished_erasures(LOCAL, str(path))
     assert not erase(path, "t", [ALICE]).complete
-    assert begun_erasures(LOCAL, str(path)) == [begun]  # since when stays
+    assert unfinished_erasures(LOCAL, str(path)) == [begun]  # since when stays
     found = check_of(path)
     assert found is not None
     assert found.level is Level.AMBER
@@ -82,7 +82,7 @@ def test_a_log_tells_of_an_erasure_until_it_is_complete(tmp_path: Path) -> None:
     erase(path, "t", [b"bob"], dry_run=True)
     quarantined.unlink()
     assert erase(path, "t", [b"bob"]).complete
-    assert begun_erasures(LOCAL, str(path)) == [begun]  # another request
+    assert unfinished_erasures(LOCAL, str(path)) == [begun]  # another request
     assert erase(path, "t", [ALICE]).complete
     assert check_of(path) is None
 

@@ -42,20 +42,20 @@ class FakeLease:
 
     lends: bool | None = None
 
-    def ask(self) -> None:
+    def request(self) -> None:
         pass
 
     def withdraw(self) -> None:
         pass
 
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         return False
 
     def check(self) -> None:
         if not self.held:
             raise LeaseLostError("another has taken over")
 
-    def show_life(self) -> None:
+    def heartbeat(self) -> None:
         pass
 
     def holder(self) -> dict[str, object]:
@@ -78,7 +78,7 @@ class FakeUpkeep:
     due: dict[Work, Due | Exception] = field(default_factory=dict)
     done: list[Any] = field(default_factory=list)
     presses: tuple[Work, ...] = ()
-    lent_without: tuple[Work, ...] = ()
+    paused_while_lent: tuple[Work, ...] = ()
     next_purge_ms: float = float("inf")
     closed: bool = False
 

@@ -18,7 +18,7 @@ from sparklog.errors import (
 )
 from sparklog.format.compression import Codec
 from sparklog.fs import read_bytes
-from sparklog.logdir.log_dir_check import LogDirIdentity
+from sparklog.logdir.log_dir_check import DriverLogDir
 from sparklog.sink.batch_identity import of_checkpoint, of_query
 from sparklog.sink.options import REFUSED, parse
 from sparklog.sink.query import Query, source_offsets
@@ -109,7 +109,7 @@ def test_differences_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 def test_place_is_known_by_boot_and_inode(tmp_path: Path) -> None:
     with sparklog.open(tmp_path / "log", "rw"):
-        place = LogDirIdentity.of(str(tmp_path / "log"))
+        place = DriverLogDir.read(str(tmp_path / "log"))
         place.check()
         replace(place, device=place.device + 1).check()  # another mount of the same file
         for other in (
@@ -124,7 +124,7 @@ def test_place_is_known_by_boot_and_inode(tmp_path: Path) -> None:
         ):
             with pytest.raises(LogReplacedError, match=rf"{other.home} was removed or replaced"):
                 other.check()
-        LogDirIdentity.of(place.home).check()  # as it is planned anew
+        DriverLogDir.read(place.home).check()  # as it is planned anew
 
 
 def test_chunks_and_errors_travel_as_rows() -> None:

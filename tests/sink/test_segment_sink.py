@@ -32,7 +32,7 @@ from sparklog.sink import SegmentSink, open_logs, row_staging, segment_sink
 from sparklog.sink.query import Query
 from sparklog.sink.row_staging import Staging
 from sparklog.sink.task import TaskPlan
-from sparklog.storage.commits import StagedTooLongError
+from sparklog.storage.commits import StagingExpiredError
 from sparklog.storage.staging import chunk_label
 
 LARGE = pa.RecordBatch.from_pydict({"value": ["x" * 1000] * 1000})  # goes to a chunk file
@@ -202,7 +202,7 @@ def test_what_took_too_long_to_stage_is_staged_once_more(
 ) -> None:
     """An object that waited for its commit beyond its age may be gone."""
     commit = Log.commit
-    failures = [StagedTooLongError("too old"), None, *[StagedTooLongError("too old")] * 2]
+    failures = [StagingExpiredError("too old"), None, *[StagingExpiredError("too old")] * 2]
 
     def failing(self: Log, *args: Any, **named: Any) -> Any:
         error = failures.pop(0)
@@ -215,7 +215,7 @@ def test_what_took_too_long_to_stage_is_staged_once_more(
     sink(once, 0)
     assert once.jobs == 2
     assert runs.offsets() == {0: (0, 2000)}
-    with pytest.raises(StagedTooLongError):
+    with pytest.raises(StagingExpiredError):
         sink(never, 1)
     assert never.jobs == 2
     assert failures == []

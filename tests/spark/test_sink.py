@@ -22,7 +22,7 @@ from sparklog.errors import (
     RecordTooLargeError,
     UnknownTopicError,
 )
-from sparklog.logdir.log_dir_check import LogDirIdentity
+from sparklog.logdir.log_dir_check import DriverLogDir
 from sparklog.service.metrics import collect
 from sparklog.sink import SegmentSink, open_logs, row_staging, segment_sink
 from sparklog.sink.row_staging import RowStaging
@@ -462,13 +462,13 @@ def test_executor_that_sees_another_directory(
     planned: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    here = LogDirIdentity.of
+    here = DriverLogDir.read
 
-    def elsewhere(home: str, *_: object) -> LogDirIdentity:
+    def elsewhere(home: str, *_: object) -> DriverLogDir:
         real = here(home)
-        return LogDirIdentity(home, "driver-host", "another boot", real.device, real.inode + 1)
+        return DriverLogDir(home, "driver-host", "another boot", real.device, real.inode + 1)
 
-    monkeypatch.setattr(LogDirIdentity, "of", elsewhere)
+    monkeypatch.setattr(DriverLogDir, "read", elsewhere)
     df = spark.range(5).selectExpr("'v' as value")
     with pytest.raises(InvalidRequestError, match=rf"on host .* can't see the log {path} of the"):
         SegmentSink(path, "t", writerId="w", checkpointLocation=planned(0))(df, 0)

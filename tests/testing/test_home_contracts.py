@@ -12,7 +12,7 @@ from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.names import readers_prefix
 from sparklog.fs import LOCAL
 from sparklog.logdir.group_offsets import GroupFiles, _path, expire_readers
-from sparklog.storage.groups import Expired, Groups
+from sparklog.storage.groups import ExpiredOffset, Groups
 from sparklog.testing.arguments_contract import ArgumentsContract
 from sparklog.testing.groups_contract import Expire, GroupsContract
 from sparklog.testing.home_contract import HomeContract
@@ -77,7 +77,9 @@ class TestGroupsOfLogDir(GroupsContract):
 
     @pytest.fixture
     def expire(self, home: str) -> Expire:
-        def expired(*, now_ms: int, retention_ms: int, dry_run: bool = False) -> list[Expired]:
+        def expired(
+            *, now_ms: int, retention_ms: int, dry_run: bool = False
+        ) -> list[ExpiredOffset]:
             return expire_readers(
                 LOCAL, home, now_ms=now_ms, retention_ms=retention_ms, dry_run=dry_run
             )

@@ -30,7 +30,7 @@ from sparklog.storage.groups import (
     Reader,
     check_group,
     committed_by_client,
-    expired_of,
+    expired_offsets,
     of_query,
     touched,
     without_partitions,
@@ -251,7 +251,8 @@ class GroupsInMemory:
         """Forget commits that are older."""
         with self._lock:
             for group, reader in list(self.groups.items()):
-                old = {(e.topic, e.partition) for e in expired_of(reader, now_ms, retention_ms)}
+                expired = expired_offsets(reader, now_ms, retention_ms)
+                old = {(e.topic, e.partition) for e in expired}
                 offsets = {key: at for key, at in reader.offsets.items() if key not in old}
                 if offsets:
                     self.groups[group] = replace(reader, offsets=offsets)

@@ -47,13 +47,13 @@ def find_point(
     """
     wanted = WantedPoint(writer=writer, batch=batch, time_ms=time_ms, offsets=offsets)
     if writer is not None and batch is not None:
-        at = _of_batch(session, writer, batch)
+        at = _after_batch(session, writer, batch)
     elif time_ms is not None:
         at = _newest(
             session, lambda state: state.time_ms <= time_ms, f"was written after {time_ms} ms"
         )
     else:
-        at = _of_offsets(session, wanted)
+        at = _before_offsets(session, wanted)
     state = LogState()
     fold(session.fs, session.home, at, state=state, first=None)
     if state.abandoned is None:
@@ -65,14 +65,14 @@ def find_point(
     return ForkPoint(at, state.time_ms, state)
 
 
-def _of_batch(session: LogDirCommits, writer: str, batch: int) -> int:
+def _after_batch(session: LogDirCommits, writer: str, batch: int) -> int:
     known = session.state.writers
     names = sorted(name for name in known if is_writer_of(name, writer))
     if not names:
         raise no_writer(session.home, writer, known)
     end = session.ledger.end
     found = find_commit(session, end, names, batch)
-    if found is None and _begins_there(session, names, batch):
+    if found is None and _was_forked_at(session, names, batch):
         return 1
     if found is None:
         last = max(known[name].batch for name in names)
@@ -81,7 +81,7 @@ def _of_batch(session: LogDirCommits, writer: str, batch: int) -> int:
     return found[0] + 1
 
 
-def _begins_there(session: LogDirCommits, names: list[str], batch: int) -> bool:
+def _was_forked_at(session: LogDirCommits, names: list[str], batch: int) -> bool:
     """Tell whether this log is itself a fork to that batch, which was not taken back since."""
     if ledger_bases(session.fs, session.home)[0] or batch > max(
         session.state.writers[name].batch for name in names
@@ -101,7 +101,7 @@ def _first_batch(fs: FileSystem, home: str, end: int, names: list[str]) -> int |
     return None
 
 
-def _of_offsets(session: LogDirCommits, wanted: WantedPoint) -> int:
+def _before_offsets(session: LogDirCommits, wanted: WantedPoint) -> int:
     ends = wanted.ends
     for topic, partition in ends:
         session.partition_path(topic, partition)  # raises for one that isn't there

@@ -296,12 +296,12 @@ class PartitionLog:
 
     @property
     def known_producers(self) -> ProducerState | None:
-        """What is known of producers without a look at any file; see `go_on_from`."""
+        """What is known of producers without a look at any file; see `continue_from`."""
         return self._producer_state_manager.known
 
-    def go_on_from(self, producers: ProducerState) -> None:
+    def continue_from(self, producers: ProducerState) -> None:
         """Begin with what was known of producers when this log was open before, at an end of it."""
-        self._producer_state_manager.go_on_from(producers)
+        self._producer_state_manager.continue_from(producers)
 
     def producer_appends(self) -> ProducerAppends:
         """Return what judges idempotent producers' appends to the end, before they are written."""

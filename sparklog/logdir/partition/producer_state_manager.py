@@ -53,7 +53,7 @@ class ProducerStateManager:
         """Load anew at the next use."""
         self._state = self._earlier = None
 
-    def go_on_from(self, earlier: ProducerState) -> None:
+    def continue_from(self, earlier: ProducerState) -> None:
         """Take what was known at an earlier end of the same log instead of a snapshot."""
         self._earlier = earlier
 

@@ -4,6 +4,6 @@
 - `redo`: what follows a ledger record, done again
 - `partition_recovery`: below its end everything must hold, behind it all goes
 - `log_loader`: a partition that a broker wrote, loaded by Kafka's rules
-- `one_partition`: the same of one partition alone; `segment_rebuild`, `leftover_files`: shared
+- `single_partition`: the same of one partition alone; `segment_rebuild`, `leftover_files`: shared
 - `returned_partitions`: what was offline and has its files again
 """

@@ -42,9 +42,9 @@ from sparklog.logdir.partition.directories import remove_tree
 from sparklog.logdir.partition.repairs import remove
 from sparklog.logdir.partition.segment_swap import settle
 from sparklog.logdir.partition.truncation import truncate_to
-from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
 from sparklog.logdir.recovery.partition_recovery import recover, valid_end
-from sparklog.logdir.recovery.redo import carry_out_all, publish_all, settle_directories
+from sparklog.logdir.recovery.redo import publish_all, redo_all, settle_directories
+from sparklog.logdir.recovery.single_partition import recover_partition, recovery_points
 from sparklog.storage.ledger_records import AppendRecord, LedgerRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import StaleReadError
@@ -73,7 +73,7 @@ def _quick(session: LogManager, page: Page) -> None:
         session.reload(page.ledger_end + 1, generation=generation, fresh=True)
         _LOGGER.warning("%s: completing the step of process %d, which died", home, page.pid)
         ((_, record),) = replay(fs, home, page.ledger_end, page.ledger_end + 1)
-        carry_out_all(session, record)
+        redo_all(session, record)
         publish_all(session)
     else:
         session.state = LogState()
@@ -132,7 +132,7 @@ def full(session: LogManager) -> bool:
     session.reload(end, generation=generation, fresh=True)
     settle_directories(session)  # first: a topic may just have been given back
     _recover_partitions(session)
-    carry_out_all(session, None)
+    redo_all(session, None)
     publish_all(session)
     session.idle()
     return end < held
@@ -167,7 +167,7 @@ def _recover_partitions(session: LogManager) -> None:
 
     def one(key: TopicPartition) -> None:
         remaining = partial(session.meters.segments_remain, homes[key], _thread_number())
-        recover_one(session, key, points, remaining)
+        recover_partition(session, key, points, remaining)
         if key in session.offline:  # what the swaps of a cleaner left unfinished is in place now
             error = session.missing(key)
             if error is not None:

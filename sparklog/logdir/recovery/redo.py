@@ -26,8 +26,8 @@ from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offline_partitions import stored_topic_id
 from sparklog.logdir.offset_checkpoints import LOG_START, write_offsets
 from sparklog.logdir.partition.directories import is_empty
-from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
 from sparklog.logdir.recovery.partition_recovery import valid_end
+from sparklog.logdir.recovery.single_partition import recover_partition, recovery_points
 from sparklog.logdir.segment_files import is_partition, joined, segment_bases
 from sparklog.logdir.topics_file import deleted_path, partition_path, read_topics, write_topics
 from sparklog.storage.deleted_topic import DeletedTopic
@@ -54,7 +54,7 @@ def publish_all(session: LogManager) -> None:
     publish(session.fs, session.home, ends, state.starts, durable=durable)
 
 
-def carry_out(session: LogManager, record: LedgerRecord) -> None:
+def redo_record(session: LogManager, record: LedgerRecord) -> None:
     """Do what this record asks for, beyond the watermarks."""
     match record:
         case SnapshotRecord():
@@ -84,20 +84,20 @@ def carry_out(session: LogManager, record: LedgerRecord) -> None:
             write_topics(session.fs, session.home, session.state)
 
 
-def carry_out_all(session: LogManager, record: LedgerRecord | None) -> None:
+def redo_all(session: LogManager, record: LedgerRecord | None) -> None:
     """Do it all, as after a crash; `record` is the last one if only that may be missing."""
     if record is not None:
-        carry_out(session, record)
+        redo_record(session, record)
         return
     complete_moves(session)
     write_starts(session)
-    if _is_given_back(session):
+    if _is_undelete_unfinished(session):
         publish_all(session)
     write_topics(session.fs, session.home, session.state)
     settle_directories(session)
 
 
-def heal_topics(session: LogManager) -> None:
+def repair_topics_file(session: LogManager) -> None:
     """Write the topics file again if it can't be read. Under the lock. Cost: a read of the file."""
     try:
         read_topics(session.fs, session.home)
@@ -106,7 +106,7 @@ def heal_topics(session: LogManager) -> None:
         write_topics(session.fs, session.home, session.state)
 
 
-def _is_given_back(session: LogManager) -> bool:
+def _is_undelete_unfinished(session: LogManager) -> bool:
     """Tell whether readers don't know yet of a topic that holds records: it was given back."""
     try:
         known = read_topics(session.fs, session.home) or {}
@@ -130,7 +130,7 @@ def _take_in(session: LogManager, topic: str) -> None:
             session.go_offline(key, error)
             continue
         bases = segment_bases(session.fs, session.partition_path(*key))
-        recover_one(session, key, {key: bases[-1] if bases else 0, **points})
+        recover_partition(session, key, {key: bases[-1] if bases else 0, **points})
 
 
 def write_starts(session: LogManager) -> None:

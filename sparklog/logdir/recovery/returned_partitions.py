@@ -12,13 +12,13 @@ from sparklog.logdir.broker_lockout import lock_out_brokers, mark_open
 from sparklog.logdir.log_dirs import claim_dirs, find_dirs
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offline_partitions import leave_brokers
-from sparklog.logdir.recovery.one_partition import recover_one, recovery_points
-from sparklog.logdir.recovery.redo import carry_out_all
+from sparklog.logdir.recovery.redo import redo_all
+from sparklog.logdir.recovery.single_partition import recover_partition, recovery_points
 
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def take_in_returned(session: LogManager) -> None:
+def restore_returned(session: LogManager) -> None:
     """Bring back what was missing and is there again, for all sessions.
 
     Under the lock. Cost: nothing while all is there; else some stats a missing partition.
@@ -40,11 +40,11 @@ def take_in_returned(session: LogManager) -> None:
             offline[key] = error
     for key in back:
         del offline[key]
-        recover_one(session, key, recovery_points(session))
+        recover_partition(session, key, recovery_points(session))
         if key not in offline:
             _LOGGER.warning("%s-%d is online again", *key)
     if returned:
-        carry_out_all(session, None)
+        redo_all(session, None)
     if returned or back:
         session.idle()
 

@@ -15,7 +15,7 @@ from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir import service_lease
 from sparklog.logdir.detection import has_lost_ledger
 from sparklog.logdir.erasures_file import LOCK_NAME as ERASING_NAME
-from sparklog.logdir.erasures_file import begun_erasures
+from sparklog.logdir.erasures_file import unfinished_erasures
 from sparklog.logdir.free_space import SPARE_BYTES
 from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.lock import LOCK_NAME, State, peek
@@ -29,8 +29,8 @@ from sparklog.service.health.sight import Dirty, Leader, Sight, leader_of
 from sparklog.service.health.words import span_text
 from sparklog.service.metrics.observed import DirectoryMetrics, LogMetrics
 from sparklog.service.metrics.offline_directories import offline
-from sparklog.storage.begun_erasure import BegunErasure
 from sparklog.storage.round_report import Dirt
+from sparklog.storage.unfinished_erasure import UnfinishedErasure
 
 _AGES_MAX: Final = 2000  # segments whose records' time is looked up; of others the file's will do
 
@@ -85,9 +85,9 @@ def _is_ours(fs: FileSystem, home: str) -> bool:
     return has_ledger(fs, home) or has_lost_ledger(fs, home)
 
 
-def _erasures(fs: FileSystem, home: str) -> list[BegunErasure]:
+def _erasures(fs: FileSystem, home: str) -> list[UnfinishedErasure]:
     try:
-        return begun_erasures(fs, home)
+        return unfinished_erasures(fs, home)
     except (SparklogError, OSError):  # who may not read this may not read the rest, which is told
         return []
 

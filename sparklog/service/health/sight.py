@@ -8,7 +8,7 @@ from sparklog.common import TopicPartition
 from sparklog.service.health.disk_forecast import DiskForecast
 from sparklog.service.health.limits import Limits
 from sparklog.service.metrics.observed import LogMetrics
-from sparklog.storage.begun_erasure import BegunErasure
+from sparklog.storage.unfinished_erasure import UnfinishedErasure
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Sight:
     dirty: list[Dirty] = field(default_factory=list)
     tier_error: str | None = None
     own: Own | None = None
-    erasures: list[BegunErasure] = field(default_factory=list)
+    erasures: list[UnfinishedErasure] = field(default_factory=list)
     is_erasing: bool = False
 
     @property

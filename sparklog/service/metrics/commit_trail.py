@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from sparklog.common import TopicPartition
+from sparklog.storage.commit_rate import CommitRate, RatePoint
 from sparklog.storage.ledger_records import AppendRecord, CommitRecord, LedgerRecord
-from sparklog.storage.pace import Pace, PacePoint
 
 _POINTS_MAX: Final = 96  # of a partition
 _APART_MS: Final = 10_000  # points of a partition that are nearer are one
@@ -30,7 +30,7 @@ class CommitTrail:
     def __init__(self) -> None:
         self.since_ms: int | None = None
         """From when on all commits are in it (ms since the epoch); None: nothing is known."""
-        self.writers: dict[str, Pace] = {}
+        self.writers: dict[str, CommitRate] = {}
         """By writer; plain appends aren't told apart, and are none."""
         self._grown: dict[TopicPartition, list[Grown]] = {}
 
@@ -41,9 +41,9 @@ class CommitTrail:
         if not isinstance(record, AppendRecord):
             return
         if isinstance(record, CommitRecord):
-            point = PacePoint(record.time_ms, 0, record.batch)
+            point = RatePoint(record.time_ms, 0, record.batch)
             known = self.writers.get(record.writer)
-            self.writers[record.writer] = (known or Pace(record.time_ms)).went_on(point)
+            self.writers[record.writer] = (known or CommitRate(record.time_ms)).after_commit(point)
         total = sum(span.end - span.first for span in record.ends.values())
         each = (record.size_bytes or 0) / total if total else 0.0
         for key, span in record.ends.items():

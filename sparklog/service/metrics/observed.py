@@ -10,10 +10,10 @@ from sparklog.log.due_segments import LocalSegment
 from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.metrics import Distribution
 from sparklog.service.metrics.commit_trail import CommitTrail
-from sparklog.storage.begun_erasure import BegunErasure
-from sparklog.storage.pace import Pace
+from sparklog.storage.commit_rate import CommitRate
 from sparklog.storage.query_origin import query_text
 from sparklog.storage.round_report import Dirt
+from sparklog.storage.unfinished_erasure import UnfinishedErasure
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +154,12 @@ class LogDetail:
     """
 
     trail: CommitTrail = field(default_factory=CommitTrail)
-    paces: dict[str, Pace] = field(default_factory=dict)
+    paces: dict[str, CommitRate] = field(default_factory=dict)
     held: Mapping[TopicPartition, Sequence[LocalSegment]] = field(default_factory=dict)
     places: Mapping[TopicPartition, PartitionRetention] = field(default_factory=dict)
     sign: Mapping[str, Any] = field(default_factory=dict)
     compacted: Mapping[TopicPartition, CompactedMetrics] = field(default_factory=dict)
-    erasures: Sequence[BegunErasure] = ()
+    erasures: Sequence[UnfinishedErasure] = ()
     unreadable: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 

@@ -196,7 +196,7 @@ class Observer:
             terms = tiers.terms(ids, places, floors)
         due = self._due_partitions.due(places, terms, now_ms=found.time_ms)
         held = {key: h for key in places if (h := self._due_partitions.held(key)) is not None}
-        paces = {reader.group: reader.pace for reader in readers.groups if reader.pace is not None}
+        paces = {r.group: r.commit_rate for r in readers.groups if r.commit_rate is not None}
         found.detail = LogDetail(trail=self._tail.trail, paces=paces, held=held, places=places)
         missed: list[TopicPartition] = []
         found.partitions = list(self._partitions(places, held, due, missed))

@@ -10,7 +10,7 @@ from sparklog.clock import Clock, monotonic_ms
 from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
 from sparklog.diskless.compacted_partitions import compacted_partitions
-from sparklog.diskless.erasure_notes import begun_erasures
+from sparklog.diskless.erasure_notes import unfinished_erasures
 from sparklog.diskless.home import DisklessHome, open_log
 from sparklog.diskless.home_object import known_home, write_refusal
 from sparklog.diskless.lease import ServiceNotes, sign_of_life
@@ -39,9 +39,9 @@ from sparklog.service.metrics.observed import (
     WriterMetrics,
 )
 from sparklog.service.tiering.remote_log_manager import OpenStore
-from sparklog.storage.begun_erasure import BegunErasure
 from sparklog.storage.groups import Readers, is_expired
 from sparklog.storage.ledger_records import AppendRecord
+from sparklog.storage.unfinished_erasure import UnfinishedErasure
 from sparklog.tiered.layout.object_names import Directory
 from sparklog.tiered.reading.options import RemoteOptions
 
@@ -93,7 +93,7 @@ class StoreObserver:
         self._trail = CommitTrail()
         self._times = LruCache[int, int](_TIMES)
         self._error = ""
-        self._begun: list[BegunErasure] = []
+        self._begun: list[UnfinishedErasure] = []
         self._listed_at = float("-inf")
         self._unreadable: list[UnreadableExtent] = []
         self._looked_at = float("-inf")
@@ -190,7 +190,7 @@ class StoreObserver:
         readers = home.groups.readers()
         found.readers = list(self._readers(state, readers, found.time_ms))
         found.damaged_readers = len(readers.damaged)
-        paces = {reader.group: reader.pace for reader in readers.groups if reader.pace is not None}
+        paces = {r.group: r.commit_rate for r in readers.groups if r.commit_rate is not None}
         sign = home.objects.retry.call(lambda: sign_of_life(home.objects.store, state.term))
         found.awaiting_deletion = _awaiting_deletion(state, ServiceNotes.parse(sign))
         compacted = self._compacted(home, state, sign, found.time_ms)
@@ -215,11 +215,11 @@ class StoreObserver:
             lambda key: reader_of(home.view, *key).segments,
         )
 
-    def _begun_erasures(self, home: DisklessHome, state: DisklessState) -> list[BegunErasure]:
+    def _begun_erasures(self, home: DisklessHome, state: DisklessState) -> list[UnfinishedErasure]:
         """Of the topics that there are. Cost: a list request a minute, a get for each."""
         if monotonic_ms() - self._listed_at >= _LIST_MS:
             store = home.objects.store
-            self._begun = home.objects.retry.call(lambda: begun_erasures(store))
+            self._begun = home.objects.retry.call(lambda: unfinished_erasures(store))
             self._listed_at = monotonic_ms()
         ids = {topic.id for topic in state.log.topics.values()}
         return [one for one in self._begun if one.topic_id in ids]

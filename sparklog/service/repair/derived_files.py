@@ -57,7 +57,7 @@ class DerivedFiles:
         self._clock, self._expiration_ms = clock, expiration_ms
         self._scanned: dict[int, Scanned] = {}
 
-    def carry_out(self, fix: Fix, topic_id: str | None) -> None:
+    def redo_record(self, fix: Fix, topic_id: str | None) -> None:
         """Do what a finding asks for, as far as the files are still there."""
         match fix.kind:
             case FixKind.INDEXES:

@@ -137,7 +137,7 @@ class LogRepair:
         )
         fixes = [finding.fix for finding in findings if finding.fix is not None]
         for fix in sorted(fixes, key=lambda fix: (_ORDER.index(fix.kind), fix.offset)):
-            derived.carry_out(fix, None if topic is None else topic.id)
+            derived.redo_record(fix, None if topic is None else topic.id)
 
     @property
     def _quarantine(self) -> QuarantinedFiles:

@@ -21,7 +21,7 @@ from sparklog.errors import (
 )
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.storage.segments import IndexBytes, IndexKind, PartitionSegments, SegmentMetadata
-from sparklog.storage.view import KeptPartition, Offsets, TopicInfo, unknown_partition
+from sparklog.storage.view import CachedPartition, Offsets, TopicInfo, unknown_partition
 from sparklog.tiered.archive.listing import REFRESH_MS, BucketListing
 from sparklog.tiered.layout.manifest import MANIFEST_BYTES_MAX, manifest_object, parse
 from sparklog.tiered.layout.object_names import Directory
@@ -142,7 +142,7 @@ class ArchiveView:
         self._url, self.objects = url.rstrip("/"), objects
         self.incarnation, self.poll_ms = 0, 20.0  # its listing is asked for by its own age
         self._listing = BucketListing(objects, refresh_ms=refresh_ms)
-        self._kept: dict[TopicPartition, KeptPartition] = {}
+        self._kept: dict[TopicPartition, CachedPartition] = {}
         self._seen: dict[TopicPartition, list[RemoteSegment]] = {}  # as listed at the last use
         self._topics: dict[str, _Topic] = {}
         self._partitions: dict[TopicPartition, Directory] = {}
@@ -174,7 +174,7 @@ class ArchiveView:
     def forget(self) -> None:
         """Do nothing: no process changes a bucket by reading it."""
 
-    def one_look(self) -> AbstractContextManager[None]:
+    def metadata_snapshot(self) -> AbstractContextManager[None]:
         """Change nothing: each question is a look of its own."""
         return nullcontext()
 
@@ -237,7 +237,7 @@ class ArchiveView:
         if kept is not None and self._is_replaced(key):
             kept = None
         if kept is None or topic_id not in (None, kept.segments.topic_id):
-            kept = self._kept[key] = KeptPartition(
+            kept = self._kept[key] = CachedPartition(
                 ArchiveSegments(
                     self._where(topic, partition),
                     key,
@@ -247,7 +247,7 @@ class ArchiveView:
                     topic_id=self.topic_id(topic, partition),
                 )
             )
-        return kept.made_by(make)
+        return kept.cached(make)
 
     def _is_replaced(self, key: TopicPartition) -> bool:
         """Tell whether a copy is gone that was listed at the last use: none of it is to be read.

@@ -119,7 +119,7 @@ def hand_over_into(
             close_session(session)
             raise
         made: list[Joined] = []
-        give_up_session(session, lambda: made.append(join.carry_out()))
+        give_up_session(session, lambda: made.append(join.redo_record()))
         return made[0]
     finally:
         for file in held:
@@ -168,7 +168,7 @@ class _Join:
         )  # fmt: skip
         return result, mine, known
 
-    def carry_out(self) -> Joined:
+    def redo_record(self) -> Joined:
         """Copy, rename, and tell the cluster."""
         fs = self._fs
         result, mine, known = self.plan(check=False)

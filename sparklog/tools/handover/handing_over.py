@@ -157,7 +157,7 @@ def hand_over(
         with session.exclusive():
             settle_directories(session)  # a broker would continue an unfinished move
         made: list[HandedOver] = []
-        give_up_session(session, lambda: made.append(handover.carry_out()))
+        give_up_session(session, lambda: made.append(handover.redo_record()))
         return made[0]
     finally:
         for file in held:
@@ -274,7 +274,7 @@ class _Handover:
             properties=properties,
         )  # fmt: skip
 
-    def carry_out(self) -> HandedOver:
+    def redo_record(self) -> HandedOver:
         """Write the metadata, the files that were asked for, and let brokers in."""
         plan, fs, now = self.plan(check=False), self._fs, self._clock()
         if plan.known is None:

@@ -150,7 +150,7 @@ def make_report(
 
 def _kind(look: _Look) -> str:
     if look.archive:
-        return "log" if home_of(look.log).ledger.is_kept else "archive"
+        return "log" if home_of(look.log).ledger.exists else "archive"
     return "broker" if look.known is None else "log"
 
 
@@ -181,7 +181,7 @@ def _opened(
             notices.append(Notice(severity=Severity.DAMAGE, where=error.path, what=what))
     log = open_it(path, fs=fs, options=rest, clock=clock)
     home = view_of(log).home
-    has_readers = url is None or home_of(log).ledger.is_kept
+    has_readers = url is None or home_of(log).ledger.exists
     return _Look(
         fs=fs if url is None else NO_FILES,
         log=log,
@@ -233,7 +233,7 @@ def _batches(
     look: _Look, partitions: list[PartitionReport], topics: int
 ) -> tuple[BatchFigures, ...]:
     """Figures of a topic's batches; an archive isn't asked, of a store only a few topics are."""
-    if look.archive and (topics > IN_STORE_MAX or not home_of(look.log).ledger.is_kept):
+    if look.archive and (topics > IN_STORE_MAX or not home_of(look.log).ledger.exists):
         return ()
     return topic_batches(view_of(look.log), partitions, topics, look.memory)
 
@@ -318,7 +318,7 @@ def _floor(
 
 def _ledger(look: _Look) -> tuple[CommitsReport, tuple[ReaderReport, ...]]:
     """Writers and readers; none where there is no ledger."""
-    in_store = look.archive and home_of(look.log).ledger.is_kept
+    in_store = look.archive and home_of(look.log).ledger.exists
     if look.archive and not in_store:
         return CommitsReport(), ()
     commits = CommitsReport()

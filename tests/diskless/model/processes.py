@@ -21,7 +21,7 @@ from sparklog.errors import (
 )
 from sparklog.log.commit import Identity
 from sparklog.log.log import Log, home_of
-from sparklog.storage.commits import Chunk, StagedTooLongError, WriterResetError
+from sparklog.storage.commits import Chunk, StagingExpiredError, WriterResetError
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.round_report import Report
 from sparklog.storage.upkeep import Request, Upkeep
@@ -48,7 +48,7 @@ class Query:
 
 _REFUSED = (
     InvalidRequestError,
-    StagedTooLongError,
+    StagingExpiredError,
     StorageUnavailableError,
     TopicReplacedError,
     WriterResetError,

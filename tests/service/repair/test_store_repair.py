@@ -137,7 +137,7 @@ def test_topics_with_names_like_the_ledgers(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="is an archive"):
         sparklog.open(f"{tmp_path}/archive", mode="rw")
     with sparklog.open(store.url) as log:
-        assert not home_of(log).ledger.is_kept
+        assert not home_of(log).ledger.exists
     with sparklog.open(f"{tmp_path}/dir", mode="rw") as log:
         log.create_topic("ledger-" + "x" * 20)
     with sparklog.open(f"{tmp_path}/dir") as log:

@@ -1,7 +1,7 @@
 """Do the registered readers keep up, and when will they have caught up?
 
-How fast a reader is, its own file tells (sparklog.storage.pace); how fast records come, and when
-the next one to be read was written, the ledger. So one look is enough.
+A reader's file has its speed (sparklog.storage.commit_rate); the ledger has the rate of new records
+and the time of the next record to be read. So one look is enough.
 """
 
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ from sparklog.service.health.checks.rhythm import has_stopped, is_silent
 from sparklog.service.health.model import Check, Level
 from sparklog.service.health.sight import Sight
 from sparklog.service.health.words import named, records_text, span_text
+from sparklog.storage.commit_rate import CommitRate
 from sparklog.storage.groups import GROUP
-from sparklog.storage.pace import Pace
 from sparklog.storage.query_origin import query_text
 
 _FAR_MS: Final = 30 * DAY_MS
@@ -144,7 +144,7 @@ def _judge(one: Standing, sight: Sight) -> None:
             one.level = Level.AMBER if come > _SLOWER * read else Level.GREEN
 
 
-def _speeds(one: Standing, pace: Pace, sight: Sight) -> tuple[float, float] | None:
+def _speeds(one: Standing, pace: CommitRate, sight: Sight) -> tuple[float, float] | None:
     """(records that it reads a ms, records that come a ms) of late; None if nobody can tell."""
     found, trail = pace.speed(), sight.found.detail.trail
     if found is None or trail.since_ms is None:

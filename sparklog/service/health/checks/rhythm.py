@@ -7,17 +7,17 @@ is not waited for; nor is one that has been silent for longer than it was at wor
 from typing import Final
 
 from sparklog.service.health.limits import Limits
-from sparklog.storage.pace import Pace
+from sparklog.storage.commit_rate import CommitRate
 
 _PAUSES: Final = 3  # its longest pause so many times over is no pause
 
 
-def is_silent(pace: Pace, now_ms: int, limits: Limits) -> bool:
+def is_silent(pace: CommitRate, now_ms: int, limits: Limits) -> bool:
     """Tell whether it is silent for longer than it ever was."""
     return now_ms - pace.last_ms > max(limits.silence_ms, _PAUSES * pace.longest_ms)
 
 
-def has_stopped(pace: Pace, now_ms: int, limits: Limits) -> bool:
+def has_stopped(pace: CommitRate, now_ms: int, limits: Limits) -> bool:
     """Tell whether it is silent, and not because it has ended."""
     worked_ms = pace.last_ms - pace.since_ms
     silence_ms = now_ms - pace.last_ms

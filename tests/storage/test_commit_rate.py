@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.storage.pace import BREAK_MS, Pace, PacePoint
+from sparklog.storage.commit_rate import BREAK_MS, CommitRate, RatePoint
 
 
-def run(steps: list[tuple[int, int]]) -> Pace:
-    pace, time_ms, total = Pace(0), 0, 0
+def run(steps: list[tuple[int, int]]) -> CommitRate:
+    pace, time_ms, total = CommitRate(0), 0, 0
     for wait_ms, read in steps:
         time_ms, total = time_ms + wait_ms, total + read
-        pace = pace.went_on(PacePoint(time_ms, 1, total))
+        pace = pace.after_commit(RatePoint(time_ms, 1, total))
     return pace
 
 
@@ -30,16 +30,16 @@ def test_one_that_commits_every_twenty_minutes_has_a_speed() -> None:
     """Its pauses are longer than what a speed is measured over, and shorter than a break."""
     assert run([(20 * 60_000, 1200)] * 5).speed() == (1200 / (20 * 60_000), 20 * 60_000)
     assert run([(20 * 60_000, 1200)]).speed() is None
-    assert Pace(0).speed() is None
+    assert CommitRate(0).speed() is None
 
 
 def test_a_long_pause_or_a_step_back_begins_a_new_run() -> None:
     pace = run([(10_000, 50)] * 100)
-    later = pace.went_on(PacePoint(pace.last_ms + BREAK_MS + 1, 1, 10_000))
+    later = pace.after_commit(RatePoint(pace.last_ms + BREAK_MS + 1, 1, 10_000))
     assert (later.since_ms, len(later.points)) == (later.last_ms, 1)
-    assert pace.went_on(PacePoint(pace.last_ms + 1000, 1, 0)).points[0].total == 0
-    assert pace.went_on(PacePoint(0, 1, 10_000)).since_ms == 0
-    joined = pace.went_on(PacePoint(pace.last_ms + 1000, 2, 10))  # another partition
+    assert pace.after_commit(RatePoint(pace.last_ms + 1000, 1, 0)).points[0].total == 0
+    assert pace.after_commit(RatePoint(0, 1, 10_000)).since_ms == 0
+    joined = pace.after_commit(RatePoint(pace.last_ms + 1000, 2, 10))  # another partition
     assert joined.since_ms == pace.since_ms
     assert joined.speed() is None
 
@@ -50,9 +50,9 @@ def test_what_is_kept_is_in_order_and_comes_back(steps: list[tuple[int, int]]) -
     times = [point.time_ms for point in pace.points]
     assert times == sorted(times)
     assert times[-1] == sum(wait for wait, _ in steps)
-    assert Pace.from_json(pace.to_json()) == pace
+    assert CommitRate.from_json(pace.to_json()) == pace
 
 
 def test_a_pace_that_is_none_is_passed_over() -> None:
     for kept in (None, [], {}, {"since": 1}, {"since": 1, "longest": 0, "points": [[1]]}):
-        assert Pace.from_json(kept) is None
+        assert CommitRate.from_json(kept) is None

@@ -1,4 +1,4 @@
-"""`BegunErasure`: an erasure that was begun and isn't complete, as its log tells of it.
+"""`UnfinishedErasure`: an erasure that was begun and isn't complete, as its log tells of it.
 
 No key is in it. `request` is the same for the same request, and no more than 16 bits of a hash of
 it: too few to find out from them whose keys they were.
@@ -15,7 +15,7 @@ _TEXT_MAX: Final = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BegunErasure:
+class UnfinishedErasure:
     """Begun at `since_ms` by the process `pid` on `host`; `left`: what it found to be left.
 
     `left` is empty while it is under way, and for good if that process has died. `erased_ms`: when
@@ -38,17 +38,17 @@ class BegunErasure:
         """
         return now_ms if report.took_from_store else max(self.since_ms, self.erased_ms)
 
-    def ended(self, report: ErasureReport, now_ms: int) -> "BegunErasure":
+    def ended(self, report: ErasureReport, now_ms: int) -> "UnfinishedErasure":
         """Return it as it ended, with what it left."""
         erased_ms = now_ms if report.took_from_store else self.erased_ms
-        return replace(self, left=left_of(report), erased_ms=erased_ms)
+        return replace(self, left=unfinished_parts(report), erased_ms=erased_ms)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
         return asdict(self)
 
     @classmethod
-    def parse(cls, fields: Any) -> "BegunErasure | None":
+    def parse(cls, fields: Any) -> "UnfinishedErasure | None":
         """Return what `to_dict` gave; None of anything else."""
         if not isinstance(fields, Mapping):
             return None
@@ -64,7 +64,7 @@ class BegunErasure:
             return None
 
 
-def left_of(report: ErasureReport) -> tuple[str, ...]:
+def unfinished_parts(report: ErasureReport) -> tuple[str, ...]:
     """Return the first few things that an erasure left, in words; nothing if it is complete."""
     failed = [f"{p.topic}-{p.partition}: {p.error}" for p in report.partitions if p.error]
     found: Collection[str] = [*report.errors, *failed, *report.pending]

@@ -20,7 +20,7 @@ def recovery_points(session: LogManager) -> Offsets:
     return points
 
 
-def recover_one(
+def recover_partition(
     session: LogManager,
     key: TopicPartition,
     points: Offsets,
@@ -32,7 +32,7 @@ def recover_one(
         session.go_offline(key, error)
 
 
-def check_one(session: LogManager, key: TopicPartition) -> DataCorruptionError | None:
+def check_partition(session: LogManager, key: TopicPartition) -> DataCorruptionError | None:
     """Return why recovery would take a partition offline, None if it wouldn't. Changes nothing."""
     return _recovered(session, key, recovery_points(session), check_only=True)
 

@@ -17,7 +17,7 @@ _LATE_MS: Final = 10 * 60_000  # speed is measured over so much
 _POINTS_MAX: Final = 32
 
 
-class PacePoint(NamedTuple):
+class RatePoint(NamedTuple):
     """At `time_ms` its positions in so many `partitions` came to `total` together."""
 
     time_ms: int
@@ -26,7 +26,7 @@ class PacePoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class CommitRate:
     """A run of commits: it began at `since_ms`; `longest_ms` is its longest pause so far.
 
     `points`: ascending by time, the last one is of its last commit.
@@ -34,22 +34,22 @@ class Pace:
 
     since_ms: int
     longest_ms: int = 0
-    points: tuple[PacePoint, ...] = ()
+    points: tuple[RatePoint, ...] = ()
 
     @property
     def last_ms(self) -> int:
         """When it committed last."""
         return self.points[-1].time_ms if self.points else self.since_ms
 
-    def went_on(self, point: PacePoint) -> "Pace":
+    def after_commit(self, point: RatePoint) -> "CommitRate":
         """Return the pace after another commit; a new one after a long pause, or a step back."""
         last = self.points[-1] if self.points else None
         if last is None or point.time_ms < last.time_ms:
-            return Pace(point.time_ms, 0, (point,))
+            return CommitRate(point.time_ms, 0, (point,))
         pause = point.time_ms - last.time_ms
         if pause > BREAK_MS or (point.partitions == last.partitions and point.total < last.total):
-            return Pace(point.time_ms, 0, (point,))
-        return Pace(
+            return CommitRate(point.time_ms, 0, (point,))
+        return CommitRate(
             self.since_ms, max(self.longest_ms, pause), _thinned((*self.points, point))
         )
 
@@ -59,7 +59,7 @@ class Pace:
         Only of points with as many partitions as the last one; of the last two where it commits
         less often.
         """
-        *earlier, last = self.points or (PacePoint(self.since_ms, 0, 0),)
+        *earlier, last = self.points or (RatePoint(self.since_ms, 0, 0),)
         mine = [p for p in earlier if p.partitions == last.partitions]
         if not mine:
             return None
@@ -76,13 +76,13 @@ class Pace:
     def from_json(cls, content: Any) -> Self | None:
         """Return what was kept; None if it is not as it should be: it is a hint."""
         try:
-            points = tuple(PacePoint(*map(int, point)) for point in content["points"])
+            points = tuple(RatePoint(*map(int, point)) for point in content["points"])
             return cls(int(content["since"]), int(content["longest"]), points)
         except (KeyError, TypeError, ValueError):
             return None
 
 
-def _thinned(points: Sequence[PacePoint]) -> tuple[PacePoint, ...]:
+def _thinned(points: Sequence[RatePoint]) -> tuple[RatePoint, ...]:
     """Drop points until neighbours lie about as far apart as they are old."""
     kept, now_ms = list(points), points[-1].time_ms
     at = len(kept) - 2
