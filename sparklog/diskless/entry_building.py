@@ -178,7 +178,7 @@ def _batches(chunk: Chunk) -> Table:
 def check_producers(
     state: DisklessState, chunks: Sequence[Chunk], now_ms: int, *, home: str
 ) -> list[DuplicateAppend | SparklogError | None]:
-    """Judge idempotent producers' batches at a state; see `CommitLog.judge`."""
+    """Check idempotent producers' batches at a state; see `CommitLog`."""
     known: dict[TopicPartition, ProducerAppends] = {}
     found: list[DuplicateAppend | SparklogError | None] = []
     for chunk in chunks:

@@ -40,7 +40,7 @@ def check_room(manager: LogManager, chunks: Sequence[Chunk]) -> None:
 def check_producers(
     manager: LogManager, chunks: Sequence[Chunk]
 ) -> list[DuplicateAppend | SparklogError | None]:
-    """Judge idempotent producers' batches; see `CommitLog.judge`."""
+    """Check idempotent producers' batches; see `CommitLog`."""
     known: dict[TopicPartition, ProducerAppends] = {}
     found: list[DuplicateAppend | SparklogError | None] = []
     for chunk in chunks:

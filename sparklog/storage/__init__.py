@@ -1,26 +1,28 @@
-"""What a log's home is, as protocols and the types that they exchange. No files, no store, no lock.
+"""Protocols that every home of a log implements, and the types that they exchange.
 
-- `home`: what a log asks of its home, which has all of these
-- `view`: what a reader sees of a log; `segments`: the segments of a partition; `local_files`:
-  those that are files of this host
-- `segment_store`: who makes and removes closed segments
-- `groups`: registered readers, and how far they are; `commit_rate`: how steadily; `group_members`: Kafka
-  clients at work
-- `commits`: a log's changes in one order; `lease`: one service at a time
-- `upkeep`: a home's background work, as a service asks for it; `round_report`: what it did;
-  `erasure_report`: what an erasure did; `unfinished_erasure`: that it isn't complete
-- `moves`: partitions that are to move between log dirs
-- `staging`: rows become the chunks of a commit; `chunk_table`: many of them as columns;
-  `row_faults`: why rows are refused
-- `ledger_records`: the records of the commit ledger, and their form on disk; `topic_state`,
-  `deleted_topic`, `lost_commits`
-- `log_state`: what the ledger says, folded
+This package opens no file, calls no object store and takes no lock.
+
+- `home`: a handle on a log in its home, which gives access to all other protocols
+- `view`: topics, offsets and segments, as readers see them; `segments`: the segments of a
+  partition; `local_files`: the segments that are files of this host
+- `segment_store`: writes and deletes closed segments
+- `groups`: registered readers and their committed offsets; `commit_rate`: how regularly they
+  commit; `group_members`: Kafka clients that are members of consumer groups
+- `commits`: the commit log, which orders all changes; `lease`: the right to run the service
+- `upkeep`: a home's background work, as the service calls it; `round_report`: the results of a
+  round; `erasure_report`: the results of an erasure; `unfinished_erasure`: an erasure that is not
+  complete
+- `moves`: partitions to move between log dirs
+- `staging`: turns rows into the chunks of a commit; `chunk_table`: many chunks as columns;
+  `row_faults`: reasons why rows are rejected
+- `ledger_records`: the records of the commit ledger, and their JSON; `topic_state`,
+  `deleted_topic`, `lost_commits`: parts of their state
+- `log_state`: the state of a log, folded from the ledger
 - `committed_appends`: compares segments with the appends that the ledger recorded
-- `leader_epochs`: which epoch began where
+- `leader_epochs`: leader epochs and the offsets at which they start
 - `offset_ranges`: sets of offsets of a partition
-- `query_origin`: which query a writer was, and how far it had read;
+- `query_origin`: the Spark query of a writer, and the offsets that the query had read;
   `source_offsets`: a source's offsets as JSON
-- `checksummed_json`: small documents that a person can read and a checksum guards;
-  `bounded_json`: JSON of storage, however deeply it is nested;
-  `format_version`: what a newer sparklog wrote is refused
+- `checksummed_json`: small readable documents with a checksum; `bounded_json`: parses stored JSON
+  of any depth without exhausting the stack; `format_version`: rejects files of a newer sparklog
 """
