@@ -12,7 +12,6 @@ This package opens no file, calls no object store and takes no lock.
 - `upkeep`: a home's background work, as the service calls it; `round_report`: the results of a
   round; `erasure_report`: the results of an erasure; `unfinished_erasure`: an erasure that is not
   complete
-- `moves`: partitions to move between log dirs
 - `staging`: turns rows into the chunks of a commit; `chunk_table`: many chunks as columns;
   `row_faults`: reasons why rows are rejected
 - `ledger_records`: the records of the commit ledger, and their JSON; `topic_state`,

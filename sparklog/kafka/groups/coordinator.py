@@ -222,7 +222,7 @@ class Coordinator:
                 continue
             groups = groups_to_json(groups_at_work(self.classic, self.modern))
             try:
-                await self._broker.run(self._lease.tell, {"groups": groups})
+                await self._broker.run(self._lease.publish, {"groups": groups})
                 told = sign
             except LeaseLostError:
                 return
