@@ -23,7 +23,7 @@ PAGES = {
     "sparklog/logdir/PROTOCOL.md": "protocol-log-dir.md",
     "sparklog/tiered/PROTOCOL.md": "protocol-tier.md",
     "sparklog/diskless/PROTOCOL.md": "protocol-bucket.md",
-    "sparklog/state/PROTOCOL.md": "protocol-checkpoint.md",
+    "sparklog/checkpoint/log_backed/PROTOCOL.md": "protocol-checkpoint.md",
 }
 SOURCES = {page: source for source, page in PAGES.items()}
 EXAMPLES = "examples.md"

@@ -18,7 +18,8 @@ Public packages; docs/api.md lists what they export:
 
 All other modules are internal and can change in any release:
 
-- `datasource`, `source`, `state`: the Spark data source, reading, checkpoints; `jvm`: Scala code
+- `datasource`, `source`: the Spark data source and its readers; `session`: the settings of Spark
+  sessions; `jvm`: Scala code
 - `cli`, `tools`: the commands, and their implementation
 - `opening`: opens a path or URL; `log`: the engine; `storage`: protocols of homes
 - `logdir`, `diskless`: the homes: a log dir, a bucket
@@ -27,7 +28,7 @@ All other modules are internal and can change in any release:
 - `notebook`, `progress`, `html`: output in notebooks; `spark_errors`: errors as Spark shows them
 - `worker_package`: workers without sparklog; `extras`: optional libraries
 - `lazy_exports`: exports that are imported on first use
-- `lru_cache`, `pluralize`, `quantities`, `secret_digest`, `texts`: small helpers
+- `lru_cache`, `pluralize`, `quantities`, `secret_digest`, `text_checks`: small helpers
 """
 
 import os
@@ -219,11 +220,11 @@ def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
         InvalidRequestError: The session is a Spark Connect session, the Python of its workers
             cannot import sparklog, or the jar cannot be compiled. The session is not changed.
     """
-    from sparklog.state import session
+    from sparklog.session import setup
 
-    session.refuse_connect(spark)
+    setup.refuse_connect(spark)
     register(spark)
-    session.enable(spark, checkpoints=checkpoints)
+    setup.enable(spark, checkpoints=checkpoints)
 
 
 def spark_conf(
@@ -251,6 +252,6 @@ def spark_conf(
         InvalidRequestError: The jar cannot be compiled, or a given jar belongs to another version
             of sparklog or Spark.
     """
-    from sparklog.state import session
+    from sparklog.session import setup
 
-    return session.spark_conf(conf, daemon=daemon, checkpoints=checkpoints)
+    return setup.spark_conf(conf, daemon=daemon, checkpoints=checkpoints)

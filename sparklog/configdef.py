@@ -219,7 +219,7 @@ def _in_unit(key: Key, name: str) -> str:
     return _IN_UNIT.get(words[-1], "") if key.kind is int else ""
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return an unknown name with the known one that it resembles, if there is one."""
     written = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), written, n=1, cutoff=_ALIKE)
@@ -230,7 +230,7 @@ def refuse_unknown(names: Mapping[str, object], known: Iterable[str]) -> None:
     """Raise InvalidRequestError if there are `names` left that no option has."""
     if names:
         known = sorted(known)
-        shown = ", ".join(meant(name, known) for name in sorted(map(str, names)))
+        shown = ", ".join(did_you_mean(name, known) for name in sorted(map(str, names)))
         raise InvalidRequestError(f"unknown option {shown}; known are {', '.join(known)}")
 
 
@@ -280,7 +280,7 @@ class SparkOptions:
         is_kafkas = self.kafka is not None and lowered.startswith("kafka.")
         if is_kafkas:
             raise InvalidRequestError(str(self.kafka).format(name=name))
-        name = meant(name, self._known.values())
+        name = did_you_mean(name, self._known.values())
         raise InvalidRequestError(self.unknown.format(name=name))
 
     def given(self, values: Mapping[str, object]) -> dict[str, object]:

@@ -62,7 +62,7 @@ class SparklogDataSource(DataSource):
 
         if "provider" in self.options:
             self._given()
-        if state_options.asks_for_state(self.options):
+        if state_options.reads_state(self.options):
             from sparklog.source.state import state_schema
 
             return state_schema(state_options.parse(self._given()))
@@ -76,7 +76,7 @@ class SparklogDataSource(DataSource):
         """Make the reader of `spark.read`."""
         from sparklog.source import state_options
 
-        if state_options.asks_for_state(self.options):
+        if state_options.reads_state(self.options):
             from sparklog.source.state import StateBatchReader
 
             return StateBatchReader(state_options.parse(self._given(), streaming=False), schema)
@@ -102,7 +102,7 @@ class SparklogDataSource(DataSource):
     def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         from sparklog.source import state_options
 
-        if state_options.asks_for_state(self.options):
+        if state_options.reads_state(self.options):
             from sparklog.source.state import StateStreamReader
 
             return StateStreamReader(state_options.parse(self._given(), streaming=True), schema)

@@ -23,7 +23,7 @@ def size_text(count: float) -> str:
     return f"{size:.{digits}f} {units[0]}"
 
 
-def span_text(ms: float) -> str:
+def duration_text(ms: float) -> str:
     """A length of time by its largest unit that fits; one below zero as long as above."""
     size = abs(ms)
     for unit, name, finer in _SPANS:

@@ -24,11 +24,11 @@ from sparklog.kafka.options import ENDPOINT_KEYS
 from sparklog.service import metrics
 from sparklog.service.metrics.names import metrics_markdown
 from sparklog.service.options import SERVICE_KEYS
+from sparklog.session.checkpoint_settings import CHECKPOINT_KEYS
 from sparklog.sink import options as sink
 from sparklog.sink import progress
 from sparklog.source import options as source
 from sparklog.source.state_options import STATE_OPTIONS
-from sparklog.state.settings import CHECKPOINT_KEYS
 from sparklog.tiered.reading.options import REMOTE_KEYS
 from tests import public_api, slow_tests
 from tests.kafka_metrics import kafka_markdown

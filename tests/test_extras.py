@@ -39,7 +39,7 @@ def test_without_pyspark(code: str, tmp_path: Path) -> None:
 
 
 def test_the_source_s_options_do_without(tmp_path: Path) -> None:
-    assert python("import sparklog.source.options, sparklog.state", tmp_path, "pyspark") == ""
+    assert python("import sparklog.source.options, sparklog.session", tmp_path, "pyspark") == ""
 
 
 def test_without_pandas(tmp_path: Path) -> None:

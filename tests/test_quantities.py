@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.quantities import DAY_MS, HOUR_MS, MINUTE_MS, size_text, span_text
+from sparklog.quantities import DAY_MS, HOUR_MS, MINUTE_MS, duration_text, size_text
 
 
 def test_sizes_have_three_figures_and_a_unit() -> None:
@@ -23,4 +23,4 @@ def test_sizes_have_three_figures_and_a_unit() -> None:
     ],
 )  # fmt: skip
 def test_a_length_of_time_has_the_largest_unit_that_fits(ms: float, text: str) -> None:
-    assert span_text(ms) == text
+    assert duration_text(ms) == text

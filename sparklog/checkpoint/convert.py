@@ -19,7 +19,7 @@ from sparklog.checkpoint.log_backed.lock import LOCK_NAME, CheckpointLock
 from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, has_marker, write_marker
 from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import FileWriter, Record, append, create
-from sparklog.checkpoint.ownership import take_after, take_logs_after
+from sparklog.checkpoint.ownership import copy_mode_and_owner, take_logs_after
 from sparklog.checkpoint.running_query import check_quiet, stopped
 from sparklog.checkpoint.spark_files.checksums import hadoop_name
 from sparklog.checkpoint.staged_checkpoint import remove_log_dir
@@ -83,7 +83,7 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
         if checkpoint.exists(METADATA_FILE):
             write_marker(fs, checkpoint.path)
             model = os.path.join(checkpoint.logs, LOCK_NAME)
-            take_after(fs, checkpoint.real(METADATA_FILE), model)
+            copy_mode_and_owner(fs, checkpoint.real(METADATA_FILE), model)
     return Converted(
         path=checkpoint.path,
         files=sum(map(len, by_partition.values())),
@@ -175,7 +175,7 @@ def _write_back(checkpoint: Checkpoint, file: str) -> int:
     output.write(data)
     output.close()
     fs.set_mtime_ms(hidden, stat.mtime_ms)
-    take_after(fs, hidden, checkpoint.locate(file)[0])
+    copy_mode_and_owner(fs, hidden, checkpoint.locate(file)[0])
     fs.rename(hidden, real)
     return len(data)
 
@@ -186,5 +186,5 @@ def _make_directories(fs: FileSystem, root: str, directory: str) -> None:
         parent, made = made, os.path.join(made, name)
         if not fs.is_dir(made):
             fs.mkdir(made)
-            take_after(fs, made, parent)
+            copy_mode_and_owner(fs, made, parent)
             fs.sync_dir(parent)

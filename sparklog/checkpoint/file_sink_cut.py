@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import local_path
-from sparklog.checkpoint.ownership import take_after
+from sparklog.checkpoint.ownership import copy_mode_and_owner
 from sparklog.checkpoint.query_sink import Announce, QuerySink, SinkKind
 from sparklog.checkpoint.spark_files.file_sink_log import (
     SINK_LOG,
@@ -48,10 +48,12 @@ class FileSinkCut:
         remove_all(self.fs, directory)
         write_sink_log(self.fs, directory, self.entries, self.batch, self.interval)
         model = os.path.join(self.output, SINK_LOG)
-        take_after(self.fs, directory, model)
+        copy_mode_and_owner(self.fs, directory, model)
         files = sorted(name for name in self.fs.listdir(model) if not name.startswith("."))
         for name in self.fs.listdir(directory):
-            take_after(self.fs, os.path.join(directory, name), os.path.join(model, files[0]))
+            copy_mode_and_owner(
+                self.fs, os.path.join(directory, name), os.path.join(model, files[0])
+            )
         self.fs.sync_dir(self.output)
 
     def describe(self) -> str:

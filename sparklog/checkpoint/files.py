@@ -31,7 +31,7 @@ from sparklog.checkpoint.log_backed.partition import (
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes
 from sparklog.logdir.ledger import ledger_path
-from sparklog.texts import path_text
+from sparklog.text_checks import path_text
 
 _OURS: Final = frozenset({RUNS, RESET})
 

@@ -24,7 +24,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.logdir.paths import is_nested
 from sparklog.opening import check_log_dirs, url_of
-from sparklog.texts import path_text
+from sparklog.text_checks import path_text
 
 Path = str | os.PathLike[str]
 

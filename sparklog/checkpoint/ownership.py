@@ -7,19 +7,19 @@ from sparklog.checkpoint.log_backed.lock import LOCK_NAME
 from sparklog.fs import FileSystem, LocalFileSystem
 
 
-def take_after(fs: FileSystem, path: str, model: str) -> None:
+def copy_mode_and_owner(fs: FileSystem, path: str, model: str) -> None:
     """Give `path`, which was just made, the mode of `model`, and its owner if that is allowed."""
     if isinstance(fs, LocalFileSystem):
-        fs.take_after(path, model)
+        fs.copy_mode_and_owner(path, model)
 
 
 def take_logs_after(fs: FileSystem, root: str, directory: str, file: str) -> None:
-    """`take_after` for the whole new log dir of the checkpoint at `root`, by two models."""
+    """Set mode and owner of a checkpoint's new log dir, with all its files, by two models."""
     logs = os.path.join(root, LOGS)
     partitions = [path for n in fs.listdir(logs) if fs.is_dir(path := os.path.join(logs, n))]
-    take_after(fs, os.path.join(logs, LOCK_NAME), file)
+    copy_mode_and_owner(fs, os.path.join(logs, LOCK_NAME), file)
     for partition in partitions:
         for name in fs.listdir(partition):
-            take_after(fs, os.path.join(partition, name), file)
+            copy_mode_and_owner(fs, os.path.join(partition, name), file)
     for path in (*partitions, logs):
-        take_after(fs, path, directory)
+        copy_mode_and_owner(fs, path, directory)

@@ -16,7 +16,7 @@ from typing import Final
 from sparklog.checkpoint.files import Checkpoint, local_path
 from sparklog.checkpoint.log_backed.layout import QUERY
 from sparklog.errors import InvalidRequestError
-from sparklog.texts import path_text
+from sparklog.text_checks import path_text
 
 Announce = Callable[[str], None]
 

@@ -23,7 +23,7 @@ from sparklog.checkpoint.log_backed.partition import (
     partition_dirs,
 )
 from sparklog.checkpoint.log_backed.partition_writer import FileWriter, copy_ranges
-from sparklog.checkpoint.ownership import take_after
+from sparklog.checkpoint.ownership import copy_mode_and_owner
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.format.names import CLEANED, log_name
@@ -154,7 +154,7 @@ def _rewrite(
             at = each.position + each.size
         copy_ranges(source, [(at, max(at, segment.end))], output.write)
         output.close()
-    take_after(fs, path + CLEANED, path)
+    copy_mode_and_owner(fs, path + CLEANED, path)
     _set_aside(fs, path)
     fs.rename(path + CLEANED, path)
     fs.sync_dir(partition.directory)

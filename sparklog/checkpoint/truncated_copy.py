@@ -30,7 +30,7 @@ from sparklog.checkpoint.log_backed.partition_writer import (
     copy_ranges,
     create,
 )
-from sparklog.checkpoint.ownership import take_after, take_logs_after
+from sparklog.checkpoint.ownership import copy_mode_and_owner, take_logs_after
 from sparklog.checkpoint.truncation import Truncation
 from sparklog.clock import Clock
 from sparklog.errors import LogLockedError, StorageUnavailableError
@@ -63,7 +63,7 @@ def copy_truncated(
     for path in walk_directories(fs, checkpoint.path):
         made.append(os.path.join(directory, path))
         fs.mkdir(made[-1])
-        take_after(fs, made[-1], checkpoint.real(path))
+        copy_mode_and_owner(fs, made[-1], checkpoint.real(path))
     for path in sorted(checkpoint.files() - truncation.dropped - truncation.replaced.keys()):
         link_or_copy(fs, checkpoint.real(path), os.path.join(directory, path), stats)
     if checkpoint.is_log_backed:
@@ -72,12 +72,12 @@ def copy_truncated(
         if checkpoint.is_record(METADATA_FILE):
             write_marker(fs, directory)
             model = os.path.join(checkpoint.logs, LOCK_NAME)
-            take_after(fs, os.path.join(directory, METADATA_FILE), model)
+            copy_mode_and_owner(fs, os.path.join(directory, METADATA_FILE), model)
     else:
         for path, data in truncation.replaced.items():
             write_durably(fs, os.path.join(directory, path), data)
-            take_after(fs, os.path.join(directory, path), checkpoint.real(path))
-    take_after(fs, directory, checkpoint.path)
+            copy_mode_and_owner(fs, os.path.join(directory, path), checkpoint.real(path))
+    copy_mode_and_owner(fs, directory, checkpoint.path)
     for each in reversed(made):
         fs.sync_dir(each)
     _check_complete(directory, truncation.batch, fs)
@@ -108,7 +108,7 @@ def link_or_copy(fs: FileSystem, source: str, target: str, stats: CopyStats) -> 
                 output = FileWriter(fs, target)
                 copy_ranges(file, [(0, size)], output.write)
                 output.close()
-                take_after(fs, target, source)
+                copy_mode_and_owner(fs, target, source)
                 stats.copied_bytes += size
     except FileNotFoundError:
         return  # removed since it was listed; _check_complete asks for what is needed

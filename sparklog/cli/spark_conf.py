@@ -6,8 +6,8 @@ from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.output import print_json
 from sparklog.jvm.jar import write_jar
-from sparklog.state.session import JARS_KEY
-from sparklog.state.session import spark_conf as settings
+from sparklog.session.setup import JARS_KEY
+from sparklog.session.setup import spark_conf as settings
 
 
 @click.command("spark-conf", cls=Command)

@@ -22,7 +22,7 @@ from sparklog.opening import open_log
 from sparklog.quantities import size_text
 from sparklog.storage.deleted_topic import DeletedTopicInfo
 from sparklog.tools.configs import changed_configs, parse_configs
-from sparklog.tools.report.units import span_text
+from sparklog.tools.report.units import duration_text
 from sparklog.tools.topics import TopicDescription, describe_topics, matching
 
 _FAR_MS: Final = 253_402_300_799_000  # the year 9999
@@ -120,7 +120,7 @@ def _time_text(time_ms: int) -> str:
 
 def _left_text(one: DeletedTopicInfo, now_ms: int) -> str:
     left_ms = one.until_ms - now_ms
-    return span_text(left_ms) if left_ms > 0 else "over"
+    return duration_text(left_ms) if left_ms > 0 else "over"
 
 
 @topics.command()

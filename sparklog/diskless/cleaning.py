@@ -35,7 +35,7 @@ from sparklog.format.scan import scan
 from sparklog.log.batch_windows import Window, marker_reader, walk
 from sparklog.log.cleaned_transactions import AbortedEntries, CleanedTransactions
 from sparklog.log.cleaner_options import CleanerOptions, Throttle, unthrottled
-from sparklog.log.dirt import within
+from sparklog.log.dirty_ratio import within
 from sparklog.log.producer_state import ProducerState
 from sparklog.log.record_cleaning import (
     WindowFilter,

@@ -1,4 +1,4 @@
-"""The compacted partitions of a log in a store, and how dirty they are (`sparklog.log.dirt`).
+"""Compacted partitions of a log in a bucket, and their dirty ratio (`sparklog.log.dirty_ratio`).
 
 Only segments are cleaned: pieces are merged first, and stand for the active segment.
 """
@@ -10,7 +10,7 @@ from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.state import DisklessState, partitions_of
-from sparklog.log.dirt import find_dirt
+from sparklog.log.dirty_ratio import find_dirt
 from sparklog.log.due_segments import LocalSegment
 from sparklog.storage.round_report import Cleanable, Dirt
 

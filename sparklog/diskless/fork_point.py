@@ -9,7 +9,7 @@ from sparklog.diskless.ledger import WINDOW, EntryReader, StoreLedger
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.log.fork_points import (
-    WantedPoint,
+    ForkPointRequest,
     check_writers,
     no_commit,
     no_writer,
@@ -37,7 +37,7 @@ def find_point(
     entries: EntryReader,
     ledger: StoreLedger,
     now: DisklessState,
-    wanted: WantedPoint,
+    wanted: ForkPointRequest,
     *,
     older: Callable[[], Iterable[DisklessState]] = lambda: (),
 ) -> ForkPoint:
@@ -150,7 +150,7 @@ def _state_at(
 def _within(
     entries: EntryReader,
     now: DisklessState,
-    wanted: WantedPoint,
+    wanted: ForkPointRequest,
     first: int,
     older: Callable[[], Iterable[DisklessState]],
 ) -> ForkPoint:

@@ -32,7 +32,7 @@ from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.format.producer_snapshot import format_snapshot
 from sparklog.log.batch_windows import walk
 from sparklog.log.fork_points import (
-    WantedPoint,
+    ForkPointRequest,
     batch_is_cut,
     compacted,
     records_gone,
@@ -74,7 +74,7 @@ def plan_fork(
     source: ForkSource,
     target: Store,
     log_id: str,
-    wanted: WantedPoint,
+    wanted: ForkPointRequest,
     *,
     keyring: Keyring | None = None,
     dry_run: bool = False,

@@ -19,7 +19,7 @@ from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import StateObjects
 from sparklog.diskless.tier_import import plan_tier_import
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
-from sparklog.log.fork_points import WantedPoint
+from sparklog.log.fork_points import ForkPointRequest
 from sparklog.log.topic_names import new_topic_id
 from sparklog.progress import Progress, shows_progress
 from sparklog.tiered.keyring import Keyring
@@ -125,7 +125,7 @@ def fork(
     return fork_stores(
         open_store(url, storage_options),
         open_store(new_url, new_storage_options or storage_options),
-        WantedPoint(writer=writer, batch=batch, time_ms=time_ms, offsets=offsets),
+        ForkPointRequest(writer=writer, batch=batch, time_ms=time_ms, offsets=offsets),
         options=options, threads=threads, dry_run=dry_run, progress=progress, clock=clock,
     )  # fmt: skip
 
@@ -134,7 +134,7 @@ def fork(
 def fork_stores(
     source: Store,
     target: Store,
-    wanted: WantedPoint,
+    wanted: ForkPointRequest,
     *,
     origin: str | None = None,
     log_id: str | None = None,
@@ -189,7 +189,7 @@ def fork_stores(
     )  # fmt: skip
 
 
-def _words(wanted: WantedPoint) -> str:
+def _words(wanted: ForkPointRequest) -> str:
     if wanted.writer is not None:
         return f"batch {wanted.batch} of {wanted.writer}"
     return f"{wanted.time_ms} ms" if wanted.offsets is None else f"{dict(wanted.offsets)}"

@@ -421,7 +421,7 @@ class DisklessUpkeep:
 
 
 class _LeaseNotes:
-    """What was announced goes with the sign of life: `deletion_announcements.Notes`."""
+    """What was announced goes with the sign of life: `deletion_announcements.AnnouncementStore`."""
 
     def __init__(self, lease: TermLease) -> None:
         self._lease = lease

@@ -84,7 +84,7 @@ class LocalFileSystem:
         with translate_os_errors("set the time of", path):
             os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
-    def take_after(self, path: str, model: str) -> None:
+    def copy_mode_and_owner(self, path: str, model: str) -> None:
         """Give `path` the mode of `model`, which its owner may write to, and its owner.
 
         As far as the file system and our rights go. A file that has another name, too, is left.

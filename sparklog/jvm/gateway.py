@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklog.jvm.handover import Handover
+from sparklog.jvm.answer_file import AnswerFile
 from sparklog.jvm.jar_file import REMEDY, JarVersions
 from sparklog.lru_cache import LruCache
 
@@ -71,25 +71,25 @@ class Gateway:
     def fetch(self, name: str, method: str, *arguments: Any) -> bytes:
         """The same for bytes that may be many: the method takes a place for them as its last one.
 
-        Cost: 0.1 ms more than `call`, which takes 40 ms longer for more than 8 KB (`handover`).
+        Cost: 0.1 ms more than `call`, which takes 40 ms longer for more than 8 KB (`answer_file`).
         """
-        with Handover() as handover:
-            return handover.taken(self.call(name, method, *arguments, handover.into))
+        with AnswerFile() as answer_file:
+            return answer_file.taken(self.call(name, method, *arguments, answer_file.into))
 
 
 def gateway(spark: "SparkSession", *, wanted: bool | None = None) -> Gateway | None:
     """Return the way to the jar that a session has; None where Python is to do it (`obstacle`)."""
-    found = find(spark, wanted=wanted)
+    found = find_gateway(spark, wanted=wanted)
     return found if isinstance(found, Gateway) else None
 
 
 def obstacle(spark: "SparkSession", *, wanted: bool | None = None) -> Obstacle | None:
     """Return why `gateway` gives None; None if it doesn't."""
-    found = find(spark, wanted=wanted)
+    found = find_gateway(spark, wanted=wanted)
     return found if isinstance(found, Obstacle) else None
 
 
-def find(spark: "SparkSession", *, wanted: bool | None = None) -> Gateway | Obstacle:
+def find_gateway(spark: "SparkSession", *, wanted: bool | None = None) -> Gateway | Obstacle:
     """Return the way to the jar, or why there is none.
 
     Args: wanted: option jvm; None: what the session's conf says, `JVM_CONF`.
@@ -188,20 +188,20 @@ def _mismatch(reason: str) -> Obstacle:
     )
 
 
-def say(what: str, obstacle: Obstacle | None, *, query: str) -> None:
+def log_data_path(what: str, obstacle: Obstacle | None, *, query: str) -> None:
     """Say in the log, once a query, who moves the bytes: the JVM, or Python and why.
 
     Args: what: is done ("writes t"); query: by whom: its run's id, or any text.
     """
     key = f"{query} {what}"
-    if SAID.get(key) == (obstacle is None):
+    if LOGGED.get(key) == (obstacle is None):
         return
-    SAID.put(key, obstacle is None)
+    LOGGED.put(key, obstacle is None)
     if obstacle is None:
         _LOGGER.info("%s: %s in the JVM", query, what)
     else:
         _LOGGER.log(obstacle.level, "%s: %s in Python: %s", query, what, obstacle.reason)
 
 
-SAID: LruCache[str, bool] = LruCache(_QUERIES_MAX)
-"""What `say` has said: query and what -> whether the JVM does it."""
+LOGGED: LruCache[str, bool] = LruCache(_QUERIES_MAX)
+"""What `log_data_path` has said: query and what -> whether the JVM does it."""

@@ -20,7 +20,7 @@ from sparklog.kafka.error_codes import error_code
 from sparklog.kafka.messages import ErrorCode
 from sparklog.kafka.partition_memory import PartitionMemory
 from sparklog.log.aborted_transactions import AbortedTxn
-from sparklog.log.partition_reader import Allocate, Room
+from sparklog.log.partition_reader import Allocate, ReadBudget
 from sparklog.log.raw_batches import read_batches
 from sparklog.log.read_retry import check_topic_id
 from sparklog.log.verified_batches import FileRange, VerifiedBatches
@@ -128,14 +128,14 @@ class FetchReader:
         size = 0
         for one in wanted:
             assert one.key is not None
-            room = Room(
+            budget = ReadBudget(
                 max(min(one.bytes_max - one.size_bytes, bytes_max - size), 0),
                 at_least_one=at_least_one and not size,
             )
             held = one.size_bytes
             try:
                 self._read_one(
-                    one, one.key, spans[one.key], room, committed, incarnation, allocate,
+                    one, one.key, spans[one.key], budget, committed, incarnation, allocate,
                     self._verified if sends_files else None,
                 )  # fmt: skip
             except Exception as error:  # noqa: BLE001 - the client is told, by a code
@@ -149,7 +149,7 @@ class FetchReader:
         one: FetchedPartition,
         key: TopicPartition,
         span: Offsets,
-        room: Room,
+        budget: ReadBudget,
         committed: bool,
         incarnation: int,
         allocate: Allocate | None,
@@ -171,10 +171,10 @@ class FetchReader:
             return
         end = self._memory.stable_offset(key, span) if committed else span[1]
         one.stable_offset = end if committed else -1
-        if one.next_offset >= end or not (room.left_bytes or room.at_least_one):
+        if one.next_offset >= end or not (budget.left_bytes or budget.at_least_one):
             return
         found = read_batches(
-            self._view, key.topic, key.partition, one.next_offset, end, room,
+            self._view, key.topic, key.partition, one.next_offset, end, budget,
             topic_id=one.topic_id, incarnation=incarnation,
             isolation="read_committed" if committed else "read_uncommitted", allocate=allocate,
             verified=verified,

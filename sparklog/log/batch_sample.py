@@ -10,7 +10,7 @@ from sparklog.format.batch import HEADER_SIZE, MAGIC, unpack_header
 from sparklog.format.names import INDEX
 from sparklog.format.scan import header_row, scan
 from sparklog.log.batch_figures import BatchTally
-from sparklog.log.index_entries import holds
+from sparklog.log.index_entries import is_batch_at
 from sparklog.log.offset_lookup import OFFSET_ITEM, Entries
 from sparklog.storage.segments import PartitionSegments, SegmentLog
 
@@ -50,7 +50,7 @@ def _start(segments: PartitionSegments, base: int, log: SegmentLog, size: int) -
     if slot < 0:
         return 0
     relative, position = entries[slot]
-    is_batch = 0 < position < size and holds(log, position, size, base + relative)
+    is_batch = 0 < position < size and is_batch_at(log, position, size, base + relative)
     return position if is_batch else 0
 
 
@@ -69,7 +69,7 @@ def _take(log: SegmentLog, start: int, size: int, end: int, tally: BatchTally) -
             tally.take(header_row(header, start))
 
 
-def spread(partitions: list[int], most: int = PARTITIONS_MAX) -> list[int]:
+def choose_partitions(partitions: list[int], most: int = PARTITIONS_MAX) -> list[int]:
     """Choose up to `most` of a topic's partitions, evenly over them."""
     if len(partitions) <= most:
         return partitions

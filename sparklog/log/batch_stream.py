@@ -8,7 +8,7 @@ from sparklog.errors import DataCorruptionError, UnknownTopicError
 from sparklog.log.fetch import judge_failed_read
 from sparklog.log.partition_reader import StreamedBatches, reader_of
 from sparklog.log.read_retry import (
-    StaleReadTries,
+    StaleReadRetries,
     check_incarnation,
     check_topic_id,
     final_error,
@@ -37,7 +37,7 @@ def stream_batches(
     """
     begun = view.renew()
     topic_id = topic_id or view.topic_id(topic, partition)
-    at, tries = start, StaleReadTries()
+    at, tries = start, StaleReadRetries()
     while at < end:
         try:
             reader = reader_of(view, topic, partition, topic_id)
@@ -45,14 +45,14 @@ def stream_batches(
                 check_incarnation(view, begun)
                 check_topic_id(view, topic, partition, topic_id)
                 at = int(raw.window.batches.table["last_offset"][-1]) + 1
-                tries = StaleReadTries()
+                tries = StaleReadRetries()
                 yield raw
             return
         except (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError) as error:
             # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
             check_incarnation(view, begun)
             judge_failed_read(view, topic, partition, topic_id, at, end, error)
-            if not tries.may_go_on(view, topic, partition, at, end):
+            if not tries.should_retry(view, topic, partition, at, end):
                 raise final_error(view, topic, partition, at, end, error) from error
             _LOGGER.debug("%s-%d at %d: %s; reading again", topic, partition, at, error)
             reader_of(view, topic, partition).refresh()

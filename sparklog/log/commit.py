@@ -26,7 +26,7 @@ from sparklog.storage.log_state import LogState
 from sparklog.storage.lost_commits import COMMITTED_BEFORE
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.query_origin import QueryOrigin, predecessor
-from sparklog.texts import check_text
+from sparklog.text_checks import check_text
 
 Ends = dict[str, dict[int, tuple[int, int]]]
 """{topic: {partition: (first offset, end offset)}}"""

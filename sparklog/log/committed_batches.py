@@ -28,14 +28,14 @@ def find_commit(
                 left.discard(record.writer)  # before that it had committed lower numbers only
                 if not left:
                     return None
-            case ResetRecord() if any(w in writers for w in taken_back(record, batch)):
+            case ResetRecord() if any(w in writers for w in writers_abandoning(record, batch)):
                 return None
             case SnapshotRecord() if not _reached(record, writers, batch):
                 return None
     return None
 
 
-def taken_back(record: ResetRecord, batch: int) -> list[str]:
+def writers_abandoning(record: ResetRecord, batch: int) -> list[str]:
     """Return the writers whose `batch` a reset record takes back."""
     return [writer for writer, last in record.last_batches.items() if last < batch]
 

@@ -1,7 +1,8 @@
 """The warning before retention's first deletion in a topic: what goes, why, and how to keep it.
 
 Retention counts record time, so that a backfill of old events may be due at once. So nothing goes
-in the round that finds it due: that one warns, and notes it with the log (`Notes`); the next one
+in the round that finds it due: that one warns, and notes it with the log
+(`AnnouncementStore`); the next one
 deletes, whichever process runs it. From then on the topic's retention goes by itself.
 """
 
@@ -19,7 +20,7 @@ _MUTEX: Final = threading.Lock()  # segments and copies are in one file
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
-class Gone(Protocol):
+class DueSegment(Protocol):
     """A segment, or its copy, that is due: offsets [base, end)."""
 
     @property
@@ -38,7 +39,7 @@ Announced = dict[str, dict[str, bool]]
 """{what: {topic id: whether something went since}}"""
 
 
-class Notes(Protocol):
+class AnnouncementStore(Protocol):
     """Where a home notes what was announced."""
 
     def read(self) -> Announced:
@@ -51,14 +52,16 @@ class Notes(Protocol):
 class DeletionAnnouncements:
     """Knows the topics whose first deletion was announced, of `what` (segments, copies)."""
 
-    def __init__(self, notes: Notes, what: str = "segment", plural: str = "segments") -> None:
+    def __init__(
+        self, notes: AnnouncementStore, what: str = "segment", plural: str = "segments"
+    ) -> None:
         self._notes = notes
         self._what, self._plural = what, plural
         self._known: dict[str, bool] = {}  # topic id: whether something went since
 
     def unannounced(
         self,
-        due: Mapping[TopicPartition, Sequence[Gone]],
+        due: Mapping[TopicPartition, Sequence[DueSegment]],
         ids: Mapping[str, str],
         *,
         sizes: Mapping[str, int] = MappingProxyType({}),
@@ -75,7 +78,7 @@ class DeletionAnnouncements:
             unsure: topics of which it can't be told whether anything is due.
             now: somebody asked for the deletion, so it isn't put off. dry_run: nothing is noted.
         """
-        wanted: dict[str, dict[TopicPartition, list[Gone]]] = {}
+        wanted: dict[str, dict[TopicPartition, list[DueSegment]]] = {}
         for key, gone in due.items():
             kept = [one for one in gone if one.rule != LOG_START]
             if kept and key.topic in ids:
@@ -102,7 +105,7 @@ class DeletionAnnouncements:
 
     def _warn(
         self,
-        due: Mapping[TopicPartition, Sequence[Gone]],
+        due: Mapping[TopicPartition, Sequence[DueSegment]],
         size_bytes: int,
         *,
         now: bool,

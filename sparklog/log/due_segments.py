@@ -89,17 +89,17 @@ class DueSegments:
     local: bool = False
 
 
-def largest_of(segments: PartitionSegments, end: int) -> Callable[[int], int]:
+def largest_timestamps(segments: PartitionSegments, end: int) -> Callable[[int], int]:
     """Return the function base -> largest timestamp (ms) of its segment; an age for `due`.
 
     As Kafka: a segment without timestamps is as old as its file. Unlike Kafka a time index is
     believed only where the log agrees: a flipped bit must not delete records.
     """
     times = TimeLookup(Lookup(segments))
-    return lambda base: times.reaches(base, end)
+    return lambda base: times.largest_timestamp(base, end)
 
 
-def limits(config: TopicConfig, *, local: bool) -> tuple[int, int]:
+def retention_limits(config: TopicConfig, *, local: bool) -> tuple[int, int]:
     """(bytes, ms) that a partition, or its local segments, may be large and old; -1: no limit.
 
     Source: RemoteLogConfig of LogConfig, where -2 stands for what holds for both tiers.
@@ -133,7 +133,7 @@ def due(
         walk.take(at, walk.named(LOG_START), f"all below the log start {walk.low}")
         at += 1
     stays = walk.stays_from(at, log_start)
-    size_bytes, age_ms = limits(config, local=terms.local)
+    size_bytes, age_ms = retention_limits(config, local=terms.local)
     name = walk.named("retention.bytes")
     deletes = config.delete and not terms.announcing
     if deletes and size_bytes >= 0:

@@ -15,12 +15,12 @@ from sparklog.errors import (
 )
 from sparklog.format.columns import one_binary, one_int32
 from sparklog.log.arguments import refused
-from sparklog.log.group_progress import Progress
+from sparklog.log.group_progress import GroupProgress
 from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position, resolve
 from sparklog.log.read_retry import (
-    StaleReadTries,
+    StaleReadRetries,
     check_incarnation,
     check_topic_id,
     final_error,
@@ -101,7 +101,7 @@ def read(
     isolation: str,
     columns: Sequence[str] | None,
     follow_on: bool,
-    progress: Progress | None,
+    progress: GroupProgress | None,
     timeline: Timeline | None = None,
 ) -> pa.RecordBatchReader:
     """See `Log.read`. `progress`: of a group's member, which goes on where the group was."""
@@ -177,7 +177,7 @@ def _read_span(
     taken: Taken | None,
     without: Sequence[OffsetRange],
 ) -> Iterator[pa.RecordBatch]:
-    at, tries = start, StaleReadTries()
+    at, tries = start, StaleReadRetries()
     while at < end:
         try:
             reader = reader_of(view, topic, partition, topic_id)
@@ -187,7 +187,7 @@ def _read_span(
                 check_incarnation(view, begun)
                 check_topic_id(view, topic, partition, topic_id)
                 at = following
-                tries = StaleReadTries()
+                tries = StaleReadRetries()
                 rows = outside(rows, without) if without else rows
                 if rows.num_rows:
                     yield complete(rows, topic, partition, schema)
@@ -198,7 +198,7 @@ def _read_span(
             # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
             check_incarnation(view, begun)
             judge_failed_read(view, topic, partition, topic_id, at, end, error)
-            if not tries.may_go_on(view, topic, partition, at, end):
+            if not tries.should_retry(view, topic, partition, at, end):
                 raise final_error(view, topic, partition, at, end, error) from error
             _LOGGER.debug("%s-%d at %d: %s; reading again", topic, partition, at, error)
             reader_of(view, topic, partition).refresh()
@@ -255,7 +255,7 @@ def read_ranges(
     *,
     schema: pa.Schema,
     isolation: str,
-    progress: Progress | None = None,
+    progress: GroupProgress | None = None,
     timeline: Timeline | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records [first, last) of {partition: offset}, one partition after another."""
@@ -303,7 +303,7 @@ def follow(
     *,
     schema: pa.Schema,
     isolation: str,
-    progress: Progress | None = None,
+    progress: GroupProgress | None = None,
     timeline: Timeline | None = None,
     poll_ms: float | None = None,
     ended: Callable[[], bool] = lambda: False,

@@ -14,7 +14,7 @@ _ONE: Final = "say where to fork: by writer and batch, by time_ms, or by offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedPoint:
+class ForkPointRequest:
     """Where to fork: exactly one of these. Raises InvalidRequestError otherwise."""
 
     writer: str | None = None

@@ -18,7 +18,7 @@ COMMIT_INTERVAL_MS: Final = 1000
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-class Progress:
+class GroupProgress:
     """One member of a group, reading one topic. Use it from one thread."""
 
     def __init__(

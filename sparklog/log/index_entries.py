@@ -76,10 +76,10 @@ def position_hint(segments: PartitionSegments, base: int, log: SegmentLog, offse
         return 0
     position = int(entries["position"][-1])
     last = base + int(entries["relative_offset"][-1])
-    return position if holds(log, position, size, last) else 0
+    return position if is_batch_at(log, position, size, last) else 0
 
 
-def holds(log: SegmentLog, position: int, limit: int, last_offset: int) -> bool:
+def is_batch_at(log: SegmentLog, position: int, limit: int, last_offset: int) -> bool:
     """Tell whether the batch at `position` is one that ends with `last_offset`, CRC included."""
     head = log.pread(HEADER_SIZE, position)
     if len(head) <= MAGIC_END:

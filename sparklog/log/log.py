@@ -21,7 +21,7 @@ from sparklog.log.commit import CommitResult, Ends, Identity, commit, committed,
 from sparklog.log.commits_table import commits_table
 from sparklog.log.fetch import check_isolation, known_partitions, read
 from sparklog.log.group_lag import commit_checked, readers_table
-from sparklog.log.group_progress import Progress as GroupProgress
+from sparklog.log.group_progress import GroupProgress
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position, When, offsets_for_times, to_ms
 from sparklog.log.reader_reset import ReaderResets, ResetPlan, ResetTopics, Target

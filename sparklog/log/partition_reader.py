@@ -47,7 +47,7 @@ Allocate = Callable[[int], memoryview]
 """Gives so many bytes of memory, whatever they hold."""
 
 
-class Room:
+class ReadBudget:
     """How many bytes of whole batches a read may give out; used up by what it gives.
 
     `at_least_one`: the first batch comes even if it is larger. Source: ReplicaManager.readFromLog
@@ -252,7 +252,7 @@ class PartitionReader:
             dropped = AbortedFilter(self.aborted(start, end))
         decoder = Decoder(names, max_bytes=BATCH_BYTES)
         left = _NO_LIMIT if max_records is None else max_records
-        pieces = self._pieces(start, end, None if max_bytes is None else Room(max_bytes))
+        pieces = self._pieces(start, end, None if max_bytes is None else ReadBudget(max_bytes))
         for rows, following in _decode(decoder, pieces, dropped, start, end, self.where):
             if rows.num_rows >= left:
                 rows = rows.slice(0, left)
@@ -262,15 +262,15 @@ class PartitionReader:
             yield rows, following
 
     def batches(
-        self, start: int, end: int, room: Room, allocate: Allocate | None = None
+        self, start: int, end: int, budget: ReadBudget, allocate: Allocate | None = None
     ) -> Iterator[Window]:
         """Yield windows of whole batches as they lie, the one that holds `start` first.
 
         A window's table has just the batches to give out, one behind the other in its data, so
-        many as `room` takes. None reaches past `end`: see `read_from`, which raises the same.
+        many as `budget` takes. None reaches past `end`: see `read_from`, which raises the same.
         `allocate`: gives memory to read files into; by default each window has its own.
         """
-        for window in self._pieces(start, end, room, MOST_BYTES, allocate):
+        for window in self._pieces(start, end, budget, MOST_BYTES, allocate):
             table = window.batches.table
             within = table[table["last_offset"] < end]
             if len(within):
@@ -302,7 +302,7 @@ class PartitionReader:
         self,
         start: int,
         end: int,
-        room: Room | None,
+        budget: ReadBudget | None,
         first_bytes: int = FIRST_BYTES,
         allocate: Allocate | None = None,
     ) -> Iterator[Window]:
@@ -312,16 +312,16 @@ class PartitionReader:
         bare = -1  # the offset from which the present files were found to hold nothing
         while at < end:
             try:
-                for window in self._segment(base, at, end, room, first_bytes, allocate):
+                for window in self._segment(base, at, end, budget, first_bytes, allocate):
                     table = window.batches.table
-                    if room is not None:
-                        table = room.take(table)
+                    if budget is not None:
+                        table = budget.take(table)
                     if len(table):
                         yield Window(window.data, window.position, _replaced(window.batches, table))
                         at = int(table["last_offset"][-1]) + 1
-                    if room is not None and room.full:
+                    if budget is not None and budget.full:
                         return
-                if room is not None and room.full:
+                if budget is not None and budget.full:
                     return
             except DataCorruptionError as error:  # of the log, or of a remote segment's objects
                 raise _damage(error, at, self._lookup.following(base) or end) from error
@@ -363,18 +363,18 @@ class PartitionReader:
         base: int,
         at: int,
         end: int,
-        room: Room | None,
+        budget: ReadBudget | None,
         first_bytes: int,
         allocate: Allocate | None,
     ) -> Iterator[Window]:
         """Yield the windows of one segment that hold offsets of [at, end).
 
-        With `room`, no more is read than it takes, and `room.full` is set where that ended it.
+        With `budget`, no more is read than it takes, and `budget.full` is set where that ended it.
         """
         file, following = self._lookup.log(base), self._lookup.following(base)
         limit = file.size()
         position = self._lookup.position(base, at, end)
-        step = first_bytes if room is None else room.span(first_bytes)
+        step = first_bytes if budget is None else budget.span(first_bytes)
         hinted, span = position > 0, step
         while at < end and position < limit:
             data = _read(file, min(span, limit - position), position, allocate)
@@ -400,16 +400,16 @@ class PartitionReader:
                 span = _size_of(data)
                 if not len(data) < span <= limit - position:
                     return  # a torn batch: nothing more in this segment
-                if room is not None and not room.fits(span):
-                    room.full = True
+                if budget is not None and not budget.fits(span):
+                    budget.full = True
                     return
             else:
                 size = _size_of(data, found.end - position)
-                if room is not None and size and not room.fits(size):
-                    room.full = True
+                if budget is not None and size and not budget.fits(size):
+                    budget.full = True
                     return
                 step = min(step * 4, MOST_BYTES)
-                step = step if room is None else room.span(step)
+                step = step if budget is None else budget.span(step)
                 hinted, span, position = False, step, found.end
 
     def _up_to_segment(

@@ -28,7 +28,7 @@ ReadMarker = Callable[[Any], Marker | None]
 """Gives the marker in the control batch of a table's row; None for a batch without one."""
 
 
-class Written(NamedTuple):
+class ProducedBatch(NamedTuple):
     """A batch that a producer wrote."""
 
     last_sequence: int
@@ -63,7 +63,7 @@ class Producer:
     coordinator_epoch: int = -1
     timestamp: int = -1
     txn_first_offset: int = -1
-    batches: deque[Written] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+    batches: deque[ProducedBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
     appended_ms: int = -1
 
     @property
@@ -89,7 +89,7 @@ class Producer:
         if last < base:
             return  # an imported producer whose epoch has markers only
         sequence = last_sequence(int(row["base_sequence"]), last - base)
-        self.batches.append(Written(sequence, last + shift, last - base, self.timestamp))
+        self.batches.append(ProducedBatch(sequence, last + shift, last - base, self.timestamp))
 
 
 class ProducerState:
@@ -122,7 +122,9 @@ class ProducerState:
         )
         if entry.last_offset >= 0:
             producer.batches.append(
-                Written(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
+                ProducedBatch(
+                    entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp
+                )
             )
         self._producers[producer.id] = producer
         self._heard(producer)
@@ -170,7 +172,7 @@ class ProducerState:
         state = cls(int(end))
         for producer_id, epoch, coordinator_epoch, timestamp, txn, batches, at_ms in producers:
             producer = Producer(producer_id, epoch, coordinator_epoch, timestamp, txn)
-            producer.batches.extend(Written(*(int(n) for n in batch)) for batch in batches)
+            producer.batches.extend(ProducedBatch(*(int(n) for n in batch)) for batch in batches)
             producer.appended_ms = at_ms
             state._producers[producer.id] = producer
             state._heard(producer)
@@ -332,7 +334,7 @@ class ProducerAppends:
             return Producer(producer_id)
         return found.copy()
 
-    def _find(self, row: Any) -> Written | None:
+    def _find(self, row: Any) -> ProducedBatch | None:
         producer = self._get(int(row["producer_id"]))
         if producer is None or producer.epoch != int(row["producer_epoch"]):
             return None
@@ -377,7 +379,7 @@ def _check_next(row: Any, known: Producer, where: str) -> None:
 
 
 def _entry(producer: Producer) -> ProducerEntry:
-    newest = producer.batches[-1] if producer.batches else Written(-1, -1, 0, -1)
+    newest = producer.batches[-1] if producer.batches else ProducedBatch(-1, -1, 0, -1)
     return ProducerEntry(
         producer_id=producer.id,
         producer_epoch=producer.epoch,

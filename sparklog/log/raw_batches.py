@@ -17,9 +17,9 @@ from sparklog.format.batch import CONTROL, TRANSACTIONAL
 from sparklog.log.aborted_transactions import AbortedTxn
 from sparklog.log.batch_windows import Window
 from sparklog.log.fetch import judge_failed_read
-from sparklog.log.partition_reader import Allocate, PartitionReader, Room, reader_of
+from sparklog.log.partition_reader import Allocate, PartitionReader, ReadBudget, reader_of
 from sparklog.log.read_retry import (
-    StaleReadTries,
+    StaleReadRetries,
     check_incarnation,
     check_topic_id,
     final_error,
@@ -54,7 +54,7 @@ def read_batches(
     partition: int,
     start: int,
     end: int,
-    room: Room,
+    budget: ReadBudget,
     *,
     topic_id: str | None,
     incarnation: int,
@@ -62,12 +62,12 @@ def read_batches(
     allocate: Allocate | None = None,
     verified: VerifiedBatches | None = None,
 ) -> RawBatches:
-    """Return the batches from the one that holds `start` on, as many as `room` takes.
+    """Return the batches from the one that holds `start` on, as many as `budget` takes.
 
     Args:
         end: at or below the high watermark, of read_committed at or below the last stable offset;
             a batch that reaches past it stays out.
-        room: what may come altogether; what does is taken from it.
+        budget: what may come altogether; what does is taken from it.
         topic_id, incarnation: the topic's and the view's when `end` was asked for.
         allocate: gives the memory that local files are read into; `parts` may lie there.
         verified: what may come as `file_range`, and where batches that were read are noted; by
@@ -79,18 +79,18 @@ def read_batches(
     Memory: the batches, and what was read with them: at most 4 KiB, or as much again.
     Cost: an index look-up, one pread for each 2 MiB, one CRC pass.
     """
-    tries = StaleReadTries()
+    tries = StaleReadRetries()
     while True:
         try:
             reader = reader_of(view, topic, partition, topic_id)
             if reader.segments.gaps:  # one of its own: no log older than its aborted transactions
                 reader = PartitionReader(reader.segments)
-            found = _read(reader, start, end, room, isolation, allocate, verified)
+            found = _read(reader, start, end, budget, isolation, allocate, verified)
         except _STALE as error:
             # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
             check_incarnation(view, incarnation)
             judge_failed_read(view, topic, partition, topic_id, start, end, error)
-            if not tries.may_go_on(view, topic, partition, start, end):
+            if not tries.should_retry(view, topic, partition, start, end):
                 raise final_error(view, topic, partition, start, end, error) from error
             reader_of(view, topic, partition).refresh()
             continue
@@ -103,7 +103,7 @@ def _read(
     reader: PartitionReader,
     start: int,
     end: int,
-    room: Room,
+    budget: ReadBudget,
     isolation: str,
     allocate: Allocate | None,
     verified: VerifiedBatches | None,
@@ -113,11 +113,11 @@ def _read(
     early = reader.aborted(start, end) if committed and reader.segments.gaps else None
     parts: list[memoryview] = []
     size, following, marked, file_range = 0, start, False, None
-    if verified is not None and (known := verified.find(reader, start, end, room)) is not None:
+    if verified is not None and (known := verified.find(reader, start, end, budget)) is not None:
         file_range = known.range
         size, following, marked = len(file_range), known.next_offset, known.is_transactional
-    found = reader.batches(following, end, room, allocate)
-    while following < end and not room.full:
+    found = reader.batches(following, end, budget, allocate)
+    while following < end and not budget.full:
         try:
             window = next(found, None)
         except (SparklogError, FileNotFoundError):

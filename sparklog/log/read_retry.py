@@ -32,7 +32,7 @@ def stale_read_attempts() -> Iterator[int]:
     return attempts(RETRY_MS, pause_ms=5)
 
 
-class StaleReadTries:
+class StaleReadRetries:
     """Tries at reading offsets of a partition while its segments move.
 
     They last for a second in which nothing moves: where each look finds other segments in these
@@ -43,7 +43,7 @@ class StaleReadTries:
         self._tries = stale_read_attempts()
         self._layout: tuple[tuple[int, str], ...] = ()
 
-    def may_go_on(self, view: View, topic: str, partition: int, at: int, end: int) -> bool:
+    def should_retry(self, view: View, topic: str, partition: int, at: int, end: int) -> bool:
         """Tell, after a failed try at [at, end) and a look for news, whether to try again."""
         layout = _layout(view, topic, partition, at, end)
         if layout and layout != self._layout:
@@ -76,14 +76,14 @@ def retry_on_stale_read(
 
     Raises: as `read_partition`, but for an offset that is gone meanwhile.
     """
-    topic_id, tries = view.topic_id(topic, partition), StaleReadTries()
+    topic_id, tries = view.topic_id(topic, partition), StaleReadRetries()
     while True:
         try:
             return ask(reader_of(view, topic, partition, topic_id))
         except (StaleReadError, FileNotFoundError, DataCorruptionError) as error:
             view.refresh()
             check_topic_id(view, topic, partition, topic_id)
-            if not tries.may_go_on(view, topic, partition, start, end):
+            if not tries.should_retry(view, topic, partition, start, end):
                 raise final_error(view, topic, partition, start, end, error) from error
             _LOGGER.debug("%s-%d: %s; asking again", topic, partition, error)
             reader_of(view, topic, partition).refresh()

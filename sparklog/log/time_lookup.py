@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sparklog.format.batch import CONTROL
 from sparklog.format.records import Decoder
 from sparklog.log.batch_windows import Window, walk
-from sparklog.log.index_entries import holds, offset_entries, regular_times
+from sparklog.log.index_entries import is_batch_at, offset_entries, regular_times
 from sparklog.log.offset_lookup import Lookup
 from sparklog.storage.segments import SegmentLog
 
@@ -66,7 +66,7 @@ class TimeLookup:
             if at < skip:
                 return self._search(self._lookup.bases[at], timestamp, start, end)
         for base in self._segments(end, skip=skip):
-            if self.reaches(base, end) >= timestamp:
+            if self.largest_timestamp(base, end) >= timestamp:
                 return self._search(base, timestamp, start, end)
         return None
 
@@ -78,7 +78,7 @@ class TimeLookup:
         settled = max(bisect.bisect_left(bases, end) - 1, 0)
         for base in bases[len(self._running) : settled]:
             before = self._running[-1] if self._running else -1
-            self._running.append(max(before, self.reaches(base, end)))
+            self._running.append(max(before, self.largest_timestamp(base, end)))
         return settled
 
     def latest(self, start: int, end: int) -> tuple[int, int] | None:
@@ -105,7 +105,7 @@ class TimeLookup:
                 self.refresh()
             yield from (base for base in list(self._lookup.bases) if done < base < end)
 
-    def reaches(self, base: int, end: int) -> int:
+    def largest_timestamp(self, base: int, end: int) -> int:
         """The largest timestamp (ms) of a segment; its file's time if its records have none."""
         largest = self._of(base, end).timestamp
         if largest >= 0:
@@ -168,7 +168,7 @@ class TimeLookup:
             base + int(offsets["relative_offset"][-1]),
             int(offsets["position"][-1]),
         )
-        if not holds(log, position, size, last):
+        if not is_batch_at(log, position, size, last):
             return None
         if not self._is_true(base, log, timestamp, holder, end):
             return None

@@ -12,7 +12,7 @@ from typing import Final
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.log.arguments import refused
-from sparklog.log.committed_batches import taken_back
+from sparklog.log.committed_batches import writers_abandoning
 from sparklog.storage.commits import FollowedLedger, Ledger
 from sparklog.storage.home import Home
 from sparklog.storage.ledger_records import (
@@ -74,7 +74,8 @@ def find_abandoned(ledger: Ledger, end: int) -> SpansByKey:
     for offset, record in ledger.records(first, end):
         match record:
             case CommitRecord(writer=writer, batch=batch):
-                if any(at > offset and writer in taken_back(reset, batch) for at, reset in resets):
+                later = (reset for at, reset in resets if at > offset)
+                if any(writer in writers_abandoning(reset, batch) for reset in later):
                     _add(found, record)
             case ResetRecord() | SnapshotRecord():
                 for key, spans in (record.abandoned or {}).items():

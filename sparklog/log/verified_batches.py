@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sparklog.clock import monotonic_ms, system_clock
 from sparklog.format.batch import TRANSACTIONAL
 from sparklog.log.batch_windows import Window
-from sparklog.log.partition_reader import PartitionReader, Room
+from sparklog.log.partition_reader import PartitionReader, ReadBudget
 from sparklog.storage.segments import SupportsPreadInto
 
 RANGE_BYTES_MIN: Final = 1 << 10
@@ -144,7 +144,7 @@ class _Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class VerifiedRange:
     """Remembered batches: `is_transactional` if any belongs to a transaction."""
 
     range: FileRange
@@ -195,13 +195,15 @@ class VerifiedBatches:
             _insert(segment.runs, run)
             self._rows += rows
 
-    def find(self, reader: PartitionReader, start: int, end: int, room: Room) -> Found | None:
+    def find(
+        self, reader: PartitionReader, start: int, end: int, budget: ReadBudget
+    ) -> VerifiedRange | None:
         """Return the batches from the one that holds `start` on, as far as they are remembered.
 
-        None reaches past `end`, the segment's end, or the room, from which they are taken. None at
-        all if they are less than RANGE_BYTES_MIN, have changed, or too many files are being sent.
+        No batch reaches past `end`, the segment's end or the budget, which is charged for them.
+        None if they are less than RANGE_BYTES_MIN, have changed, or too many files are being sent.
         """
-        if room.left_bytes < RANGE_BYTES_MIN or reader not in self._readers:
+        if budget.left_bytes < RANGE_BYTES_MIN or reader not in self._readers:
             return None
         base, file = reader.local_file(start)
         if file is None:
@@ -210,7 +212,7 @@ class VerifiedBatches:
             segment = self._readers.get(reader, {}).get(base)
             if segment is None:
                 return None
-            taken = _take(segment.runs, start, end, room.left_bytes)
+            taken = _take(segment.runs, start, end, budget.left_bytes)
         if taken is None or taken.size < RANGE_BYTES_MIN:
             return None
         if file.stat() != segment.stamp:
@@ -220,10 +222,10 @@ class VerifiedBatches:
         descriptor = self._descriptors.take(file)
         if descriptor is None:
             return None
-        room.take_bytes(taken.size)
-        room.full = taken.is_full or not room.left_bytes
+        budget.take_bytes(taken.size)
+        budget.full = taken.is_full or not budget.left_bytes
         found = FileRange(descriptor, file.path, taken.position, taken.size)
-        return Found(found, taken.next_offset, taken.is_transactional)
+        return VerifiedRange(found, taken.next_offset, taken.is_transactional)
 
 
 @dataclass(slots=True)

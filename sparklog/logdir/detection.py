@@ -21,7 +21,7 @@ LEDGER_OBJECT: Final = re.compile(
 )
 """The name of an object that only a log in a store has; the group is the log id."""
 
-_CHECKPOINT_MARK: Final = "metadata-0"  # of a checkpoint's log (sparklog/state/PROTOCOL.md)
+_CHECKPOINT_MARK: Final = "metadata-0"  # in the log dir of a log-backed checkpoint
 _MARKS: Final = (TOPICS_NAME, WATERMARKS_NAME, LOCK_NAME, META_PROPERTIES)
 
 

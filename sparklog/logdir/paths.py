@@ -11,7 +11,7 @@ from typing import Final
 
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.texts import check_text, path_text
+from sparklog.text_checks import check_text, path_text
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _POSSIBLE: Final = (

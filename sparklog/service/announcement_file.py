@@ -15,7 +15,7 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 class AnnouncementFile:
-    """`sparklog.log.deletion_announcements.Notes` as a file."""
+    """`sparklog.log.deletion_announcements.AnnouncementStore` as a file."""
 
     def __init__(self, fs: FileSystem, home: str) -> None:
         self._fs, self._path = fs, joined(home, NAME)

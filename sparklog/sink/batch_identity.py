@@ -55,7 +55,7 @@ def with_origin(planned: MicroBatch, origin: QueryOrigin) -> MicroBatch:
     return replace(planned, identity=identity)
 
 
-def of_query(
+def identify_from_query(
     options: SinkOptions, query: Query | None, batch: int, fs: FileSystem = LOCAL
 ) -> MicroBatch:
     """Identify a foreachBatch call; makes the planned offsets durable, where they are local.
@@ -68,7 +68,7 @@ def of_query(
     checkpoint = options.checkpoint or (query.checkpoint if query is not None else "")
     offsets = _local(options, checkpoint, batch, fs, None if query is None else query.id)
     if offsets is None and query is not None and options.checkpoint is None:
-        offsets = query.planned(batch)
+        offsets = query.planned_offsets(batch)
     if offsets is None:
         raise InvalidRequestError(
             f"{checkpoint}/offsets/{batch} can't be read: give the query's own checkpoint by "
@@ -77,7 +77,7 @@ def of_query(
     return _planned(who, options.name, batch, offsets)
 
 
-def of_checkpoint(
+def identify_from_checkpoint(
     options: SinkOptions, batch: int, fs: FileSystem = LOCAL, *, below: str = "", query_id: str = ""
 ) -> MicroBatch:
     """Identify a batch of `df.writeStream.format("sparklog")`, which knows its checkpoint only.

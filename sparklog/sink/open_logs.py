@@ -48,7 +48,7 @@ def settings_of(options: SinkOptions) -> Settings:
     return options.log, secret_digest(options.storage_options), options.remote
 
 
-def opened(options: SinkOptions, used: Collection[Home] = ()) -> Log:
+def shared_log(options: SinkOptions, used: Collection[Home] = ()) -> Log:
     """Return this process's log for the options' path, opening it if need be.
 
     A log that was removed or replaced since it was opened is opened anew, but for those who have

@@ -24,7 +24,7 @@ from sparklog.format.compression import Codec
 from sparklog.format.names import check_topic
 from sparklog.opening import resolved
 from sparklog.storage.staging import BATCH_SIZE, Framing
-from sparklog.texts import check_text
+from sparklog.text_checks import check_text
 from sparklog.tiered.reading.options import REMOTE_KEYS, RemoteOptions
 
 _CODECS: Final = ("none", "uncompressed", "gzip", "snappy", "lz4", "zstd")

@@ -35,7 +35,7 @@ class Query:
     jvm: Any
     name: str = ""
 
-    def planned(self, batch: int) -> bytes | None:
+    def planned_offsets(self, batch: int) -> bytes | None:
         """Return what `offsets/<batch>` says, from whatever keeps it; None if it isn't there.
 
         The same bytes as the file's: Spark writes them by the same method.
@@ -48,7 +48,7 @@ class Query:
         log.serialize(found.get(), out)
         return bytes(out.toByteArray())
 
-    def begun(self) -> dict[str, str]:
+    def start_offsets(self) -> dict[str, str]:
         """Return where the sources of this micro-batch begin: {its end: its start}, as JSON.
 
         Only of sources that tell (Kafka's, rate's, Python's); of others nothing is known.
@@ -61,7 +61,7 @@ class Query:
                 found[leaf.endOffset().get().json()] = leaf.startOffset().get().json()
         return found
 
-    def others(self) -> list[str]:
+    def running_query_ids(self) -> list[str]:
         """Return the ids of the queries that run in this application, this one's included."""
         return [str(execution.id().toString()) for execution in self.jvm.active.values()]
 
@@ -76,7 +76,7 @@ class _Handles:
 _known: LruCache[str, Query] = LruCache(_KNOWN_MAX)  # query id -> its run of now, or the last one
 
 
-def running(df: DataFrame) -> Query | None:
+def running_query(df: DataFrame) -> Query | None:
     """Find the query that calls foreachBatch with `df`; None outside of one, and on Connect.
 
     The session that foreachBatch sees is a clone which doesn't list the query; what all sessions
@@ -142,9 +142,9 @@ def plan_digest(query: Query, df: DataFrame) -> str:
 
 def batch_start(query: Query, batch: int, ends: Offsets) -> BatchStart:
     """Ask where the micro-batch begins, and who else runs in this Spark application."""
-    alive = frozenset(query.others())
-    before = query.planned(batch - 1) if batch else None
+    alive = frozenset(query.running_query_ids())
+    before = query.planned_offsets(batch - 1) if batch else None
     if before is not None:
         return BatchStart(source_offsets(before), alive)
-    begun = query.begun()
+    begun = query.start_offsets()
     return BatchStart(tuple(begun.get(end or "") for end in ends), alive)

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sparklog.errors import SparklogError, StorageUnavailableError
-from sparklog.jvm.gateway import Gateway, Obstacle, find, say
+from sparklog.jvm.gateway import Gateway, Obstacle, find_gateway, log_data_path
 from sparklog.log.log import Log, home_of
 from sparklog.lru_cache import LruCache
 from sparklog.sink import jvm_job, jvm_plan, task_messages
@@ -56,12 +56,13 @@ class RowStaging:
 
         Raises: what is wrong with the rows; what Spark raises for a job that failed.
         """
-        found = find(df.sparkSession, wanted=self.jvm)
+        found = find_gateway(df.sparkSession, wanted=self.jvm)
         asked = None
         if isinstance(found, Gateway):
             asked = jvm_plan.to_json(self.plan)
             found = found if asked else _NOT_LOCAL
-        say("stages rows", found if isinstance(found, Obstacle) else None, query=self.query)
+        obstacle = found if isinstance(found, Obstacle) else None
+        log_data_path("stages rows", obstacle, query=self.query)
         with _noting_tasks(self.log):
             if isinstance(found, Gateway) and asked is not None:
                 return self._in_jvm(found, asked, df)

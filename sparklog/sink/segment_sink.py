@@ -16,10 +16,10 @@ from sparklog.log.commit import CommitResult
 from sparklog.log.log import Log, home_of
 from sparklog.lru_cache import LruCache
 from sparklog.sink import open_logs
-from sparklog.sink.batch_identity import MicroBatch, of_query, origin_of, with_origin
+from sparklog.sink.batch_identity import MicroBatch, identify_from_query, origin_of, with_origin
 from sparklog.sink.columns import columns_to_write
 from sparklog.sink.options import SinkOptions, parse
-from sparklog.sink.query import Query, batch_start, plan_digest, running
+from sparklog.sink.query import Query, batch_start, plan_digest, running_query
 from sparklog.sink.row_staging import RowStaging
 from sparklog.sink.task import TaskPlan
 from sparklog.sink.topic_options import warn_of_ineffective
@@ -75,11 +75,11 @@ class SegmentSink:
         Raises: InvalidRequestError for bad columns, rows or a missing identity, BatchConflictError,
         StorageUnavailableError: nothing of the micro-batch is then in the log.
         """
-        query = running(df)
+        query = running_query(df)
         columns = self._columns(df, query)
-        planned = self._with_origin(of_query(self._options, query, batch), query, df)
+        planned = self._with_origin(identify_from_query(self._options, query, batch), query, df)
         run = RUNS.get_or_make(query.run if query else "", _Run)
-        log = open_logs.opened(self._options, run.homes)
+        log = open_logs.shared_log(self._options, run.homes)
         seen = planned.identity.writer, home_of(log).identity
         with _mutex:
             if query is not None:

@@ -29,7 +29,7 @@ from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.jvm.plans import PLAN_VERSION
 from sparklog.log.log import home_of
 from sparklog.sink import jvm_plan, open_logs
-from sparklog.sink.batch_identity import of_checkpoint
+from sparklog.sink.batch_identity import identify_from_checkpoint
 from sparklog.sink.columns import columns_to_write
 from sparklog.sink.options import SinkOptions
 from sparklog.sink.segment_sink import commit_chunks, plan_tasks
@@ -215,7 +215,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         if told is None and self._options.checkpoint is None:
             return  # without a task there are no rows
         below, query = ("", "") if told is None else (told.below, told.query)
-        planned = of_checkpoint(self._options, batchId, below=below, query_id=query)
+        planned = identify_from_checkpoint(self._options, batchId, below=below, query_id=query)
         with open_logs.borrowed(self._options) as log:
             plan = plan_tasks(self._options, log, "", self._columns)
             source = {"query": planned.identity.writer}

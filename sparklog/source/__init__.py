@@ -3,7 +3,7 @@
 - `stream`, `batch`: Spark's readers: which offsets a micro-batch or a query has;
   `refused_stream`: the reader of a streaming request that is refused
 - `options`, `schema`, `offsets`, `patterns`: options, columns, offsets as JSON, subscribePattern
-- `metadata_snapshot`: what the log holds of the selected partitions; `views`: how it is opened
+- `metadata_snapshot`: what the log holds of the selected partitions; `open_homes`: how it is opened
 - `topic_wait`: waitForTopics
 - `offset_bounds`, `filters`: where reading starts and ends: offsets, timestamps, pushed filters
 - `admission`, `byte_offsets`: the limits of a micro-batch (maxOffsetsPerTrigger and the like)

@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from sparklog.source import jvm_plan
-from sparklog.source.data_loss import DataLossPolicy, readable
+from sparklog.source.data_loss import DataLossPolicy, readable_ranges
 from sparklog.source.filters import Filters
 from sparklog.source.input_partitions import coalesce, exclude_abandoned, plan_ranges, split
 from sparklog.source.metadata_snapshot import LogMetadata
@@ -36,12 +36,12 @@ class BatchReader(DataSourceReader):
         bound, strategy = options.start(streaming=False), options.strategy
         fail = options.fail_on_data_loss
         start = resolve_start(
-            bound, held, lambda t: log.at_times(t, held), strategy=strategy, fail=fail
+            bound, held, lambda t: log.offsets_at_times(t, held), strategy=strategy, fail=fail
         )
-        end = resolve_end(options.end(), held, lambda t: log.at_times(t, held), fail=fail)
+        end = resolve_end(options.end(), held, lambda t: log.offsets_at_times(t, held), fail=fail)
         loss = DataLossPolicy(fail)
-        ranges = readable(start, end, held, {}, loss, bases=snapshot.bases)
-        ranges = self._filters.narrow(ranges, lambda t: log.at_times(t, held))
+        ranges = readable_ranges(start, end, held, {}, loss, bases=snapshot.bases)
+        ranges = self._filters.narrow(ranges, lambda t: log.offsets_at_times(t, held))
         planned = split(plan_ranges(ranges, snapshot.ids), options, log.sizes)
         planned = log.with_plans(exclude_abandoned(planned, log.abandoned()))
         tasks = coalesce(planned, options, log.sizes)

@@ -123,7 +123,7 @@ class DataLossPolicy:
         _LOGGER.warning("%s", warning)
 
 
-def advance(
+def latest_offsets(
     start: Offsets, held: Ranges, dropped: Mapping[TopicPartition, int], loss: DataLossPolicy
 ) -> Offsets:
     """Return the latest offsets after `start`. New partitions are in it, deleted ones stay.
@@ -142,7 +142,7 @@ def advance(
     return latest
 
 
-def readable(
+def readable_ranges(
     start: Offsets,
     end: Offsets,
     held: Ranges,

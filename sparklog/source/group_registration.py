@@ -29,8 +29,8 @@ from pyspark import TaskContext
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import SparklogError
 from sparklog.source.offsets import Offsets, Ranges
+from sparklog.source.open_homes import cached_home
 from sparklog.source.options import SourceOptions
-from sparklog.source.views import kept_home
 from sparklog.storage.groups import (
     NAME_CHARS_MAX,
     NO_ORIGINS,
@@ -45,7 +45,7 @@ _LOGGER = logging.getLogger("sparklog.source")
 _FAILED: Final = "%s: the query reads on, but retention may not wait for it"
 
 
-def begins(start: Offsets, end: Offsets, held: Ranges) -> Offsets:
+def batch_start_offsets(start: Offsets, end: Offsets, held: Ranges) -> Offsets:
     """Return where a micro-batch begins in all partitions that it knows and the log holds."""
     return {p: max(start.get(p, 0), held[p][0]) for p in sorted(end.keys() & held.keys())}
 
@@ -91,7 +91,7 @@ def register(
         name=query_name(context.getLocalProperty("spark.job.description"), query_id),
     )
     try:
-        groups = kept_home(options).groups
+        groups = cached_home(options).groups
         if groups.are_waited_for:
             groups.commit_query(query, start, now_ms=clock(), planner=planner, origins=origins)
     except SparklogError as error:

@@ -17,9 +17,9 @@ from sparklog.log.truncation_detection import LogTruncationDetector
 from sparklog.source.byte_offsets import BytesByOffset
 from sparklog.source.input_partitions import PlannedRange
 from sparklog.source.offsets import Offsets
+from sparklog.source.open_homes import is_missing, open_home
 from sparklog.source.options import SourceOptions
-from sparklog.source.patterns import compiled
-from sparklog.source.views import is_missing, open_home
+from sparklog.source.patterns import compile_pattern
 from sparklog.storage.groups import Groups
 from sparklog.storage.home import Home
 from sparklog.storage.offset_ranges import SpansByKey
@@ -38,7 +38,7 @@ class MetadataSnapshot:
     ids: dict[str, str | None]
     bases: Offsets
 
-    def begins(self, partition: TopicPartition) -> int:
+    def first_offset(self, partition: TopicPartition) -> int:
         """Return the first offset of this topic; for a broker's, which begin at 0, the log's."""
         return self.bases.get(partition, self.ranges[partition][0])
 
@@ -99,7 +99,7 @@ class LogMetadata:
         ]
         options = self._options
         if options.subscribe_pattern is not None:
-            pattern = compiled(options.subscribe_pattern)
+            pattern = compile_pattern(options.subscribe_pattern)
             return [key for key in held if pattern.fullmatch(key.topic)]
         assigned, subscribed = options.assigned, options.subscribed
         missing: list[str]
@@ -120,7 +120,7 @@ class LogMetadata:
             )
         return chosen
 
-    def at_times(
+    def offsets_at_times(
         self, times: Mapping[TopicPartition, int], held: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, int | None]:
         """Return the first offset whose timestamp is at least the given one (ms), None if none."""

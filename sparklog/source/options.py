@@ -33,7 +33,7 @@ from sparklog.source.offsets import (
     parse_bound,
     parse_offsets,
 )
-from sparklog.source.patterns import compiled
+from sparklog.source.patterns import compile_pattern
 from sparklog.storage.groups import check_group
 from sparklog.tiered.reading.options import REMOTE_KEYS, RemoteOptions
 
@@ -377,7 +377,7 @@ def _check(options: SourceOptions, given: Mapping[str, Any], *, streaming: bool)
     if options.assigned == [] or options.subscribed == []:
         raise InvalidRequestError(f"option {chosen[0]} names nothing to read")
     if options.subscribe_pattern is not None:
-        compiled(options.subscribe_pattern)
+        compile_pattern(options.subscribe_pattern)
     options.storage  # noqa: B018 - raises
     check_group(options.group("00000000-0000-0000-0000-000000000000") or "")
     if options.max_trigger_delay_ms < 1:

@@ -38,7 +38,7 @@ _POSIX: Final = {
 }  # fmt: skip
 
 
-def compiled(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Return a Java expression for whole topic names (`fullmatch`).
 
     Raises: InvalidRequestError, with what of it can't be had.

@@ -18,9 +18,9 @@ from sparklog.errors import (
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.source.data_loss import DataLossPolicy
 from sparklog.source.input_partitions import PlannedRange
+from sparklog.source.open_homes import cached_home
 from sparklog.source.options import SourceOptions
 from sparklog.source.schema import fit
-from sparklog.source.views import kept_home
 from sparklog.storage.view import View
 
 
@@ -74,7 +74,7 @@ class ReadTask:
 
 def _view(options: SourceOptions, *, is_planned: bool) -> View:
     try:
-        return kept_home(options, is_planned=is_planned).view
+        return cached_home(options, is_planned=is_planned).view
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"the executor on host {socket.gethostname()} can't see the log {options.path}: "

@@ -95,7 +95,7 @@ class _StateChanges:
         planned_ms = self.changes.planned_ms(batch - 1)
         return {_BATCH: batch} | ({} if planned_ms is None else {_PLANNED: planned_ms})
 
-    def taken_back(self, position: Json) -> int | None:
+    def first_reset_batch(self, position: Json) -> int | None:
         """Report that a reset took back what was read; return the first such batch.
 
         Raises: OffsetOutOfRangeError, by failOnDataLoss.
@@ -190,7 +190,7 @@ class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """How far the next micro-batch goes; back, and so empty, after a reset."""
-        back = self._state.taken_back(start)
+        back = self._state.first_reset_batch(start)
         if back is not None:
             return self._state.position(back)
         begin, end = int(start[_BATCH]), self._state.changes.end()
@@ -210,7 +210,7 @@ class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Plan one micro-batch; also a replayed one, planned before a reset."""
         first, last = int(start[_BATCH]), int(end[_BATCH])
-        back = self._state.taken_back(end) if first < last else None
+        back = self._state.first_reset_batch(end) if first < last else None
         return self._state.plan(first, last if back is None else min(last, back))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

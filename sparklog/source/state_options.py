@@ -92,7 +92,7 @@ _SPARK: Final = SparkOptions(
 )
 
 
-def asks_for_state(values: Mapping[str, object]) -> bool:
+def reads_state(values: Mapping[str, object]) -> bool:
     """Tell whether the options ask for a checkpoint's state."""
     return any(key.lower() == CHOICE.lower() for key in values)
 

@@ -33,8 +33,13 @@ from sparklog.common import TopicPartition
 from sparklog.errors import UnknownTopicError
 from sparklog.source import jvm_plan
 from sparklog.source.admission import MinOffsetsDelay, by_bytes, by_records
-from sparklog.source.data_loss import DataLossPolicy, advance, readable
-from sparklog.source.group_registration import Planner, begins, register, warn_unless_kept
+from sparklog.source.data_loss import DataLossPolicy, latest_offsets, readable_ranges
+from sparklog.source.group_registration import (
+    Planner,
+    batch_start_offsets,
+    register,
+    warn_unless_kept,
+)
 from sparklog.source.input_partitions import (
     FirstTask,
     coalesce,
@@ -111,7 +116,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A topic that has just been made has no record yet.
         strategy = "latest" if self._options.wait_for_topics else self._options.strategy
         start = resolve_start(
-            self._options.start(streaming=True), held, lambda t: self._log.at_times(t, held),
+            self._options.start(streaming=True), held,
+            lambda t: self._log.offsets_at_times(t, held),
             strategy=strategy, fail=self._options.fail_on_data_loss,
         )  # fmt: skip
         return to_json(start, self._log.truncation.origins(start))
@@ -155,7 +161,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, origins = from_json(start), origins_from_json(start)
         snapshot = self._log.snapshot(lenient=True)
         back = self._moved_back(begin, origins, snapshot)
-        self._planner.committed(self._log.groups, begins(begin, begin, snapshot.ranges), origins)
+        position = batch_start_offsets(begin, begin, snapshot.ranges)
+        self._planner.committed(self._log.groups, position, origins)
         if back:  # an empty micro-batch, which a replay finds empty as well
             return self._json(begin | back, start)
         return self._json(self._limited(begin, snapshot, limit), start)
@@ -196,8 +203,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         replaced = self._replaced(snapshot)
         back: Offsets = {}
         for partition in sorted(p for p in begin if p.topic in replaced and p in snapshot.ranges):
-            at, begins = begin[partition], snapshot.begins(partition)
-            if at >= begins or partition not in snapshot.bases:  # below: `readable` reports it
+            at, begins = begin[partition], snapshot.first_offset(partition)
+            if at >= begins or partition not in snapshot.bases:  # else `readable_ranges`
                 self._loss.replaced_topic(partition, at, begins)
             if at > begins:
                 back[partition] = begins
@@ -229,7 +236,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _available(self, begin: Offsets, held: Ranges) -> Offsets:
         dropped = self._log.dropped() if begin.keys() - held.keys() else {}
-        end = advance(begin, held, dropped, self._loss)
+        end = latest_offsets(begin, held, dropped, self._loss)
         if self._target is None:
             return end
         # What came after the trigger waits, new partitions too; what is behind us stays, but of a
@@ -253,7 +260,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         replaced = self._replaced(snapshot)  # since `latestOffset`: what it planned is gone
         for partition in sorted(p for p in finish if p.topic in replaced and p in held):
             self._loss.replaced_topic(
-                partition, begin.get(partition, 0), snapshot.begins(partition)
+                partition, begin.get(partition, 0), snapshot.first_offset(partition)
             )
             del finish[partition]
         self._remember(snapshot)
@@ -263,13 +270,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 parted = self._parted(partition, last, origins, snapshot)
                 finish[partition] = last if parted is None else parted
         dropped = self._log.dropped() if finish.keys() - held.keys() else {}
-        ranges = readable(begin, finish, held, dropped, self._loss, bases=snapshot.bases)
+        ranges = readable_ranges(begin, finish, held, dropped, self._loss, bases=snapshot.bases)
         planned = split(plan_ranges(ranges, snapshot.ids), self._options, self._log.sizes)
         planned = self._log.with_plans(exclude_abandoned(planned, self._log.abandoned()))
         if not planned:
             return []
         tasks: list[jvm_plan.Task] = list(coalesce(planned, self._options, self._log.sizes))
-        start_at, origins = begins(begin, finish, held), origins_from_json(start)
+        start_at, origins = batch_start_offsets(begin, finish, held), origins_from_json(start)
         batch = batch_from_json(start)
         if not self._planner.registered(self._log.groups, start_at, origins, batch):
             pieces = jvm_plan.pieces_of(tasks[0])

@@ -15,7 +15,7 @@ import pytest
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.format.names import INDEX, TIMEINDEX
-from sparklog.log.index_entries import holds, offset_entries
+from sparklog.log.index_entries import is_batch_at, offset_entries
 from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.segment_store import (
     LogSegmentData,
@@ -173,7 +173,7 @@ class SegmentStoreContract(Generic[SegmentT]):
             assert len(entries)
             for entry in entries:
                 last = base + int(entry["relative_offset"])
-                assert holds(kept, int(entry["position"]), len(raw), last)
+                assert is_batch_at(kept, int(entry["position"]), len(raw), last)
         assert segments.leader_epochs() == home.puts[-1].data.leader_epochs()
 
     def test_put_again_it_is_the_same(self, home: SegmentStoreHome[SegmentT]) -> None:

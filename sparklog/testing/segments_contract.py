@@ -12,7 +12,7 @@ import pytest
 
 from sparklog.format.names import INDEX, TIMEINDEX, TXNINDEX
 from sparklog.log.batch_windows import walk
-from sparklog.log.index_entries import holds, offset_entries
+from sparklog.log.index_entries import is_batch_at, offset_entries
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.storage.segments import IndexKind, PartitionSegments, SegmentMetadata
 
@@ -71,7 +71,7 @@ class SegmentsContract:
             log = segments.log(base)
             for entry in offset_entries(segments, base, size=log.size(), end=_NOWHERE):
                 last = base + int(entry["relative_offset"])
-                assert holds(log, int(entry["position"]), log.size(), last)
+                assert is_batch_at(log, int(entry["position"]), log.size(), last)
 
     def test_an_index_is_the_same_opened_and_whole(self, segments: PartitionSegments) -> None:
         for each in segments.metadata()[:-1]:

@@ -9,7 +9,7 @@ from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import PartitionOfflineError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.due_segments import LocalSegment, largest_of
+from sparklog.log.due_segments import LocalSegment, largest_timestamps
 from sparklog.log.partition_reader import reader_of
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_segments import LogDirSegments
@@ -189,7 +189,7 @@ def _lag(
     """How long ago (ms) the segment before the oldest pending one's end was written."""
     if base is None or not any(held.base == base for held in local):
         return 0
-    return max(0, clock() - largest_of(LogDirSegments(fs, path), end)(base))
+    return max(0, clock() - largest_timestamps(LogDirSegments(fs, path), end)(base))
 
 
 def _puts(size: int) -> int:

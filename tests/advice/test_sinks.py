@@ -125,13 +125,13 @@ def test_a_batch_is_written_again_after_its_topic_was_made_otherwise(path: str) 
 
 def test_a_query_whose_log_was_replaced_is_started_again(path: str) -> None:
     options = parse({"path": path, "topic": "t"})
-    before = open_logs.opened(options)
+    before = open_logs.shared_log(options)
     shutil.rmtree(path)
     with sparklog.open(path, "rw"):  # another log
-        open_logs.opened(options)  # of another query
+        open_logs.shared_log(options)  # of another query
     with pytest.raises(LogReplacedError, match="Start this query again to go on there"):
-        open_logs.opened(options, [home_of(before)])
-    again = open_logs.opened(options)
+        open_logs.shared_log(options, [home_of(before)])
+    again = open_logs.shared_log(options)
     again.create_topic("t")
     again.append("t", pa.table({"value": ["v"]}))
     assert ends(path) == {"t": 1}

@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
-from sparklog.state.session import MANAGER, MANAGER_KEY
+from sparklog.session.setup import MANAGER, MANAGER_KEY
 from tests.benchmarks.table import Row, print_rows
 
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"

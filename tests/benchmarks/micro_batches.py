@@ -24,8 +24,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import sparklog
+from sparklog.session.setup import MANAGER, MANAGER_KEY
 from sparklog.sink import SegmentSink
-from sparklog.state.session import MANAGER, MANAGER_KEY
 from tests.benchmarks.table import Row, print_rows
 from tests.kafka.broker import Broker
 

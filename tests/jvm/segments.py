@@ -20,7 +20,7 @@ Row = tuple[Any, ...]
 Meanwhile = tuple[int, Callable[[], None]]
 
 
-class Handover(NamedTuple):
+class AnswerFile(NamedTuple):
     """Python reads piece number `piece` of the plan, from offset `at` on."""
 
     piece: int
@@ -62,17 +62,17 @@ class Read:
 
     def in_jvm(
         self, probe: Probe, meanwhile: Meanwhile | None = None
-    ) -> tuple[list[Row], Exception | None, list[Handover]]:
+    ) -> tuple[list[Row], Exception | None, list[AnswerFile]]:
         """All rows as the JVM reads them, Python where it hands over; and where it does.
 
         `meanwhile`: (after so many rows of the JVM's, what happens then).
         """
         rows: list[Row] = []
-        handovers: list[Handover] = []
+        handovers: list[AnswerFile] = []
         try:
             for partition in self.partitions:
                 for event in self._events(probe, *partition.value, meanwhile):
-                    if isinstance(event, Handover):
+                    if isinstance(event, AnswerFile):
                         handovers.append(event)
                         for row in self.python((*partition.value, *event)):
                             rows.append(row)
@@ -87,13 +87,13 @@ class Read:
         plan, _ = self.partitions[0].value
         probe.call("open", pack([plan, ",".join(self.columns).encode()]))
 
-    def take(self, probe: Probe, rows: int = 2**31 - 1) -> "list[Row | Handover]":
+    def take(self, probe: Probe, rows: int = 2**31 - 1) -> "list[Row | AnswerFile]":
         """The next rows of what is open, and where Python reads."""
         return list(events(probe.call("take", struct.pack(">i", rows)), self.columns))
 
     def _events(
         self, probe: Probe, plan: bytes, task: bytes, meanwhile: Meanwhile | None
-    ) -> "Iterator[Row | Handover]":
+    ) -> "Iterator[Row | AnswerFile]":
         probe.call("open", pack([plan, ",".join(self.columns).encode()]))
         try:
             if meanwhile is not None:
@@ -105,7 +105,7 @@ class Read:
             assert self.path not in opened
 
 
-def check_same(read: Read, probe: Probe) -> list[Handover]:
+def check_same(read: Read, probe: Probe) -> list[AnswerFile]:
     """Assert that rows and errors of both are the same; return where Python had to go on."""
     expected, error = read.in_python()
     rows, other, handovers = read.in_jvm(probe)
@@ -122,7 +122,7 @@ def _values(name: str, column: Any) -> list[Any]:
     return column.to_pylist()
 
 
-def events(data: bytes, columns: Sequence[str]) -> Iterator[Row | Handover]:
+def events(data: bytes, columns: Sequence[str]) -> Iterator[Row | AnswerFile]:
     """What the operation `take` answers."""
     at = 0
 
@@ -153,4 +153,4 @@ def events(data: bytes, columns: Sequence[str]) -> Iterator[Row | Handover]:
         if number("B") == 1:
             yield tuple(value(name) for name in columns)
         else:
-            yield Handover(number("i"), number("q"))
+            yield AnswerFile(number("i"), number("q"))

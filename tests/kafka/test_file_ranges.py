@@ -18,7 +18,7 @@ from sparklog.kafka import Endpoint
 from sparklog.kafka.messages import Api, ErrorCode
 from sparklog.log import read_retry, verified_batches
 from sparklog.log.log import view_of
-from sparklog.log.partition_reader import Room, reader_of
+from sparklog.log.partition_reader import ReadBudget, reader_of
 from sparklog.log.raw_batches import read_batches
 from sparklog.log.verified_batches import VerifiedBatches
 from tests.kafka.test_fetching import MIB, asked, fetch, found, memory_of, offsets
@@ -226,7 +226,7 @@ def test_too_many_files_at_once_are_read(log: Log) -> None:
 
     def read() -> Any:
         return read_batches(
-            view, "t", 0, 0, 100, Room(MIB), topic_id=log.topic("t").id,
+            view, "t", 0, 0, 100, ReadBudget(MIB), topic_id=log.topic("t").id,
             incarnation=view.renew(), verified=verified,
         )  # fmt: skip
 
@@ -241,12 +241,13 @@ def test_no_batch_reaches_past_the_end(log: Log) -> None:
     """Which is a high watermark or a last stable offset."""
     view, verified = view_of(log), VerifiedBatches()
     whole = read_batches(
-        view, "t", 0, 0, 100, Room(MIB), topic_id=None, incarnation=view.renew(), verified=verified
+        view, "t", 0, 0, 100, ReadBudget(MIB), topic_id=None, incarnation=view.renew(),
+        verified=verified,
     )
     table = scan(b"".join(whole.parts), path="answer").table
     end = int(table["base_offset"][3])
     for reached in (end, end + 1):
-        known = verified.find(reader_of(view, "t", 0), 0, reached, Room(MIB))
+        known = verified.find(reader_of(view, "t", 0), 0, reached, ReadBudget(MIB))
         assert known is not None
         assert (known.next_offset, len(known.range)) == (end, int(table["position"][3]))
 
@@ -255,7 +256,7 @@ def test_what_is_remembered_is_bounded(log: Log) -> None:
     view, verified = view_of(log), VerifiedBatches(rows_max=50)
     for p in range(2):
         read_batches(
-            view, "t", p, 0, 100, Room(MIB), topic_id=None, incarnation=view.renew(),
+            view, "t", p, 0, 100, ReadBudget(MIB), topic_id=None, incarnation=view.renew(),
             verified=verified,
         )  # fmt: skip
     assert 0 < verified._rows <= 50

@@ -168,10 +168,10 @@ def test_clients_at_once_make_each_topic_once(sparklog_log: Log, sparklog_path: 
 def test_what_takes_longer_than_a_client_waits_is_made_all_the_same(
     endpoint: Endpoint, sparklog_log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make, may_go_on = sparklog_log.create_topic, threading.Event()
+    make, should_retry = sparklog_log.create_topic, threading.Event()
 
     def slow(*given: Any) -> Any:
-        assert may_go_on.wait(240)
+        assert should_retry.wait(240)
         return make(*given)
 
     monkeypatch.setattr(sparklog_log, "create_topic", slow)
@@ -180,7 +180,7 @@ def test_what_takes_longer_than_a_client_waits_is_made_all_the_same(
         answer = wire.ask(Api.CREATE_TOPICS, 7, topics=[topic], timeout=200)
         assert [topic["error_code"] for topic in answer["topics"]] == [7], "request timed out"
         assert "look whether it came" in answer["topics"][0]["error_message"]
-        may_go_on.set()
+        should_retry.set()
         until(lambda: "new" in sparklog_log.topics())
         known = wire.ask(Api.METADATA, 12, topics=[{"name": "new"}])["topics"]
         assert [topic["error_code"] for topic in known] == [0]

@@ -22,7 +22,7 @@ from sparklog.format.scan import scan
 from sparklog.fs import LOCAL
 from sparklog.fs.local import LocalFileSystem
 from sparklog.log.batch_figures import BatchFigures, BatchTally, small_batches
-from sparklog.log.batch_sample import RATED_BYTES, SAMPLE_BYTES, sample, spread
+from sparklog.log.batch_sample import RATED_BYTES, SAMPLE_BYTES, choose_partitions, sample
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.storage.staging import Framing
 from tests import paths
@@ -234,9 +234,9 @@ def test_a_batch_that_is_larger_than_what_is_read_tells_by_its_header(tmp_path: 
 
 
 def test_partitions_are_spread_over_the_topic() -> None:
-    assert spread([0, 3]) == [0, 3]
-    assert spread(list(range(100))) == [0, 25, 50, 75]
-    assert spread([]) == []
+    assert choose_partitions([0, 3]) == [0, 3]
+    assert choose_partitions(list(range(100))) == [0, 25, 50, 75]
+    assert choose_partitions([]) == []
 
 
 def test_a_word_where_compression_has_nothing_to_work_on(tmp_path: Path) -> None:

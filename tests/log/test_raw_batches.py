@@ -29,7 +29,7 @@ from sparklog.format.records import Decoder
 from sparklog.format.scan import scan
 from sparklog.log import read_retry
 from sparklog.log.log import view_of
-from sparklog.log.partition_reader import PartitionReader, Room
+from sparklog.log.partition_reader import PartitionReader, ReadBudget
 from sparklog.log.raw_batches import RawBatches, read_batches
 from tests import paths
 from tests.log.homes import IN_LOG_DIR
@@ -49,10 +49,12 @@ def log(log_path: str) -> Iterator[Log]:
         yield log
 
 
-def raw(log: Log, start: int, end: int, room: Room, topic: str = "t", **given: Any) -> RawBatches:
+def raw(
+    log: Log, start: int, end: int, budget: ReadBudget, topic: str = "t", **given: Any
+) -> RawBatches:
     view = view_of(log)
     given.setdefault("topic_id", view.topic_id(topic, 0))
-    return read_batches(view, topic, 0, start, end, room, incarnation=view.renew(), **given)
+    return read_batches(view, topic, 0, start, end, budget, incarnation=view.renew(), **given)
 
 
 def table_of(found: RawBatches) -> Any:
@@ -75,7 +77,7 @@ def values(found: RawBatches) -> list[tuple[int, bytes]]:
 
 class TestAnyHome:
     def test_all_of_it_is_what_read_gives(self, log: Log) -> None:
-        found = raw(log, 0, 300, Room(1 << 20))
+        found = raw(log, 0, 300, ReadBudget(1 << 20))
         rows = log.read("t", columns=["offset", "value"]).read_all()
         assert values(found) == list(
             zip(rows["offset"].to_pylist(), rows["value"].to_pylist(), strict=True)
@@ -84,40 +86,40 @@ class TestAnyHome:
         assert table_of(found)["base_offset"][0] == 0
 
     def test_any_range_and_room(self, log: Log) -> None:
-        whole = table_of(raw(log, 0, 300, Room(1 << 20)))
+        whole = table_of(raw(log, 0, 300, ReadBudget(1 << 20)))
         assert len(whole) > 20
         chosen = random.Random(4)
         for _ in range(60):
             start = chosen.randrange(300)
             end = int(chosen.choice(whole["last_offset"][whole["last_offset"] >= start]) + 1)
-            room = chosen.choice([0, 1, 700, 2_000, 10_000, 1 << 20])
+            budget = chosen.choice([0, 1, 700, 2_000, 10_000, 1 << 20])
             wanted = whole[(whole["last_offset"] >= start) & (whole["last_offset"] < end)]
-            fitting = max(int((wanted["size"].cumsum() <= room).sum()), 1)
-            found = raw(log, start, end, Room(room))
+            fitting = max(int((wanted["size"].cumsum() <= budget).sum()), 1)
+            found = raw(log, start, end, ReadBudget(budget))
             table = table_of(found)
             assert table["base_offset"].tolist() == wanted["base_offset"][:fitting].tolist()
             assert found.next_offset == table["last_offset"][-1] + 1
 
     def test_a_reader_gets_on_whatever_its_room(self, log: Log) -> None:
-        for room in (1, 1500, 5000):
+        for budget in (1, 1500, 5000):
             at, seen = 0, []
             while at < 300:
-                found = raw(log, at, 300, Room(room))
+                found = raw(log, at, 300, ReadBudget(budget))
                 seen += [offset for offset, _ in values(found) if offset >= at]
                 at = found.next_offset
             assert seen == list(range(300))
 
     def test_no_batch_above_the_room_unless_it_is_the_first_of_a_request(self, log: Log) -> None:
-        none = raw(log, 0, 300, Room(10, at_least_one=False))
+        none = raw(log, 0, 300, ReadBudget(10, at_least_one=False))
         assert (none.parts, none.size_bytes, none.next_offset) == ((), 0, 0)
 
     def test_no_batch_reaches_past_the_end(self, log: Log) -> None:
-        last = int(table_of(raw(log, 0, 300, Room(1 << 20)))["last_offset"][3])
-        assert raw(log, 0, last, Room(1 << 20)).next_offset <= last
-        assert raw(log, 0, last + 1, Room(1 << 20)).next_offset == last + 1
+        last = int(table_of(raw(log, 0, 300, ReadBudget(1 << 20)))["last_offset"][3])
+        assert raw(log, 0, last, ReadBudget(1 << 20)).next_offset <= last
+        assert raw(log, 0, last + 1, ReadBudget(1 << 20)).next_offset == last + 1
 
     def test_nothing_is_kept_but_what_is_given_out(self, log: Log) -> None:
-        found = raw(log, 0, 300, Room(1))
+        found = raw(log, 0, 300, ReadBudget(1))
         held = sum(len(part.obj) for part in found.parts)
         assert held <= 2 * found.size_bytes
 
@@ -125,25 +127,25 @@ class TestAnyHome:
         old = log.topic("t").id
         log.delete_topic("t")
         with pytest.raises((TopicReplacedError, UnknownTopicError)):
-            raw(log, 0, 300, Room(1), topic_id=old)
+            raw(log, 0, 300, ReadBudget(1), topic_id=old)
         log.create_topic("t")
         log.append("t", pa.table({"value": ["new"] * 5}))
         with pytest.raises((TopicReplacedError, OffsetOutOfRangeError)):
-            raw(log, 0, 300, Room(1), topic_id=old)
+            raw(log, 0, 300, ReadBudget(1), topic_id=old)
         with pytest.raises(TopicReplacedError):
-            raw(log, 300, 305, Room(1), topic_id=old)
-        assert [v for _, v in values(raw(log, 300, 305, Room(1)))] == [b"new"] * 5
+            raw(log, 300, 305, ReadBudget(1), topic_id=old)
+        assert [v for _, v in values(raw(log, 300, 305, ReadBudget(1)))] == [b"new"] * 5
 
     def test_offsets_that_are_gone(self, log: Log) -> None:
         log.delete_records("t", {0: 100})
-        assert raw(log, 100, 300, Room(1)).next_offset > 100  # the batch that holds it
+        assert raw(log, 100, 300, ReadBudget(1)).next_offset > 100  # the batch that holds it
         log.delete_records("t", {0: 300})
 
     def test_an_end_that_the_log_has_not(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         """As after a restore to an earlier state: what is read never passes for what was there."""
         monkeypatch.setattr(read_retry, "RETRY_MS", 20)
         with pytest.raises(LogReplacedError):
-            raw(log, 300, 310, Room(1))
+            raw(log, 300, 310, ReadBudget(1))
 
 
 @IN_LOG_DIR
@@ -152,14 +154,14 @@ class TestMovingSegments:
         self, log: Log, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(read_retry, "RETRY_MS", 20)
-        table = table_of(raw(log, 0, 300, Room(1 << 20)))
+        table = table_of(raw(log, 0, 300, ReadBudget(1 << 20)))
         row = table[10]
         path = Path(log.topic("t").dirs[0]) / log_name(0)
         flip(str(path), int(row["position"]) + 100)
-        found = raw(log, 0, 300, Room(1 << 20))
+        found = raw(log, 0, 300, ReadBudget(1 << 20))
         assert found.next_offset == row["base_offset"]
         with pytest.raises(DataCorruptionError, match="crc") as caught:
-            raw(log, found.next_offset, 300, Room(1 << 20))
+            raw(log, found.next_offset, 300, ReadBudget(1 << 20))
         assert caught.value.first == row["base_offset"]
         assert caught.value.position == row["position"]
 
@@ -174,7 +176,7 @@ class TestMovingSegments:
                 while not stop.is_set() or at < log.offsets("t")[0][1]:
                     end = log.offsets("t")[0][1]
                     if at < end:
-                        found = raw(log, at, end, Room(60_000))
+                        found = raw(log, at, end, ReadBudget(60_000))
                         table = table_of(found)
                         assert table["base_offset"][0] == at
                         at = found.next_offset
@@ -204,7 +206,7 @@ class TestGolden:
         view = view_of(golden)
         start, end = view.spans([key])[key]
         found = read_batches(
-            view, topic, key.partition, start, end, Room(1 << 30),
+            view, topic, key.partition, start, end, ReadBudget(1 << 30),
             topic_id=view.topic_id(*key), incarnation=view.renew(), isolation="read_committed",
         )  # fmt: skip
         files = sorted((GOLDEN / "logdir" / name).glob("*.log"))
@@ -225,11 +227,11 @@ class TestGolden:
         key = TopicPartition(topic, int(number))
         view = view_of(golden)
         start, end = view.spans([key])[key]
-        for room in (1, 5_000, 1 << 30):
+        for budget in (1, 5_000, 1 << 30):
             at, seen = start, []
             while at < end:
                 found = read_batches(
-                    view, topic, key.partition, at, end, Room(room),
+                    view, topic, key.partition, at, end, ReadBudget(budget),
                     topic_id=view.topic_id(*key), incarnation=view.renew(),
                     isolation="read_committed",
                 )  # fmt: skip
@@ -240,7 +242,7 @@ class TestGolden:
     def test_who_reads_uncommitted_is_told_of_none(self, golden: Log) -> None:
         view = view_of(golden)
         found = read_batches(
-            view, "txn", 0, 0, 50, Room(1 << 30),
+            view, "txn", 0, 0, 50, ReadBudget(1 << 30),
             topic_id=view.topic_id("txn", 0), incarnation=view.renew(),
         )  # fmt: skip
         assert found.aborted == ()

@@ -42,7 +42,7 @@ MUTANTS = (
     ),
     mutant(
         "secrets-as-keys-of-logs-for-reading",
-        "source/views.py",
+        "source/open_homes.py",
         "secret_digest(options.storage_options)",
         "str(options.storage_options)",
         "source/test_store_homes.py::test_the_key_of_an_open_log_shows_no_secret",

@@ -1,6 +1,6 @@
 """Bugs in the rules of checkpoints: what a batch needs, who may change one, what an archive keeps.
 
-Each breaks a sentence of sparklog/state/PROTOCOL.md or of docs/replay.md.
+Each breaks a sentence of sparklog/checkpoint/log_backed/PROTOCOL.md or of docs/replay.md.
 """
 
 from tests.mutants.mutant import mutant

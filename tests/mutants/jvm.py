@@ -211,14 +211,14 @@ MUTANTS = (
     ),
     _scala(
         "topic-of-another-id-is-read",
-        "source/LogStanding.scala",
+        "source/LogIdentity.scala",
         "      if (found != files.topicId) throw",
         "      if (found == null) throw",
         f"{SEGMENTS}::TestChanges",
     ),
     _scala(
         "log-replaced-before-it-is-read",
-        "source/LogStanding.scala",
+        "source/LogIdentity.scala",
         '        if (found.get("ino") != standing(n).inode) throw replaced(standing(n).path)\n',
         "",
         f"{SEGMENTS}::TestChanges",
@@ -309,14 +309,14 @@ MUTANTS = (
     ),
     _scala(
         "directory-replaced-while-it-is-read",
-        "source/LogStanding.scala",
+        "source/LogIdentity.scala",
         "    if (keyOf(files.directory) != directoryKey) throw replaced(files.directory)\n",
         "",
         f"{SEGMENTS}::TestChanges::test_while_it_is_read",
     ),
     _scala(
         "directory-that-is-read-stays-open",
-        "source/LogStanding.scala",
+        "source/LogIdentity.scala",
         "  override def close(): Unit = held.close()\n",
         "  override def close(): Unit = ()\n",
         f"{SEGMENTS}::TestKinds::test_an_interrupt_ends_it",
@@ -359,10 +359,10 @@ MUTANTS = (
     # --- Staging rows -----------------------------------------------------------------------------
     _scala(
         "answer-into-another-processs-file",
-        "Handover.scala",
+        "AnswerFile.scala",
         "if (Files.readSymbolicLink(Path.of(path)).toString != into.substring(space + 1)) answer",
         "if (space < 0) answer",
-        "jvm/test_handover.py::test_another_file_in_its_place_is_left_alone",
+        "jvm/test_answer_file.py::test_another_file_in_its_place_is_left_alone",
     ),
     _scala(
         "row-without-a-key-in-a-compacted-topic",
@@ -570,9 +570,9 @@ MUTANTS = (
     ),
     mutant(
         "answers-past-py4j-keep-their-memory",
-        "jvm/handover.py",
+        "jvm/answer_file.py",
         "            os.close(self._file)\n",
         "            pass\n",
-        "jvm/test_handover.py::test_many_of_them_hold_nothing",
+        "jvm/test_answer_file.py::test_many_of_them_hold_nothing",
     ),
 )

@@ -35,8 +35,8 @@ MUTANTS = (
     mutant(
         "fetch-past-the-high-watermark",
         "kafka/fetched_partitions.py",
-        "one.next_offset, end, room,",
-        "one.next_offset, end + 1000, room,",
+        "one.next_offset, end, budget,",
+        "one.next_offset, end + 1000, budget,",
         f"{ISOLATION}::test_no_fetch_passes_the_high_watermark",
     ),
     mutant(

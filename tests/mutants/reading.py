@@ -86,8 +86,8 @@ MUTANTS = (
     mutant(
         "time-found-one-too-late",
         "log/time_lookup.py",
-        "if self.reaches(base, end) >= timestamp:",
-        "if self.reaches(base, end) > timestamp:",
+        "if self.largest_timestamp(base, end) >= timestamp:",
+        "if self.largest_timestamp(base, end) > timestamp:",
         "log/test_partition_reader.py::TestLies::test_bit_flips[0]",
     ),
     mutant(

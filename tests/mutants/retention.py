@@ -98,14 +98,14 @@ MUTANTS = (
     ),
     mutant(
         "cleaned-past-the-stable-offset",
-        "log/dirt.py",
+        "log/dirty_ratio.py",
         "bound = min(stable, active)",
         "bound = active",
         "logdir/cleaning/test_plan.py::test_dirt[20-27-want3]",
     ),
     mutant(
         "compaction-lag-not-heeded",
-        "log/dirt.py",
+        "log/dirty_ratio.py",
         "                bound = segment.base\n",
         "                bound = bound\n",
         "logdir/cleaning/test_cleaner.py::TestCleanable::test_min_compaction_lag",

@@ -278,7 +278,7 @@ MUTANTS = (
     mutant(
         "lag-of-a-query-that-has-read-all",
         "source/stream.py",
-        "        self._planner.committed(self._log.groups, begins(begin, begin, snapshot.ranges), "
+        "        self._planner.committed(self._log.groups, position, "
         "origins)\n",
         "",
         f"{GROUPS}::test_a_query_that_has_read_all_has_no_lag",
@@ -293,8 +293,8 @@ MUTANTS = (
     mutant(
         "query-registers-where-it-ends",
         "source/stream.py",
-        "start_at, origins = begins(begin, finish, held), origins_from_json(start)",
-        "start_at, origins = begins(finish, finish, held), origins_from_json(start)",
+        "start_at, origins = batch_start_offsets(begin, finish, held), origins_from_json(start)",
+        "start_at, origins = batch_start_offsets(finish, finish, held), origins_from_json(start)",
         f"{GROUPS}::test_the_first_task_registers_the_whole_micro_batch",
     ),
     mutant(

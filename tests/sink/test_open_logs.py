@@ -52,20 +52,20 @@ def spellings(path: Path) -> list[str]:
 
 
 def test_one_log_however_its_path_is_spelled(path: Path, spellings: list[str]) -> None:
-    assert len({id(open_logs.opened(to(one))) for one in spellings}) == 1
-    other = open_logs.opened(to(path.parent / "other"))
-    assert other is not open_logs.opened(to(path)), "two logs are two"
+    assert len({id(open_logs.shared_log(to(one))) for one in spellings}) == 1
+    other = open_logs.shared_log(to(path.parent / "other"))
+    assert other is not open_logs.shared_log(to(path)), "two logs are two"
     open_logs.close(spellings[3])
     assert not is_marked_open(LOCAL, str(path)), "closed by another name"
     assert commits_of(other).is_valid()
-    assert open_logs.opened(to(spellings[5])) is open_logs.opened(to(path))
+    assert open_logs.shared_log(to(spellings[5])) is open_logs.shared_log(to(path))
 
 
 def test_sinks_with_other_options_have_their_own_values(path: Path) -> None:
     mine = parse({"path": str(path), "topic": "t"})
     impatient = parse({"path": str(path), "topic": "t", "lock.timeout.ms": 50})
     greedy = parse({"path": str(path), "topic": "t", "log.min.free.bytes": 1 << 60})
-    logs = [open_logs.opened(each) for each in (mine, impatient, greedy)]
+    logs = [open_logs.shared_log(each) for each in (mine, impatient, greedy)]
     logs[0].create_topic("t")
     with sparklog.open(path, "rw") as another:  # a service's or a tool's in the same process
         assert another.append("t", ROWS) == {"t": {0: (0, 1)}}
@@ -75,11 +75,11 @@ def test_sinks_with_other_options_have_their_own_values(path: Path) -> None:
         with commits_of(another).exclusive(), pytest.raises(LogLockedError, match="50 ms"):
             logs[1].append("t", ROWS)
         assert logs[1].append("t", ROWS) == {"t": {0: (2, 3)}}
-    assert open_logs.opened(greedy) is logs[2]
+    assert open_logs.shared_log(greedy) is logs[2]
 
 
 def test_topics_of_a_removed_log(path: Path) -> None:
-    log = open_logs.opened(to(path))
+    log = open_logs.shared_log(to(path))
     log.create_topic("t")
     assert list(home_of(log).known_topics()) == ["t"]
     shutil.rmtree(path)
@@ -154,28 +154,28 @@ def test_a_relative_path_is_resolved_where_it_is_given(
 
 def test_a_removed_log_is_made_anew_by_who_begins(path: Path) -> None:
     """`rm -rf log` between two runs, as every notebook does."""
-    log = open_logs.opened(to(path))
+    log = open_logs.shared_log(to(path))
     log.create_topic("t")
     log.append("t", ROWS)
     shutil.rmtree(path)
-    again = open_logs.opened(to(path))
+    again = open_logs.shared_log(to(path))
     again.create_topic("t")
     assert again.append("t", ROWS) == {"t": {0: (0, 1)}}
 
 
 def test_who_has_written_is_told_that_it_is_another_log(path: Path) -> None:
-    log = open_logs.opened(to(path))
+    log = open_logs.shared_log(to(path))
     log.create_topic("t")
     used = {home_of(log)}
     shutil.rmtree(path)
-    assert open_logs.opened(to(path), used) is log
+    assert open_logs.shared_log(to(path), used) is log
     with pytest.raises(LogReplacedError, match="holds no log any more"):
         log.append("t", ROWS)
-    again = open_logs.opened(to(path))  # another run
+    again = open_logs.shared_log(to(path))  # another run
     again.create_topic("t")
     for _ in range(2):
         with pytest.raises(LogReplacedError):
-            open_logs.opened(to(path), used)
+            open_logs.shared_log(to(path), used)
 
 
 def test_a_switched_link_leads_to_the_other_log(tmp_path: Path, path: Path) -> None:
@@ -184,10 +184,10 @@ def test_a_switched_link_leads_to_the_other_log(tmp_path: Path, path: Path) -> N
         with sparklog.open(tmp_path / name, "rw") as log:
             log.create_topic(name)
     link.symlink_to(tmp_path / "one")
-    assert list(open_logs.opened(to(link)).topics()) == ["one"]
+    assert list(open_logs.shared_log(to(link)).topics()) == ["one"]
     link.unlink()
     link.symlink_to(tmp_path / "two")
-    assert list(open_logs.opened(to(link)).topics()) == ["two"]
+    assert list(open_logs.shared_log(to(link)).topics()) == ["two"]
 
 
 def test_what_is_lent_is_closed_when_it_is_idle(
@@ -213,17 +213,17 @@ def test_what_this_process_has_for_itself_stays_open(
 ) -> None:
     """A query of its own goes on with its handle, whatever was lent besides, or lent of it."""
     monkeypatch.setattr(open_logs, "LINGER_S", 0.05)
-    own = open_logs.opened(to(path))
+    own = open_logs.shared_log(to(path))
     with open_logs.borrowed(to(path)), open_logs.borrowed(to(path.parent / "lent")):
         pass
     with open_logs.borrowed(to(path.parent / "kept")):
-        kept = open_logs.opened(to(path.parent / "kept"))
+        kept = open_logs.shared_log(to(path.parent / "kept"))
     timer = open_logs._timer
     assert timer is not None
     timer.join()
     assert not is_marked_open(LOCAL, str(path.parent / "lent"))
     for log, at in ((own, path), (kept, path.parent / "kept")):
-        assert open_logs.opened(to(at)) is log
+        assert open_logs.shared_log(to(at)) is log
         assert commits_of(log).is_valid()
 
 
@@ -231,7 +231,7 @@ def test_a_forked_process_leaves_its_parents_logs_open(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At its exit it forgets them: a clean close is for the process that opened the log."""
-    log = open_logs.opened(to(path))
+    log = open_logs.shared_log(to(path))
     with monkeypatch.context() as child:
         child.setattr(os, "getpid", lambda: 1)
         open_logs.close()

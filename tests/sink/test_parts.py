@@ -19,7 +19,7 @@ from sparklog.errors import (
 from sparklog.format.compression import Codec
 from sparklog.fs import read_bytes
 from sparklog.logdir.log_dir_check import DriverLogDir
-from sparklog.sink.batch_identity import of_checkpoint, of_query
+from sparklog.sink.batch_identity import identify_from_checkpoint, identify_from_query
 from sparklog.sink.options import REFUSED, parse
 from sparklog.sink.query import Query, source_offsets
 from sparklog.sink.size_estimate import SMALL_BYTES, SizeEstimate, total
@@ -175,7 +175,7 @@ def test_a_log_within_its_querys_checkpoint_is_refused(
     (tmp_path / "link").symlink_to(checkpoint)
 
     def identify(path: object, root: object = checkpoint) -> None:
-        of_checkpoint(parse({"path": str(path), "checkpointLocation": str(root)}), 3)
+        identify_from_checkpoint(parse({"path": str(path), "checkpointLocation": str(root)}), 3)
 
     for path in (
         checkpoint / "sparklog", f"file:{checkpoint}/logs/out", tmp_path / "link" / "sparklog",
@@ -200,26 +200,27 @@ def test_identity_of_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "offsets" / "3").write_bytes(offsets(1))
     (tmp_path / "metadata").write_text('{"id":"query"}')
     options = parse({"path": "/log", "checkpointLocation": f"file:{tmp_path}", "name": "second"})
-    first = of_checkpoint(options, 3).identity
+    first = identify_from_checkpoint(options, 3).identity
     assert (first.writer, first.batch) == ("query/second", 3)
     (tmp_path / "offsets" / "3").write_bytes(offsets(2))
-    assert of_checkpoint(options, 3).identity.fingerprint != first.fingerprint
+    assert identify_from_checkpoint(options, 3).identity.fingerprint != first.fingerprint
     with pytest.raises(InvalidRequestError, match=r"offsets/4 can't be read"):
-        of_checkpoint(options, 4)
+        identify_from_checkpoint(options, 4)
     with pytest.raises(InvalidRequestError, match=r"unknown: give it by .option\('checkpointLoc"):
-        of_checkpoint(parse({"path": "/log"}), 3)
+        identify_from_checkpoint(parse({"path": "/log"}), 3)
     given = parse({"path": "/log", "checkpointLocation": str(tmp_path)})
-    assert of_checkpoint(given, 3).identity.writer == "query"
+    assert identify_from_checkpoint(given, 3).identity.writer == "query"
     for wrong in ("s3a://b/c", f"{tmp_path}/nowhere"):
         advice = "give the query's own checkpoint by option checkpointLocation, as a path that the"
         with pytest.raises(InvalidRequestError, match=advice):
-            of_query(parse({"path": "/log", "checkpointLocation": wrong, "writerId": "w"}), None, 3)
+            named = {"path": "/log", "checkpointLocation": wrong, "writerId": "w"}
+            identify_from_query(parse(named), None, 3)
     given = parse({"path": "/log", "checkpointLocation": str(tmp_path), "writerId": "w"})
-    assert of_query(given, None, 3).identity.batch == 3
+    assert identify_from_query(given, None, 3).identity.batch == 3
     with pytest.raises(InvalidRequestError, match=r"writerId .*checkpointLocation"):
-        of_query(options, None, 3)
+        identify_from_query(options, None, 3)
     with pytest.raises(InvalidRequestError, match="foreachBatch and SegmentSink"):
-        of_checkpoint(parse({"path": "/log", "checkpointLocation": "s3a://b/c"}), 3)
+        identify_from_checkpoint(parse({"path": "/log", "checkpointLocation": "s3a://b/c"}), 3)
 
 
 def test_what_an_identity_says_of_its_query(tmp_path: Path) -> None:
@@ -232,16 +233,16 @@ def test_what_an_identity_says_of_its_query(tmp_path: Path) -> None:
     link.symlink_to(root)
     given = {"path": "/log", "checkpointLocation": str(link)}
     for batch, start in ((0, BatchStart()), (3, BatchStart(source_offsets(offsets(2))))):
-        origin = of_checkpoint(parse(given), batch).identity.origin
+        origin = identify_from_checkpoint(parse(given), batch).identity.origin
         assert origin is not None and origin.look is not None
         assert (origin.checkpoint, origin.ends) == (str(root), source_offsets(offsets(batch)))
         assert not origin.is_meant
         assert origin.look() == start
-    chosen = of_checkpoint(parse({**given, "writerId": "mine"}), 3).identity
+    chosen = identify_from_checkpoint(parse({**given, "writerId": "mine"}), 3).identity
     assert chosen.origin is not None and chosen.origin.is_meant
     query = Query("query", "run", str(root), "app", None)
     for options, writer in ((given, "query"), ({**given, "writerId": "mine"}, "mine")):
-        assert of_query(parse(options), query, 3).identity.writer == writer
+        assert identify_from_query(parse(options), query, 3).identity.writer == writer
 
 
 def test_a_checkpoint_in_the_directory_of_the_sessions_conf(tmp_path: Path) -> None:
@@ -249,11 +250,15 @@ def test_a_checkpoint_in_the_directory_of_the_sessions_conf(tmp_path: Path) -> N
         (tmp_path / name / "offsets").mkdir(parents=True)
         (tmp_path / name / "offsets" / "3").write_text(f"v1\n{{}}\n{name}")
         (tmp_path / name / "metadata").write_text(json.dumps({"id": f"id of {name}"}))
-    found = of_checkpoint(parse({"path": "/log"}), 3, below=f"file:{tmp_path}", query_id="id of b")
+    found = identify_from_checkpoint(
+        parse({"path": "/log"}), 3, below=f"file:{tmp_path}", query_id="id of b"
+    )
     assert found.identity.writer == "id of b"
     assert found.offsets.endswith(b"\nb")
     with pytest.raises(InvalidRequestError, match="checkpoint is unknown"):
-        of_checkpoint(parse({"path": "/log"}), 3, below=str(tmp_path), query_id="another")
+        identify_from_checkpoint(
+            parse({"path": "/log"}), 3, below=str(tmp_path), query_id="another"
+        )
 
 
 def test_planned_offsets_are_durable_before_a_commit_names_them() -> None:
@@ -266,6 +271,6 @@ def test_planned_offsets_are_durable_before_a_commit_names_them() -> None:
             file.pwrite(content, 0)
     for directory in ("/", "/c"):
         fs.sync_dir(directory)
-    of_checkpoint(parse({"path": "/log", "checkpointLocation": "/c"}), 3, fs)
+    identify_from_checkpoint(parse({"path": "/log", "checkpointLocation": "/c"}), 3, fs)
     after = fs.crash_clone(mode="strict")
     assert read_bytes(after, "/c/offsets/3") == offsets(1)

@@ -119,7 +119,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
     (tmp_path / "checkpoint" / "metadata").write_text('{"id":"query"}')
     (tmp_path / "log").mkdir()
     runs = Runs(tmp_path, query(tmp_path))
-    monkeypatch.setattr(segment_sink, "running", lambda df: runs.now)
+    monkeypatch.setattr(segment_sink, "running_query", lambda df: runs.now)
     monkeypatch.setattr(segment_sink, "plan_digest", lambda query, df: "")
     monkeypatch.setattr(row_staging, "find", lambda spark, wanted: NO_JAR)
     monkeypatch.setattr(row_staging, "_one_job", run_job)
@@ -152,7 +152,7 @@ def test_a_replay_that_only_the_commit_notices_leaves_no_files(
     again = Frame()
     swept: list[object] = []
     sink = runs.sink()
-    home = type(home_of(open_logs.opened(sink._options)))
+    home = type(home_of(open_logs.shared_log(sink._options)))
     monkeypatch.setattr(home, "sweep_staged", lambda *a, **_: swept.append(a))
     sink(again, 0)
     assert again.jobs == 1
@@ -271,7 +271,7 @@ def test_a_topic_that_a_small_micro_batch_names_first_is_made(runs: Runs) -> Non
 
 
 def test_a_task_that_fails_leaves_no_files(runs: Runs) -> None:
-    log = open_logs.opened(runs.sink()._options)
+    log = open_logs.shared_log(runs.sink()._options)
     plan = segment_sink.plan_tasks(runs.sink()._options, log, "label-0", ["value", "partition"])
     with pytest.raises(InvalidRequestError, match="no partition 7"):
         plan.run([GOOD, GOOD, BAD], task=0)
@@ -292,7 +292,7 @@ def test_a_task_that_can_not_write_now_is_left_to_spark_to_try_again(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All other errors are of the rows, and travel to the driver as a row."""
-    log = open_logs.opened(runs.sink()._options)
+    log = open_logs.shared_log(runs.sink()._options)
     plan = segment_sink.plan_tasks(runs.sink()._options, log, "label-0", ["value"])
 
     def fail(_: object) -> None:

@@ -57,7 +57,7 @@ def test_what_a_commit_may_have_taken_stays(
     url: str, monkeypatch: pytest.MonkeyPatch, cause: BaseException, left: int
 ) -> None:
     options = parse({"path": url, "topic": "t"})
-    log = open_logs.opened(options)
+    log = open_logs.shared_log(options)
     plan = plan_tasks(options, log, "label-0", ["value"])
     chunks = in_a_task(plan)
     assert len(staged(url)) == 1
@@ -73,7 +73,7 @@ def test_what_a_commit_may_have_taken_stays(
 
 def test_what_tasks_staged_is_read_where_it_lies(url: str) -> None:
     options = parse({"path": url, "topic": "t", "partitions": 2})
-    log = open_logs.opened(options)
+    log = open_logs.shared_log(options)
     plan = plan_tasks(options, log, "label-0", ["value"])
     chunks = [chunk for task in range(3) for chunk in in_a_task(plan, task)]
     commit_chunks(log, options, plan, chunks, None, {})
@@ -82,20 +82,20 @@ def test_what_tasks_staged_is_read_where_it_lies(url: str) -> None:
 
 
 def test_one_handle_however_the_url_is_spelled(url: str, tmp_path: Path) -> None:
-    log = open_logs.opened(parse({"path": url}))
+    log = open_logs.shared_log(parse({"path": url}))
     for spelled in (f"{url}/", str(tmp_path / "home"), f"file:{tmp_path}/home"):
-        assert open_logs.opened(parse({"path": spelled})) is log
-    other = open_logs.opened(parse({"path": url, "storageOptions": '{"a": 1}'}))
+        assert open_logs.shared_log(parse({"path": spelled})) is log
+    other = open_logs.shared_log(parse({"path": url, "storageOptions": '{"a": 1}'}))
     assert other is not log
     assert home_of(other).identity == home_of(log).identity
     open_logs.close(f"{url}/")
-    assert open_logs.opened(parse({"path": url})) is not log
+    assert open_logs.shared_log(parse({"path": url})) is not log
 
 
 def test_who_else_makes_a_topic_counts(url: str) -> None:
     """This process doesn't know of it yet, and asks for no news before it writes."""
     options = parse({"path": url, "topic": "t", "partitions": 3})
-    log = open_logs.opened(options)
+    log = open_logs.shared_log(options)
     with sparklog.open(url, "rw") as other:
         other.create_topic("t", 5)
     plan = plan_tasks(options, log, "label-0", ["value"])
@@ -104,7 +104,7 @@ def test_who_else_makes_a_topic_counts(url: str) -> None:
 
 def test_a_plan_tells_no_secret_when_it_is_shown(url: str) -> None:
     options = parse({"path": url, "topic": "t", "storageOptions": {"secret": "hush"}})
-    plan = plan_tasks(options, open_logs.opened(options), "label-0", ["value"])
+    plan = plan_tasks(options, open_logs.shared_log(options), "label-0", ["value"])
     assert "hush" not in repr(plan)
     assert "hush" not in repr(plan.staging)
 
@@ -137,7 +137,7 @@ def values(log: Log) -> int:
 
 
 def test_lost_attempts_of_a_micro_batch_go_at_its_commit(url: str) -> None:
-    log = open_logs.opened(parse({"path": url, "topic": "t"}))
+    log = open_logs.shared_log(parse({"path": url, "topic": "t"}))
     for batch in range(3):
         plan = planned(log, batch)
         lost, chunks = in_a_task(plan), in_a_task(plan)
@@ -154,7 +154,7 @@ def test_lost_attempts_of_a_micro_batch_go_at_its_commit(url: str) -> None:
 
 
 def test_without_a_lost_attempt_nothing_is_asked(url: str) -> None:
-    log = open_logs.opened(parse({"path": url, "topic": "t"}))
+    log = open_logs.shared_log(parse({"path": url, "topic": "t"}))
     for batch in range(3):
         plan = planned(log, batch)
         chunks = in_a_task(plan)
@@ -166,11 +166,11 @@ def test_without_a_lost_attempt_nothing_is_asked(url: str) -> None:
 
 def test_a_killed_run_of_the_micro_batch_goes_when_the_query_begins_again(url: str) -> None:
     options = parse({"path": url, "topic": "t"})
-    log = open_logs.opened(options)
+    log = open_logs.shared_log(options)
     killed = in_a_task(planned(log, 1))
     log.append("t", pa.table({"value": [b"another writer's"]}))
     open_logs.close(url)
-    log = open_logs.opened(options)
+    log = open_logs.shared_log(options)
     plan = planned(log, 1)
     chunks = in_a_task(plan)
     committed(log, plan, 1, chunks)
@@ -180,7 +180,7 @@ def test_a_killed_run_of_the_micro_batch_goes_when_the_query_begins_again(url: s
 
 
 def test_a_replay_deletes_nothing(url: str) -> None:
-    log = open_logs.opened(parse({"path": url, "topic": "t"}))
+    log = open_logs.shared_log(parse({"path": url, "topic": "t"}))
     plan = planned(log, 1)
     first, second = in_a_task(plan), in_a_task(plan)
     assert not committed(log, plan, 1, first)
@@ -192,13 +192,13 @@ def test_a_replay_deletes_nothing(url: str) -> None:
 def test_records_of_before_a_reset_of_the_writer_stay(url: str) -> None:
     """Both commits have the label of the same micro-batch."""
     options = parse({"path": url, "topic": "t"})
-    log = open_logs.opened(options)
+    log = open_logs.shared_log(options)
     plan = planned(log, 1)
     before = in_a_task(plan)
     committed(log, plan, 1, before)
     reset_writers(home_of(log).commits, WRITER, 0)
     open_logs.close(url)
-    log = open_logs.opened(options)
+    log = open_logs.shared_log(options)
     plan = planned(log, 1)
     after = in_a_task(plan)
     assert not committed(log, plan, 1, after)
@@ -208,7 +208,7 @@ def test_records_of_before_a_reset_of_the_writer_stay(url: str) -> None:
 
 def test_what_is_staged_after_the_commit_stays(url: str) -> None:
     """After a reset another driver stages the micro-batch again, before the first one looks."""
-    log = open_logs.opened(parse({"path": url, "topic": "t"}))
+    log = open_logs.shared_log(parse({"path": url, "topic": "t"}))
     plan = planned(log, 1)
     chunks = in_a_task(plan)
     committed(log, plan, 1, chunks)
@@ -219,7 +219,7 @@ def test_what_is_staged_after_the_commit_stays(url: str) -> None:
 
 
 def test_objects_of_an_extent_table_stay(url: str) -> None:
-    log = open_logs.opened(parse({"path": url, "topic": "t"}))
+    log = open_logs.shared_log(parse({"path": url, "topic": "t"}))
     plan = planned(log, 1)
     chunks = [chunk for task in range(3) for chunk in in_a_task(plan, task)]
     staging = plan.staging

@@ -16,7 +16,7 @@ from sparklog.fs import LOCAL
 from sparklog.logdir import group_offsets
 from sparklog.logdir.group_offsets import committed_offsets, read_readers
 from sparklog.source import group_registration
-from sparklog.source.group_registration import RENEW_MS, begins, query_name, register
+from sparklog.source.group_registration import RENEW_MS, batch_start_offsets, query_name, register
 from sparklog.source.input_partitions import FirstTask
 from sparklog.source.offsets import from_json
 from sparklog.source.options import parse
@@ -70,7 +70,7 @@ def test_it_begins_where_all_before_is_committed() -> None:
     held = {("t", 0): (4, 10), ("t", 1): (0, 10), ("t", 2): (5, 9), ("other", 0): (0, 1)}
     start = {("t", 0): 2, ("t", 1): 3, ("gone", 0): 7}
     end = {("t", 0): 9, ("t", 1): 3, ("t", 2): 9, ("gone", 0): 7}
-    assert begins(start, end, held) == {("t", 0): 4, ("t", 1): 3, ("t", 2): 5}
+    assert batch_start_offsets(start, end, held) == {("t", 0): 4, ("t", 1): 3, ("t", 2): 5}
 
 
 def test_the_first_task_registers_the_whole_micro_batch(path: str, task: Any) -> None:

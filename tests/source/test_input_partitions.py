@@ -11,7 +11,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
 from sparklog.source.admission import MinOffsetsDelay, by_bytes, by_records
 from sparklog.source.byte_offsets import BytesByOffset
-from sparklog.source.data_loss import DataLossPolicy, advance, readable
+from sparklog.source.data_loss import DataLossPolicy, latest_offsets, readable_ranges
 from sparklog.source.input_partitions import PlannedRange, coalesce, plan_ranges, split
 from sparklog.source.offset_bounds import resolve_end, resolve_start
 from sparklog.source.offsets import (
@@ -246,46 +246,47 @@ def test_explicit_offsets_are_checked_not_called_a_loss(caplog) -> None:
 
 def test_lost_start_names_the_exact_range() -> None:
     with pytest.raises(OffsetOutOfRangeError, match=r"\[3, 10\) of t-0 .*starts at 10") as raised:
-        readable({A: 3}, {A: 60}, HELD, {}, FAIL)
+        readable_ranges({A: 3}, {A: 60}, HELD, {}, FAIL)
     assert (raised.value.offset, raised.value.start, raised.value.end) == (3, 10, 100)
 
 
 def test_lost_start_is_skipped_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert readable({A: 3, B: 0}, {A: 60, B: 5}, HELD, {}, WARN) == {A: (10, 60), B: (0, 5)}
+        read = readable_ranges({A: 3, B: 0}, {A: 60, B: 5}, HELD, {}, WARN)
+        assert read == {A: (10, 60), B: (0, 5)}
     assert "offsets [3, 10) of t-0 are skipped" in caplog.text
 
 
 def test_loss_is_cut_to_what_was_planned() -> None:
     with pytest.raises(OffsetOutOfRangeError, match=r"\[3, 7\) of t-0"):
-        readable({A: 3}, {A: 7}, HELD, {}, FAIL)
-    assert readable({A: 7}, {A: 7}, HELD, {}, FAIL) == {}
+        readable_ranges({A: 3}, {A: 7}, HELD, {}, FAIL)
+    assert readable_ranges({A: 7}, {A: 7}, HELD, {}, FAIL) == {}
 
 
 def test_deleted_topic_is_lost_up_to_its_old_end() -> None:
     gone = TopicPartition("u", 0)
     with pytest.raises(OffsetOutOfRangeError, match=r"\[5, 9\) of u-0 .*deleted"):
-        readable({gone: 5}, {gone: 9}, HELD, {gone: 9}, FAIL)
-    assert readable({gone: 9}, {gone: 9}, HELD, {gone: 9}, FAIL) == {}  # all of it was read
+        readable_ranges({gone: 5}, {gone: 9}, HELD, {gone: 9}, FAIL)
+    assert readable_ranges({gone: 9}, {gone: 9}, HELD, {gone: 9}, FAIL) == {}  # all of it was read
 
 
 def test_log_that_went_back_is_noticed() -> None:
     with pytest.raises(OffsetOutOfRangeError, match=r"\[100, 120\) of t-0 .*restored"):
-        readable({A: 90}, {A: 120}, HELD, {}, FAIL)
+        readable_ranges({A: 90}, {A: 120}, HELD, {}, FAIL)
     with pytest.raises(OffsetOutOfRangeError, match=r"\[100, 120\) of t-0"):
-        advance({A: 120}, HELD, {}, FAIL)
-    assert advance({A: 120}, HELD, {}, WARN)[A] == 100
+        latest_offsets({A: 120}, HELD, {}, FAIL)
+    assert latest_offsets({A: 120}, HELD, {}, WARN)[A] == 100
 
 
 def test_new_partition_starts_at_its_beginning() -> None:
-    assert advance({B: 3}, HELD, {}, FAIL) == {A: 100, B: 50}
-    assert readable({}, {B: 50}, HELD, {}, FAIL) == {B: (0, 50)}
+    assert latest_offsets({B: 3}, HELD, {}, FAIL) == {A: 100, B: 50}
+    assert readable_ranges({}, {B: 50}, HELD, {}, FAIL) == {B: (0, 50)}
 
 
 def test_deleted_topic_keeps_its_place_in_the_offsets() -> None:
     gone = TopicPartition("u", 0)
-    assert advance({gone: 5}, {}, {gone: 9}, FAIL) == {gone: 9}
-    assert advance({gone: 9}, {gone: (9, 12)}, {}, FAIL) == {gone: 12}  # made again
+    assert latest_offsets({gone: 5}, {}, {gone: 9}, FAIL) == {gone: 9}
+    assert latest_offsets({gone: 9}, {gone: (9, 12)}, {}, FAIL) == {gone: 12}  # made again
 
 
 def test_pieces_are_ordered_and_never_empty() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from sparklog.errors import InvalidRequestError
-from sparklog.source.patterns import compiled
+from sparklog.source.patterns import compile_pattern
 
 NAMES = ["a", "b", "A", "ab", "aB", "AB", "abc", "a.b", "a-b", "a_1", "1", "flights", "flights.v2"]
 
@@ -49,7 +49,7 @@ NAMES = ["a", "b", "A", "ab", "aB", "AB", "abc", "a.b", "a-b", "a_1", "1", "flig
     ],
 )
 def test_as_java_reads_it(pattern: str, names: str) -> None:
-    assert {name for name in NAMES if compiled(pattern).fullmatch(name)} == {*names.split()}
+    assert {name for name in NAMES if compile_pattern(pattern).fullmatch(name)} == {*names.split()}
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_as_java_reads_it(pattern: str, names: str) -> None:
 )  # fmt: skip
 def test_what_cannot_be_read_so_is_refused_by_name(pattern: str, why: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"subscribePattern=.*: .*{why}"):
-        compiled(pattern)
+        compile_pattern(pattern)

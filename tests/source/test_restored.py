@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import sparklog
 from sparklog import OffsetOutOfRangeError
 from sparklog.checkpoint.spark_files.offset_log import topics_of
-from sparklog.source import views
+from sparklog.source import open_homes
 from sparklog.source.offsets import from_json, origins_from_json, parse_offsets, to_json
 from sparklog.storage.groups import Origin
 from tests.source.test_replaced import ALL, WARNS, append, at, stream, values
@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> str:
 
 def restore(path: str, *, new: int) -> None:
     """Put the copy in its place and write `new` records to it; nothing is kept of the old files."""
-    views.HOMES.clear()
+    open_homes.HOMES.clear()
     home = Path(path)
     home.rename(home.with_name("gone"))
     shutil.copytree(home.with_name("copy"), home)
@@ -126,7 +126,7 @@ def test_the_first_history_may_come_back(path: str) -> None:
     home = Path(path)
     shutil.rmtree(home)
     home.with_name("gone").rename(home)
-    views.HOMES.clear()
+    open_homes.HOMES.clear()
     with sparklog.open(path, "rw") as log:
         append(log, "old", 20)
     with pytest.raises(OffsetOutOfRangeError, match=r"\[4, 14\) of t-0 are of another history"):

@@ -4,7 +4,7 @@ import pytest
 
 from sparklog.errors import InvalidRequestError
 from sparklog.source.offsets import EARLIEST, LATEST
-from sparklog.source.state_options import asks_for_state, parse
+from sparklog.source.state_options import parse, reads_state
 
 
 def test_defaults_and_any_case() -> None:
@@ -25,8 +25,8 @@ def test_who_reads_it_may_be_said() -> None:
 
 
 def test_what_chooses_it() -> None:
-    assert asks_for_state({"STATEOPERATOR": "0"})
-    assert not asks_for_state({"path": "/log", "subscribe": "t"})
+    assert reads_state({"STATEOPERATOR": "0"})
+    assert not reads_state({"path": "/log", "subscribe": "t"})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 import sparklog
 from sparklog.errors import InvalidRequestError
-from sparklog.source import views
+from sparklog.source import open_homes
 from sparklog.source.batch import BatchReader
 from sparklog.source.options import parse
 from sparklog.source.schema import full_schema
@@ -43,9 +43,9 @@ def got(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
         return get(self, name, start, end, **given)
 
     monkeypatch.setattr(ObjectStore, "get", counted)
-    views.HOMES.clear()
+    open_homes.HOMES.clear()
     yield names
-    views.HOMES.clear()
+    open_homes.HOMES.clear()
 
 
 def planned(url: str, **given: str) -> list[bytes]:
@@ -57,7 +57,7 @@ def planned(url: str, **given: str) -> list[bytes]:
 
 def read(task: bytes) -> list[int]:
     """What a task reads in a process that knows nothing of the log yet."""
-    views.HOMES.clear()
+    open_homes.HOMES.clear()
     reader, piece = pickle.loads(task)
     return [int(v) for batch in reader.read(piece) for v in batch["value"].to_pylist()]
 
@@ -81,11 +81,11 @@ def test_the_key_of_an_open_log_shows_no_secret(url: str) -> None:
         parse({**given, "storage_options": json.dumps(more)}, streaming=False)
         for more in ({}, {"note": "hush"}, {"note": "hush"})
     ]
-    views.HOMES.clear()
-    first, second, again = (views.kept_home(each) for each in options)
+    open_homes.HOMES.clear()
+    first, second, again = (open_homes.cached_home(each) for each in options)
     assert second is again is not first
-    assert len(views.HOMES) == 2
-    assert "hush" not in str(views.HOMES.keys())
+    assert len(open_homes.HOMES) == 2
+    assert "hush" not in str(open_homes.HOMES.keys())
 
 
 def test_what_was_planned_in_one_process_is_read_while_the_log_goes_on(url: str) -> None:

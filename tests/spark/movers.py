@@ -59,7 +59,7 @@ class Movers:
     @contextlib.contextmanager
     def watched(self) -> Iterator["Watch"]:
         """Hear what is said meanwhile; `Watch.check` judges it."""
-        gateway.SAID.clear()  # else a writer's name that another test had is not told again
+        gateway.LOGGED.clear()  # else a writer's name that another test had is not told again
         python = _Said()
         with self._log.listening() as jvm:
             yield Watch(self._spark, jvm, python)

@@ -11,7 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparklog.jvm import gateway as gateways
-from sparklog.jvm.gateway import CONNECT, NO_JAR, NOT_WANTED, Gateway, Obstacle, find, gateway
+from sparklog.jvm.gateway import (
+    CONNECT,
+    NO_JAR,
+    NOT_WANTED,
+    Gateway,
+    Obstacle,
+    find_gateway,
+    gateway,
+)
 from sparklog.jvm.plans import PLAN_VERSION
 from tests.spark.conftest import environment
 
@@ -35,7 +43,7 @@ def test_in_a_session_that_has_the_jar(spark: SparkSession) -> None:
 def test_option_and_connect(spark: SparkSession) -> None:
     assert gateways.obstacle(spark, wanted=False) is NOT_WANTED
     assert gateway(spark, wanted=False) is None
-    assert find(object()) is CONNECT  # type: ignore[arg-type]
+    assert find_gateway(object()) is CONNECT  # type: ignore[arg-type]
 
 
 SELDOM = ("class path", "add jar", "jars")  # test_applications has the last, on a cluster
@@ -109,9 +117,9 @@ def test_a_jar_of_another_version(version: Version, says: str | None) -> None:
 def test_it_is_said_once_a_query(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sparklog")
     for query in ("a", "b", "a", "a"):
-        gateways.say("writes t", NO_JAR, query=query)
-    gateways.say("writes t", None, query="a")
-    gateways.say("writes t", None, query="a")
+        gateways.log_data_path("writes t", NO_JAR, query=query)
+    gateways.log_data_path("writes t", None, query="a")
+    gateways.log_data_path("writes t", None, query="a")
     said = [record.message for record in caplog.records]
     assert said == [
         f"a: writes t in Python: {NO_JAR.reason}",

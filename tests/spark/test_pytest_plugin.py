@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sparklog.state.session import MANAGER_KEY
+from sparklog.session.setup import MANAGER_KEY
 from tests.spark.conftest import QUICK, ROOT
 
 pytestmark = pytest.mark.spark

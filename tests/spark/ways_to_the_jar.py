@@ -12,7 +12,7 @@ from threading import Thread
 from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
-from sparklog.jvm.gateway import NO_JAR, find, gateway
+from sparklog.jvm.gateway import NO_JAR, find_gateway, gateway
 from sparklog.jvm.jar import JAR_VARIABLE, jar, write_jar
 from sparklog.jvm.plans import PLAN_VERSION
 from tests.spark.jvm import quick
@@ -52,10 +52,10 @@ def session(way: str, directory: str) -> SparkSession:
             spark = builder().getOrCreate()
         case _:
             raise ValueError(way)
-    found.append(find(spark))
+    found.append(find_gateway(spark))
     assert found == [NO_JAR]
     if way == "add jar":
-        assert find(spark) is NO_JAR  # remembered, until another jar comes
+        assert find_gateway(spark) is NO_JAR  # remembered, until another jar comes
         spark.sql(f"ADD JAR '{jar()}'")
     else:
         sparklog.enable(spark)
@@ -83,11 +83,11 @@ def moved(spark: SparkSession, directory: str) -> str:
 
 def main(way: str, directory: str) -> None:
     spark = session(way, directory)
-    found.extend([find(spark), find(spark.newSession())])
+    found.extend([find_gateway(spark), find_gateway(spark.newSession())])
     seen: list[object] = []
 
     def batch(df: DataFrame, _: int) -> None:
-        seen.append(find(df.sparkSession))
+        seen.append(find_gateway(df.sparkSession))
         df.collect()
 
     def run(checkpoint: str) -> None:

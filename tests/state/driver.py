@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from sparklog.state.session import spark_conf
+from sparklog.session.setup import spark_conf
 from tests.spark.conftest import build_session
 from tests.state.operators import PROVIDERS, run
 

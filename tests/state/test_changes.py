@@ -13,7 +13,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from sparklog import checkpoint
 from sparklog.errors import InvalidRequestError
-from sparklog.state.session import MANAGER
+from sparklog.session.setup import MANAGER
 from tests.state.operators import OPERATORS, run, session, source
 
 pytestmark = pytest.mark.spark

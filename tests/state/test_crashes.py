@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sparklog.state.session import MANAGER
+from sparklog.session.setup import MANAGER
 from tests import depth
 from tests.spark.conftest import ROOT, environment
 from tests.state.operators import OPERATORS, Output, run, session, start

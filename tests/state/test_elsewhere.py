@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparklog.checkpoint import history, verify
-from sparklog.state.session import MANAGER
+from sparklog.session.setup import MANAGER
 from tests.state.operators import Output, run, session
 
 pytestmark = pytest.mark.spark

@@ -12,7 +12,7 @@ from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.query_sink import SinkKind, recorded_sink
 from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError
-from sparklog.state.session import MANAGER
+from sparklog.session.setup import MANAGER
 from tests.state.operators import session
 
 pytestmark = pytest.mark.spark

@@ -17,7 +17,7 @@ from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.checkpoint.log_backed.metadata_marker import MARKER
 from sparklog.errors import DataCorruptionError
 from sparklog.fs import LOCAL
-from sparklog.state.session import MANAGER
+from sparklog.session.setup import MANAGER
 from tests.checkpoint.views import tree
 from tests.state.operators import Output, run, session, source, start
 

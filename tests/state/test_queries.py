@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sparklog.state.session import MANAGER
+from sparklog.session.setup import MANAGER
 from tests.state.operators import OPERATORS, PROVIDERS, Output, run, session
 
 pytestmark = pytest.mark.spark

@@ -15,8 +15,8 @@ import sparklog
 from sparklog.checkpoint import export, fork, history, import_, reset, verify
 from sparklog.clock import system_clock
 from sparklog.errors import LogLockedError
+from sparklog.session.setup import MANAGER
 from sparklog.sink import SegmentSink, close
-from sparklog.state.session import MANAGER
 from tests import depth
 from tests.state.operators import OPERATORS, PROVIDERS, Output, run, session, source, start
 

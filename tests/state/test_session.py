@@ -14,7 +14,7 @@ from sparklog.cli.spark_conf import spark_conf
 from sparklog.errors import InvalidRequestError
 from sparklog.jvm.jar import CACHE_VARIABLE, JAR_VARIABLE, jar, write_jar
 from sparklog.jvm.jar_file import JarVersions, write
-from sparklog.state.session import MANAGER, MANAGER_KEY
+from sparklog.session.setup import MANAGER, MANAGER_KEY
 
 
 def test_settings_of_a_session_to_be_built() -> None:
@@ -23,7 +23,7 @@ def test_settings_of_a_session_to_be_built() -> None:
     assert conf[MANAGER_KEY] == MANAGER
     assert conf["spark.jars"].split(",") == ["/a.jar", "/b.jar", jar()]
     assert conf["spark.python.unix.domain.socket.enabled"] == "false"
-    assert conf[DAEMON] == "sparklog.state.daemon"
+    assert conf[DAEMON] == "sparklog.session.daemon"
 
 
 def test_settings_that_leave_checkpoints_to_spark() -> None:

@@ -9,7 +9,7 @@ from sparklog.checkpoint import reset, verify
 from sparklog.cli.app import run as run_cli
 from sparklog.clock import system_clock
 from sparklog.service.verification.findings import Finding, Severity
-from sparklog.state.session import MANAGER
+from sparklog.session.setup import MANAGER
 from tests.state.operators import Output, run, session
 
 pytestmark = pytest.mark.spark

@@ -13,7 +13,7 @@ import sparklog
 from sparklog.clock import Clock, ManualClock
 from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.due_segments import largest_of
+from sparklog.log.due_segments import largest_timestamps
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.log_segment_data import LogDirSegmentData
 from sparklog.logdir.partition.partition_segments import LogDirSegments
@@ -85,7 +85,7 @@ def puts_of(log: sparklog.Log, clock: Clock, topic: str = "t", p: int = 0) -> li
     directory = session.partition_path(topic, p)
     state = session.state
     held = segments_of(session.fs, directory)
-    largest = largest_of(LogDirSegments(session.fs, directory), state.ends[topic, p])
+    largest = largest_timestamps(LogDirSegments(session.fs, directory), state.ends[topic, p])
     puts = []
     for n, (one, following) in enumerate(itertools.pairwise(held)):
         segment = RemoteSegment(

@@ -217,7 +217,7 @@ def test_contrast(scheme: str) -> None:
         (units.count_text(999_999), "999,999"), (units.count_text(2**62), "4.61 E"),
         (units.time_text(0), "1970-01-01 00:00"), (units.time_text(None), units.NONE),
         (units.time_text(2**62), "4,611,686,018,427,387,904 ms"),
-        (units.span_text(90_000), "1.5 min"), (units.span_text(86_400_000), "1 d"),
+        (units.duration_text(90_000), "1.5 min"), (units.duration_text(86_400_000), "1 d"),
         (units.ago_text(0, 3_600_000), "1 h ago"), (units.ago_text(7_200_000, 0), "in 2 h"),
         (units.share_text(0.042), "4.2 %"), (units.share_text(1), "100 %"),
         (units.tick_text(0, binary=True), "0"),

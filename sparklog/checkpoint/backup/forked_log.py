@@ -25,7 +25,7 @@ from sparklog.diskless.home_object import known_home
 from sparklog.diskless.import_objects import NewLog, NewObject
 from sparklog.diskless.log_creation import fork_stores
 from sparklog.errors import StorageUnavailableError
-from sparklog.log.fork_points import WantedPoint
+from sparklog.log.fork_points import ForkPointRequest
 from sparklog.tiered.object_store.file_driver import LocalDriver
 from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store, StoredObject, is_listed
@@ -78,7 +78,7 @@ class ForkedLog(ObjectStore):
         Raises: as `sparklog.diskless.log_creation.fork`.
         """
         fork_stores(
-            self._source, self, WantedPoint(writer=writer, batch=batch),
+            self._source, self, ForkPointRequest(writer=writer, batch=batch),
             log_id=derived_id("archive", self._log_id, 0), adapt=self._without_known,
             options=RemoteOptions(remote_keyring=keyring), threads=self._threads,
             clock=self._clock,

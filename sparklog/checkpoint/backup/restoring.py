@@ -34,7 +34,7 @@ from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.diskless.log_creation import check_apart, fork_stores
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.fork_points import WantedPoint
+from sparklog.log.fork_points import ForkPointRequest
 from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.staged_directory import StagedDirectories, arrived
@@ -187,7 +187,7 @@ def _restore_log(
     """Make a log in an empty place, and the checkpoint last."""
     check_apart(repository, target)
     fork_stores(
-        archived, target, WantedPoint(time_ms=_EVER_MS), origin=f"the log of {archived.url}",
+        archived, target, ForkPointRequest(time_ms=_EVER_MS), origin=f"the log of {archived.url}",
         finish=finish, threads=threads, clock=clock,
     )  # fmt: skip
 

@@ -8,7 +8,8 @@
 - `cleaner`: one partition from plan by way of the swap (partition/segment_swap) to checkpoint;
   which partitions want it
 
-Which records stay is no matter of the home: `sparklog.log.dirt`, `sparklog.log.record_cleaning`.
+Which records stay does not depend on the home: see `sparklog.log.dirty_ratio` and
+`sparklog.log.record_cleaning`.
 
 Source: LogCleanerManager, Cleaner, CleanedTransactionMetadata, LocalLog.replaceSegments (4.1).
 """

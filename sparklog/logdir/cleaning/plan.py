@@ -1,4 +1,4 @@
-"""Plans a cleaning: the dirty part (`sparklog.log.dirt`), grouped into segments. Names only.
+"""Plans a cleaning: the dirty part (`sparklog.log.dirty_ratio`), grouped into segments. Names only.
 
 Source: Cleaner.groupSegmentsBySize (Kafka 4.1).
 """
@@ -11,10 +11,10 @@ from sparklog.config import TopicConfig
 from sparklog.format.index import TIME_ENTRY
 from sparklog.format.names import index_name, log_name, timeindex_name
 from sparklog.fs import FileSystem
-from sparklog.log import dirt
+from sparklog.log import dirty_ratio
 from sparklog.log.batch_windows import walk
 from sparklog.log.cleaner_options import CleanerOptions
-from sparklog.log.dirt import within
+from sparklog.log.dirty_ratio import within
 from sparklog.logdir.partition.indexes import read_entries
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.storage.round_report import Dirt
@@ -76,11 +76,11 @@ def find_dirt(
     stable: int,
     now_ms: int,
 ) -> Dirt:
-    """Return what can be cleaned; see `sparklog.log.dirt`.
+    """Return what can be cleaned; see `sparklog.log.dirty_ratio`.
 
     Cost: nothing but arithmetic, unless a lag is configured: then a small read a dirty segment.
     """
-    return dirt.find_dirt(
+    return dirty_ratio.find_dirt(
         config,
         segments,
         checkpoint=checkpoint,

@@ -16,7 +16,7 @@ from sparklog.fs import FileSystem
 from sparklog.log.batch_windows import walk
 from sparklog.log.cleaned_transactions import AbortedEntries, AbortedEntry, CleanedTransactions
 from sparklog.log.cleaner_options import Throttle, unthrottled
-from sparklog.log.dirt import within
+from sparklog.log.dirty_ratio import within
 from sparklog.log.record_cleaning import WindowFilter, Windows, build_offset_map, with_aborted
 from sparklog.logdir.cleaning.cleaned_segment import (
     CleanedSegment,

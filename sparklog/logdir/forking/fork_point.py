@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from sparklog.fs import FileSystem
 from sparklog.log.committed_batches import find_commit
 from sparklog.log.fork_points import (
+    ForkPointRequest,
     Wanted,
-    WantedPoint,
     check_writers,
     no_commit,
     no_writer,
@@ -45,7 +45,7 @@ def find_point(
 
     Raises: InvalidRequestError: the ledger doesn't hold it, or not any more.
     """
-    wanted = WantedPoint(writer=writer, batch=batch, time_ms=time_ms, offsets=offsets)
+    wanted = ForkPointRequest(writer=writer, batch=batch, time_ms=time_ms, offsets=offsets)
     if writer is not None and batch is not None:
         at = _after_batch(session, writer, batch)
     elif time_ms is not None:
@@ -101,7 +101,7 @@ def _first_batch(fs: FileSystem, home: str, end: int, names: list[str]) -> int |
     return None
 
 
-def _before_offsets(session: LogDirCommits, wanted: WantedPoint) -> int:
+def _before_offsets(session: LogDirCommits, wanted: ForkPointRequest) -> int:
     ends = wanted.ends
     for topic, partition in ends:
         session.partition_path(topic, partition)  # raises for one that isn't there

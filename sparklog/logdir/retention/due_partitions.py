@@ -18,7 +18,7 @@ from sparklog.log.due_segments import (
     DueSegments,
     LocalSegment,
     RetentionConstraints,
-    limits,
+    retention_limits,
 )
 from sparklog.logdir.retention.local_segments import segments_of
 from sparklog.logdir.retention.partition_retention import PartitionRetention
@@ -130,7 +130,7 @@ class DuePartitions:
     def _is_too_large(
         self, segments: list[LocalSegment], place: PartitionRetention, terms: RetentionConstraints
     ) -> bool:
-        size_bytes = limits(place.config, local=terms.local)[0]
+        size_bytes = retention_limits(place.config, local=terms.local)[0]
         if size_bytes < 0 or not place.config.delete or not segments:
             return False
         active = self._fs.size(joined(place.directory, log_name(segments[-1].base)))

@@ -19,7 +19,7 @@ from sparklog.log.due_segments import (
     LocalSegment,
     RetentionConstraints,
     due,
-    largest_of,
+    largest_timestamps,
 )
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.partition.partition_segments import LogDirSegments
@@ -58,7 +58,7 @@ def due_segments_of(
         local_start=place.local_start,
         end=place.end,
         now_ms=now_ms,
-        largest=largest_of(LogDirSegments(fs, place.directory), place.end),
+        largest=largest_timestamps(LogDirSegments(fs, place.directory), place.end),
         terms=terms,
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sparklog.errors import StorageUnavailableError
-from sparklog.service.health.words import span_text
+from sparklog.service.health.words import duration_text
 
 T = TypeVar("T")
 
@@ -33,6 +33,6 @@ def bounded(call: Callable[[], T], timeout_ms: float, what: str) -> T:
     if errors:
         raise errors[0]
     raise StorageUnavailableError(
-        f"{what} gave no answer within {span_text(timeout_ms)}: is the store running, and does the "
+        f"{what} gave no answer within {duration_text(timeout_ms)}: is the store running, and does "
         "network reach it?"
     )

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.log.due_segments import LocalSegment, limits
+from sparklog.log.due_segments import LocalSegment, retention_limits
 from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.quantities import DAY_MS, HOUR_MS
 from sparklog.service.metrics.commit_trail import CommitTrail
@@ -93,7 +93,7 @@ def _grown(
     """By how many bytes a partition is larger at each step."""
     config = place.config
     is_tiered = config.remote_storage_enable and not config.compact
-    most_bytes, most_ms = limits(config, local=is_tiered)
+    most_bytes, most_ms = retention_limits(config, local=is_tiered)
     now_bytes = sum(segment.size for segment in segments)
     dated: list[tuple[int, int]] = []
     if config.delete and most_ms >= 0 and now_bytes:

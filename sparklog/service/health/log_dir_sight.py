@@ -9,8 +9,8 @@ from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.format.names import log_name
 from sparklog.fs import FileSystem, Volume, read_bytes
-from sparklog.log.dirt import find_dirt
-from sparklog.log.due_segments import LocalSegment, largest_of
+from sparklog.log.dirty_ratio import find_dirt
+from sparklog.log.due_segments import LocalSegment, largest_timestamps
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir import service_lease
 from sparklog.logdir.detection import has_lost_ledger
@@ -26,7 +26,7 @@ from sparklog.logdir.segment_files import joined
 from sparklog.service.health.disk_forecast import Ages, DiskForecast, forecast
 from sparklog.service.health.limits import Limits
 from sparklog.service.health.sight import Dirty, Leader, Sight, leader_of
-from sparklog.service.health.words import span_text
+from sparklog.service.health.words import duration_text
 from sparklog.service.metrics.observed import DirectoryMetrics, LogMetrics
 from sparklog.service.metrics.offline_directories import offline
 from sparklog.storage.round_report import Dirt
@@ -61,7 +61,7 @@ def log_dir_sight(
         sight.unwritable.append(sight.ledger_fault)
     held = _held_lock(fs, directories[0], found.time_ms - limits.lock_ms)
     if held is not None and not sight.unwritable:
-        silent = span_text(found.time_ms - held[1])
+        silent = duration_text(found.time_ms - held[1])
         sight.unwritable = [f"process {held[0]} has held the write lock for {silent}"]
         sight.lock_holder = held[0]
     if sight.kind == "log" and not sight.is_known and not sight.unwritable:
@@ -183,7 +183,7 @@ def _ages(fs: FileSystem) -> Ages:
         left -= 1
         try:
             if left >= 0:
-                return largest_of(LogDirSegments(fs, place.directory), place.end)(base)
+                return largest_timestamps(LogDirSegments(fs, place.directory), place.end)(base)
             return fs.mtime_ms(joined(place.directory, log_name(base)))
         except (SparklogError, OSError):
             return 2**63 - 1  # not to be counted on

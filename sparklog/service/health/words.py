@@ -9,14 +9,14 @@ from sparklog.pluralize import pluralize
 _NAMED: Final = 3
 
 
-def span_text(ms: float) -> str:
+def duration_text(ms: float) -> str:
     """A length of time by its largest unit that fits; none where clocks disagree."""
-    return quantities.span_text(max(0.0, ms))
+    return quantities.duration_text(max(0.0, ms))
 
 
 def ago_text(time_ms: int, now_ms: int) -> str:
     """How long before now; a time that is still to come counts as now."""
-    return "just now" if now_ms - time_ms < 1000 else f"{span_text(now_ms - time_ms)} ago"
+    return "just now" if now_ms - time_ms < 1000 else f"{duration_text(now_ms - time_ms)} ago"
 
 
 def records_text(count: float) -> str:

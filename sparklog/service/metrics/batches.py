@@ -13,7 +13,7 @@ from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.log.batch_figures import BatchFigures, BatchTally
-from sparklog.log.batch_sample import PARTITIONS_MAX, sample, spread
+from sparklog.log.batch_sample import PARTITIONS_MAX, choose_partitions, sample
 from sparklog.log.topic_names import INTERNAL
 from sparklog.storage.segments import PartitionSegments
 
@@ -64,7 +64,7 @@ class BatchObserver:
                 held.setdefault(key.topic, {})[key.partition] = end
         most = max(1, min(PARTITIONS_MAX, TOPICS_ONCE // max(1, len(held))))
         wanted = {
-            topic: tuple((number, ends[number]) for number in spread(sorted(ends), most))
+            topic: tuple((number, ends[number]) for number in choose_partitions(sorted(ends), most))
             for topic, ends in held.items()
         }
         now_ms = self._clock()

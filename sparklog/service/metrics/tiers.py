@@ -6,7 +6,7 @@ from sparklog.clock import Clock
 from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
-from sparklog.log.due_segments import LocalSegment, RetentionConstraints, Tier, largest_of
+from sparklog.log.due_segments import LocalSegment, RetentionConstraints, Tier, largest_timestamps
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.retention.partition_retention import PartitionRetention
@@ -141,7 +141,7 @@ class TierObserver:
             return set()
         oldest = key, waiting[0].base
         if oldest not in self._largest:
-            at = largest_of(LogDirSegments(self._fs, place.directory), place.end)
+            at = largest_timestamps(LogDirSegments(self._fs, place.directory), place.end)
             self._largest[oldest] = at(waiting[0].base)
         row.copy_lag_ms = max(row.copy_lag_ms, self._clock() - self._largest[oldest])
         return {oldest}

@@ -17,7 +17,7 @@ from typing import Final
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import TXNINDEX
-from sparklog.log.due_segments import largest_of
+from sparklog.log.due_segments import largest_timestamps
 from sparklog.logdir.partition.log_segment_data import LogDirSegmentData
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_by_partition
@@ -169,7 +169,7 @@ class CopyTask:
             id=new_segment_id(),
             base=base,
             end=end,
-            max_timestamp=largest_of(local, place.end)(base),
+            max_timestamp=largest_timestamps(local, place.end)(base),
             size=candidate.size,
             epochs=epochs_of(local.leader_epochs(), base, end),
             state=SegmentState.COPY_STARTED,

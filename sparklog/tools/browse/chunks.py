@@ -23,7 +23,7 @@ from sparklog.log.partition_reader import PartitionReader
 from sparklog.log.raw_batches import RawBatches, read_batches
 from sparklog.log.read_retry import retry_on_stale_read
 from sparklog.storage.view import View
-from sparklog.tools.browse.limits import Budget, ChunkRoom
+from sparklog.tools.browse.limits import Budget, ChunkReadBudget
 
 CHUNK_BYTES: Final = 2 << 20
 _GIVEN_BYTES: Final = 16 << 20  # of keys and values, at which the decoder gives out
@@ -74,7 +74,7 @@ def read_chunk(
     Raises: as `sparklog.log.raw_batches.read_batches`, but for damage, which is in the chunk.
     Cost: an index look-up, a pread for each 2 MiB, CRC, decoding.
     """
-    end, room = source.mark, ChunkRoom(max_bytes, budget.limits.batch_bytes)
+    end, room = source.mark, ChunkReadBudget(max_bytes, budget.limits.batch_bytes)
     try:
         raw = _read(source, start, room)
     except DataCorruptionError as error:
@@ -88,7 +88,7 @@ def read_chunk(
     return _decoded(source, raw, start, reached, budget)
 
 
-def _read(source: Source, start: int, room: ChunkRoom) -> RawBatches:
+def _read(source: Source, start: int, room: ChunkReadBudget) -> RawBatches:
     return read_batches(
         source.view, source.topic, source.partition, start, source.mark, room,
         topic_id=source.topic_id, incarnation=source.incarnation, isolation="read_committed",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.clock import monotonic_ms
-from sparklog.log.partition_reader import Room
+from sparklog.log.partition_reader import ReadBudget
 
 MIB: Final = 1 << 20
 RECORDS_MAX: Final = 500
@@ -57,8 +57,8 @@ class Budget:
         return self._gone() or monotonic_ms() >= self._until_ms
 
 
-class ChunkRoom(Room):
-    """Room for some bytes of whole batches; a single one may be larger, up to `batch_bytes`."""
+class ChunkReadBudget(ReadBudget):
+    """A budget in bytes of whole batches; a single batch may be larger, up to `batch_bytes`."""
 
     def __init__(self, max_bytes: int, batch_bytes: int) -> None:
         super().__init__(max_bytes)

@@ -21,7 +21,7 @@ from sparklog.tools.report.page_parts import (
     section,
     table,
 )
-from sparklog.tools.report.units import ago, number, plural, share_text, size, span_text
+from sparklog.tools.report.units import ago, duration_text, number, plural, share_text, size
 
 TOPIC_FIELDS: Final = ("q", "sort", "desc", "page")
 SORTS: Final = ("name", "records", "bytes", "rate", "lag", "partitions")
@@ -300,7 +300,7 @@ def _config_words(name: str, value: str) -> Html | None:
     if not value.isdigit() or len(value) > 16:
         return None
     if name.endswith(".ms"):
-        return el("span", f" ({span_text(int(value))})", class_="nil")
+        return el("span", f" ({duration_text(int(value))})", class_="nil")
     if name.endswith(".bytes") and int(value) >= 1024:
         return el("span", " (", size(int(value)), ")", class_="nil")
     return None

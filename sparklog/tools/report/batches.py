@@ -5,7 +5,7 @@ from typing import Final
 
 from sparklog.errors import SparklogError
 from sparklog.log.batch_figures import BatchFigures, BatchTally
-from sparklog.log.batch_sample import PARTITIONS_MAX, sample, spread
+from sparklog.log.batch_sample import PARTITIONS_MAX, choose_partitions, sample
 from sparklog.log.partition_reader import reader_of
 from sparklog.storage.view import View
 from sparklog.tools.report.model import PartitionReport
@@ -25,7 +25,8 @@ def topic_batches(
     held = {p.partition: p.end for p in partitions if p.error is None and p.bytes}
     if not held:
         return ()
-    chosen = spread(sorted(held), max(1, min(PARTITIONS_MAX, _SAMPLES_MAX // max(topics, 1))))
+    most = max(1, min(PARTITIONS_MAX, _SAMPLES_MAX // max(topics, 1)))
+    chosen = choose_partitions(sorted(held), most)
     topic = partitions[0].topic
 
     def look() -> tuple[BatchFigures, ...]:

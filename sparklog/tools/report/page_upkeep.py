@@ -26,11 +26,11 @@ from sparklog.tools.report.page_parts import (
 from sparklog.tools.report.page_words import rule_words
 from sparklog.tools.report.units import (
     ago_text,
+    duration_text,
     number,
     share_text,
     size,
     size_text,
-    span_text,
     stamp,
 )
 
@@ -56,7 +56,7 @@ def retention_section(report: LogReport) -> Html:
     going = [t for t in report.topics if any(p.going or p.held_back_bytes for p in t.partitions)]
     if not going:
         return section("retention", "Retention", note(
-            f"Nothing goes within {span_text(HORIZONS_MS[-1])}, if nothing more is written."
+            f"Nothing goes within {duration_text(HORIZONS_MS[-1])}, if nothing more is written."
         ))  # fmt: skip
     going.sort(key=lambda t: -sum(g.bytes for p in t.partitions for g in p.going))
     entries = {g.where for t in going for p in t.partitions for g in p.going}
@@ -81,7 +81,7 @@ def retention_section(report: LogReport) -> Html:
 
 
 def _horizon(within_ms: int) -> Column:
-    return Column("now" if not within_ms else f"≤\N{NO-BREAK SPACE}{span_text(within_ms)}", "n")
+    return Column("now" if not within_ms else f"≤\N{NO-BREAK SPACE}{duration_text(within_ms)}", "n")
 
 
 def _rows(topic: TopicReport) -> list[Sequence[Child]]:
@@ -94,7 +94,7 @@ def _rows(topic: TopicReport) -> list[Sequence[Child]]:
     rows: list[Sequence[Child]] = []
     for (rule, where), gone in sorted(by_rule.items()):
         share = sum(g.bytes for g in gone) / total
-        said = f"{topic.name}: {share_text(share)} within {span_text(HORIZONS_MS[-1])}"
+        said = f"{topic.name}: {share_text(share)} within {duration_text(HORIZONS_MS[-1])}"
         rows.append(
             (
                 foreign(topic.name),

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from sparklog.config import TopicConfig
 from sparklog.html import Child, el, foreign
 from sparklog.tools.report.model import LogReport, TopicReport, Where
-from sparklog.tools.report.units import size_text, span_text
+from sparklog.tools.report.units import duration_text, size_text
 
 WHERE: Final = {
     Where.LOCAL: "local only",
@@ -42,10 +42,10 @@ def retention_words(topic: TopicReport) -> str:
     config = TopicConfig.parse(topic.config)
     parts = ["compact"] if config.compact else []
     if config.delete:
-        parts += [span_text(config.retention_ms)] if config.retention_ms >= 0 else []
+        parts += [duration_text(config.retention_ms)] if config.retention_ms >= 0 else []
         parts += [size_text(config.retention_bytes)] if config.retention_bytes >= 0 else []
     if config.remote_storage_enable and config.local_retention_ms >= 0:
-        parts.append(f"{span_text(config.local_retention_ms)} local")
+        parts.append(f"{duration_text(config.local_retention_ms)} local")
     if config.remote_storage_enable and config.local_retention_bytes >= 0:
         parts.append(f"{size_text(config.local_retention_bytes)} local")
     return ", ".join(parts) or "kept for ever"
@@ -59,10 +59,10 @@ def rule_words(rule: str, given: Mapping[str, str] | None) -> str:
         age = config.local_retention_ms if config.local_retention_ms >= 0 else age
         size = config.local_retention_bytes if config.local_retention_bytes >= 0 else size
     return {
-        "retention.ms": f"older than {span_text(age)}",
+        "retention.ms": f"older than {duration_text(age)}",
         "retention.bytes": f"partition over {size_text(size)}",
         "log.start.offset": "before the log start",
-        "local.retention.ms": f"has a copy, older than {span_text(age)}",
+        "local.retention.ms": f"has a copy, older than {duration_text(age)}",
         "local.retention.bytes": f"has a copy, local part over {size_text(size)}",
         "local.log.start.offset": "before the log start",
     }.get(rule, rule)

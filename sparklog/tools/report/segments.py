@@ -10,7 +10,7 @@ from sparklog.format.batch import HEADER_SIZE, MAGIC, unpack_header
 from sparklog.format.compression import Codec
 from sparklog.fs import FileSystem
 from sparklog.log.batch_figures import BatchFigures
-from sparklog.log.due_segments import Tier, largest_of
+from sparklog.log.due_segments import Tier, largest_timestamps
 from sparklog.log.partition_reader import reader_of
 from sparklog.service.health import Examiner
 from sparklog.storage.segments import PartitionSegments, SegmentMetadata, StaleReadError
@@ -129,7 +129,7 @@ def _list(
     found = [each for each in found if each.base <= end] or found[:1]
     start = max(start, found[0].base) if found[0].local else start
     end = max(start, end)
-    largest = largest_of(segments, end)
+    largest = largest_timestamps(segments, end)
     faults: list[str] = []
     ages: dict[int, int] = {}
     reports: list[SegmentReport] = []

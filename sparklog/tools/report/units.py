@@ -64,21 +64,21 @@ def share_text(share: float) -> str:
     return f"{share * 100:.1f}{_NB}%" if 0 < share < 0.1 else f"{share * 100:.0f}{_NB}%"
 
 
-def span_text(ms: float) -> str:
+def duration_text(ms: float) -> str:
     """A length of time by its largest unit that fits."""
-    return quantities.span_text(ms).replace(" ", _NB)
+    return quantities.duration_text(ms).replace(" ", _NB)
 
 
 def per_text(ms: float) -> str:
     """A length of time that something is counted in: "per 3 h", "per h"."""
-    return f"per{_NB}{span_text(ms).removeprefix(f'1{_NB}')}"
+    return f"per{_NB}{duration_text(ms).removeprefix(f'1{_NB}')}"
 
 
 def ago_text(time_ms: int, now_ms: int) -> str:
     """How long before or after now."""
     if abs(time_ms - now_ms) < 1000:
         return "now"
-    length = span_text(time_ms - now_ms)
+    length = duration_text(time_ms - now_ms)
     return f"{length}{_NB}ago" if time_ms < now_ms else f"in{_NB}{length}"
 
 

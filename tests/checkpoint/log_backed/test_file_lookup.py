@@ -14,7 +14,7 @@ from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import Record, append
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL
-from sparklog.sink.batch_identity import of_checkpoint, of_query
+from sparklog.sink.batch_identity import identify_from_checkpoint, identify_from_query
 from sparklog.sink.options import parse
 from sparklog.sink.query import Query
 from sparklog.testing.crashfs import CrashFS
@@ -64,7 +64,7 @@ def test_the_sink_finds_plan_and_query(golden: Golden, tmp_path: Path, backed: b
     if backed:
         import_(path)
     options = parse({"path": str(tmp_path), "checkpointLocation": f"file:{path}"})
-    found = of_checkpoint(options, 12)
+    found = identify_from_checkpoint(options, 12)
     assert (found.identity.writer, found.identity.batch) == (query, 12)
     assert found.identity.fingerprint == hashlib.sha256(plan).hexdigest()
 
@@ -77,16 +77,16 @@ def test_the_sink_sees_a_query_that_began_beside_the_log(
     path = golden("stateless")
     import_(path)
     options = parse({"path": str(tmp_path), "checkpointLocation": str(path)})
-    assert of_checkpoint(options, 12)
+    assert identify_from_checkpoint(options, 12)
     (path / "metadata").unlink()
-    assert of_checkpoint(options, 12)
+    assert identify_from_checkpoint(options, 12)
     mine = Query(history(path).query_id or "", "run", str(path), "app", None)
-    assert of_query(options, mine, 12)
+    assert identify_from_query(options, mine, 12)
     with pytest.raises(InvalidRequestError, match="without sparklog's checkpoint manager"):
-        of_query(options, dataclasses.replace(mine, id="another"), 12)
+        identify_from_query(options, dataclasses.replace(mine, id="another"), 12)
     (path / file).write_bytes(b'{"id":"other"}')
     with pytest.raises(InvalidRequestError, match="without sparklog's checkpoint manager"):
-        of_checkpoint(options, 12)
+        identify_from_checkpoint(options, 12)
 
 
 def test_the_sink_completes_a_reset(golden: Golden, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_the_sink_completes_a_reset(golden: Golden, tmp_path: Path) -> None:
     note = {"log": log, "writer": query, "batch": 9, "time": 1}
     (path / "sparklog.reset").write_text(json.dumps(note))
     options = parse({"path": log, "checkpointLocation": str(path)})
-    identity = of_checkpoint(options, 10).identity
+    identity = identify_from_checkpoint(options, 10).identity
     assert not (path / "sparklog.reset").exists()
     with sparklog.open(log, mode="rw") as opened:
         assert opened.committed(identity) is None

@@ -12,7 +12,7 @@ from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import Record, append
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL
-from sparklog.sink.batch_identity import of_query
+from sparklog.sink.batch_identity import identify_from_query
 from sparklog.sink.options import parse
 from tests.checkpoint.conftest import Golden
 
@@ -97,12 +97,12 @@ def test_a_sink_of_a_session_without_the_manager_is_refused(
     given = {"path": tmp_path / "log", "checkpointLocation": str(path), "writerId": "w"}
     advice = "Stop it, build the session .*, and see what else it wrote by: sparklog checkpoint"
     with pytest.raises(InvalidRequestError, match=advice):
-        of_query(parse(given), None, last)
+        identify_from_query(parse(given), None, last)
     others = [f.file for f in verify(path).findings if "two histories" in f.what]
     assert others == [str(path / "metadata"), str(path / f"offsets/{last}")]
     for other in others:
         Path(other).unlink()
-    assert of_query(parse(given), None, last).identity.batch == last
+    assert identify_from_query(parse(given), None, last).identity.batch == last
 
 
 def test_an_import_that_was_cut_off_is_one_history(golden: Golden) -> None:

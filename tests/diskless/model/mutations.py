@@ -29,7 +29,7 @@ from sparklog.errors import BatchConflictError, StorageUnavailableError
 from sparklog.log import commit as log_commit
 from sparklog.log import fetch
 from sparklog.log.commit import CommitResult
-from sparklog.log.read_retry import StaleReadTries
+from sparklog.log.read_retry import StaleReadRetries
 from sparklog.storage.checksummed_json import seal
 from sparklog.storage.groups import reader_to_json
 from sparklog.storage.ledger_records import TopicRecord
@@ -230,7 +230,7 @@ def _one_position() -> Iterator[None]:
 @contextmanager
 def _damage_at_once() -> Iterator[None]:
     with (
-        mock.patch.object(StaleReadTries, "may_go_on", return_value=False),
+        mock.patch.object(StaleReadRetries, "should_retry", return_value=False),
         mock.patch.object(fetch, "judge_failed_read", _nothing),
     ):
         yield

@@ -2,15 +2,15 @@ package sparklog.probe
 
 import java.nio.charset.StandardCharsets.UTF_8
 
-import sparklog.Handover
+import sparklog.AnswerFile
 
 /** Bytes handed over past py4j. */
 object Handovers extends Operations {
   override def operations: Map[String, Operation] = Map(
     // bytes of the place, bytes of the answer: what py4j would bring
-    "handover" -> { (in, out) =>
+    "answer_file" -> { (in, out) =>
       val into = new String(bytesFrom(in), UTF_8)
-      out.write(Handover.give(bytesFrom(in), into))
+      out.write(AnswerFile.give(bytesFrom(in), into))
     }
   )
 }

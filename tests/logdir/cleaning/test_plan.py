@@ -7,7 +7,7 @@ import pytest
 from sparklog.config import TopicConfig
 from sparklog.fs import LOCAL
 from sparklog.log.cleaner_options import CleanerOptions
-from sparklog.log.dirt import within
+from sparklog.log.dirty_ratio import within
 from sparklog.logdir.cleaning.plan import CleanJob, Segment, find_dirt, grouped
 from sparklog.storage.round_report import Dirt
 

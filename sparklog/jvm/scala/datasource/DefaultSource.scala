@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.{
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
-import sparklog.datasource.{CallerOptions, LogTable, Mover}
+import sparklog.datasource.{CallerOptions, LogTable, DataPath}
 
 /**
  * `format("sparklog")` where this jar is loaded: Spark looks for a class `<format>.DefaultSource`
@@ -64,7 +64,7 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
     val why = CallerOptions.whyPython(options)
     if (why == null) new LogTable(this, python)
     else {
-      new Mover().say(null, CallerOptions.described(options), Mover.Python(why))
+      new DataPath().say(null, CallerOptions.described(options), DataPath.Python(why))
       python
     }
   }

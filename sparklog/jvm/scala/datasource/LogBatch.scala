@@ -21,13 +21,13 @@ private[datasource] final class LogBatch(source: ScanSource, schema: StructType,
   override def planInputPartitions(): Array[InputPartition] = {
     if (planned.partitions.nonEmpty) {
       val what = s"reads ${CallerOptions.described(source.options)}"
-      new Mover().say(null, what, planned.mover)
+      new DataPath().say(null, what, planned.mover)
     }
     planned.partitions
   }
 
   override def createReaderFactory(): PartitionReaderFactory = {
-    val isNarrow = planned.mover != Mover.Jvm && !source.hasPushed
+    val isNarrow = planned.mover != DataPath.Jvm && !source.hasPushed
     val (python, given) = if (isNarrow) (narrow, pruned) else (whole, schema)
     new LogReaderFactory(wanted,
       new UnpackedPartitions(python.createReaderFactory(), given, wanted))

@@ -6,7 +6,7 @@ import org.apache.spark.sql.connector.write.streaming.{StreamingDataWriterFactor
 
 /** One write: Python plans it and commits, the tasks stage in the JVM if its plan is for that. */
 private[datasource] final class LogBatchWrite(
-    python: BatchWrite, info: LogicalWriteInfo, mover: Mover)
+    python: BatchWrite, info: LogicalWriteInfo, mover: DataPath)
     extends BatchWrite {
   override def createBatchWriterFactory(physical: PhysicalWriteInfo): DataWriterFactory = {
     val factory = python.createBatchWriterFactory(physical)
@@ -26,7 +26,7 @@ private[datasource] final class LogBatchWrite(
 
 /** The writes of a query's micro-batches; as LogBatchWrite. */
 private[datasource] final class LogStreamingWrite(
-    python: StreamingWrite, info: LogicalWriteInfo, mover: Mover)
+    python: StreamingWrite, info: LogicalWriteInfo, mover: DataPath)
     extends StreamingWrite {
   override def createStreamingWriterFactory(
       physical: PhysicalWriteInfo): StreamingDataWriterFactory = {

@@ -21,7 +21,7 @@ private[datasource] final class LogStream(
     described: String,
     run: String)
     extends MicroBatchStream with SupportsTriggerAvailableNow with ReportsSourceMetrics {
-  private val reader = new Mover
+  private val reader = new DataPath
   @volatile private var latest: Offset = _
 
   override def initialOffset(): Offset = python.initialOffset()

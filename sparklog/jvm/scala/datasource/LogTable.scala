@@ -19,7 +19,7 @@ import sparklog.DefaultSource
 final class LogTable(source: DefaultSource, python: Table)
     extends SupportsRead with SupportsWrite with ReportsSinkMetrics {
   private val plans = new ReadPlans(source, python.name())
-  private val writer = new Mover
+  private val writer = new DataPath
 
   override def name(): String = python.name()
   override def id(): String = python.id()

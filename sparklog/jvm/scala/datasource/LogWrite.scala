@@ -11,7 +11,7 @@ import sparklog.DefaultSource
 
 /** Plans a write. `mover`: who writes it will be told to. */
 private[datasource] final class LogWriteBuilder(
-    source: DefaultSource, name: String, info: LogicalWriteInfo, mover: Mover)
+    source: DefaultSource, name: String, info: LogicalWriteInfo, mover: DataPath)
     extends SupportsTruncate {
   private val python = new PythonWriteBuilder(source, name, new PlannedWriteInfo(info))
 
@@ -33,7 +33,7 @@ private final class PlannedWriteInfo(info: LogicalWriteInfo) extends LogicalWrit
 }
 
 /** A write to the log, of a batch or of a stream. */
-private[datasource] final class LogWrite(python: Write, info: LogicalWriteInfo, mover: Mover)
+private[datasource] final class LogWrite(python: Write, info: LogicalWriteInfo, mover: DataPath)
     extends Write {
   override def description(): String = "(sparklog)"
   override def supportedCustomMetrics(): Array[CustomMetric] = python.supportedCustomMetrics()

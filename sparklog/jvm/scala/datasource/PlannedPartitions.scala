@@ -11,7 +11,7 @@ import sparklog.source.{PythonPartitions, ReadPlan}
 
 /** The partitions of a read as they go to the tasks, and who reads them. */
 private[datasource] final class PlannedPartitions(
-    val partitions: Array[InputPartition], val mover: Mover.Choice)
+    val partitions: Array[InputPartition], val mover: DataPath.Choice)
 
 private[datasource] object PlannedPartitions {
   private val NoPlan = "the Python source made no plan for the JVM"
@@ -22,10 +22,10 @@ private[datasource] object PlannedPartitions {
     val jvm = unpacked.count(_.isJvm)
     val reasons = unpacked.iterator.filter(_.why != null)
     val mover =
-      if (!reasons.hasNext) Mover.Jvm
+      if (!reasons.hasNext) DataPath.Jvm
       else {
         val first = reasons.next()
-        if (jvm > 0) Mover.Both(first.why) else Mover.Python(first.why, first.isFault)
+        if (jvm > 0) DataPath.Both(first.why) else DataPath.Python(first.why, first.isFault)
       }
     new PlannedPartitions(unpacked.map(_.partition), mover)
   }

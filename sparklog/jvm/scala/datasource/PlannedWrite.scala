@@ -7,7 +7,7 @@ import org.apache.spark.sql.connector.write.LogicalWriteInfo
 
 /** A write as Python planned it. `what` is written; `factory`: None where Python's is used. */
 private[datasource] final class PlannedWrite(
-    val what: String, val mover: Mover.Choice, val factory: Option[StagedWriterFactory])
+    val what: String, val mover: DataPath.Choice, val factory: Option[StagedWriterFactory])
 
 private[datasource] object PlannedWrite {
   private val NoPlan = "the Python source made no plan for the JVM"
@@ -19,14 +19,14 @@ private[datasource] object PlannedWrite {
   def of(write: AnyRef, info: LogicalWriteInfo): PlannedWrite = {
     val writer = restored(write)
     val (mover, factory) =
-      if (writer == null || writer.plan.isEmpty) (Mover.Python(NoPlan), None)
+      if (writer == null || writer.plan.isEmpty) (DataPath.Python(NoPlan), None)
       else if (PlanVersion.of(writer.plan) != PlanVersion.own) {
         val mismatch = PlanVersion.mismatch(PlanVersion.of(writer.plan))
-        (Mover.Python(mismatch, isFault = true), None)
+        (DataPath.Python(mismatch, isFault = true), None)
       } else mapper.readTree(writer.plan).get("python") match {
         case null =>
-          (Mover.Jvm, Some(new StagedWriterFactory(writer.plan, writer.staging, info.schema)))
-        case why => (Mover.Python(why.asText), None)
+          (DataPath.Jvm, Some(new StagedWriterFactory(writer.plan, writer.staging, info.schema)))
+        case why => (DataPath.Python(why.asText), None)
       }
     new PlannedWrite(s"writes ${CallerOptions.written(info.options)}", mover, factory)
   }

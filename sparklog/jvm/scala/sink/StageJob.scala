@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.{LogicalRDD, SQLExecution}
 import org.apache.spark.sql.functions.col
 import org.apache.spark.sql.types.StructType
 
-import sparklog.Handover
+import sparklog.AnswerFile
 
 /**
  * What Python calls (sparklog/sink/jvm_job.py): the tasks of one job stage a micro-batch's rows.
@@ -27,7 +27,7 @@ object StageJob {
    *
    * @param planJson of sparklog/sink/jvm_plan.py
    * @param inMemory bytes that a task may have where it may stage nothing; 0: it may
-   * @param into where the answers go: see Handover
+   * @param into where the answers go: see AnswerFile
    */
   def run(df: Dataset[_], planJson: Array[Byte], inMemory: Long, into: String): Array[Byte] = {
     val narrow = narrowed(df, StagePlan.parse(planJson).columns)
@@ -41,7 +41,7 @@ object StageJob {
           answered(execution.toRdd, function)
         }
     }
-    Handover.give(joined(answers), into)
+    AnswerFile.give(joined(answers), into)
   }
 
   private def answered(rows: RDD[InternalRow], function: StageRows): Array[Array[Byte]] = {

@@ -44,7 +44,7 @@ private object AbortedTransactions {
   private val Commit = 1
 
   /**
-   * Whether a control batch's record, at [start, stop), ends a transaction so. NotAsPlanned for
+   * Whether a control batch's record, at [start, stop), ends a transaction so. PlanMismatch for
    * what is no whole control record. Source: sparklog/format/control.py.
    */
   private def isAbort(bytes: Array[Byte], start: Int, stop: Int): Boolean = {
@@ -81,5 +81,5 @@ private object AbortedTransactions {
     kind == Abort
   }
 
-  private def bad(reason: String): Nothing = throw new NotAsPlanned(s"bad control record: $reason")
+  private def bad(reason: String): Nothing = throw new PlanMismatch(s"bad control record: $reason")
 }

@@ -9,7 +9,7 @@ import sparklog.format.{BatchHeader, RecordCursor}
 
 /**
  * Steps through the records of a piece, in `cursor`. What it finds must be just what was planned:
- * batch after batch, as sparklog/log/partition_reader.py checks it, or NotAsPlanned, or another
+ * batch after batch, as sparklog/log/partition_reader.py checks it, or PlanMismatch, or another
  * IOException, and nothing was given out from `at` on. `segment` and `cursor` serve one piece after
  * the other; `close` gives back all but their memory.
  */
@@ -19,7 +19,7 @@ private[source] final class PieceReader(
   import PieceReader._
 
   private val files = piece.files
-  private val guard = new LogStanding(standing, files)
+  private val guard = new LogIdentity(standing, files)
   private val aborted =
     if (files.aborted.isEmpty) null else new AbortedTransactions(files.aborted)
   private val without = files.without
@@ -75,7 +75,7 @@ private[source] final class PieceReader(
 
   private def open(header: BatchHeader): Unit = {
     val status = cursor.open(segment.bytes, segment.batchAt, header, at, piece.end)
-    if (status != BatchHeader.Sound) throw new NotAsPlanned(
+    if (status != BatchHeader.Sound) throw new PlanMismatch(
       s"${files.directory}: batch ${header.baseOffset}: ${RecordCursor.describe(status)}")
     isInBatch = true
     behindBatch = header.lastOffset + 1
@@ -91,9 +91,9 @@ private[source] final class PieceReader(
     val first = header.baseOffset
     val isRight =
       if (isFirst) files.gaps || first <= at else if (files.gaps) first >= at else first == at
-    if (!isRight) throw new NotAsPlanned(
+    if (!isRight) throw new PlanMismatch(
       s"${files.directory}: offset $at is expected, the batch begins with $first")
-    if (header.lastOffset + 1 >= following && !segment.isAtEnd) throw new NotAsPlanned(
+    if (header.lastOffset + 1 >= following && !segment.isAtEnd) throw new PlanMismatch(
       s"${files.directory}: segment ${files.segments(index)} goes on behind offset " +
         s"${header.lastOffset}, but segment $following follows")
   }
@@ -107,7 +107,7 @@ private[source] final class PieceReader(
       val segments = files.segments
       index = math.max(index, 0)
       while (index + 1 < segments.length && segments(index + 1) <= at) index += 1
-      if (segments.length == 0 || segments(index) > at) throw new NotAsPlanned(
+      if (segments.length == 0 || segments(index) > at) throw new PlanMismatch(
         s"${files.directory}: no segment holds offset $at")
       openSegment()
     }
@@ -119,13 +119,13 @@ private[source] final class PieceReader(
     // What a swap has replaced already, by a segment that reaches further: as good as gone.
     if (files.gaps) while (index < segments.length && segments(index) < at) index += 1
     if (index < segments.length) {
-      if (!files.gaps && segments(index) != at) throw new NotAsPlanned(
+      if (!files.gaps && segments(index) != at) throw new PlanMismatch(
         s"${files.directory}: segment ${segments(index)} begins where $at is expected")
       at = math.max(at, segments(index))
       openSegment()
     } else if (files.gaps && files.next >= 0 && nothingFollows()) {
       at = piece.end
-    } else throw new NotAsPlanned(
+    } else throw new PlanMismatch(
       s"${files.directory} ends at offset $at, ${piece.end} is expected")
   }
 

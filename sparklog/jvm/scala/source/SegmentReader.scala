@@ -33,7 +33,7 @@ private[source] final class SegmentReader extends Closeable {
   private var path: Path = _
   private var channel: FileChannel = _
   private var key: AnyRef = _
-  private var standing: LogStanding = _
+  private var standing: LogIdentity = _
 
   def bytes: Array[Byte] = window
 
@@ -41,7 +41,7 @@ private[source] final class SegmentReader extends Closeable {
    * Go to the batch in segment `base` that holds `offset`, or before it. An IOException if there is
    * no such file. `standing` is asked whenever bytes were read.
    */
-  def open(directory: Path, base: Long, offset: Long, standing: LogStanding): Unit = {
+  def open(directory: Path, base: Long, offset: Long, standing: LogIdentity): Unit = {
     closeFile()
     val name = f"$base%020d"
     path = directory.resolve(name + ".log")
@@ -67,7 +67,7 @@ private[source] final class SegmentReader extends Closeable {
 
   /**
    * Go to the next batch that reaches `offset`, its CRC checked; false if the segment has none that
-   * is whole. NotAsPlanned for what isn't a batch of magic 2, or is damaged.
+   * is whole. PlanMismatch for what isn't a batch of magic 2, or is damaged.
    */
   def next(offset: Long): Boolean = {
     while (true) {
@@ -83,7 +83,7 @@ private[source] final class SegmentReader extends Closeable {
       } else if (status == BatchHeader.Cut && wantsMore) fill()
       else if (isHinted) goTo(0)
       else if (status == BatchHeader.Cut) return false
-      else throw new NotAsPlanned(
+      else throw new PlanMismatch(
         s"$path at byte ${position + nextAt}: ${BatchHeader.describe(status)}")
     }
     false
@@ -97,7 +97,7 @@ private[source] final class SegmentReader extends Closeable {
   private def fill(): Unit = {
     val kept = stop - nextAt
     val wanted = math.max(step, header.sizeBytes)
-    if (wanted > HugeBytes) throw new NotAsPlanned(
+    if (wanted > HugeBytes) throw new PlanMismatch(
       s"$path at byte ${position + nextAt}: a batch of ${header.sizeBytes} bytes")
     val room = math.min(wanted.toLong, limit - position - nextAt).toInt
     val from = window

@@ -11,7 +11,7 @@ from sparklog.service.health.disk_forecast import HORIZON_MS, DiskForecast
 from sparklog.service.health.limits import Limits
 from sparklog.service.health.model import Check, Level, worst
 from sparklog.service.health.sight import Sight
-from sparklog.service.health.words import named, span_text
+from sparklog.service.health.words import duration_text, named
 
 _OFFLINE: Final = "the partition is offline: "
 _SMALL: Final = 20  # a disk of which less than a twentieth is free is nearly full
@@ -134,10 +134,10 @@ def _how_long(one: DiskForecast) -> str:
         return "at a rate that nobody knows"
     if not one.rate:
         return "nothing was written of late"
-    rate = f"{size_text(one.rate * DAY_MS)} a day (of the last {span_text(one.over_ms)})"
+    rate = f"{size_text(one.rate * DAY_MS)} a day (of the last {duration_text(one.over_ms)})"
     if one.full_ms is None:
-        return f"enough for {span_text(HORIZON_MS)} and more at {rate}"
-    what = f"full in {span_text(one.full_ms)} at {rate}, net of retention"
+        return f"enough for {duration_text(HORIZON_MS)} and more at {rate}"
+    what = f"full in {duration_text(one.full_ms)} at {rate}, net of retention"
     if one.recent_rate < one.rate / 2:
         what += f"; in the last hour {size_text(one.recent_rate * HOUR_MS)} came"
     return what

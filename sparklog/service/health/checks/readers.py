@@ -14,7 +14,7 @@ from sparklog.service.health.checks.commands import sparklog
 from sparklog.service.health.checks.rhythm import has_stopped, is_silent
 from sparklog.service.health.model import Check, Level
 from sparklog.service.health.sight import Sight
-from sparklog.service.health.words import named, records_text, span_text
+from sparklog.service.health.words import duration_text, named, records_text
 from sparklog.storage.commit_rate import CommitRate
 from sparklog.storage.groups import GROUP
 from sparklog.storage.query_origin import query_text
@@ -120,7 +120,7 @@ def _judge(one: Standing, sight: Sight) -> None:
     silent_ms = now_ms - one.time_ms
     unread_ms = 0 if one.unread_ms is None else now_ms - one.unread_ms
     behind = f"{one.text} is {records_text(one.lag)} behind"
-    behind += f" ({span_text(unread_ms)})" if unread_ms >= 1000 else ""
+    behind += f" ({duration_text(unread_ms)})" if unread_ms >= 1000 else ""
     if one.ahead:
         one.level = Level.AMBER
         one.what = f"{one.text} stands past the end of {one.ahead[0]}: was the log restored?"
@@ -130,12 +130,12 @@ def _judge(one: Standing, sight: Sight) -> None:
     elif not one.lag:
         one.what = f"{one.text} has read everything"
     elif pace is None:
-        one.what = f"{behind}, its last commit {span_text(silent_ms)} ago"
+        one.what = f"{behind}, its last commit {duration_text(silent_ms)} ago"
     elif has_stopped(pace, now_ms, limits) and unread_ms > limits.silence_ms:
         one.level = Level.AMBER
-        one.what = f"{behind} and has committed nothing for {span_text(silent_ms)}"
+        one.what = f"{behind} and has committed nothing for {duration_text(silent_ms)}"
     elif is_silent(pace, now_ms, limits):
-        one.what = f"{behind}, and seems to have ended {span_text(silent_ms)} ago"
+        one.what = f"{behind}, and seems to have ended {duration_text(silent_ms)} ago"
     else:
         speeds = _speeds(one, pace, sight)
         one.what = behind + ("" if speeds is None else _trend(one.lag, *speeds))
@@ -162,7 +162,8 @@ def _trend(lag: int, read: float, come: float) -> str:
         return f" and falls behind: {_rate(come)} come, it reads {_rate(read)}"
     if read > _SLOWER * come:
         left_ms = lag / (read - come)
-        when = f"more than {span_text(_FAR_MS)}" if left_ms > _FAR_MS else span_text(left_ms)
+        is_far = left_ms > _FAR_MS
+        when = f"more than {duration_text(_FAR_MS)}" if is_far else duration_text(left_ms)
         return f", reads {_rate(read)} where {_rate(come)} come, and has caught up in {when}"
     return f", and stays so: it reads what comes, {_rate(read)}"
 

@@ -7,7 +7,7 @@ from sparklog.quantities import SECOND_MS, size_text
 from sparklog.service.health.checks.commands import process, sparklog
 from sparklog.service.health.model import Check, Level
 from sparklog.service.health.sight import Leader, Sight
-from sparklog.service.health.words import ago_text, named, span_text
+from sparklog.service.health.words import ago_text, duration_text, named
 
 
 def service(sight: Sight) -> Check:
@@ -19,10 +19,10 @@ def service(sight: Sight) -> Check:
     if leader is None or leader.alive is False:
         return _without(sight)
     who = f"process {leader.pid} on {leader.host}"
-    since = "" if leader.since_ms is None else f" for {span_text(now_ms - leader.since_ms)}"
+    since = "" if leader.since_ms is None else f" for {duration_text(now_ms - leader.since_ms)}"
     silent_ms = 0 if leader.beat_ms is None else now_ms - leader.beat_ms
     if silent_ms > sight.limits.beat_ms:
-        what = f"the service, {who}, gives no sign of life for {span_text(silent_ms)}"
+        what = f"the service, {who}, gives no sign of life for {duration_text(silent_ms)}"
         return Check("service", Level.AMBER, what, _look_at(sight, leader))
     return Check("service", Level.GREEN, f"led by {who}{since}")
 
@@ -78,7 +78,7 @@ def _due(sight: Sight) -> Iterator[str]:
     if merges:
         oldest = max(one.age_ms for one in merges)
         size = size_text(sum(one.size_bytes for one in merges))
-        yield f"{size} wait to be merged, the oldest for {span_text(oldest)}"
+        yield f"{size} wait to be merged, the oldest for {duration_text(oldest)}"
 
 
 def tier(sight: Sight) -> Check:
@@ -94,7 +94,7 @@ def tier(sight: Sight) -> Check:
     is_late = False
     if late is not None and waiting:
         what = f"{size_text(waiting)} wait for a copy, {late.topic} for "
-        what += span_text(late.copy_lag_ms)
+        what += duration_text(late.copy_lag_ms)
         is_late = late.copy_lag_ms > sight.limits.tier_lag_ms
     if sight.tier_error is not None:
         what = f"{sight.found.remote_url} can't be reached from here: {sight.tier_error}; {what}"
@@ -105,7 +105,7 @@ def tier(sight: Sight) -> Check:
 
 
 def _for(waits_ms: int) -> str:
-    return f" for {span_text(waits_ms)}" if waits_ms >= SECOND_MS else " since just now"
+    return f" for {duration_text(waits_ms)}" if waits_ms >= SECOND_MS else " since just now"
 
 
 def cleaner(sight: Sight) -> Check:

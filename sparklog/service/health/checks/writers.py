@@ -4,7 +4,7 @@ from sparklog.service.health.checks.commands import sparklog
 from sparklog.service.health.checks.rhythm import has_stopped
 from sparklog.service.health.model import Check, Level
 from sparklog.service.health.sight import Sight
-from sparklog.service.health.words import ago_text, span_text
+from sparklog.service.health.words import ago_text, duration_text
 
 
 def writers(sight: Sight) -> Check:
@@ -15,8 +15,8 @@ def writers(sight: Sight) -> Check:
     ahead_ms = found.last_commit_ms - now_ms
     if ahead_ms > sight.limits.clock_ms:
         what = (
-            f"the last commit is dated {span_text(ahead_ms)} ahead of this host's clock: one of "
-            "the two clocks is wrong"
+            f"the last commit is dated {duration_text(ahead_ms)} ahead of this host's clock: one "
+            "of the two clocks is wrong"
         )
         return Check("writers", Level.AMBER, what, "date -u")
     paces = found.detail.trail.writers
@@ -30,8 +30,8 @@ def writers(sight: Sight) -> Check:
         more = f"; {len(stopped) - 1} more stopped" if len(stopped) > 1 else ""
         what = (
             f"writer {writer.text} has committed nothing for "
-            f"{span_text(now_ms - pace.last_ms)}, where its longest pause had been "
-            f"{span_text(pace.longest_ms)}{more}"
+            f"{duration_text(now_ms - pace.last_ms)}, where its longest pause had been "
+            f"{duration_text(pace.longest_ms)}{more}"
         )
         help_ = sparklog("commits", sight, "--writer", writer.writer, "--last", "5")
         return Check("writers", Level.AMBER, what, help_)

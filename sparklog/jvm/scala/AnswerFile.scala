@@ -6,9 +6,9 @@ import java.nio.file.{Files, Path}
 /**
  * Hands bytes to Python past py4j: into an anonymous file of the Python process that asks, on the
  * same host. An answer of more than 8 KB goes out by py4j in several pieces, where each waits for
- * the acknowledgement of the one before it: 44 ms. See sparklog/jvm/handover.py.
+ * the acknowledgement of the one before it: 44 ms. See sparklog/jvm/answer_file.py.
  */
-object Handover {
+object AnswerFile {
   private val SmallBytes = 4096 // in base64 it is one piece
 
   /**

@@ -13,9 +13,9 @@ import java.nio.file.attribute.BasicFileAttributes
  * partition's directory is held open: its inode goes to no other directory until `close`. The lock
  * file must not be: POSIX frees this JVM's own locks on a file when any descriptor of it is closed.
  */
-private[source] final class LogStanding(standing: Array[Standing], files: PieceFiles)
+private[source] final class LogIdentity(standing: Array[Standing], files: PieceFiles)
     extends Closeable {
-  import LogStanding._
+  import LogIdentity._
 
   private val held: DirectoryStream[Path] = Files.newDirectoryStream(files.directory)
   private val keys: Array[AnyRef] = new Array(standing.length)
@@ -32,7 +32,7 @@ private[source] final class LogStanding(standing: Array[Standing], files: PieceF
       keyOf(files.directory)
     } catch { case e: Throwable => held.close(); throw e }
 
-  /** NotAsPlanned if anything is another one by now. Cost: a stat each, and a small file. */
+  /** PlanMismatch if anything is another one by now. Cost: a stat each, and a small file. */
   def check(): Unit = {
     var n = 0
     while (n < keys.length) {
@@ -42,7 +42,7 @@ private[source] final class LogStanding(standing: Array[Standing], files: PieceF
     if (keyOf(files.directory) != directoryKey) throw replaced(files.directory)
     if (files.topicId != null) {
       val found = topicId(Files.readAllBytes(files.directory.resolve(MetadataName)))
-      if (found != files.topicId) throw new NotAsPlanned(
+      if (found != files.topicId) throw new PlanMismatch(
         s"${files.directory} is of the topic with id $found, ${files.topicId} was planned")
     }
   }
@@ -50,7 +50,7 @@ private[source] final class LogStanding(standing: Array[Standing], files: PieceF
   override def close(): Unit = held.close()
 }
 
-private object LogStanding {
+private object LogIdentity {
   private val MetadataName = "partition.metadata"
   private val TopicId = "topic_id: "
 
@@ -59,8 +59,8 @@ private object LogStanding {
       Files.readAttributes(path, classOf[BasicFileAttributes]).fileKey
     } catch { case _: NoSuchFileException => throw replaced(path) }
 
-  private def replaced(path: Path): NotAsPlanned =
-    new NotAsPlanned(s"$path isn't what it was when the read was planned")
+  private def replaced(path: Path): PlanMismatch =
+    new PlanMismatch(s"$path isn't what it was when the read was planned")
 
   /** The topic id in a partition.metadata file; null if there is none. */
   private def topicId(metadata: Array[Byte]): String =

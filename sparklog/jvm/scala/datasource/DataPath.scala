@@ -5,8 +5,8 @@ import java.util.{LinkedHashMap, Map => JavaMap}
 import org.slf4j.LoggerFactory
 
 /** Who moves the bytes of a read or a write, as it was planned last: said in the log, and kept. */
-private[sparklog] final class Mover {
-  import Mover._
+private[sparklog] final class DataPath {
+  import DataPath._
 
   @volatile private var last: Choice = _
 
@@ -38,7 +38,7 @@ private[sparklog] final class Mover {
   }
 }
 
-private[sparklog] object Mover {
+private[sparklog] object DataPath {
   private val log = LoggerFactory.getLogger("sparklog")
 
   sealed trait Choice

@@ -1,4 +1,4 @@
-"""Takes bytes from Spark's JVM past py4j (scala/Handover.scala).
+"""Takes bytes from Spark's JVM past py4j (scala/AnswerFile.scala).
 
 py4j's answers are text over TCP. One of more than 8 KB goes out in several pieces, of which each
 waits until the one before is acknowledged, and that is delayed (Nagle, RFC 896 and 1122): it costs
@@ -13,7 +13,7 @@ from typing import Final, Self
 NOWHERE: Final = ""
 
 
-class Handover:
+class AnswerFile:
     """A place for one answer. `into` is what the JVM is told."""
 
     def __init__(self) -> None:

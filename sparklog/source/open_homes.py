@@ -44,7 +44,7 @@ def is_missing(options: SourceOptions, fs: FileSystem = LOCAL) -> bool:
     return url_of(path, fs=fs) is None and not all(map(fs.exists, split_path(path)))
 
 
-def kept_home(options: SourceOptions, *, is_planned: bool = False) -> Home:
+def cached_home(options: SourceOptions, *, is_planned: bool = False) -> Home:
     """Return the log as this process's tasks have it open: workers are reused."""
     key = (
         os.getpid(), options.path, options.until, secret_digest(options.storage_options),

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sparklog.errors import InvalidRequestError
-from sparklog.jvm.gateway import NO_JAR, Obstacle, find, load_jar
+from sparklog.jvm.gateway import NO_JAR, Obstacle, find_gateway, load_jar
 from sparklog.jvm.jar import jar
 from sparklog.jvm.jar_file import given_among
-from sparklog.state.workers import workers_find_daemon
+from sparklog.session.workers import workers_find_daemon
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ _AT_START = {
     # collections that these bring were most of a micro-batch's p99 (`bench spark`: 284 ms to 119).
     "spark.broadcast.blockSize": "256k",
 }
-_DAEMON = {"spark.python.daemon.module": "sparklog.state.daemon"}
+_DAEMON = {"spark.python.daemon.module": "sparklog.session.daemon"}
 
 
 def spark_conf(
@@ -75,7 +75,7 @@ def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
         of `spark_conf`, and if the jar can't be compiled.
     """
     refuse_connect(spark)
-    found = find(spark)
+    found = find_gateway(spark)
     if found is NO_JAR:  # listJars doesn't tell: spark.jars of a second context aren't loaded
         load_jar(spark, jar())
     elif isinstance(found, Obstacle):

@@ -6,27 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.jvm.handover import NOWHERE, Handover
+from sparklog.jvm.answer_file import NOWHERE, AnswerFile
 from tests.jvm.probe import Probe, pack
 
 SMALL, LARGE = b"x" * 4096, bytes(range(256)) * 4000
 
 
 def answered(probe: Probe, into: str, answer: bytes) -> bytes:
-    return probe.call("handover", pack([into.encode(), answer]))
+    return probe.call("answer_file", pack([into.encode(), answer]))
 
 
 @pytest.mark.parametrize("answer", [b"", b"x", SMALL, SMALL + b"x", LARGE, bytes(5 << 20)])
 def test_it_arrives_whole(probe: Probe, answer: bytes) -> None:
-    with Handover() as handover:
-        by_py4j = answered(probe, handover.into, answer)
+    with AnswerFile() as answer_file:
+        by_py4j = answered(probe, answer_file.into, answer)
         assert by_py4j == (answer if len(answer) <= len(SMALL) else b"")
-        assert handover.taken(by_py4j) == answer
+        assert answer_file.taken(by_py4j) == answer
 
 
 def test_many_of_them_hold_nothing(probe: Probe) -> None:
     def held() -> list[str]:
-        """What a handover opens; others of this process may open files meanwhile, or close some."""
+        """Return the descriptors that an AnswerFile opens; threads may open or close files."""
         links = []
         for number in os.listdir("/proc/self/fd"):
             with contextlib.suppress(FileNotFoundError):
@@ -35,10 +35,10 @@ def test_many_of_them_hold_nothing(probe: Probe) -> None:
 
     files = held()
     for _ in range(50):
-        with Handover() as handover:
-            assert handover.taken(answered(probe, handover.into, LARGE)) == LARGE
-        handover.close()
-        with Handover():
+        with AnswerFile() as answer_file:
+            assert answer_file.taken(answered(probe, answer_file.into, LARGE)) == LARGE
+        answer_file.close()
+        with AnswerFile():
             assert len(held()) == len(files) + 1
     assert held() == files
 
@@ -47,22 +47,22 @@ def test_another_file_in_its_place_is_left_alone(probe: Probe, tmp_path: Path) -
     """Another container's process of that number, or a file that was opened since."""
     other = tmp_path / "precious"
     other.write_bytes(b"precious")
-    with Handover() as handover, other.open("r+b") as file:
-        path, link = handover.into.split(" ", 1)
+    with AnswerFile() as answer_file, other.open("r+b") as file:
+        path, link = answer_file.into.split(" ", 1)
         theirs = f"{os.path.dirname(path)}/{file.fileno()} {link}"
         assert answered(probe, theirs, LARGE) == LARGE
-        assert handover.taken(LARGE) == LARGE
+        assert answer_file.taken(LARGE) == LARGE
     assert other.read_bytes() == b"precious"
 
 
 def test_it_comes_by_py4j_where_there_is_no_file(
     probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Handover() as handover:
-        gone = handover.into
+    with AnswerFile() as answer_file:
+        gone = answer_file.into
     for into in (gone, "/proc/1/fd/9999 /memfd:x (deleted)", "/no/such /file", NOWHERE):
         assert answered(probe, into, LARGE) == LARGE
     monkeypatch.delattr(os, "memfd_create")
-    with Handover() as without:
+    with AnswerFile() as without:
         assert without.into == NOWHERE
         assert without.taken(answered(probe, without.into, LARGE)) == LARGE

@@ -1,0 +1,7 @@
+"""Settings of Spark sessions: sparklog's jar, log-backed checkpoints and the Python workers.
+
+- `setup`: returns the settings of a new session, and sets up a running one
+- `checkpoint_settings`: the settings of the checkpoint manager
+- `workers`: checks whether the Python workers can import sparklog
+- `daemon`: the daemon of the Python workers, with preloaded modules
+"""
