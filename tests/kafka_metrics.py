@@ -7,7 +7,7 @@ the answers against them, and against what the endpoint has.
 
 from typing import Final, NamedTuple
 
-from sparklog.kafka import wire_meters
+from sparklog.kafka import network_metrics
 from sparklog.service.metrics.names import METRICS
 
 TOPICS: Final = "kafka.server:type=BrokerTopicMetrics,name="
@@ -345,7 +345,7 @@ ABSENT: Final = (
 
 def same() -> dict[str, str]:
     """{MBean: metric} of those that Kafka documents and that are here under the name of it."""
-    found = (*METRICS.values(), *wire_meters.METRICS)
+    found = (*METRICS.values(), *network_metrics.METRICS)
     return {m.kafka: m.name for m in found if m.kafka in DOCUMENTED}
 
 

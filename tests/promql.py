@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from sparklog.kafka import wire_meters
+from sparklog.kafka import network_metrics
 from sparklog.metrics import Kind, Metric
 from sparklog.service.metrics.names import METRICS
 from sparklog.sink import progress
 
-OF_ALL: Final = (*METRICS.values(), *wire_meters.METRICS, *progress.METRICS)
+OF_ALL: Final = (*METRICS.values(), *network_metrics.METRICS, *progress.METRICS)
 """Those of logs and, from whatever ran in this process before, of clients and queries."""
 OF_PROMETHEUS: Final = {"job", "instance", "log", "le", "quantile"}
 """Labels that a scrape, a rule or a kind of metric adds."""

@@ -18,7 +18,7 @@ from sparklog.cli.app import app
 from sparklog.cli.examples import example
 from sparklog.config import KEYS, LOG_KEYS
 from sparklog.configdef import markdown
-from sparklog.kafka import Endpoint, wire_meters
+from sparklog.kafka import Endpoint, network_metrics
 from sparklog.kafka.messages import Api
 from sparklog.kafka.options import ENDPOINT_KEYS
 from sparklog.service import metrics
@@ -135,7 +135,7 @@ def metrics_page() -> str:
     alerts = f"| alert | severity | after | |\n|--|--|--|--|\n{rows}"
     return (
         f"{_MADE}{_METRICS}\n## The endpoint of a log\n\n{metrics_markdown()}\n"
-        f"## Kafka's clients, of `serve --kafka`\n\n{metrics_markdown(wire_meters.METRICS)}\n"
+        f"## Kafka's clients, of `serve --kafka`\n\n{metrics_markdown(network_metrics.METRICS)}\n"
         f"## Spark's queries, by `watch_queries`\n\n{metrics_markdown(progress.METRICS)}\n"
         f"## Kafka's metrics\n\n{_OF_KAFKA}\n{kafka_markdown()}\n"
         f"## Alerts\n\n{_ALERTS}\n{alerts}"

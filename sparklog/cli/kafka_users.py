@@ -116,7 +116,7 @@ def _password(file: IO[str] | None) -> str:
 
 
 def _keys(password: str, iterations: int) -> dict[Mechanism, ScramCredential]:
-    return {m: ScramCredential.of(m, password, iterations=iterations) for m in SCRAM}
+    return {m: ScramCredential.from_password(m, password, iterations=iterations) for m in SCRAM}
 
 
 def _add(users: dict[str, User], user: User, path: str) -> None:

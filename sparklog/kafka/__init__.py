@@ -10,17 +10,17 @@
 - `producing`: Produce, InitProducerId; `committer`: all that waits in one commit
 - `metadata`: ApiVersions, Metadata, DescribeCluster; `topic_partitions`
 - `topic_admin`, `record_deletion`: topics made, deleted, grown, cut; `configs`, `topic_configs`;
-  `changes`: how long a client waits for one; `refusals`: why there is none
-- `log_dirs`; `replicas`: elections and reassignments; `producer_states`; `absences`: what a
+  `request_timeout`: how long a client waits for one; `api_errors`: why there is none
+- `log_dirs`; `replicas`: elections and reassignments; `producer_states`; `unsupported_apis`: what a
   cluster has and a log hasn't
-- `partition_memory`: leader epochs and last stable offsets, for as long as they hold
+- `partition_cache`: leader epochs and last stable offsets, for as long as they hold
 - `offset_listing`: ListOffsets, OffsetForLeaderEpoch
-- `fetching`: Fetch; `fetched_partitions`: what is read for it; `ticker`: how clients wait;
-  `answer_memory`: what answers may hold; `read_buffers`: memory that is read into again
+- `fetching`: Fetch; `fetched_partitions`: what is read for it; `timing_wheel`: how clients wait;
+  `response_memory`: what answers may hold; `read_buffers`: memory that is read into again
 - `groups`: consumer groups, their members and committed offsets
 - `scram_credentials`: what clients are shown of users
-- `security`: who may connect; `listeners`: from where; `handshake`; `users`, `credentials`,
-  `sasl`, `authentication`; `authorization`: what they may do; `quotas`; `wire_meters`
+- `security`: who may connect; `listeners`: from where; `tls_handshake`; `users`, `credentials`,
+  `sasl`, `authentication`; `authorization`: what they may do; `quotas`; `network_metrics`
 
 It is served on one thread, and a few more read and write the log. How it fits in: docs/kafka.md.
 """

@@ -64,7 +64,7 @@ class Authentication:
         }
 
     async def _fail(self, request: Request, refused: Refused) -> None:
-        request.connection.hang_up(refused.message, reason="authentication")
+        request.connection.close_when_answered(refused.message, reason="authentication")
         await asyncio.sleep(self._delay_ms / 1000)
 
 

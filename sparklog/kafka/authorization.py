@@ -11,7 +11,7 @@ from sparklog.kafka.apis import Response
 from sparklog.kafka.messages import Api, ErrorCode, Request
 from sparklog.kafka.users import Right
 
-LOOK: Final = frozenset({
+ANY_RIGHT_APIS: Final = frozenset({
     Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE, Api.METADATA, Api.LIST_OFFSETS,
     Api.OFFSET_FETCH, Api.FIND_COORDINATOR, Api.DESCRIBE_GROUPS, Api.LIST_GROUPS, Api.DESCRIBE_ACLS,
     Api.OFFSET_FOR_LEADER_EPOCH, Api.DESCRIBE_CONFIGS, Api.DESCRIBE_LOG_DIRS,
@@ -20,7 +20,9 @@ LOOK: Final = frozenset({
     Api.CONSUMER_GROUP_DESCRIBE, Api.LIST_CONFIG_RESOURCES, Api.DESCRIBE_TOPIC_PARTITIONS,
 })  # fmt: skip
 """What any right is enough for."""
-BEFORE: Final = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
+UNAUTHENTICATED_APIS: Final = frozenset(
+    {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
+)
 """What a client may send before it has authenticated, and nobody needs a right for."""
 
 _TOPIC: Final = ErrorCode.topic_authorization_failed
@@ -28,9 +30,9 @@ _GROUP: Final = ErrorCode.group_authorization_failed
 _CLUSTER: Final = ErrorCode.cluster_authorization_failed
 
 
-def right_of(api: Api) -> Right | None:
-    """Return the right that a request takes, None for `LOOK`."""
-    if api in LOOK:
+def required_right(api: Api) -> Right | None:
+    """Return the right that a request takes, None for `ANY_RIGHT_APIS`."""
+    if api in ANY_RIGHT_APIS:
         return None
     if api in _READS:
         return Right.READ
@@ -39,13 +41,13 @@ def right_of(api: Api) -> Right | None:
 
 def is_allowed(api: Api, rights: frozenset[Right]) -> bool:
     """Tell whether a user with these rights may send it."""
-    if api in BEFORE:
+    if api in UNAUTHENTICATED_APIS:
         return True
-    wanted = right_of(api)
+    wanted = required_right(api)
     return bool(rights) if wanted is None else wanted in rights
 
 
-def refusal(request: Request) -> Response | None:
+def denied_response(request: Request) -> Response | None:
     """Return Kafka's answer to a request that its user has no right to.
 
     None: there is no such answer, the connection is closed: of what nobody needs who only lacks a

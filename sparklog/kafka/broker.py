@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from sparklog.clock import Clock
 from sparklog.kafka.client import Client
 from sparklog.kafka.options import EndpointOptions
-from sparklog.kafka.partition_memory import PartitionMemory
+from sparklog.kafka.partition_cache import PartitionCache
 from sparklog.kafka.partitions import Partitions
 from sparklog.kafka.security import Security
 from sparklog.kafka.users import Right
@@ -46,7 +46,7 @@ class Broker:
     loop: asyncio.AbstractEventLoop
     pool: ThreadPoolExecutor
     partitions: Partitions
-    memory: PartitionMemory
+    memory: PartitionCache
     security: Security
     at_end: list[Callable[[], None]] = field(default_factory=list)
     """Called when the endpoint ends, off the loop and before it: what is under way is finished."""
@@ -62,7 +62,7 @@ class Broker:
             return self.host, self.port
         return client.local_host.removeprefix("::ffff:"), self.port
 
-    def may(self, client: Client, right: Right) -> bool:
+    def is_authorized(self, client: Client, right: Right) -> bool:
         """Tell whether a client has a right; what its request as a whole takes was looked at."""
         return right in self.security.rights(client.principal.removeprefix("User:"))
 

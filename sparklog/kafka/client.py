@@ -42,5 +42,5 @@ class Client(Protocol):
     def close(self, why: str) -> None:
         """End it at once; `why` is logged."""
 
-    def hang_up(self, why: str, *, reason: str) -> None:
+    def close_when_answered(self, why: str, *, reason: str) -> None:
         """End it when what is under way is answered; nothing more is read. `why` is logged."""

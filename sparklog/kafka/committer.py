@@ -94,7 +94,7 @@ class Committer:
             if works:
                 outcomes = self._commit(works)
                 try:
-                    self._loop.call_soon_threadsafe(self._tell, works, outcomes)
+                    self._loop.call_soon_threadsafe(self._publish, works, outcomes)
                 except RuntimeError:  # the loop is closed, and nobody waits any more
                     _LOGGER.debug("nobody is left to be told of a commit")
 
@@ -118,7 +118,7 @@ class Committer:
     def _commit(self, works: Iterable[Work]) -> list[Outcome]:
         batches = [batch for work in works for batch in work.batches]
         try:
-            self._look_at(batches)
+            self._validate(batches)
             return produce(self._commits, batches, app=APP)
         except SparklogError as error:
             return [error] * len(batches)
@@ -127,7 +127,7 @@ class Committer:
             failed = StorageUnavailableError(f"the commit failed here: {error!r}")
             return [failed] * len(batches)
 
-    def _look_at(self, batches: Iterable[ClientBatch]) -> None:
+    def _validate(self, batches: Iterable[ClientBatch]) -> None:
         """Check them before the log's lock is held, by what is known of their topics."""
         topics, now_ms = self._commits.state.topics, self._clock()
         for batch in batches:
@@ -135,7 +135,7 @@ class Committer:
             if topic is not None:
                 batch.look(topic.parsed(), now_ms)
 
-    def _tell(self, works: Iterable[Work], outcomes: Sequence[Outcome]) -> None:
+    def _publish(self, works: Iterable[Work], outcomes: Sequence[Outcome]) -> None:
         ends: dict[TopicPartition, int] = {}
         at = 0
         for work in works:

@@ -15,12 +15,12 @@ from typing import Any, Final
 from sparklog.config import KEYS, NEW_TOPICS, TopicConfig
 from sparklog.configdef import Key, format_value
 from sparklog.errors import InvalidRequestError, UnknownTopicError
+from sparklog.kafka.api_errors import REQUEST_ERRORS, ApiError, code_and_message, read_only_error
 from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
-from sparklog.kafka.changes import change
 from sparklog.kafka.messages import Api, ErrorCode, Request, Response
 from sparklog.kafka.options import ENDPOINT_KEYS, EndpointOptions
-from sparklog.kafka.refusals import REFUSED, Refusal, read_only, reason
+from sparklog.kafka.request_timeout import run_with_timeout
 from sparklog.kafka.topic_configs import (
     Alteration,
     ConfigSource,
@@ -57,10 +57,10 @@ def apis(broker: Broker) -> dict[Api, Served]:
         return await broker.run(configs.describe, request.body)
 
     async def alter(request: Request) -> Response:
-        return await change(broker, request, configs.alter, _no_timeout)
+        return await run_with_timeout(broker, request, configs.alter, _no_timeout)
 
     async def alter_incrementally(request: Request) -> Response:
-        return await change(broker, request, configs.alter_incrementally, _no_timeout)
+        return await run_with_timeout(broker, request, configs.alter_incrementally, _no_timeout)
 
     async def resources(request: Request) -> Response:
         wanted = getattr(request.body, "resource_types", None)
@@ -94,8 +94,8 @@ class Configs:
             answer = _answer(resource)
             try:
                 entries = self._entries(resource, topics)
-            except REFUSED as error:
-                code, message = reason(error)
+            except REQUEST_ERRORS as error:
+                code, message = code_and_message(error)
                 answer |= {"error_code": code, "error_message": message, "configs": []}
             else:
                 wanted = resource.configuration_keys
@@ -127,21 +127,21 @@ class Configs:
                 return []
             case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
                 if not name:
-                    raise Refusal(ErrorCode.invalid_request, "The name must not be empty.")
+                    raise ApiError(ErrorCode.invalid_request, "The name must not be empty.")
                 return []
             case unknown:
-                raise Refusal(ErrorCode.invalid_request, f"Unexpected resource type {unknown}")
+                raise ApiError(ErrorCode.invalid_request, f"Unexpected resource type {unknown}")
 
     def _check_node(self, name: str) -> None:
-        """Raise Refusal unless this is the one node's id. Source: ConfigHelper."""
+        """Raise ApiError unless this is the one node's id. Source: ConfigHelper."""
         try:
             node = int(name)
         except ValueError:
-            raise Refusal(
+            raise ApiError(
                 ErrorCode.invalid_request, f"Broker id must be an integer, but it is: {name}"
             ) from None
         if node != self._options.node_id:
-            raise Refusal(
+            raise ApiError(
                 ErrorCode.invalid_request,
                 f"Unexpected broker id, expected {self._options.node_id} or empty string, but "
                 f"received {name}",
@@ -215,7 +215,7 @@ class Configs:
             answer = _answer(resource)
             try:
                 if times[resource.resource_type, resource.resource_name] > 1:
-                    raise Refusal(
+                    raise ApiError(
                         ErrorCode.invalid_request, "Each resource must appear at most once."
                     )
                 _check_once(resource)
@@ -226,8 +226,8 @@ class Configs:
                 else:
                     changes = values_of(resource)
                     self._refuse(resource, [n for n in changes if changes[n] is not None])
-            except REFUSED as error:
-                code, message = reason(error)
+            except REQUEST_ERRORS as error:
+                code, message = code_and_message(error)
                 answer |= {"error_code": code, "error_message": message}
             answers.append(answer)
         return {"responses": answers}
@@ -236,7 +236,7 @@ class Configs:
         self, info: TopicInfo, changes: Mapping[str, str | None], *, validate_only: bool
     ) -> None:
         if not self._is_writable:
-            raise read_only(self._log.path)
+            raise read_only_error(self._log.path)
         try:
             defaults = home_of(self._log).commits.topic_defaults
             altered_config(info.name, info.config.to_dict(), changes, defaults)
@@ -245,23 +245,23 @@ class Configs:
         except UnknownTopicError:
             raise
         except InvalidRequestError as error:
-            raise Refusal(ErrorCode.invalid_config, str(error)) from None
+            raise ApiError(ErrorCode.invalid_config, str(error)) from None
 
     def _refuse(self, resource: Any, wanted: Sequence[str]) -> None:
-        """Raise Refusal for what only a broker lets clients set; to unset what isn't set is fine.
+        """Raise ApiError for what only a broker lets clients set; to unset what isn't set is fine.
 
         Source: DynamicBrokerConfig, "Cannot update these configs dynamically".
         """
         kind, name = resource.resource_type, resource.resource_name
         if kind not in list(ResourceType):
-            raise Refusal(ErrorCode.invalid_request, f"Unknown resource type {kind}")
+            raise ApiError(ErrorCode.invalid_request, f"Unknown resource type {kind}")
         if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name:
             self._check_node(name)
         if not wanted:
             return
         names = ", ".join(wanted)
         what = "options" if kind == ResourceType.BROKER else "configs of this kind"
-        raise Refusal(
+        raise ApiError(
             ErrorCode.invalid_request,
             f"Cannot update these configs dynamically: Set({names}). The endpoint's {what} "
             "can't be changed by clients: give options where it is started",
@@ -312,9 +312,9 @@ def _shown(entry: Entry, body: Any) -> Entry:
 
 def _topic(topics: Mapping[str, TopicInfo], name: str) -> TopicInfo:
     if not name:
-        raise Refusal(ErrorCode.invalid_request, "Default topic resources are not allowed.")
+        raise ApiError(ErrorCode.invalid_request, "Default topic resources are not allowed.")
     if name not in topics:
-        raise Refusal(
+        raise ApiError(
             ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist."
         )
     return topics[name]
@@ -323,7 +323,7 @@ def _topic(topics: Mapping[str, TopicInfo], name: str) -> TopicInfo:
 def _check_once(resource: Any) -> None:
     times = Counter(config.name for config in resource.configs)
     if any(number > 1 for number in times.values()):
-        raise Refusal(ErrorCode.invalid_request, "Error due to duplicate config keys")
+        raise ApiError(ErrorCode.invalid_request, "Error due to duplicate config keys")
 
 
 def _broker_entry(name: str, key: Key, value: Any, is_secret: bool) -> Entry:

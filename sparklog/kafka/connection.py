@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from sparklog.clock import monotonic_ms
 from sparklog.kafka.apis import Served
 from sparklog.kafka.authentication import step
-from sparklog.kafka.authorization import BEFORE, is_allowed, refusal
+from sparklog.kafka.authorization import UNAUTHENTICATED_APIS, denied_response, is_allowed
 from sparklog.kafka.codec import Buffer, Piece
 from sparklog.kafka.messages import (
     Answer,
@@ -34,11 +34,11 @@ from sparklog.kafka.messages import (
     encode_as,
     read_request,
 )
+from sparklog.kafka.network_metrics import NetworkMetrics
 from sparklog.kafka.options import EndpointOptions
 from sparklog.kafka.quotas import SMALL_BYTES, LimitedLog, Progress, RequestMemory
 from sparklog.kafka.sasl import Refused, SaslServer, State
 from sparklog.kafka.security import ANONYMOUS, Security
-from sparklog.kafka.wire_meters import WireMeters
 from sparklog.log.verified_batches import FileRange
 from sparklog.network.tls import subject_name
 
@@ -67,7 +67,7 @@ class Server(Protocol):
     options: EndpointOptions
     security: Security
     memory: RequestMemory
-    meters: WireMeters
+    meters: NetworkMetrics
     lines: LimitedLog
     outgoing_bytes: int
     """Of the answers of all connections that are not sent yet; counted here."""
@@ -193,12 +193,12 @@ class Connection(asyncio.Protocol):
         self._server.outgoing_bytes -= self._outgoing_bytes
         self._outgoing_bytes = 0
         self._server.memory.forget(self)
-        self._give_back(self._taken)
+        self._release_memory(self._taken)
         self._taken = 0
         for answer in self._answers:
             if answer.awaited is not None:
                 answer.awaited.cancel()
-            self._give_back(answer.taken)
+            self._release_memory(answer.taken)
         self._answers.clear()
         if self.is_counted:
             self._server.closed(self)
@@ -259,7 +259,7 @@ class Connection(asyncio.Protocol):
     def _rights_error(self, request: Request) -> str | None:
         """Return why a request isn't for this client, None if it is."""
         sasl = self.sasl
-        if sasl is not None and request.api not in BEFORE:
+        if sasl is not None and request.api not in UNAUTHENTICATED_APIS:
             if not sasl.authenticated:
                 return f"{request.api.name} before it has authenticated"
             if sasl.expired(monotonic_ms()):
@@ -274,19 +274,19 @@ class Connection(asyncio.Protocol):
     def _advance(self) -> None:
         """Begin the requests that are whole and may begin; stop reading where none may."""
         while not self.is_closed and not self._ends:
-            size = self._announced()
+            size = self._announced_bytes()
             if size is None:
                 return
             if len(self._received) < _LENGTH_BYTES + size:
-                self._read_on(self._has_memory(size))
+                self._set_reading(self._has_memory(size))
                 return
             if not self._may_begin():
-                self._read_on(False)
+                self._set_reading(False)
                 return
             self._progress = None
             self._begin(self._cut(size))
 
-    def _announced(self) -> int | None:
+    def _announced_bytes(self) -> int | None:
         """Return the size of the next request; None if it isn't known yet, or is none."""
         if not self._received:
             self._progress = None
@@ -294,7 +294,7 @@ class Connection(asyncio.Protocol):
             self._progress = Progress(monotonic_ms())
             self._progress.received(len(self._received))
         if len(self._received) < _LENGTH_BYTES:
-            self._read_on(True)
+            self._set_reading(True)
             return None
         options = self._server.options
         size_max = options.socket_request_max_bytes
@@ -302,7 +302,7 @@ class Connection(asyncio.Protocol):
             size_max = min(size_max, options.sasl_server_max_receive_bytes)
         size = int.from_bytes(self._received[:_LENGTH_BYTES], "big", signed=True)
         if not 0 < size <= size_max:
-            known = _what_it_is(self._received)
+            known = _guess_protocol(self._received)
             self.close(known or f"a request of {size} bytes; {size_max} are allowed")
             return None
         return size
@@ -311,20 +311,21 @@ class Connection(asyncio.Protocol):
         """Take the memory for a large request before it is there; False: it has to wait."""
         if size <= SMALL_BYTES or self._taken:
             return True
-        if not self._waits_for_memory and self._server.memory.take(self, size, self._got_memory):
+        memory = self._server.memory
+        if not self._waits_for_memory and memory.take(self, size, self._memory_granted):
             self._taken = size
             return True
         self._waits_for_memory = True
         return False
 
-    def _got_memory(self) -> None:
+    def _memory_granted(self) -> None:
         self._waits_for_memory = False
         self._taken = int.from_bytes(self._received[:_LENGTH_BYTES], "big")
         self._loop.call_soon(self._advance)
 
-    def _give_back(self, taken: int) -> None:
+    def _release_memory(self, taken: int) -> None:
         if taken:
-            self._server.memory.give_back(taken)
+            self._server.memory.release(taken)
 
     def _cut(self, size: int) -> memoryview:
         """Return the next request, and keep what is behind it. Large ones aren't copied."""
@@ -352,7 +353,7 @@ class Connection(asyncio.Protocol):
             )
         )
 
-    def _read_on(self, wanted: bool) -> None:
+    def _set_reading(self, wanted: bool) -> None:
         if self._transport is None or wanted == self._is_reading or self.is_closed:
             return
         self._is_reading = wanted
@@ -373,14 +374,16 @@ class Connection(asyncio.Protocol):
             self._begin_token(sasl, bytes(frame), taken)
             return
         try:
-            request = self._said_again(frame) or read_request(frame, self._server.versions, self)
+            request = self._repeated_fetch(frame)
+            if request is None:
+                request = read_request(frame, self._server.versions, self)
             unknown = self._rights_error(request)
         except UnsupportedApiError as error:
-            self._give_back(taken)
+            self._release_memory(taken)
             self._refuse(error)
             return
         except MalformedMessageError as error:
-            self._give_back(taken)
+            self._release_memory(taken)
             self.close(str(error))
             return
         answer = _Answer(request, taken)
@@ -411,7 +414,7 @@ class Connection(asyncio.Protocol):
     def _deny(self, answer: _Answer, request: Request) -> None:
         """Answer a request that its user hasn't the right to."""
         self._server.meters.refused(request.api)
-        response = refusal(request)
+        response = denied_response(request)
         if response is None:
             self.end(f"{self.principal} has no right to {request.api.name}", reason="authorization")
         else:
@@ -435,12 +438,14 @@ class Connection(asyncio.Protocol):
         answer = _Answer(None, taken)
         self._answers.append(answer)
         self._await(answer, work())
-    def _said_again(self, frame: memoryview) -> Request | None:
+    def _repeated_fetch(self, frame: memoryview) -> Request | None:
         """Return a request that says what a fetch before it said, with the same `body`.
 
         So a consumer that waits asks over and over again, and nothing of that need be read anew.
         """
-        last = self._last_fetches.get(_but_its_number(frame)) if self._last_fetches else None
+        if not self._last_fetches:
+            return None
+        last = self._last_fetches.get(_without_correlation_id(frame))
         if last is None:
             return None
         return Request(
@@ -450,7 +455,7 @@ class Connection(asyncio.Protocol):
 
     def _remember(self, frame: memoryview, request: Request) -> None:
         """Keep the last fetches: librdkafka names its partitions in another order each time."""
-        known, said = self._last_fetches, _but_its_number(frame)
+        known, said = self._last_fetches, _without_correlation_id(frame)
         if said in known:
             return
         known[said] = request
@@ -508,7 +513,7 @@ class Connection(asyncio.Protocol):
         while self._answers and self._answers[0].is_ready:
             done = self._answers.popleft()
             self._queue(done.buffers)
-            self._give_back(done.taken)
+            self._release_memory(done.taken)
         # Not before: what is sent until now are former answers.
         self._when_sent += self.on_sent
         self.on_sent = []
@@ -536,14 +541,14 @@ class Connection(asyncio.Protocol):
             elif turn_bytes > 0:
                 turn_bytes -= self._send_directly(transport, turn_bytes)
             else:  # others have their turn
-                self._loop.call_soon(self._go_on)
+                self._loop.call_soon(self._continue_sending)
                 return
         if not self._outgoing:
             if self._can_write:
                 self._sent(not transport.get_write_buffer_size())
             self._close_when_done()
 
-    def _go_on(self) -> None:
+    def _continue_sending(self) -> None:
         if self._can_write:
             self._send()
             self._advance()
@@ -559,7 +564,7 @@ class Connection(asyncio.Protocol):
             view = memoryview(piece)
             data, rest = view[:size_max], view[size_max:]
         if not data:
-            self._was_cut()
+            self._end_truncated()
             return
         if rest:
             self._outgoing.appendleft(rest)
@@ -588,7 +593,7 @@ class Connection(asyncio.Protocol):
             self.end(f"its answer can't be sent: {error}", reason="failure")
             return 0
         if not sent:
-            self._was_cut()
+            self._end_truncated()
         elif isinstance(first, FileRange):
             self._count_sent(sent)
             if not first:
@@ -611,7 +616,7 @@ class Connection(asyncio.Protocol):
             left -= len(self._outgoing.popleft())
         return sent
 
-    def _was_cut(self) -> None:
+    def _end_truncated(self) -> None:
         """End it: other bytes in the place of those that are missing would be wrong."""
         self.end("a segment was cut while it was sent", reason="failure")
 
@@ -630,11 +635,11 @@ class Connection(asyncio.Protocol):
         if self._ends and not self._answers and not self._outgoing and self._transport is not None:
             self._transport.close()  # what it still holds is sent
 
-    def hang_up(self, why: str, *, reason: str) -> None:
+    def close_when_answered(self, why: str, *, reason: str) -> None:
         """End it when what is under way is answered."""
-        self._tell(why, reason)
+        self._log_end(why, reason)
         self._ends = True
-        self._read_on(False)
+        self._set_reading(False)
 
     def close(self, why: str) -> None:
         """End it at once: nothing sensible can come any more."""
@@ -643,11 +648,11 @@ class Connection(asyncio.Protocol):
     def end(self, why: str, *, reason: str) -> None:
         """End it at once; `reason`: one of the metric's."""
         if not self.is_closed and self._transport is not None:
-            self._tell(why, reason)
+            self._log_end(why, reason)
             self._ends = True
             self._transport.abort()
 
-    def _tell(self, why: str, reason: str) -> None:
+    def _log_end(self, why: str, reason: str) -> None:
         if not self._transport or self._transport.is_closing():
             return
         self._server.meters.closed(reason)
@@ -658,12 +663,12 @@ class Connection(asyncio.Protocol):
         )
 
 
-def _but_its_number(frame: memoryview) -> bytes:
+def _without_correlation_id(frame: memoryview) -> bytes:
     """A request without its correlation id."""
     return b"".join((frame[:4], frame[8:]))
 
 
-def _what_it_is(begin: bytearray) -> str | None:
+def _guess_protocol(begin: bytearray) -> str | None:
     """Say of what is no request what it seems to be."""
     if begin[:2] == b"\x16\x03":
         return (

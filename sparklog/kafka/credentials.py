@@ -73,7 +73,7 @@ class ScramCredential:
                 )
 
     @classmethod
-    def of(
+    def from_password(
         cls,
         mechanism: Mechanism,
         password: str,
@@ -90,10 +90,10 @@ class ScramCredential:
         check_iterations(iterations)
         salt = secrets.token_bytes(SALT_BYTES) if salt is None else salt
         salted = _salted(mechanism, password, salt, iterations)
-        return cls.of_salted(mechanism, salted, iterations=iterations, salt=salt)
+        return cls.from_salted_password(mechanism, salted, iterations=iterations, salt=salt)
 
     @classmethod
-    def of_salted(
+    def from_salted_password(
         cls, mechanism: Mechanism, salted: bytes, *, iterations: int, salt: bytes
     ) -> Self:
         """Make the keys of a SaltedPassword, which is what AlterUserScramCredentials brings."""

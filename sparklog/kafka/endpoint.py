@@ -14,7 +14,6 @@ from sparklog.clock import Clock, monotonic_ms, system_clock
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.kafka import (
-    absences,
     authentication,
     configs,
     fetching,
@@ -29,19 +28,20 @@ from sparklog.kafka import (
     scram_credentials,
     topic_admin,
     topic_partitions,
+    unsupported_apis,
 )
 from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.connection import STALLED_MS, Connection
-from sparklog.kafka.handshake import TlsHandshake
 from sparklog.kafka.listeners import BACKLOG, listen
 from sparklog.kafka.messages import Api
+from sparklog.kafka.network_metrics import NetworkMetrics
 from sparklog.kafka.options import EndpointOptions
-from sparklog.kafka.partition_memory import PartitionMemory
+from sparklog.kafka.partition_cache import PartitionCache
 from sparklog.kafka.partitions import Partitions
 from sparklog.kafka.quotas import ConnectionQuotas, LimitedLog, RequestMemory
 from sparklog.kafka.security import Security
-from sparklog.kafka.wire_meters import WireMeters
+from sparklog.kafka.tls_handshake import TlsHandshake
 from sparklog.log.log import Log, home_of, view_of
 from sparklog.logdir.ledger import LEDGER_TOPIC
 from sparklog.logdir.paths import split_path
@@ -59,7 +59,7 @@ _AREAS: Final[tuple[Callable[[Broker], dict[Api, Served]], ...]] = (
     replicas.apis,
     producer_states.apis,
     offset_listing.apis,
-    absences.apis,
+    unsupported_apis.apis,
     scram_credentials.apis,
     authentication.apis,
     producing.apis,
@@ -155,7 +155,7 @@ class EndpointServer:
             self.options.max_connection_creation_rate,
         )
         self.memory = RequestMemory(self.options.queued_max_request_bytes)
-        self.meters = WireMeters(meters(split_path(home_of(log).path)[0]))
+        self.meters = NetworkMetrics(meters(split_path(home_of(log).path)[0]))
         self.lines = LimitedLog(_LOGGER)
         self.outgoing_bytes = 0
         self.requests: Counter[tuple[Api, int]] = Counter()
@@ -169,7 +169,7 @@ class EndpointServer:
             log=log, options=self.options, clock=clock, cluster_id=cluster_id_of(log),
             host=self.advertised.host, port=self.advertised.port, is_writable=is_writable(log),
             loop=self._loop, pool=self._pool, partitions=self._partitions,
-            memory=PartitionMemory(view_of(log)), security=self.security,
+            memory=PartitionCache(view_of(log)), security=self.security,
         )  # fmt: skip
         self.served: Mapping[Api, Served] = self._serve_all()
         self.versions: Mapping[int, tuple[int, int]] = {
@@ -222,7 +222,7 @@ class EndpointServer:
             return connection
         return TlsHandshake(connection, self, context, self._loop)
 
-    async def _look_after(self) -> None:
+    async def _check_periodically(self) -> None:
         """Close what doesn't move, and take changed files up; for ever."""
         ticks = 0
         while True:
@@ -231,14 +231,14 @@ class EndpointServer:
             now_ms = monotonic_ms()
             for connection in list(self._connections):
                 connection.check(now_ms)
-            self._make_room(now_ms)
+            self._close_stalled(now_ms)
             if ticks % _REFRESH_TICKS == 0:
                 try:
                     await self._loop.run_in_executor(self.security.pool, self.security.refresh)
                 except Exception:  # the next round may do better
                     _LOGGER.exception("users and certificates can't be read again")
 
-    def _make_room(self, now_ms: float) -> None:
+    def _close_stalled(self, now_ms: float) -> None:
         """Disconnect who takes no answers, where these take too much memory: longest first."""
         if self.outgoing_bytes <= self.options.queued_max_response_bytes:
             return
@@ -265,7 +265,7 @@ class EndpointServer:
             await self._loop.create_server(self._accept, sock=each, backlog=BACKLOG)
             for each in self._sockets
         ]
-        looking_after = self._loop.create_task(self._look_after())
+        looking_after = self._loop.create_task(self._check_periodically())
         await self._stopping.wait()
         looking_after.cancel()
         for each in self._sockets:  # nobody new; Python 3.11 forgets whom a closed server accepts

@@ -18,7 +18,7 @@ from sparklog.errors import (
 )
 from sparklog.kafka.error_codes import error_code
 from sparklog.kafka.messages import ErrorCode
-from sparklog.kafka.partition_memory import PartitionMemory
+from sparklog.kafka.partition_cache import PartitionCache
 from sparklog.log.aborted_transactions import AbortedTxn
 from sparklog.log.partition_reader import Allocate, ReadBudget
 from sparklog.log.raw_batches import read_batches
@@ -82,7 +82,7 @@ def partitions_of(body: Any) -> list[FetchedPartition]:
 class FetchReader:
     """Reads partitions for fetches; in the pool's threads, which share it."""
 
-    def __init__(self, view: View, memory: PartitionMemory) -> None:
+    def __init__(self, view: View, memory: PartitionCache) -> None:
         self._view, self._memory = view, memory
         self._verified = VerifiedBatches()
         self._damages: set[tuple[str, int | None]] = set()

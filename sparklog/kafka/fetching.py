@@ -1,7 +1,7 @@
 """Fetch: records for consumers, who wait here for what is committed later.
 
 A client that has read all waits without costing anything: its partitions are watched, all waits
-end by one ticker, and a request that says what the one before said isn't looked at again. Fetch
+end by one wheel, and a request that says what the one before said isn't looked at again. Fetch
 sessions (KIP-227) are not offered: every answer has session id 0, so clients ask in full each time,
 which is what a broker without room for sessions gives.
 Source: KafkaApis.handleFetchRequest, DelayedFetch, FetchManager.newContext (Kafka 4.1).
@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Final
 
 from sparklog.common import TopicPartition
-from sparklog.kafka.answer_memory import AnswerMemory
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.client import Client
@@ -22,7 +21,8 @@ from sparklog.kafka.messages import Answer, Api, Encoded, ErrorCode, Records, Re
 from sparklog.kafka.offset_listing import READ_COMMITTED
 from sparklog.kafka.partitions import Watch, known_partition
 from sparklog.kafka.read_buffers import Lease, ReadBuffers
-from sparklog.kafka.ticker import Ticker, Wait
+from sparklog.kafka.response_memory import ResponseMemory
+from sparklog.kafka.timing_wheel import TimerTask, TimingWheel
 from sparklog.log.log import view_of
 from sparklog.storage.view import TopicInfo
 
@@ -40,7 +40,14 @@ class _Consumer:
     """A connection that fetches: its last request, and what it waits for."""
 
     __slots__ = (
-        "alike", "body", "empty", "incarnation", "is_news", "parked", "version", "watch",
+        "alike",
+        "body",
+        "delayed",
+        "empty",
+        "incarnation",
+        "is_news",
+        "version",
+        "watch",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -54,14 +61,14 @@ class _Consumer:
         self.incarnation = 0
         self.watch: Watch | None = None
         self.is_news = True
-        self.parked: _Parked | None = None
+        self.delayed: _DelayedFetch | None = None
 
-    def says_again(self, request: Request) -> bool:
+    def repeats_last_request(self, request: Request) -> bool:
         """Tell whether a request asks what the last one did, in whatever order."""
         body = request.body
         if body is self.body or any(body is each for each in self.alike):
             return True
-        if request.version != self.version or _said(body) != _said(self.body):
+        if request.version != self.version or _fetch_key(body) != _fetch_key(self.body):
             return False
         self.alike = [*self.alike[1 - ALIKE_MAX :], body]
         return True
@@ -69,18 +76,18 @@ class _Consumer:
     def wake(self) -> None:
         """A partition has changed."""
         self.is_news = True
-        if self.parked is not None:
-            self.parked.wake()
+        if self.delayed is not None:
+            self.delayed.wake()
 
     def close(self) -> None:
         """The connection has ended."""
         if self.watch is not None:
             self.watch.close()
-        if self.parked is not None:
-            self.parked.close()
+        if self.delayed is not None:
+            self.delayed.close()
 
 
-class _Parked:
+class _DelayedFetch:
     """A request that waits for news; `future` gets whether there is any, or an answer."""
 
     __slots__ = ("future", "news", "timeout", "wait")
@@ -88,13 +95,13 @@ class _Parked:
     def __init__(
         self,
         future: "asyncio.Future[Any]",
-        ticker: Ticker,
+        wheel: TimingWheel,
         delay_ms: float,
         news: Any,
         timeout: Any,
     ) -> None:
         self.future, self.news, self.timeout = future, news, timeout
-        self.wait: Wait = ticker.after(delay_ms, self.expire)
+        self.wait: TimerTask = wheel.after(delay_ms, self.expire)
 
     def wake(self) -> None:
         """There is news."""
@@ -120,9 +127,9 @@ class Fetching:
         self._partitions = broker.partitions
         self._view = view_of(broker.log)
         self._reader = FetchReader(self._view, broker.memory)
-        self.memory = AnswerMemory(broker.options.fetch_buffer_bytes)
+        self.memory = ResponseMemory(broker.options.fetch_buffer_bytes)
         self._buffers = ReadBuffers()
-        self._ticker = Ticker(broker.loop)
+        self._wheel = TimingWheel(broker.loop)
         self._consumers: dict[Client, _Consumer] = {}
 
     def fetch(self, request: Request) -> Answer | Awaitable[Answer | None]:
@@ -131,8 +138,8 @@ class Fetching:
         if consumer is None:
             consumer = self._consumers[request.connection] = _Consumer()
             request.connection.on_closed.append(lambda: self._forget(request.connection))
-        if self._is_quiet(consumer) and consumer.says_again(request):
-            return self._wait_quietly(consumer, request)
+        if self._has_no_news(consumer) and consumer.repeats_last_request(request):
+            return self._wait_for_news(consumer, request)
         return self._fetch(consumer, request, self._deadline_s(request))
 
     def _forget(self, connection: Client) -> None:
@@ -143,14 +150,14 @@ class Fetching:
 
     # --- without news ----------------------------------------------------------------------------
 
-    def _is_quiet(self, consumer: _Consumer) -> bool:
+    def _has_no_news(self, consumer: _Consumer) -> bool:
         return (
             consumer.empty is not None
             and not consumer.is_news
             and consumer.incarnation == self._view.incarnation
         )
 
-    def _wait_quietly(
+    def _wait_for_news(
         self, consumer: _Consumer, request: Request
     ) -> Answer | Awaitable[Answer | None]:
         """Answer a request that had an empty answer before, since when nothing has changed."""
@@ -162,13 +169,13 @@ class Fetching:
         future = self._broker.loop.create_future()
 
         def read() -> None:
-            consumer.parked = None
+            consumer.delayed = None
             task = self._broker.loop.create_task(self._fetch(consumer, request, deadline_s))
             future.add_done_callback(lambda _: task.cancel())
-            task.add_done_callback(lambda _: _hand_on(task, future))
+            task.add_done_callback(lambda _: _copy_result(task, future))
 
-        consumer.parked = _Parked(
-            future, self._ticker, body.max_wait, read, lambda: future.set_result(empty)
+        consumer.delayed = _DelayedFetch(
+            future, self._wheel, body.max_wait, read, lambda: future.set_result(empty)
         )
         return future
 
@@ -230,7 +237,7 @@ class Fetching:
             spans = await self._partitions.spans(keys)
             for one in there:
                 if one.key not in spans:
-                    gone = _not_there(one, {})
+                    gone = _unknown_error(one, {})
                     one.key, one.error = None, ErrorCode.none if one.size_bytes else gone
             committed = _is_committed(body)
             rest = [
@@ -276,7 +283,7 @@ class Fetching:
             if missing and again:
                 topics = await self._partitions.topics(max_age_ms=self._view.poll_ms)
         for one in missing:
-            one.key, one.error = None, _not_there(one, names)
+            one.key, one.error = None, _unknown_error(one, names)
 
     def _watch(self, consumer: _Consumer, keys: list[TopicPartition]) -> None:
         if consumer.watch is not None:
@@ -286,18 +293,18 @@ class Fetching:
         consumer.watch = self._partitions.watch(keys, consumer.wake)
 
     async def _news(self, consumer: _Consumer, left_ms: float) -> bool:
-        """Wait; tells whether there is any."""
+        """TimerTask; tells whether there is any."""
         future = self._broker.loop.create_future()
-        consumer.parked = _Parked(
-            future, self._ticker, left_ms,
+        consumer.delayed = _DelayedFetch(
+            future, self._wheel, left_ms,
             lambda: future.set_result(True), lambda: future.set_result(False),
         )  # fmt: skip
         try:
             return bool(await future)
         finally:
-            if consumer.parked is not None:
-                consumer.parked.close()
-                consumer.parked = None
+            if consumer.delayed is not None:
+                consumer.delayed.close()
+                consumer.delayed = None
 
     def _release_when_sent(self, connection: Client, held: int, lease: Lease) -> None:
         def sent(whole: bool) -> None:
@@ -309,7 +316,7 @@ class Fetching:
             connection.on_sent.append(sent)
 
 
-def _hand_on(task: "asyncio.Task[Any]", future: "asyncio.Future[Any]") -> None:
+def _copy_result(task: "asyncio.Task[Any]", future: "asyncio.Future[Any]") -> None:
     if future.done() or task.cancelled():
         return
     error = task.exception()
@@ -319,7 +326,7 @@ def _hand_on(task: "asyncio.Task[Any]", future: "asyncio.Future[Any]") -> None:
         future.set_result(task.result())
 
 
-def _said(body: Any) -> tuple[Any, ...]:
+def _fetch_key(body: Any) -> tuple[Any, ...]:
     """What a Fetch says, whatever the order of its topics and partitions."""
     rest = {name: value for name, value in vars(body).items() if name != "topics"}
     asked = [
@@ -340,7 +347,7 @@ def _is_committed(body: Any) -> bool:
     return bool(body.isolation_level == READ_COMMITTED)
 
 
-def _not_there(one: FetchedPartition, names: Mapping[Any, str]) -> ErrorCode:
+def _unknown_error(one: FetchedPartition, names: Mapping[Any, str]) -> ErrorCode:
     if one.topic_uuid is None or one.topic_uuid in names:
         return ErrorCode.unknown_topic_or_partition
     return ErrorCode.unknown_topic_id

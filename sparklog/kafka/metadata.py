@@ -55,7 +55,7 @@ class Metadata:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._topic_admin = TopicAdmin.of(broker)
+        self._topic_admin = TopicAdmin.for_broker(broker)
         self._epochs: dict[str, _Epochs] = {}
 
     async def metadata(self, request: Request) -> Response:
@@ -128,7 +128,7 @@ class Metadata:
         missing = [name for name in names if name is not None and name not in topics]
         if not missing:
             return None
-        if not broker.may(request.connection, Right.ADMIN):
+        if not broker.is_authorized(request.connection, Right.ADMIN):
             return dict.fromkeys(missing, ErrorCode.topic_authorization_failed)
         refused = await broker.run(self._topic_admin.auto_create, missing)
         broker.partitions.changed()

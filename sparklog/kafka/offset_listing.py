@@ -18,7 +18,7 @@ from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.error_codes import error_code
 from sparklog.kafka.messages import Api, ErrorCode, Request
-from sparklog.kafka.partition_memory import PartitionMemory, epoch_at, newest
+from sparklog.kafka.partition_cache import PartitionCache, epoch_at, newest
 from sparklog.kafka.partitions import known_partition
 from sparklog.log.log import view_of
 from sparklog.log.partition_reader import PartitionReader
@@ -45,7 +45,7 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RequestedPartition:
     """A partition that is asked for. `value`: a timestamp, or a leader epoch."""
 
     key: TopicPartition
@@ -58,13 +58,13 @@ class OffsetListing:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._memory: PartitionMemory = broker.memory
+        self._memory: PartitionCache = broker.memory
 
     async def list_offsets(self, request: Request) -> Response:
         """Answer ListOffsets."""
         body, version = request.body, request.version
         asked = [
-            _Asked(
+            _RequestedPartition(
                 TopicPartition(topic.name, each.partition_index),
                 each.timestamp,
                 getattr(each, "current_leader_epoch", -1),
@@ -88,7 +88,7 @@ class OffsetListing:
     async def offset_for_leader_epoch(self, request: Request) -> Response:
         """Answer OffsetForLeaderEpoch. Source: Partition.lastOffsetForLeaderEpoch."""
         asked = [
-            _Asked(
+            _RequestedPartition(
                 TopicPartition(topic.topic, each.partition),
                 each.leader_epoch,
                 each.current_leader_epoch,
@@ -103,9 +103,9 @@ class OffsetListing:
 
     async def _answers(
         self,
-        asked: Sequence[_Asked],
-        look: Callable[[_Asked, Offsets], _Found],
-        known: Callable[[_Asked, Offsets, Epochs], _Found | None],
+        asked: Sequence[_RequestedPartition],
+        look: Callable[[_RequestedPartition, Offsets], _Found],
+        known: Callable[[_RequestedPartition, Offsets, Epochs], _Found | None],
     ) -> dict[TopicPartition, _Found | ErrorCode]:
         partitions = self._broker.partitions
         try:
@@ -133,11 +133,11 @@ class OffsetListing:
             else:
                 answers[each.key] = found
         if rest:
-            answers |= await self._broker.run(self._look_at, rest, spans, look)
+            answers |= await self._broker.run(self._read_offsets, rest, spans, look)
         return answers
 
     def _known_offset(
-        self, asked: _Asked, span: Offsets, epochs: Epochs, *, committed: bool
+        self, asked: _RequestedPartition, span: Offsets, epochs: Epochs, *, committed: bool
     ) -> _Found | None:
         """Return where a log begins or ends, if nothing has to be looked at for it."""
         if asked.value == EARLIEST:
@@ -148,17 +148,17 @@ class OffsetListing:
         return None if end is None else (-1, end, newest(epochs))
 
     @staticmethod
-    def _known_epoch_end(asked: _Asked, span: Offsets, epochs: Epochs) -> _Found:
+    def _known_epoch_end(asked: _RequestedPartition, span: Offsets, epochs: Epochs) -> _Found:
         epoch, end = end_offset_for(epochs, asked.value, span[1])
         return -1, end, epoch
 
     # --- in the pool -----------------------------------------------------------------------------
 
-    def _look_at(
+    def _read_offsets(
         self,
-        asked: Iterable[_Asked],
+        asked: Iterable[_RequestedPartition],
         spans: Mapping[TopicPartition, Offsets],
-        look: Callable[[_Asked, Offsets], _Found],
+        look: Callable[[_RequestedPartition, Offsets], _Found],
     ) -> dict[TopicPartition, _Found | ErrorCode]:
         found: dict[TopicPartition, _Found | ErrorCode] = {}
         for each in asked:
@@ -170,7 +170,7 @@ class OffsetListing:
                 found[each.key] = error_code(error)
         return found
 
-    def _offset(self, asked: _Asked, span: Offsets, *, committed: bool) -> _Found:
+    def _offset(self, asked: _RequestedPartition, span: Offsets, *, committed: bool) -> _Found:
         view, key = view_of(self._broker.log), asked.key
         start, end = span
         epochs = self._memory.epochs(key, span)
@@ -186,7 +186,7 @@ class OffsetListing:
         timestamp, offset = found
         return timestamp, offset, epoch_at(epochs, offset)
 
-    def _epoch_end(self, asked: _Asked, span: Offsets) -> _Found:
+    def _epoch_end(self, asked: _RequestedPartition, span: Offsets) -> _Found:
         return self._known_epoch_end(asked, span, self._memory.epochs(asked.key, span))
 
 
@@ -215,7 +215,7 @@ def _missing(topics: Mapping[str, TopicInfo], key: TopicPartition) -> ErrorCode:
 
 
 def _by_topic(
-    asked: Iterable[_Asked],
+    asked: Iterable[_RequestedPartition],
     answers: Mapping[TopicPartition, _Found | ErrorCode],
     name: str,
     answer: Any,

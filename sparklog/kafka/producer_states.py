@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from sparklog.common import TopicPartition
+from sparklog.kafka.api_errors import REQUEST_ERRORS, code_and_message
 from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.messages import Api, ErrorCode, Request, Response
-from sparklog.kafka.refusals import REFUSED, reason
 from sparklog.log.log import Log, view_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.producer_state import EXPIRATION_MS
@@ -75,8 +75,8 @@ def _partition(log: Log, key: TopicPartition, now_ms: int) -> Answer:
             reader_of(view_of(log), *key).segments, end, log_start=start, now=now_ms,
             expiration_ms=EXPIRATION_MS,
         )  # fmt: skip
-    except REFUSED as error:
-        code, message = reason(error)
+    except REQUEST_ERRORS as error:
+        code, message = code_and_message(error)
         return {"partition_index": key.partition, "error_code": code, "error_message": message}
     producers = [
         {

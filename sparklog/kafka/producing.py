@@ -21,11 +21,11 @@ from sparklog.errors import (
 )
 from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.format.names import RESERVED
+from sparklog.kafka.api_errors import ApiError, code_and_message
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.committer import Committer, Work
 from sparklog.kafka.messages import Api, ErrorCode, Request
-from sparklog.kafka.refusals import Refusal, reason
 from sparklog.kafka.topic_ids import uuid_of
 from sparklog.log.client_batches import ClientBatch, Fault, RefusedBatchError
 from sparklog.log.log import home_of
@@ -107,13 +107,13 @@ class Producing:
     def _refusal(self, body: Any) -> SparklogError | None:
         """Return why nothing of a request is taken, whatever it holds."""
         if body.acks not in (-1, 0, 1):
-            return Refusal(
+            return ApiError(
                 ErrorCode.invalid_required_acks, f"acks={body.acks}: want -1 (all), 0 or 1"
             )
         if body.transactional_id is not None:
-            return Refusal(ErrorCode.transactional_id_authorization_failed, _NO_TRANSACTIONS)
+            return ApiError(ErrorCode.transactional_id_authorization_failed, _NO_TRANSACTIONS)
         if self._committer is None:
-            return Refusal(
+            return ApiError(
                 ErrorCode.topic_authorization_failed,
                 f"{self._broker.log.path} is open for reading: nothing can be produced here",
             )
@@ -132,7 +132,7 @@ class Producing:
             return respond(())
         loop = self._broker.loop
         work = Work(batches, loop.create_future(), respond)
-        self._look_at(batches)
+        self._validate(batches)
         self._committer.add(work)
         if request.body.acks == -1:
             wait_ms = max(request.body.timeout, WAIT_MS_MIN)
@@ -144,7 +144,7 @@ class Producing:
             work.answer.add_done_callback(lambda _: timer.cancel())
         return work.answer
 
-    def _look_at(self, batches: Sequence[ClientBatch]) -> None:
+    def _validate(self, batches: Sequence[ClientBatch]) -> None:
         """Check what takes no time, so that the committer finds it done."""
         topics, now_ms = home_of(self._broker.log).commits.state.topics, self._broker.clock()
         for batch in batches:
@@ -156,9 +156,9 @@ class Producing:
         topic_id: UUID | None = getattr(data, "topic_id", None)
         name = data.name if topic_id is None else self._name(topic_id)
         if refusal is None and name is None:
-            refusal = Refusal(ErrorCode.unknown_topic_id, f"there is no topic of id {topic_id}")
+            refusal = ApiError(ErrorCode.unknown_topic_id, f"there is no topic of id {topic_id}")
         if refusal is None and name in RESERVED:
-            refusal = Refusal(
+            refusal = ApiError(
                 ErrorCode.invalid_topic_exception, f"{name} is an internal topic: nobody writes it"
             )
         zstd = request.version >= ZSTD_VERSION
@@ -257,4 +257,4 @@ def _code(error: SparklogError, version: int) -> ErrorCode:
         return ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
     if type(error) is InvalidRequestError:  # an open transaction of a broker's, say
         return ErrorCode.invalid_record
-    return reason(error)[0]
+    return code_and_message(error)[0]

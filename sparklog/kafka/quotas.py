@@ -91,7 +91,7 @@ class RequestMemory:
         self._waiting[owner] = (size, wake)
         return False
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Free what was taken; wakes those for whom there is room now."""
         self.used -= min(size, self.size_max)
         self._serve()

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparklog.format.names import KAFKA_INTERNAL
+from sparklog.kafka.api_errors import REQUEST_ERRORS, code_and_message
 from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
-from sparklog.kafka.changes import TIMED_OUT, change
 from sparklog.kafka.messages import Api, ErrorCode, Request, Response
-from sparklog.kafka.refusals import REFUSED, reason
+from sparklog.kafka.request_timeout import TIMED_OUT, run_with_timeout
 from sparklog.log.log import Log
 from sparklog.storage.view import TopicInfo
 
@@ -21,7 +21,7 @@ def apis(broker: Broker) -> dict[Api, Served]:
     deletion = RecordDeletion(broker.log, is_writable=broker.is_writable)
 
     async def handle(request: Request) -> Response:
-        return await change(broker, request, deletion.delete_records, _late)
+        return await run_with_timeout(broker, request, deletion.delete_records, _late)
 
     return {Api.DELETE_RECORDS: Served((0, 2), handle)}
 
@@ -63,9 +63,9 @@ class RecordDeletion:
             try:
                 starts = self._log.delete_records(name, rest)
                 found |= {p: (start, ErrorCode.none) for p, start in starts.items()}
-            except REFUSED as error:
+            except REQUEST_ERRORS as error:
                 if len(rest) == 1:
-                    found |= dict.fromkeys(rest, (-1, reason(error)[0]))
+                    found |= dict.fromkeys(rest, (-1, code_and_message(error)[0]))
                 else:
                     for p, offset in rest.items():
                         found |= self._deleted_records(name, {p: offset}, known)

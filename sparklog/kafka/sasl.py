@@ -68,10 +68,10 @@ class Exchange(Protocol):
     """One try to authenticate by a mechanism."""
 
     def step(self, token: bytes) -> tuple[bytes, str | None]:
-        """Return the answer, and the user's name after the last token. Raises: _Wrong."""
+        """Return the answer, and the user's name after the last token. Raises: _BadCredentials."""
 
 
-class _Wrong(Exception):
+class _BadCredentials(Exception):
     """The credentials are. With a text: one that a client may read."""
 
 
@@ -147,10 +147,10 @@ class SaslServer:
         again = "authentication" if self.user is None else "re-authentication"
         try:
             if len(token) > TOKEN_BYTES_MAX:
-                raise _Wrong
+                raise _BadCredentials
             self.users.refresh()
             answer, name = self._exchange.step(token)
-        except _Wrong as error:
+        except _BadCredentials as error:
             said = str(error) or (
                 f"Authentication failed during {again} due to invalid credentials "
                 f"with SASL mechanism {self._mechanism}"
@@ -183,19 +183,21 @@ class _Plain:
         try:
             parts = token.decode().split("\0")
         except UnicodeDecodeError:
-            raise _Wrong from None
+            raise _BadCredentials from None
         if len(parts) != 3:
-            raise _Wrong(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+            raise _BadCredentials(
+                f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+            )
         wanted, name, password = parts
         if not name:
-            raise _Wrong("Authentication failed: username not specified")
+            raise _BadCredentials("Authentication failed: username not specified")
         if not password:
-            raise _Wrong("Authentication failed: password not specified")
+            raise _BadCredentials("Authentication failed: password not specified")
         credential, exists = self._users.credential(name, Mechanism.PLAIN)
         if not (credential.matches(password) and exists):
-            raise _Wrong("Authentication failed: Invalid username or password")
+            raise _BadCredentials("Authentication failed: Invalid username or password")
         if wanted not in ("", name):
-            raise _Wrong(
+            raise _BadCredentials(
                 "Authentication failed: Client requested an authorization id that is different "
                 "from username"
             )
@@ -221,15 +223,15 @@ class _Scram:
                 self._server.set_client_first(text)
                 self._own_nonce = str(self._server.s_nonce)
                 return self._server.get_server_first().encode(), None
-            self._forgive(text)
+            self._accept_doubled_nonce(text)
             self._server.set_client_final(text)
             if not self._exists:  # a decoy's keys are nobody's; no chance is left to chance
-                raise _Wrong
+                raise _BadCredentials
             return self._server.get_server_final().encode(), self._name
         except (ScramException, UnicodeError):
-            raise _Wrong from None
+            raise _BadCredentials from None
 
-    def _forgive(self, text: str) -> None:
+    def _accept_doubled_nonce(self, text: str) -> None:
         """Take the nonce of librdkafka before 2.6.1 (Debian's kcat) for what it should be.
 
         It has the client's own part twice (confluentinc/librdkafka#4895), as Kafka 3.8.1 to 3.9

@@ -13,11 +13,11 @@ from uuid import UUID
 
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
+from sparklog.kafka.api_errors import REQUEST_ERRORS, ApiError, code_and_message, read_only_error
 from sparklog.kafka.apis import Served
 from sparklog.kafka.broker import Broker
-from sparklog.kafka.changes import TIMED_OUT, change
 from sparklog.kafka.messages import Api, ErrorCode, Request, Response
-from sparklog.kafka.refusals import REFUSED, Refusal, read_only, reason
+from sparklog.kafka.request_timeout import TIMED_OUT, run_with_timeout
 from sparklog.kafka.topic_configs import checked, topic_entries
 from sparklog.kafka.topic_ids import uuid_of
 from sparklog.log.log import Log, home_of
@@ -33,11 +33,11 @@ Topics = dict[str, TopicInfo]
 
 def apis(broker: Broker) -> dict[Api, Served]:
     """Return what is served here."""
-    admin = TopicAdmin.of(broker)
+    admin = TopicAdmin.for_broker(broker)
 
     def handled(make: Any, late: Any) -> Any:
         async def handle(request: Request) -> Response:
-            return await change(broker, request, make, late)
+            return await run_with_timeout(broker, request, make, late)
 
         return handle
 
@@ -63,7 +63,7 @@ class TopicAdmin:
         self._num_partitions, self._is_writable = num_partitions, is_writable
 
     @classmethod
-    def of(cls, broker: Broker) -> Self:
+    def for_broker(cls, broker: Broker) -> Self:
         """Return that of an endpoint."""
         return cls(
             broker.log, node_id=broker.node_id, num_partitions=broker.options.num_partitions,
@@ -81,11 +81,11 @@ class TopicAdmin:
         for topic in {topic.name: topic for topic in body.topics}.values():
             try:
                 if times[topic.name] > 1:
-                    raise Refusal(ErrorCode.invalid_request, "Duplicate topic name.")
+                    raise ApiError(ErrorCode.invalid_request, "Duplicate topic name.")
                 if is_too_much:
                     raise _too_many_partitions()
                 answers.append(self._created(topic, known, body.validate_only))
-            except REFUSED as error:
+            except REQUEST_ERRORS as error:
                 answers.append(_refused(error, name=topic.name))
         return {"topics": answers}
 
@@ -105,8 +105,8 @@ class TopicAdmin:
                 if left < 0:
                     raise _too_many_partitions()
                 self._made(name, self._num_partitions, {}, known)
-            except REFUSED as error:
-                refused[name] = reason(error)[0]
+            except REQUEST_ERRORS as error:
+                refused[name] = code_and_message(error)[0]
         return refused
 
     def _asked(self, topic: Any) -> int:
@@ -141,7 +141,7 @@ class TopicAdmin:
     def _made(
         self, name: str, count: int, values: Mapping[str, Any], known: Topics
     ) -> TopicInfo:
-        """Make a topic; `known` has it then. Raises: Refusal: somebody else was quicker."""
+        """Make a topic; `known` has it then. Raises: ApiError: somebody else was quicker."""
         self._check_writable()
         _check_new(name, known)
         try:
@@ -155,22 +155,22 @@ class TopicAdmin:
         return info
 
     def _partition_count(self, topic: Any) -> int:
-        """Return how many partitions a new topic is to have. Raises: Refusal."""
+        """Return how many partitions a new topic is to have. Raises: ApiError."""
         if topic.assignments:
             return self._assigned(topic)
         if topic.replication_factor < -1 or topic.replication_factor == 0:
-            raise Refusal(
+            raise ApiError(
                 ErrorCode.invalid_replication_factor,
                 "Replication factor must be larger than 0, or -1 to use the default value.",
             )
         if topic.num_partitions < -1 or topic.num_partitions == 0:
-            raise Refusal(
+            raise ApiError(
                 ErrorCode.invalid_partitions,
                 "Number of partitions was set to an invalid non-positive value.",
             )
         if topic.replication_factor > 1:
             factor = topic.replication_factor
-            raise Refusal(
+            raise ApiError(
                 ErrorCode.invalid_replication_factor,
                 f"Unable to replicate the partition {factor} time(s): The target replication "
                 f"factor of {factor} cannot be reached because only 1 broker(s) are registered. "
@@ -182,21 +182,21 @@ class TopicAdmin:
         for field in ("replication_factor", "num_partitions"):
             if getattr(topic, field) != -1:
                 said = "replication factor" if field == "replication_factor" else "numPartitions"
-                raise Refusal(
+                raise ApiError(
                     ErrorCode.invalid_request,
                     f"A manual partition assignment was specified, but {said} was not set to -1.",
                 )
         indexes = [each.partition_index for each in topic.assignments]
         for index, times in Counter(indexes).items():
             if times > 1:
-                raise Refusal(
+                raise ApiError(
                     ErrorCode.invalid_replica_assignment,
                     f"Found multiple manual partition assignments for partition {index}",
                 )
         for each in topic.assignments:
             self._check_assignment(each.broker_ids)
         if sorted(indexes) != list(range(len(indexes))):
-            raise Refusal(
+            raise ApiError(
                 ErrorCode.invalid_replica_assignment,
                 "partitions should be a consecutive 0-based integer sequence",
             )
@@ -214,7 +214,7 @@ class TopicAdmin:
         elif len(replicas) > 1:
             why = f"the broker {self._node_id} more than once."
         if why is not None:
-            raise Refusal(
+            raise ApiError(
                 ErrorCode.invalid_replica_assignment,
                 f"The manual partition assignment includes {why}",
             )
@@ -234,14 +234,14 @@ class TopicAdmin:
             try:
                 if times[name, topic_id] > 1:
                     what = "name" if name is not None else "id"
-                    raise Refusal(ErrorCode.invalid_request, f"Duplicate topic {what}.")
+                    raise ApiError(ErrorCode.invalid_request, f"Duplicate topic {what}.")
                 if meant[_name_of((name, topic_id), ids)] > 1:
-                    raise Refusal(
+                    raise ApiError(
                         ErrorCode.invalid_request,
                         "The provided topic name maps to an ID that was already supplied.",
                     )
                 answers.append(self._deleted(name, topic_id, known, ids))
-            except REFUSED as error:
+            except REQUEST_ERRORS as error:
                 answers.append(_refused(error, name=name, topic_id=topic_id))
         return {"responses": answers}
 
@@ -249,15 +249,15 @@ class TopicAdmin:
         self, name: str | None, topic_id: UUID | None, known: Topics, ids: Mapping[UUID, str]
     ) -> Answer:
         if name is None and topic_id is None:
-            raise Refusal(ErrorCode.invalid_request, "Neither topic name nor id were specified.")
+            raise ApiError(ErrorCode.invalid_request, "Neither topic name nor id were specified.")
         if name is not None and topic_id is not None:
-            raise Refusal(
+            raise ApiError(
                 ErrorCode.invalid_request, "You may not specify both topic name and topic id."
             )
         self._check_writable()
         found = _name_of((name, topic_id), ids)
         if topic_id is not None and found is None:
-            raise Refusal(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
+            raise ApiError(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
         if found is None or found not in known:
             raise _unknown(str(found))
         info = known[found]
@@ -281,7 +281,7 @@ class TopicAdmin:
         for topic in {topic.name: topic for topic in body.topics}.values():
             try:
                 if times[topic.name] > 1:
-                    raise Refusal(ErrorCode.invalid_request, "Duplicate topic in request.")
+                    raise ApiError(ErrorCode.invalid_request, "Duplicate topic in request.")
                 self._check_writable()
                 self._check_growth(topic, known)
                 if not body.validate_only:
@@ -289,7 +289,7 @@ class TopicAdmin:
                 answers.append(
                     {"name": topic.name, "error_code": ErrorCode.none, "error_message": None}
                 )
-            except REFUSED as error:
+            except REQUEST_ERRORS as error:
                 answers.append(_refused(error, name=topic.name))
         return {"results": answers}
 
@@ -298,11 +298,11 @@ class TopicAdmin:
             raise _unknown(topic.name)
         held = known[topic.name].partitions
         if topic.count == held:
-            raise Refusal(
+            raise ApiError(
                 ErrorCode.invalid_partitions, f"Topic already has {held} partition(s)."
             )
         if topic.count < held:
-            raise Refusal(
+            raise ApiError(
                 ErrorCode.invalid_partitions,
                 f"The topic {topic.name} currently has {held} partition(s); {topic.count} would "
                 "not be an increase.",
@@ -312,7 +312,7 @@ class TopicAdmin:
         if topic.assignments is not None:
             additional = topic.count - held
             if len(topic.assignments) != additional:
-                raise Refusal(
+                raise ApiError(
                     ErrorCode.invalid_replica_assignment,
                     f"Attempted to add {additional} additional partition(s), but only "
                     f"{len(topic.assignments)} assignment(s) were specified.",
@@ -322,29 +322,29 @@ class TopicAdmin:
 
     def _check_writable(self) -> None:
         if not self._is_writable:
-            raise read_only(self._log.path)
+            raise read_only_error(self._log.path)
 
 
 # --- answers -------------------------------------------------------------------------------------
 
 
 def _refused(error: BaseException, **fields: Any) -> Answer:
-    code, message = reason(error)
+    code, message = code_and_message(error)
     return {**fields, "error_code": code, "error_message": message}
 
 
-def _exists(name: str) -> Refusal:
-    return Refusal(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+def _exists(name: str) -> ApiError:
+    return ApiError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
 
 
-def _unknown(name: str) -> Refusal:
-    return Refusal(
+def _unknown(name: str) -> ApiError:
+    return ApiError(
         ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist."
     )
 
 
-def _too_many_partitions() -> Refusal:
-    return Refusal(
+def _too_many_partitions() -> ApiError:
+    return ApiError(
         ErrorCode.policy_violation,
         f"Excessively large number of partitions per request: at most {PARTITIONS_MAX}.",
     )
@@ -354,7 +354,7 @@ def _check_new(name: str, known: Topics) -> None:
     try:
         check_new(name, known)
     except InvalidRequestError as error:
-        raise Refusal(ErrorCode.invalid_topic_exception, str(error)) from None
+        raise ApiError(ErrorCode.invalid_topic_exception, str(error)) from None
 
 
 def _creation_configs(config: TopicConfig) -> list[Answer]:

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 from sparklog.config import KEYS, OWN_KEYS, TopicConfig, is_explicit
 from sparklog.configdef import INT_MAX, Key, format_value
 from sparklog.errors import InvalidRequestError
+from sparklog.kafka.api_errors import ApiError
 from sparklog.kafka.messages import ErrorCode
-from sparklog.kafka.refusals import Refusal
 
 Entry = dict[str, Any]
 """A config in an answer, by the protocol's field names."""
@@ -121,10 +121,10 @@ def _synonym(name: str, value: Any, source: ConfigSource) -> Entry:
 def checked(values: Mapping[str, str | None], *, base: TopicConfig | None = None) -> TopicConfig:
     """Return a topic's config of what a client gives.
 
-    Raises: Refusal: INVALID_CONFIG. A broker's names are none of a topic's, as in Kafka.
+    Raises: ApiError: INVALID_CONFIG. A broker's names are none of a topic's, as in Kafka.
     """
     if nulls := sorted(name for name, value in values.items() if value is None):
-        raise Refusal(
+        raise ApiError(
             ErrorCode.invalid_config,
             f"Null value not supported for topic configs: {','.join(nulls)}",
         )
@@ -133,12 +133,12 @@ def checked(values: Mapping[str, str | None], *, base: TopicConfig | None = None
     try:
         return TopicConfig.parse(values, base=base)
     except InvalidRequestError as error:
-        raise Refusal(ErrorCode.invalid_config, str(error)) from None
+        raise ApiError(ErrorCode.invalid_config, str(error)) from None
 
 
 def _check_name(name: str) -> None:
     if name not in KEYS:
-        raise Refusal(
+        raise ApiError(
             ErrorCode.invalid_config,
             f"Unknown topic config name: {name}; known are {', '.join(sorted(KEYS))}",
         )
@@ -147,7 +147,7 @@ def _check_name(name: str) -> None:
 def replacing(config: TopicConfig, values: Mapping[str, str | None]) -> dict[str, str | None]:
     """Return the changes after which a topic has just `values` (AlterConfigs).
 
-    Raises: Refusal: INVALID_CONFIG.
+    Raises: ApiError: INVALID_CONFIG.
     """
     checked(values)
     return {**dict.fromkeys(config.to_dict()), **values}
@@ -156,7 +156,7 @@ def replacing(config: TopicConfig, values: Mapping[str, str | None]) -> dict[str
 def altering(config: TopicConfig, alterations: Iterable[Alteration]) -> dict[str, str | None]:
     """Return {config: its new value, None: the default} (IncrementalAlterConfigs).
 
-    Raises: Refusal: INVALID_CONFIG; INVALID_REQUEST for an operation that nobody knows.
+    Raises: ApiError: INVALID_CONFIG; INVALID_REQUEST for an operation that nobody knows.
     """
     known = config.to_dict()
     return {each.name: _altered(each, known.get(each.name)) for each in alterations}
@@ -167,17 +167,17 @@ def _altered(alteration: Alteration, known: str | None) -> str | None:
     try:
         operation = Operation(number)
     except ValueError:
-        raise Refusal(ErrorCode.invalid_request, f"Unknown operations type {number}") from None
+        raise ApiError(ErrorCode.invalid_request, f"Unknown operations type {number}") from None
     if operation is Operation.DELETE:
         return None  # of one that isn't known, too, as in Kafka
     if value is None:
-        raise Refusal(ErrorCode.invalid_request, f"Null value not supported for : {name}")
+        raise ApiError(ErrorCode.invalid_request, f"Null value not supported for : {name}")
     _check_name(name)
     if operation is Operation.SET:
         return value
     key = KEYS[name]
     if key.kind is not tuple:
-        raise Refusal(
+        raise ApiError(
             ErrorCode.invalid_config,
             f"Can't {operation.name} to key {name} because its type is not LIST.",
         )

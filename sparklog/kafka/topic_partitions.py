@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import KAFKA_INTERNAL, check_topic
+from sparklog.kafka.api_errors import REQUEST_ERRORS, ApiError, code_and_message
 from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.messages import Api, ErrorCode, Request
 from sparklog.kafka.metadata import NOT_ASKED, newest_epochs
-from sparklog.kafka.refusals import REFUSED, Refusal, reason
 from sparklog.kafka.topic_ids import uuid_of
 from sparklog.storage.view import TopicInfo
 
@@ -30,8 +30,8 @@ def apis(broker: Broker) -> dict[Api, Served]:
         try:
             topics = await broker.partitions.topics(max_age_ms=0)
             return await broker.run(_page, broker, body, topics)
-        except REFUSED as error:
-            code = reason(error)[0]
+        except REQUEST_ERRORS as error:
+            code = code_and_message(error)[0]
             return {"topics": [_refused(topic.name, code) for topic in body.topics]}
 
     return {Api.DESCRIBE_TOPIC_PARTITIONS: Served((0, 0), handle)}
@@ -57,19 +57,19 @@ def _page(broker: Broker, body: Any, topics: Mapping[str, TopicInfo]) -> Respons
 
 
 def _from_cursor(body: Any, topics: Mapping[str, TopicInfo]) -> list[tuple[str, int]]:
-    """Return (topic, first partition) of what is asked for, by name. Raises: Refusal."""
+    """Return (topic, first partition) of what is asked for, by name. Raises: ApiError."""
     asked = {topic.name for topic in body.topics} or set(topics)
     cursor = body.cursor
     if cursor is None:
         return [(name, 0) for name in sorted(asked)]
     if body.topics and cursor.topic_name not in asked:
-        raise Refusal(
+        raise ApiError(
             ErrorCode.invalid_request,
             f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: "
             f"{cursor.topic_name}",
         )
     if cursor.partition_index < 0:
-        raise Refusal(
+        raise ApiError(
             ErrorCode.invalid_request,
             f"DescribeTopicPartitionsRequest cursor partition must be valid: "
             f"{cursor.partition_index}",

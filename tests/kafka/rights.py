@@ -16,7 +16,7 @@ def users_file(directory: Path, **rights: str) -> dict[str, Any]:
 
     def fill(users: dict[str, User]) -> None:
         for name, held in rights.items():
-            keys = {SCRAM[0]: ScramCredential.of(SCRAM[0], name, iterations=4096)}
+            keys = {SCRAM[0]: ScramCredential.from_password(SCRAM[0], name, iterations=4096)}
             users[name] = User(name, parse_rights(held), keys)
 
     change_users(path, fill)

@@ -78,7 +78,7 @@ def test_nothing_at_all(sparklog_log, caplog):
 
 def test_who_does_not_authenticate(sparklog_log, caplog, tmp_path):
     path = str(tmp_path / "users.json")
-    keys = {SCRAM[0]: ScramCredential.of(SCRAM[0], "x", iterations=4096)}
+    keys = {SCRAM[0]: ScramCredential.from_password(SCRAM[0], "x", iterations=4096)}
     change_users(path, lambda users: users.update(a=User("a", ALL, keys)))
     users = {"sasl.users.location": path}
     with Endpoint(sparklog_log, options=QUICK | users) as endpoint, _connect(endpoint) as client:

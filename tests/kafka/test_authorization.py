@@ -7,7 +7,14 @@ import pytest
 from kio.index import load_response_schema
 from kio.serial import entity_reader
 
-from sparklog.kafka.authorization import _REFUSALS, BEFORE, LOOK, is_allowed, refusal, right_of
+from sparklog.kafka.authorization import (
+    _REFUSALS,
+    ANY_RIGHT_APIS,
+    UNAUTHENTICATED_APIS,
+    denied_response,
+    is_allowed,
+    required_right,
+)
 from sparklog.kafka.messages import Api, encode, read_request, unknown_names
 from sparklog.kafka.users import ALL, NONE, Right
 from tests.kafka.test_messages import CLIENT, VERSIONS, frame_of, plain
@@ -30,7 +37,7 @@ def test_a_refusal_in_every_version(api: Api, version: int) -> None:
     """It has a code for each thing that was asked for, and clients can read it."""
     frame, entity = frame_of(int(api), version, random.Random(version))
     request = read_request(memoryview(frame), VERSIONS, CLIENT)
-    response = refusal(request)
+    response = denied_response(request)
     assert response is not None and unknown_names(api, response) == []
     data = b"".join(encode(request, response))
     kind = load_response_schema(int(api), version)
@@ -50,19 +57,19 @@ def test_a_produce_that_wants_no_answer_gets_none() -> None:
     frame, _ = frame_of(0, 9, random.Random(1))
     request = read_request(memoryview(frame), VERSIONS, CLIENT)
     request.body.acks = 0
-    assert refusal(request) is None
+    assert denied_response(request) is None
 
 
 def test_each_request_takes_one_right_and_the_unknown_take_the_most() -> None:
     for api in Api:
-        assert (api in LOOK) != (api in _REFUSALS), f"{api.name}: say what it takes"
+        assert (api in ANY_RIGHT_APIS) != (api in _REFUSALS), f"{api.name}: say what it takes"
         assert is_allowed(api, ALL)
-        assert is_allowed(api, NONE) == (api in BEFORE)
-    assert right_of(Api.FETCH) is Right.READ
-    assert right_of(Api.OFFSET_COMMIT) is Right.READ
-    assert right_of(Api.PRODUCE) is Right.WRITE
-    assert right_of(Api.CREATE_TOPICS) is Right.ADMIN
-    assert right_of(Api.METADATA) is None
+        assert is_allowed(api, NONE) == (api in UNAUTHENTICATED_APIS)
+    assert required_right(Api.FETCH) is Right.READ
+    assert required_right(Api.OFFSET_COMMIT) is Right.READ
+    assert required_right(Api.PRODUCE) is Right.WRITE
+    assert required_right(Api.CREATE_TOPICS) is Right.ADMIN
+    assert required_right(Api.METADATA) is None
     readers, writers = frozenset({Right.READ}), frozenset({Right.WRITE})
     assert is_allowed(Api.METADATA, writers) and is_allowed(Api.LIST_OFFSETS, writers)
     assert not is_allowed(Api.FETCH, writers) and not is_allowed(Api.PRODUCE, readers)

@@ -15,7 +15,7 @@ SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 
 def test_keys_of_rfc_7677():
     """The example's proof and signature come out of the keys."""
-    made = ScramCredential.of(SHA_256, "pencil", iterations=4096, salt=SALT)
+    made = ScramCredential.from_password(SHA_256, "pencil", iterations=4096, salt=SALT)
     exchange = (
         b"n=user,r=rOprNGfwEbeRWgbNEkqO,"
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,"
@@ -31,16 +31,16 @@ def test_keys_of_rfc_7677():
 
 @pytest.mark.parametrize("mechanism", SCRAM)
 def test_a_password_matches_itself_only(mechanism):
-    made = ScramCredential.of(mechanism, "grüße ª, wörld=", iterations=4096)
+    made = ScramCredential.from_password(mechanism, "grüße ª, wörld=", iterations=4096)
     assert made.matches("grüße ª, wörld=")
     assert not made.matches("grüße a, wörld=")  # what SASLprep would make of it
     assert not made.matches("")
-    again = ScramCredential.of(mechanism, "grüße ª, wörld=", iterations=4096)
+    again = ScramCredential.from_password(mechanism, "grüße ª, wörld=", iterations=4096)
     assert again.salt != made.salt and again.stored_key != made.stored_key
 
 
 def test_it_is_read_as_it_was_written_and_shows_no_key():
-    made = ScramCredential.of(SHA_512, "secret", iterations=5000)
+    made = ScramCredential.from_password(SHA_512, "secret", iterations=5000)
     assert ScramCredential.from_dict(SHA_512, made.to_dict()) == made
     assert repr(made) == f"ScramCredential(mechanism={SHA_512!r}, iterations=5000)"
 
@@ -61,7 +61,7 @@ def test_it_is_read_as_it_was_written_and_shows_no_key():
     ],
 )
 def test_what_is_no_credential_is_refused(change, said):
-    entry = ScramCredential.of(SHA_256, "secret", iterations=4096).to_dict() | change
+    entry = ScramCredential.from_password(SHA_256, "secret", iterations=4096).to_dict() | change
     with pytest.raises(InvalidRequestError, match=said):
         ScramCredential.from_dict(SHA_256, entry)
 
@@ -69,14 +69,14 @@ def test_what_is_no_credential_is_refused(change, said):
 @pytest.mark.parametrize("password", ["", "a\0b"])
 def test_what_plain_could_not_carry_is_no_password(password):
     with pytest.raises(InvalidRequestError, match="NUL"):
-        ScramCredential.of(SHA_256, password)
+        ScramCredential.from_password(SHA_256, password)
 
 
 def test_a_decoy_is_as_the_real_ones_and_stays():
     one = decoy(SHA_256, "nobody", b"s")
     assert one == decoy(SHA_256, "nobody", b"s")
     assert one.salt not in {decoy(SHA_256, "noone", b"s").salt, decoy(SHA_256, "nobody", b"t").salt}
-    model = ScramCredential.of(SHA_512, "x", iterations=4444, salt=bytes(100))
+    model = ScramCredential.from_password(SHA_512, "x", iterations=4444, salt=bytes(100))
     like = decoy(SHA_256, "nobody", b"s", [model])
     assert (like.mechanism, like.iterations, len(like.salt)) == (SHA_512, 4444, 100)
     assert not like.matches("x")

@@ -15,7 +15,7 @@ from sparklog.format.names import log_name
 from sparklog.fs import LOCAL
 from sparklog.kafka import Endpoint
 from sparklog.kafka.messages import Api
-from sparklog.kafka.partition_memory import PartitionMemory
+from sparklog.kafka.partition_cache import PartitionCache
 from sparklog.log.log import view_of
 from sparklog.logdir.partition.partition_log import PartitionLog
 from tests.kafka.test_fetching import fetch, offsets
@@ -141,7 +141,7 @@ def test_epochs_past_the_high_watermark_are_not_told(tmp_path: Path) -> None:
     log.close()
     (tmp_path / ".kafka_cleanshutdown").write_bytes(b'{"version":0,"brokerEpoch":-1}')
     with sparklog.open(tmp_path) as opened:
-        memory = PartitionMemory(view_of(opened))
+        memory = PartitionCache(view_of(opened))
         key = TopicPartition("t", 0)
         assert memory.epochs(key, (0, 4)) == [(1, 0), (2, 1), (3, 3)]
         assert memory.epochs(key, (0, 2)) == [(1, 0), (2, 1)]

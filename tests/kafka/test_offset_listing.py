@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 import sparklog
 from sparklog import Log
 from sparklog.common import TopicPartition as Key
-from sparklog.kafka import Endpoint, partition_memory
+from sparklog.kafka import Endpoint, partition_cache
 from sparklog.kafka.messages import Api, ErrorCode
 from sparklog.log.log import view_of
 from tests import paths
@@ -205,10 +205,10 @@ def _records(name: str) -> list[Any]:
 def test_what_is_known_of_partitions_is_bounded(
     sparklog_log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_memory, "KNOWN_MAX", 3)
+    monkeypatch.setattr(partition_cache, "KNOWN_MAX", 3)
     for n in range(10):
         sparklog_log.create_topic(f"t{n}")
-    memory = partition_memory.PartitionMemory(view_of(sparklog_log))
+    memory = partition_cache.PartitionCache(view_of(sparklog_log))
     for n in range(10):
         assert memory.epochs(Key(f"t{n}", 0), (0, 0)) == []
         assert len(memory._known) <= 3

@@ -245,7 +245,7 @@ def test_a_batch_that_is_refused_takes_no_other_with_it(wire: Wire, log: Log) ->
     assert [values(log, partition=p) for p in range(3)] == [["a"], [], ["c"]]
 
 
-REFUSED = [
+REQUEST_ERRORS = [
     (b"", ErrorCode.invalid_record),
     (None, ErrorCode.invalid_record),
     (batch("a") + batch("b"), ErrorCode.invalid_record),
@@ -259,9 +259,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(REFUSED)))
+@pytest.mark.parametrize("number", range(len(REQUEST_ERRORS)))
 def test_what_is_no_sound_batch_is_refused(wire: Wire, log: Log, number: int) -> None:
-    records, code = REFUSED[number]
+    records, code = REQUEST_ERRORS[number]
     part = produced(wire, records)
     assert part.error_code == code
     assert part.base_offset == -1

@@ -36,10 +36,10 @@ def test_memory_goes_to_the_first_in_line():
     assert not memory.take("b", 90, lambda: woken.append("b"))
     assert not memory.take("c", 10, lambda: woken.append("c"))  # there is room, but b came first
     assert memory.waiting == 2
-    memory.give_back(60)
+    memory.release(60)
     assert (woken, memory.used) == (["b", "c"], 100)
-    memory.give_back(90)
-    memory.give_back(10)
+    memory.release(90)
+    memory.release(10)
     assert (memory.used, memory.waiting) == (0, 0)
 
 
@@ -57,7 +57,7 @@ def test_what_is_larger_than_all_gets_all():
     memory = RequestMemory(100)
     assert memory.take("a", 10**9, pytest.fail)
     assert memory.used == 100
-    memory.give_back(10**9)
+    memory.release(10**9)
     assert memory.used == 0
 
 

@@ -21,11 +21,11 @@ def path(tmp_path_factory):
     made = str(tmp_path_factory.mktemp("sasl") / "users.json")
 
     def fill(users):
-        keys = {m: ScramCredential.of(m, "alice-secret", iterations=4096) for m in SCRAM}
+        keys = {m: ScramCredential.from_password(m, "alice-secret", iterations=4096) for m in SCRAM}
         users["alice"] = User("alice", ALL, keys)
         users["a=b,c"] = User("a=b,c", ALL, keys)
         users["CN=loader"] = User("CN=loader", ALL, {})
-        only = {SCRAM[0]: ScramCredential.of(SCRAM[0], "bob-secret", iterations=4096)}
+        only = {SCRAM[0]: ScramCredential.from_password(SCRAM[0], "bob-secret", iterations=4096)}
         users["bob"] = User("bob", ALL, only)
 
     change_users(made, fill)
@@ -93,7 +93,7 @@ def test_plain_takes_a_user_who_has_but_one_kind_of_keys(users):
 
 def test_rfc_7677_word_for_word(path, monkeypatch):
     salt = b"[m\x99h\x9d\x125\x8e\xec\xa0K\x14\x126\xfa\x81"
-    keys = ScramCredential.of(SCRAM[0], "pencil", iterations=4096, salt=salt)
+    keys = ScramCredential.from_password(SCRAM[0], "pencil", iterations=4096, salt=salt)
     users = Users(path)
     users._known = {"user": User("user", ALL, {SCRAM[0]: keys})}
     server = _server(users, SCRAM[0])

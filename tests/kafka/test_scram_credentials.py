@@ -23,7 +23,7 @@ SHA_256, SHA_512 = Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512
 
 
 def user(name: str, *mechanisms: Mechanism) -> User:
-    keys = {m: ScramCredential.of(m, "secret", iterations=4096) for m in mechanisms}
+    keys = {m: ScramCredential.from_password(m, "secret", iterations=4096) for m in mechanisms}
     return User(name, parse_rights("read,admin"), keys)
 
 

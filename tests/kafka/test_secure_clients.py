@@ -27,7 +27,7 @@ def files(tmp_path_factory):
     made.private_key_and_cert_chain_pem.write_to_path(home / "server.pem")
     os.chmod(home / "server.pem", 0o600)
     authority.cert_pem.write_to_path(home / "ca.pem")
-    keys = {m: ScramCredential.of(m, "s3cret", iterations=4096) for m in SCRAM}
+    keys = {m: ScramCredential.from_password(m, "s3cret", iterations=4096) for m in SCRAM}
     change_users(str(home / "users.json"), lambda users: users.update(al=User("al", ALL, keys)))
     return home
 

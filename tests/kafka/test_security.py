@@ -38,7 +38,9 @@ def files(authority, tmp_path_factory):
 
     def fill(users):
         for name, rights in USERS.items():
-            keys = {m: ScramCredential.of(m, f"{name}-pw", iterations=4096) for m in SCRAM}
+            keys = {
+                m: ScramCredential.from_password(m, f"{name}-pw", iterations=4096) for m in SCRAM
+            }
             users[name] = User(name, parse_rights(rights), keys)
 
     change_users(str(home / "users.json"), fill)

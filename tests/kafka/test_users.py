@@ -31,7 +31,7 @@ def path(tmp_path):
 
 
 def _user(name, rights="read", password="secret"):
-    keys = {SCRAM[0]: ScramCredential.of(SCRAM[0], password, iterations=4096)}
+    keys = {SCRAM[0]: ScramCredential.from_password(SCRAM[0], password, iterations=4096)}
     return User(name, parse_rights(rights), keys)
 
 

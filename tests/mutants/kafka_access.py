@@ -86,7 +86,7 @@ MUTANTS = (
         "kafka/connection.py",
         "if sasl.expired(monotonic_ms()):",
         "if sasl.raw and sasl.expired(monotonic_ms()):",
-        "kafka/test_wire_meters.py::test_a_session_that_is_over_is_closed_unless_it_is_renewed",
+        "kafka/test_network_metrics.py::test_a_session_that_is_over_is_closed_unless_it_is_renewed",
     ),
     mutant(
         "deleted-user-logs-in",

@@ -137,8 +137,8 @@ MUTANTS = (
     mutant(
         "assignment-of-a-former-generation",
         "kafka/groups/classic_groups.py",
-        "if syncing.generation != group.generation:",
-        "if syncing.generation < 0:",
+        "if request.generation != group.generation:",
+        "if request.generation < 0:",
         f"{CLASSIC}::test_sync_group_errors",
     ),
     mutant(
@@ -194,8 +194,8 @@ MUTANTS = (
     mutant(
         "session-timeout-of-any-length",
         "kafka/groups/classic_groups.py",
-        "if not low <= joining.session_timeout_ms <= high:",
-        "if not low <= joining.session_timeout_ms:",
+        "if not low <= request.session_timeout_ms <= high:",
+        "if not low <= request.session_timeout_ms:",
         f"{CLASSIC}::test_what_cannot_begin_a_group",
     ),
     mutant(
@@ -243,8 +243,8 @@ MUTANTS = (
     mutant(
         "duplicate-of-a-static-member-waits-on",
         "kafka/groups/classic_group.py",
-        "self.answer_join(member, Joined(error=fenced, member_id=old_id))",
-        "self.answer_join(member, Joined(member_id=old_id))",
+        "self.answer_join(member, JoinResponse(error=fenced, member_id=old_id))",
+        "self.answer_join(member, JoinResponse(member_id=old_id))",
         f"{STATIC}::test_a_duplicate_that_waits_is_fenced",
     ),
     mutant(
@@ -257,8 +257,8 @@ MUTANTS = (
     mutant(
         "members-stay-with-a-coordinator-that-resigned",
         "kafka/groups/classic_groups.py",
-        "Joined(error=ErrorCode.not_coordinator, member_id=member.member_id)",
-        "Joined(error=ErrorCode.invalid_group_id, member_id=member.member_id)",
+        "JoinResponse(error=ErrorCode.not_coordinator, member_id=member.member_id)",
+        "JoinResponse(error=ErrorCode.invalid_group_id, member_id=member.member_id)",
         f"{CLASSIC}::test_who_waits_is_sent_to_another_coordinator",
     ),
     mutant(
@@ -292,29 +292,29 @@ MUTANTS = (
     mutant(
         "lost-answer-with-partitions-of-others",
         "kafka/groups/consumer_groups.py",
-        "is_subset = beat.owned is not None and beat.owned <= member.assigned",
+        "is_subset = request.owned is not None and request.owned <= member.assigned",
         "is_subset = True",
         f"{CONSUMER}::test_epochs_that_are_not_the_members_own",
     ),
     mutant(
         "static-member-taken-over-while-it-lives",
         "kafka/groups/consumer_groups.py",
-        "if known.epoch != LEAVING_FOR_NOW and known.member_id != beat.member_id:",
-        "if known.epoch == LEAVING and known.member_id != beat.member_id:",
+        "if known.epoch != LEAVING_FOR_NOW and known.member_id != request.member_id:",
+        "if known.epoch == LEAVING and known.member_id != request.member_id:",
         f"{CONSUMER}::test_a_static_member_comes_back_to_what_it_had",
     ),
     mutant(
         "replaced-static-member-beats-on",
         "kafka/groups/consumer_groups.py",
-        "            if known.member_id != beat.member_id:\n",
+        "            if known.member_id != request.member_id:\n",
         "            if not known.member_id:\n",
         f"{CONSUMER}::test_a_replaced_static_member_of_the_same_epoch_is_fenced",
     ),
     mutant(
         "replaced-static-member-takes-the-new-one-along",
         "kafka/groups/consumer_groups.py",
-        "if static_id is not None and static_id != beat.member_id:",
-        "if static_id is None and beat.instance_id is None:",
+        "if static_id is not None and static_id != request.member_id:",
+        "if static_id is None and request.instance_id is None:",
         f"{CONSUMER}::test_a_static_member_comes_back_to_what_it_had",
     ),
     mutant(
@@ -348,27 +348,27 @@ MUTANTS = (
     mutant(
         "classic-protocol-takes-a-consumer-groups-partitions",
         "kafka/groups/membership.py",
-        "if not error and joining.group in self._coordinator.modern.groups:",
-        "if not error and not joining.group:",
+        "if not error and join_request.group in self._coordinator.modern.groups:",
+        "if not error and not join_request.group:",
         f"{REQUESTS}::test_the_protocols_keep_apart",
     ),
     mutant(
         "commit-that-failed-is-told-as-durable",
-        "kafka/groups/kept_offsets.py",
+        "kafka/groups/offset_store.py",
         "commit.failed(error)",
         "commit.succeeded()",
         f"{REQUESTS}::test_a_full_disk_is_to_be_tried_again_and_the_group_stays",
     ),
     mutant(
         "commits-that-come-together-lose-one-another",
-        "kafka/groups/kept_offsets.py",
+        "kafka/groups/offset_store.py",
         "merged |= commit.offsets",
         "merged = dict(commit.offsets)",
         f"{REQUESTS}::test_commits_of_one_group_that_come_together_are_written_together",
     ),
     mutant(
         "read-only-file-system-forgets-groups",
-        "kafka/groups/kept_offsets.py",
+        "kafka/groups/offset_store.py",
         "if self._has_kept or not is_refused(error):",
         "if not is_refused(error):",
         "kafka/groups/test_coordinator.py"
@@ -376,7 +376,7 @@ MUTANTS = (
     ),
     mutant(
         "group-deleted-in-memory-comes-back",
-        "kafka/groups/kept_offsets.py",
+        "kafka/groups/offset_store.py",
         "                self.forgotten.add(group)\n",
         "                pass\n",
         "kafka/groups/test_coordinator.py"

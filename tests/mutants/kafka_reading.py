@@ -62,7 +62,7 @@ MUTANTS = (
     ),
     mutant(
         "stable-offset-and-epochs-of-another-state",
-        "kafka/partition_memory.py",
+        "kafka/partition_cache.py",
         "if known is None or known.stamp != stamp:",
         "if known is None:",
         f"{ISOLATION}::test_the_last_stable_offset_moves_when_the_transaction_ends",
@@ -83,14 +83,14 @@ MUTANTS = (
     ),
     mutant(
         "fenced-epochs-are-taken-for-newer-ones",
-        "kafka/partition_memory.py",
+        "kafka/partition_cache.py",
         "ErrorCode.fenced_leader_epoch if asked < now",
         "ErrorCode.fenced_leader_epoch if asked > now",
         f"{GOLDEN}::test_histories_that_part",
     ),
     mutant(
         "epochs-that-begin-past-the-high-watermark",
-        "kafka/partition_memory.py",
+        "kafka/partition_cache.py",
         "[entry for entry in found if entry[1] <= span[1]]",
         "list(found)",
         f"{ISOLATION}::test_epochs_past_the_high_watermark_are_not_told",
@@ -224,7 +224,7 @@ MUTANTS = (
     mutant(
         "another-question-has-the-last-answer",
         "kafka/fetching.py",
-        "if request.version != self.version or _said(body) != _said(self.body):",
+        "if request.version != self.version or _fetch_key(body) != _fetch_key(self.body):",
         "if request.version != self.version:",
         f"{FETCHING}::test_partitions_in_another_order_are_the_same_question[directory]",
     ),
@@ -357,7 +357,7 @@ MUTANTS = (
     mutant(
         "readers-make-topics",
         "kafka/metadata.py",
-        "if not broker.may(request.connection, Right.ADMIN):",
+        "if not broker.is_authorized(request.connection, Right.ADMIN):",
         "if not missing:",
         f"{METADATA}::test_a_topic_is_not_made_for_a_user_without_the_right",
     ),

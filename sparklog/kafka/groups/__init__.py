@@ -5,9 +5,9 @@
   `classic_members`: who is in it; `subscriptions`: what members say that they read
 - `consumer_requests`, `consumer_groups`: the next-generation protocol (KIP-848); `assignors`: who
   reads what there
-- `offset_requests`: commits asked for and made; `kept_offsets`: where they are kept
-- `group_admin`: groups found, listed, described, deleted; `told_groups`: what other processes know
-- `timers`: deadlines; `refusals`: error codes
+- `offset_requests`: commits asked for and made; `offset_store`: where they are kept
+- `group_admin`: groups found, listed, described, deleted; `active_groups`: published state
+- `timers`: deadlines; `group_errors`: error codes
 """
 
 from sparklog.kafka.apis import Served

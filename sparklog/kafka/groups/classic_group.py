@@ -15,12 +15,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from sparklog.kafka.groups.classic_members import Joined, Joining, Member, Synced, weight
+from sparklog.kafka.groups.classic_members import (
+    JoinRequest,
+    JoinResponse,
+    Member,
+    SyncResponse,
+    weight,
+)
 from sparklog.kafka.groups.subscriptions import PROTOCOL_TYPE, subscribed_topics
 from sparklog.kafka.messages import ErrorCode
 
-AnswerJoin = Callable[[Joined], None]
-AnswerSync = Callable[[Synced], None]
+AnswerJoin = Callable[[JoinResponse], None]
+AnswerSync = Callable[[SyncResponse], None]
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -151,13 +157,13 @@ class ClassicGroup:
         self._supported.subtract(set(member.protocol_names))
         self._supported = +self._supported  # without those that nobody supports any more
 
-    def update(self, member: Member, joining: Joining) -> None:
+    def update(self, member: Member, request: JoinRequest) -> None:
         """Take in what a member says when it joins again; its request is put apart."""
         self._drop_protocols(member)
         self._budget.used -= self._weight(member)
-        member.protocols = joining.protocols
-        member.rebalance_timeout_ms = joining.rebalance_timeout_ms
-        member.session_timeout_ms = joining.session_timeout_ms
+        member.protocols = request.protocols
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
         self._supported.update(set(member.protocol_names))
         self._budget.used += self._weight(member)
 
@@ -192,8 +198,8 @@ class ClassicGroup:
         assert member is not None
         self._awaiting_joins += member.answer_join is not None  # it is answered below
         fenced = ErrorCode.fenced_instance_id
-        self.answer_join(member, Joined(error=fenced, member_id=old_id))
-        self.answer_sync(member, Synced(error=fenced))
+        self.answer_join(member, JoinResponse(error=fenced, member_id=old_id))
+        self.answer_sync(member, SyncResponse(error=fenced))
         self.pending_syncs.discard(old_id)
         new = Member(
             new_id, member.instance_id, member.client_id, member.client_host,
@@ -285,17 +291,17 @@ class ClassicGroup:
     def await_join(self, member: Member, answer: AnswerJoin) -> None:
         """Keep a member's request until the next generation, instead of one that waits already."""
         self.answer_join(
-            member, Joined(error=ErrorCode.rebalance_in_progress, member_id=member.member_id)
+            member, JoinResponse(error=ErrorCode.rebalance_in_progress, member_id=member.member_id)
         )
         self._awaiting_joins += 1
         member.answer_join = answer
 
     def await_sync(self, member: Member, answer: AnswerSync) -> None:
         """Keep a member's request until the leader has assigned, as `await_join`."""
-        self.answer_sync(member, Synced(error=ErrorCode.rebalance_in_progress))
+        self.answer_sync(member, SyncResponse(error=ErrorCode.rebalance_in_progress))
         member.answer_sync = answer
 
-    def answer_join(self, member: Member, joined: Joined) -> bool:
+    def answer_join(self, member: Member, joined: JoinResponse) -> bool:
         """Answer a member's request, if one waits."""
         answer, member.answer_join = member.answer_join, None
         if answer is None:
@@ -304,7 +310,7 @@ class ClassicGroup:
         answer(joined)
         return True
 
-    def answer_sync(self, member: Member, synced: Synced) -> bool:
+    def answer_sync(self, member: Member, synced: SyncResponse) -> bool:
         """Answer a member's request, if one waits."""
         answer, member.answer_sync = member.answer_sync, None
         if answer is None:

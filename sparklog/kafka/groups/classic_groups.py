@@ -19,12 +19,12 @@ from sparklog.kafka.groups.classic_group import (
 )
 from sparklog.kafka.groups.classic_members import (
     NO_MEMBER,
-    Joined,
-    Joining,
-    Leaving,
+    JoinRequest,
+    JoinResponse,
+    LeavingMember,
     Member,
-    Synced,
-    Syncing,
+    SyncRequest,
+    SyncResponse,
     weight,
 )
 from sparklog.kafka.groups.timers import Timers
@@ -66,46 +66,46 @@ class ClassicGroups:
 
     # --- JoinGroup ---------------------------------------------------------------------------
 
-    def join(self, joining: Joining, answer: AnswerJoin) -> None:
+    def join(self, request: JoinRequest, answer: AnswerJoin) -> None:
         """Let a member join or join again; `answer` is called now, or with the generation."""
-        error = self._refusal(joining)
-        group = self.groups.get(joining.group)
-        is_unknown = joining.member_id == NO_MEMBER
+        error = self._refusal(request)
+        group = self.groups.get(request.group)
+        is_unknown = request.member_id == NO_MEMBER
         if error is ErrorCode.none and group is None and not is_unknown:
             error = ErrorCode.unknown_member_id
         if error is not ErrorCode.none:
-            answer(Joined(error=error, member_id=joining.member_id))
+            answer(JoinResponse(error=error, member_id=request.member_id))
             return
-        size = weight(joining.member_id, joining.client_id, joining.protocols)
+        size = weight(request.member_id, request.client_id, request.protocols)
         if group is None:
-            group = ClassicGroup(joining.group, self._clock(), self.budget)
+            group = ClassicGroup(request.group, self._clock(), self.budget)
             size += _GROUP_BYTES
-        if not self._accepts(group, joining.member_id):
-            self._forget(group, joining.member_id)
-            answer(Joined(error=ErrorCode.group_max_size_reached))
+        if not self._accepts(group, request.member_id):
+            self._forget(group, request.member_id)
+            answer(JoinResponse(error=ErrorCode.group_max_size_reached))
             self._complete_if_all_joined(group)
             return
         if not self.budget.has(size):
             _LOGGER.warning(
                 "group %s: no room for a member in group.members.max.bytes=%d, which is for all",
-                joining.group, self.budget.limit,
+                request.group, self.budget.limit,
             )  # fmt: skip
-            answer(Joined(error=ErrorCode.group_max_size_reached))
+            answer(JoinResponse(error=ErrorCode.group_max_size_reached))
             return
-        if not group.supports(joining.protocol_type, [name for name, _ in joining.protocols]):
+        if not group.supports(request.protocol_type, [name for name, _ in request.protocols]):
             error = ErrorCode.inconsistent_group_protocol
-            answer(Joined(error=error, member_id=joining.member_id))
+            answer(JoinResponse(error=error, member_id=request.member_id))
             return
-        if joining.group not in self.groups:
-            self.groups[joining.group] = group
+        if request.group not in self.groups:
+            self.groups[request.group] = group
             self.budget.used += _GROUP_BYTES
-        (self._join_new if is_unknown else self._join_known)(group, joining, answer)
+        (self._join_new if is_unknown else self._join_known)(group, request, answer)
 
-    def _refusal(self, joining: Joining) -> ErrorCode:
+    def _refusal(self, request: JoinRequest) -> ErrorCode:
         low, high = self._limits.min_session_timeout_ms, self._limits.max_session_timeout_ms
-        if not joining.group:
+        if not request.group:
             return ErrorCode.invalid_group_id
-        if not low <= joining.session_timeout_ms <= high:
+        if not low <= request.session_timeout_ms <= high:
             return ErrorCode.invalid_session_timeout
         return ErrorCode.none
 
@@ -119,46 +119,46 @@ class ClassicGroups:
             return awaits or group.awaiting_joins < self._limits.max_size
         return member is not None or len(group.members) < self._limits.max_size
 
-    def _join_new(self, group: ClassicGroup, joining: Joining, answer: AnswerJoin) -> None:
-        new_id = group.new_member_id(joining.client_id, joining.instance_id)
-        if joining.instance_id is not None:
-            old_id = group.static_members.get(joining.instance_id)
+    def _join_new(self, group: ClassicGroup, request: JoinRequest, answer: AnswerJoin) -> None:
+        new_id = group.new_member_id(request.client_id, request.instance_id)
+        if request.instance_id is not None:
+            old_id = group.static_members.get(request.instance_id)
             if old_id is None:
-                self._add(group, joining, new_id, answer)
+                self._add(group, request, new_id, answer)
             else:
-                self._replace_static(group, joining, (old_id, new_id), answer)
-        elif joining.needs_member_id:
+                self._replace_static(group, request, (old_id, new_id), answer)
+        elif request.needs_member_id:
             group.add_pending(new_id)
-            self._schedule_heartbeat(group, new_id, joining.session_timeout_ms)
-            answer(Joined(error=ErrorCode.member_id_required, member_id=new_id))
+            self._schedule_heartbeat(group, new_id, request.session_timeout_ms)
+            answer(JoinResponse(error=ErrorCode.member_id_required, member_id=new_id))
         else:
-            self._add(group, joining, new_id, answer)
+            self._add(group, request, new_id, answer)
 
-    def _join_known(self, group: ClassicGroup, joining: Joining, answer: AnswerJoin) -> None:
-        member_id = joining.member_id
-        if member_id in group.pending_joins and joining.instance_id is None:
-            self._add(group, joining, member_id, answer)
+    def _join_known(self, group: ClassicGroup, request: JoinRequest, answer: AnswerJoin) -> None:
+        member_id = request.member_id
+        if member_id in group.pending_joins and request.instance_id is None:
+            self._add(group, request, member_id, answer)
             return
-        error = group.check_member(member_id, joining.instance_id)
+        error = group.check_member(member_id, request.instance_id)
         if error is not ErrorCode.none or group.state is State.EMPTY:
             error = error or ErrorCode.unknown_member_id
-            answer(Joined(error=error, member_id=member_id))
+            answer(JoinResponse(error=error, member_id=member_id))
             return
         member = group.members[member_id]
-        is_same = member.protocols == joining.protocols
+        is_same = member.protocols == request.protocols
         leads = group.leader == member_id
         if group.state is State.PREPARING or not is_same or (
             group.state is State.STABLE and leads
         ):  # fmt: skip
-            group.update(member, joining)
+            group.update(member, request)
             group.await_join(member, answer)
-            self._rebalance_or_complete(group, f"{member_id} joins again: {joining.reason}")
+            self._rebalance_or_complete(group, f"{member_id} joins again: {request.reason}")
             return
         # The answer to its first request was lost, or nothing changed: as it is in this generation.
         answer(self._joined(group, member, leads=leads and group.state is State.COMPLETING))
 
-    def _joined(self, group: ClassicGroup, member: Member, *, leads: bool) -> Joined:
-        return Joined(
+    def _joined(self, group: ClassicGroup, member: Member, *, leads: bool) -> JoinResponse:
+        return JoinResponse(
             member_id=member.member_id,
             generation=group.generation,
             protocol_type=group.protocol_type,
@@ -168,40 +168,40 @@ class ClassicGroups:
         )
 
     def _add(
-        self, group: ClassicGroup, joining: Joining, member_id: str, answer: AnswerJoin
+        self, group: ClassicGroup, request: JoinRequest, member_id: str, answer: AnswerJoin
     ) -> None:
         if group.state is State.PREPARING and group.previous_state is State.EMPTY:
             group.was_joined = True
         group.add(
             Member(
-                member_id, joining.instance_id, joining.client_id, joining.client_host,
-                joining.rebalance_timeout_ms, joining.session_timeout_ms, joining.protocol_type,
-                joining.protocols, answer_join=answer, is_new=True,
+                member_id, request.instance_id, request.client_id, request.client_host,
+                request.rebalance_timeout_ms, request.session_timeout_ms, request.protocol_type,
+                request.protocols, answer_join=answer, is_new=True,
             )
         )  # fmt: skip
         self._schedule_heartbeat(group, member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        self._rebalance_or_complete(group, f"{member_id} joins: {joining.reason}")
+        self._rebalance_or_complete(group, f"{member_id} joins: {request.reason}")
 
     def _replace_static(
-        self, group: ClassicGroup, joining: Joining, ids: tuple[str, str], answer: AnswerJoin
+        self, group: ClassicGroup, request: JoinRequest, ids: tuple[str, str], answer: AnswerJoin
     ) -> None:
         """Let a static member that was restarted go on. Source: updateStaticMember...Join."""
-        assert joining.instance_id is not None
+        assert request.instance_id is not None
         led_by = group.leader or NO_MEMBER
-        member = group.replace_static(joining.instance_id, *ids)
+        member = group.replace_static(request.instance_id, *ids)
         self._timers.cancel(self._heartbeat_key(group, ids[0]))
-        member.client_id, member.client_host = joining.client_id, joining.client_host
-        self._schedule_heartbeat(group, member.member_id, joining.session_timeout_ms)
-        group.update(member, joining)
+        member.client_id, member.client_host = request.client_id, request.client_host
+        self._schedule_heartbeat(group, member.member_id, request.session_timeout_ms)
+        group.update(member, request)
         group.await_join(member, answer)
         if group.state is State.COMPLETING:
             # The leader may have been told of the old id already, and would assign nothing to this.
-            self._prepare(group, f"static member {joining.instance_id} has a new id")
+            self._prepare(group, f"static member {request.instance_id} has a new id")
         elif group.state is not State.STABLE:
             self._complete_if_all_joined(group)
         elif group.protocol_name != group.select_protocol():
-            self._rebalance_or_complete(group, f"{joining.instance_id} changes the protocol")
-        elif joining.may_skip:
+            self._rebalance_or_complete(group, f"{request.instance_id} changes the protocol")
+        elif request.may_skip:
             leads = group.leader == member.member_id
             joined = self._joined(group, member, leads=leads)
             group.answer_join(member, _skipping(joined) if leads else joined)
@@ -301,20 +301,20 @@ class ClassicGroups:
 
     # --- SyncGroup ---------------------------------------------------------------------------
 
-    def sync(self, syncing: Syncing, answer: AnswerSync) -> None:
+    def sync(self, request: SyncRequest, answer: AnswerSync) -> None:
         """Give a member its assignment; `answer` is called now, or once the leader has assigned."""
-        group = self.groups.get(syncing.group)
-        error = self._sync_refusal(group, syncing)
+        group = self.groups.get(request.group)
+        error = self._sync_refusal(group, request)
         if group is None or error is not ErrorCode.none:
-            answer(Synced(error=error))
+            answer(SyncResponse(error=error))
             return
-        member = group.members[syncing.member_id]
-        group.pending_syncs.discard(syncing.member_id)
+        member = group.members[request.member_id]
+        group.pending_syncs.discard(request.member_id)
         if not group.pending_syncs:
             self._timers.cancel(("sync", group.group))
         if group.state is State.STABLE:
             answer(
-                Synced(
+                SyncResponse(
                     protocol_type=group.protocol_type,
                     protocol_name=group.protocol_name,
                     assignment=member.assignment,
@@ -322,29 +322,29 @@ class ClassicGroups:
             )
             return
         group.await_sync(member, answer)
-        if group.leader == syncing.member_id:
-            self._take_assignments(group, syncing)
+        if group.leader == request.member_id:
+            self._take_assignments(group, request)
 
-    def _sync_refusal(self, group: ClassicGroup | None, syncing: Syncing) -> ErrorCode:
-        if not syncing.group:
+    def _sync_refusal(self, group: ClassicGroup | None, request: SyncRequest) -> ErrorCode:
+        if not request.group:
             return ErrorCode.invalid_group_id
         if group is None or group.state is State.EMPTY:
             return ErrorCode.unknown_member_id
-        error = group.check_member(syncing.member_id, syncing.instance_id)
+        error = group.check_member(request.member_id, request.instance_id)
         if error is not ErrorCode.none:
             return error
-        if syncing.generation != group.generation:
+        if request.generation != group.generation:
             return ErrorCode.illegal_generation
-        said = (syncing.protocol_type, group.protocol_type)
-        named = (syncing.protocol_name, group.protocol_name)
+        said = (request.protocol_type, group.protocol_type)
+        named = (request.protocol_name, group.protocol_name)
         if any(None not in pair and pair[0] != pair[1] for pair in (said, named)):
             return ErrorCode.inconsistent_group_protocol
         if group.state is State.PREPARING:
             return ErrorCode.rebalance_in_progress
         return ErrorCode.none
 
-    def _take_assignments(self, group: ClassicGroup, syncing: Syncing) -> None:
-        wanted = {m: assigned for m, assigned in syncing.assignments if m in group.members}
+    def _take_assignments(self, group: ClassicGroup, request: SyncRequest) -> None:
+        wanted = {m: assigned for m, assigned in request.assignments if m in group.members}
         if not self.budget.has(sum(map(len, wanted.values()))):
             _LOGGER.warning(
                 "group %s: no room for its assignments in group.members.max.bytes", group.group
@@ -360,7 +360,7 @@ class ClassicGroups:
         is_good = error is ErrorCode.none
         for member in list(group.members.values()):
             group.assign(member, assigned.get(member.member_id, b""))
-            synced = Synced(
+            synced = SyncResponse(
                 error=error,
                 protocol_type=group.protocol_type if is_good else None,
                 protocol_name=group.protocol_name if is_good else None,
@@ -395,7 +395,7 @@ class ClassicGroups:
         self._schedule_heartbeat(group, member_id, group.members[member_id].session_timeout_ms)
 
     def leave(
-        self, group_id: str, leaving: Sequence[Leaving]
+        self, group_id: str, leaving: Sequence[LeavingMember]
     ) -> tuple[ErrorCode, list[ErrorCode]]:
         """Let members go; returns the error of all, and that of each."""
         if not group_id:
@@ -412,7 +412,7 @@ class ClassicGroups:
                 self._complete_if_all_joined(group)
         return ErrorCode.none, told
 
-    def _leave(self, group: ClassicGroup, leaving: Leaving) -> ErrorCode:
+    def _leave(self, group: ClassicGroup, leaving: LeavingMember) -> ErrorCode:
         member_id = leaving.member_id
         if member_id == NO_MEMBER:  # an operator removes a static member
             found = group.static_members.get(leaving.instance_id or "")
@@ -431,8 +431,8 @@ class ClassicGroups:
         self._timers.cancel(self._heartbeat_key(group, member_id))
         member = group.members.get(member_id)
         if member is not None:
-            group.answer_join(member, Joined(error=ErrorCode.unknown_member_id))
-            group.answer_sync(member, Synced(error=ErrorCode.unknown_member_id))
+            group.answer_join(member, JoinResponse(error=ErrorCode.unknown_member_id))
+            group.answer_sync(member, SyncResponse(error=ErrorCode.unknown_member_id))
         group.remove(member_id)
 
     # --- sessions ----------------------------------------------------------------------------
@@ -492,16 +492,16 @@ class ClassicGroups:
         """Forget everything: another endpoint coordinates. Who waits is sent there."""
         for group in self.groups.values():
             for member in list(group.members.values()):
-                joined = Joined(error=ErrorCode.not_coordinator, member_id=member.member_id)
+                joined = JoinResponse(error=ErrorCode.not_coordinator, member_id=member.member_id)
                 group.answer_join(member, joined)
-                group.answer_sync(member, Synced(error=ErrorCode.not_coordinator))
+                group.answer_sync(member, SyncResponse(error=ErrorCode.not_coordinator))
         self.groups.clear()
         self.budget.used = 0
 
 
-def _skipping(joined: Joined) -> Joined:
+def _skipping(joined: JoinResponse) -> JoinResponse:
     return replace(joined, skip_assignment=True)
 
 
-def _led_by(joined: Joined, leader: str) -> Joined:
+def _led_by(joined: JoinResponse, leader: str) -> JoinResponse:
     return replace(joined, leader=leader)

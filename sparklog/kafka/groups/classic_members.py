@@ -14,7 +14,7 @@ _OVERHEAD: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joining:
+class JoinRequest:
     """A JoinGroup request. `needs_member_id`: version 4 and up; `may_skip`: 9 and up (KIP-814)."""
 
     group: str
@@ -32,7 +32,7 @@ class Joining:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class JoinResponse:
     """The answer to JoinGroup. `members`: (member id, instance id, metadata), for the leader."""
 
     error: ErrorCode = ErrorCode.none
@@ -46,7 +46,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Syncing:
+class SyncRequest:
     """A SyncGroup request. `assignments`: {member id: its assignment}, from the leader."""
 
     group: str
@@ -59,7 +59,7 @@ class Syncing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Synced:
+class SyncResponse:
     """The answer to SyncGroup."""
 
     error: ErrorCode = ErrorCode.none
@@ -69,7 +69,7 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
+class LeavingMember:
     """One member that LeaveGroup names: by its id, or an operator's by its instance id alone."""
 
     member_id: str = NO_MEMBER
@@ -93,8 +93,8 @@ class Member:
     protocol_type: str
     protocols: Protocols
     assignment: bytes = b""
-    answer_join: Callable[[Joined], None] | None = None
-    answer_sync: Callable[[Synced], None] | None = None
+    answer_join: Callable[[JoinResponse], None] | None = None
+    answer_sync: Callable[[SyncResponse], None] | None = None
     is_new: bool = False
 
     @property

@@ -50,7 +50,7 @@ class MemberState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class HeartbeatRequest:
     """A ConsumerGroupHeartbeat. None: as it was said before."""
 
     group: str
@@ -67,7 +67,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class HeartbeatResponse:
     """The answer to a heartbeat. `assigned` None: as it was told before."""
 
     member_id: str
@@ -159,120 +159,120 @@ class ConsumerGroups:
         self._emptied = emptied
         self.groups: dict[str, ConsumerGroup] = {}
 
-    def heartbeat(self, beat: Beat, topics: Topics) -> Told:
+    def heartbeat(self, request: HeartbeatRequest, topics: Topics) -> HeartbeatResponse:
         """Take in what a member says; returns what it is to know. Raises: ConsumerGroupError."""
-        check(beat)
-        if beat.epoch < JOINING:
-            return self._leave(beat)
-        is_joining = beat.epoch == JOINING
-        group = self.groups.get(beat.group)
+        check(request)
+        if request.epoch < JOINING:
+            return self._leave(request)
+        is_joining = request.epoch == JOINING
+        group = self.groups.get(request.group)
         if group is None:
             if not is_joining:
-                raise _unknown(beat)
-            group = ConsumerGroup(beat.group)
-        found = matching(beat.regex, topics) if beat.regex else frozenset()
-        member = self._member(group, beat)
-        self.groups[beat.group] = group
-        if beat.regex:
-            group.matches[beat.regex] = found
+                raise _unknown(request)
+            group = ConsumerGroup(request.group)
+        found = matching(request.regex, topics) if request.regex else frozenset()
+        member = self._member(group, request)
+        self.groups[request.group] = group
+        if request.regex:
+            group.matches[request.regex] = found
         before = member.assigned
-        has_changed = self._take_in(member, beat)
+        has_changed = self._update_member(member, request)
         if has_changed or topics is not group.seen or group.epoch == 0:
-            self._look_at(group, topics, bump=has_changed or group.epoch == 0)
+            self._refresh_subscriptions(group, topics, bump=has_changed or group.epoch == 0)
         if group.epoch > group.assignment_epoch:
             self._assign(group)
-        self._reconcile(group, member, beat.owned)
+        self._reconcile(group, member, request.owned)
         self._keep(group, member)
-        said_all = beat.rebalance_timeout_ms != -1 and beat.owned is not None and (
-            beat.topics is not None or beat.regex is not None
+        said_all = request.rebalance_timeout_ms != -1 and request.owned is not None and (
+            request.topics is not None or request.regex is not None
         )  # fmt: skip
         is_told = is_joining or said_all or member.assigned != before
         assigned = member.assigned if is_told else None
-        return Told(member_id=member.member_id, epoch=member.epoch, assigned=assigned)
+        return HeartbeatResponse(member_id=member.member_id, epoch=member.epoch, assigned=assigned)
 
     # --- members -----------------------------------------------------------------------------
 
-    def _member(self, group: ConsumerGroup, beat: Beat) -> ConsumerMember:
+    def _member(self, group: ConsumerGroup, request: HeartbeatRequest) -> ConsumerMember:
         """Return the member that beats; made where it joins."""
-        known = group.members.get(beat.member_id)
-        if beat.instance_id is not None:
-            static_id = group.static_members.get(beat.instance_id)
+        known = group.members.get(request.member_id)
+        if request.instance_id is not None:
+            static_id = group.static_members.get(request.instance_id)
             if static_id is not None:
-                return self._static_member(group, group.members[static_id], beat)
+                return self._static_member(group, group.members[static_id], request)
             known = None
         if known is not None:
-            _check_epoch(known, beat)
-            if self._budget.has(_weight(beat) - known.weight):
+            _check_epoch(known, request)
+            if self._budget.has(_weight(request) - known.weight):
                 return known
-        elif beat.epoch != JOINING:
-            raise _unknown(beat)
-        if len(group.members) >= self._max_size or not self._budget.has(_weight(beat)):
+        elif request.epoch != JOINING:
+            raise _unknown(request)
+        if len(group.members) >= self._max_size or not self._budget.has(_weight(request)):
             raise ConsumerGroupError(
                 ErrorCode.group_max_size_reached,
                 f"The consumer group has reached its maximum capacity of {self._max_size} members, "
                 "or members of all groups that of group.members.max.bytes.",
             )
-        member = ConsumerMember(beat.member_id or new_member_id(), beat.instance_id)
+        member = ConsumerMember(request.member_id or new_member_id(), request.instance_id)
         group.members[member.member_id] = member
         self._budget.used += member.weight
-        if beat.instance_id is not None:
-            group.static_members[beat.instance_id] = member.member_id
+        if request.instance_id is not None:
+            group.static_members[request.instance_id] = member.member_id
         return member
 
     def _static_member(
-        self, group: ConsumerGroup, known: ConsumerMember, beat: Beat
+        self, group: ConsumerGroup, known: ConsumerMember, request: HeartbeatRequest
     ) -> ConsumerMember:
-        assert beat.instance_id is not None
-        if beat.epoch != JOINING:
-            if known.member_id != beat.member_id:
-                raise _fenced(beat)
-            _check_epoch(known, beat)
+        assert request.instance_id is not None
+        if request.epoch != JOINING:
+            if known.member_id != request.member_id:
+                raise _fenced(request)
+            _check_epoch(known, request)
             return known
-        if known.epoch != LEAVING_FOR_NOW and known.member_id != beat.member_id:
+        if known.epoch != LEAVING_FOR_NOW and known.member_id != request.member_id:
             raise ConsumerGroupError(
                 ErrorCode.unreleased_instance_id,
-                f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join "
-                f"the group because the instance id is owned by {known.member_id} member.",
+                f"Static member {request.member_id} with instance id {request.instance_id} cannot "
+                f"join the group because the instance id is owned by {known.member_id} member.",
             )
-        old_id, known.member_id = known.member_id, beat.member_id or new_member_id()
+        old_id, known.member_id = known.member_id, request.member_id or new_member_id()
         known.epoch = known.previous_epoch = 0
         del group.members[old_id]
         group.members[known.member_id] = known
-        group.static_members[beat.instance_id] = known.member_id
+        group.static_members[request.instance_id] = known.member_id
         group.target[known.member_id] = group.target.pop(old_id, NOTHING)
         self._cancel(group, old_id)
         return known
 
-    def _take_in(self, member: ConsumerMember, beat: Beat) -> bool:
+    def _update_member(self, member: ConsumerMember, request: HeartbeatRequest) -> bool:
         """Keep what a member says of itself; tells whether it reads other topics now."""
         read = member.topics, member.regex
         self._budget.used -= member.weight
-        member.client_id, member.client_host = beat.client_id, beat.client_host
-        if beat.rebalance_timeout_ms != -1:
-            member.rebalance_timeout_ms = beat.rebalance_timeout_ms
-        if beat.topics is not None:
-            member.topics = beat.topics
-        if beat.regex is not None:
-            member.regex = beat.regex
-        if beat.assignor is not None:
-            member.assignor = beat.assignor
+        member.client_id, member.client_host = request.client_id, request.client_host
+        if request.rebalance_timeout_ms != -1:
+            member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        if request.topics is not None:
+            member.topics = request.topics
+        if request.regex is not None:
+            member.regex = request.regex
+        if request.assignor is not None:
+            member.assignor = request.assignor
         self._budget.used += member.weight
         return read != (member.topics, member.regex)
 
-    def _leave(self, beat: Beat) -> Told:
-        group = self.groups.get(beat.group)
-        member = None if group is None else group.members.get(beat.member_id)
-        if group is not None and beat.instance_id is not None:
-            static_id = group.static_members.get(beat.instance_id)
-            if static_id is not None and static_id != beat.member_id:
-                raise _fenced(beat)
+    def _leave(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        group = self.groups.get(request.group)
+        member = None if group is None else group.members.get(request.member_id)
+        if group is not None and request.instance_id is not None:
+            static_id = group.static_members.get(request.instance_id)
+            if static_id is not None and static_id != request.member_id:
+                raise _fenced(request)
         if group is None or member is None:
-            raise _unknown(beat)
-        if beat.epoch == LEAVING_FOR_NOW:
+            raise _unknown(request)
+        if request.epoch == LEAVING_FOR_NOW:
             member.epoch, member.revoking = LEAVING_FOR_NOW, NOTHING
         else:
             self._remove(group, member)
-        return Told(member_id=beat.member_id, epoch=beat.epoch)
+        return HeartbeatResponse(member_id=request.member_id, epoch=request.epoch)
 
     def _remove(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         topics = group.topics_of(member)
@@ -290,7 +290,7 @@ class ConsumerGroups:
 
     # --- the target --------------------------------------------------------------------------
 
-    def _look_at(self, group: ConsumerGroup, topics: Topics, *, bump: bool) -> None:
+    def _refresh_subscriptions(self, group: ConsumerGroup, topics: Topics, *, bump: bool) -> None:
         """Take in what topics there are; the epoch rises where that changes what is read."""
         used = {member.regex for member in group.members.values() if member.regex}
         known = group.matches if topics is group.seen else {}
@@ -409,36 +409,36 @@ def matching(regex: str, topics: Topics) -> frozenset[str]:
     return frozenset(name for name, is_in in zip(names, found.to_pylist(), strict=True) if is_in)
 
 
-def check(beat: Beat) -> None:
+def check(request: HeartbeatRequest) -> None:
     """Raise ConsumerGroupError for what no member may say.
 
     Source: throwIfConsumerGroupHeartbeatRequestIsInvalid.
     """
     wrong = ""
-    if beat.epoch < LEAVING_FOR_NOW:
-        wrong = f"MemberEpoch is {beat.epoch}, but must be greater than or equal to -2."
-    elif beat.instance_id == "":
+    if request.epoch < LEAVING_FOR_NOW:
+        wrong = f"MemberEpoch is {request.epoch}, but must be greater than or equal to -2."
+    elif request.instance_id == "":
         wrong = "InstanceId can't be empty."
-    elif beat.epoch != JOINING and not beat.member_id:
+    elif request.epoch != JOINING and not request.member_id:
         wrong = "MemberId can't be empty."
-    elif beat.epoch == LEAVING_FOR_NOW and beat.instance_id is None:
+    elif request.epoch == LEAVING_FOR_NOW and request.instance_id is None:
         wrong = "InstanceId can't be null."
-    elif beat.epoch == JOINING:
-        if beat.rebalance_timeout_ms == -1:
+    elif request.epoch == JOINING:
+        if request.rebalance_timeout_ms == -1:
             wrong = "RebalanceTimeoutMs must be provided in first request."
-        elif beat.owned is None or beat.owned:
+        elif request.owned is None or request.owned:
             wrong = "TopicPartitions must be empty when (re-)joining."
-        elif beat.topics is None and beat.regex is None:
+        elif request.topics is None and request.regex is None:
             wrong = (
                 "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
                 "(re-)joining."
             )
     if wrong:
         raise ConsumerGroupError(ErrorCode.invalid_request, wrong)
-    if beat.assignor is not None and beat.assignor not in ASSIGNORS:
+    if request.assignor is not None and request.assignor not in ASSIGNORS:
         raise ConsumerGroupError(
             ErrorCode.unsupported_assignor,
-            f"ServerAssignor {beat.assignor} is not supported. Supported assignors: "
+            f"ServerAssignor {request.assignor} is not supported. Supported assignors: "
             f"{', '.join(ASSIGNORS)}.",
         )
 
@@ -448,37 +448,38 @@ def new_member_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-def _check_epoch(member: ConsumerMember, beat: Beat) -> None:
+def _check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:
     """Raise FENCED_MEMBER_EPOCH unless a member's epoch is its own.
 
     The previous one is good where the answer that raised it was lost.
     """
-    if beat.epoch in (member.epoch, JOINING):
+    if request.epoch in (member.epoch, JOINING):
         return
-    is_subset = beat.owned is not None and beat.owned <= member.assigned
-    if beat.epoch < member.epoch and beat.epoch == member.previous_epoch and is_subset:
+    is_subset = request.owned is not None and request.owned <= member.assigned
+    if request.epoch < member.epoch and request.epoch == member.previous_epoch and is_subset:
         return
     raise ConsumerGroupError(
         ErrorCode.fenced_member_epoch,
-        f"The consumer group member has another member epoch ({beat.epoch}) than the one known by "
-        f"the group coordinator ({member.epoch}). The member must abandon all its partitions and "
-        "rejoin.",
+        f"The consumer group member has another member epoch ({request.epoch}) than the one "
+        f"known by the group coordinator ({member.epoch}). The member must abandon all its "
+        "partitions and rejoin.",
     )
 
 
-def _weight(beat: Beat) -> int:
-    return _MEMBER_BYTES + len(beat.regex or "") + sum(map(len, beat.topics or ()))
+def _weight(request: HeartbeatRequest) -> int:
+    return _MEMBER_BYTES + len(request.regex or "") + sum(map(len, request.topics or ()))
 
 
-def _unknown(beat: Beat) -> ConsumerGroupError:
+def _unknown(request: HeartbeatRequest) -> ConsumerGroupError:
     return ConsumerGroupError(
-        ErrorCode.unknown_member_id, f"Member {beat.member_id} is not a member of {beat.group}."
+        ErrorCode.unknown_member_id,
+        f"Member {request.member_id} is not a member of {request.group}.",
     )
 
 
-def _fenced(beat: Beat) -> ConsumerGroupError:
+def _fenced(request: HeartbeatRequest) -> ConsumerGroupError:
     return ConsumerGroupError(
         ErrorCode.fenced_instance_id,
-        f"Static member {beat.member_id} with instance id {beat.instance_id} was fenced by "
+        f"Static member {request.member_id} with instance id {request.instance_id} was fenced by "
         "another member.",
     )

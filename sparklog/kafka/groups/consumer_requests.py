@@ -8,13 +8,13 @@ from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.groups.assignors import Partitions
 from sparklog.kafka.groups.consumer_groups import (
-    Beat,
     ConsumerGroup,
     ConsumerGroupError,
+    HeartbeatRequest,
     Topics,
 )
 from sparklog.kafka.groups.coordinator import Coordinator
-from sparklog.kafka.groups.refusals import group_error, name_error
+from sparklog.kafka.groups.group_errors import group_error, name_error
 from sparklog.kafka.messages import Api, ErrorCode, Request
 from sparklog.kafka.topic_ids import uuid_of
 
@@ -43,14 +43,14 @@ class ConsumerRequests:
         modern = self._coordinator.modern
         error, message = name_error(group) or await self._coordinator.check(), ""
         if not error and group not in modern.groups:
-            error = await self._coordinator.name_is_free(group)
+            error = await self._coordinator.check_not_query(group)
             error = error or await self._coordinator.check()
         if not error and self._coordinator.classic.is_active(group):
             error, message = ErrorCode.group_id_not_found, f"Group {group} is not a consumer group."
         if not error:
             try:
                 topics = await self._known_topics()
-                told = modern.heartbeat(beat_of(request), topics)
+                told = modern.heartbeat(heartbeat_request(request), topics)
             except ConsumerGroupError as refused:
                 error, message = refused.code, str(refused)
             except SparklogError as failure:
@@ -95,11 +95,11 @@ class ConsumerRequests:
         return {"groups": groups}
 
 
-def beat_of(request: Request) -> Beat:
+def heartbeat_request(request: Request) -> HeartbeatRequest:
     """Return what a heartbeat says."""
     body = request.body
     names, owned = body.subscribed_topic_names, body.topic_partitions
-    return Beat(
+    return HeartbeatRequest(
         group=body.group_id,
         member_id=body.member_id,
         epoch=body.member_epoch,

@@ -19,13 +19,13 @@ from typing import Final
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.kafka.broker import Broker, Node
+from sparklog.kafka.groups.active_groups import Fingerprint, fingerprint_of, groups_at_work
 from sparklog.kafka.groups.classic_group import ClassicGroup
 from sparklog.kafka.groups.classic_groups import ClassicGroups, Limits
 from sparklog.kafka.groups.consumer_groups import ConsumerGroup, ConsumerGroups
-from sparklog.kafka.groups.kept_offsets import KeptOffsets, is_refused, keeps_readers
-from sparklog.kafka.groups.refusals import group_error
+from sparklog.kafka.groups.group_errors import group_error
+from sparklog.kafka.groups.offset_store import OffsetStore, is_refused, keeps_readers
 from sparklog.kafka.groups.timers import Timers
-from sparklog.kafka.groups.told_groups import Sign, groups_at_work, sign_of
 from sparklog.kafka.messages import ErrorCode
 from sparklog.log.log import home_of, options_of
 from sparklog.storage.group_members import groups_to_json
@@ -64,13 +64,13 @@ class Coordinator:
             session_timeout_ms=options.group_consumer_session_timeout_ms,
             max_size=options.group_consumer_max_size, emptied=self._emptied,
         )  # fmt: skip
-        self.offsets = KeptOffsets(broker)
+        self.offsets = OffsetStore(broker)
         host = broker.host if broker.host not in _EVERYWHERE else socket.gethostname()
         self._own = Node(broker.node_id, host, broker.port)
         said = {"endpoint": f"{host}:{broker.port}", "node_id": broker.node_id}
         self._lease = home_of(broker.log).endpoint_lease(said)
         self._retention_ms = options_of(broker.log).offsets_retention_ms
-        self._is_alone = False
+        self._is_without_lease = False
         self._checked_ms = self._looked_ms = float("-inf")
         self._seen: Node | None = None
         self._looking: asyncio.Future[Node | None] | None = None
@@ -94,7 +94,7 @@ class Coordinator:
     def is_here(self) -> bool:
         """Whether this endpoint coordinates, as of a moment ago."""
         held = self._lease.held and monotonic_ms() - self._checked_ms < STALE_MS
-        return self._is_alone or held
+        return self._is_without_lease or held
 
     async def check(self) -> ErrorCode:
         """Return NONE, or why a group's request can't be served here."""
@@ -143,11 +143,11 @@ class Coordinator:
         try:
             found = await self._broker.run(self._acquire)
         except InvalidRequestError as error:
-            self._be_alone(str(error))
+            self._coordinate_without_lease(str(error))
             return self._own
         except (SparklogError, OSError) as error:
             if is_refused(error):
-                self._be_alone(str(error))
+                self._coordinate_without_lease(str(error))
                 return self._own
             _LOGGER.warning("groups can't be coordinated now: %s", error)
             return None
@@ -180,9 +180,9 @@ class Coordinator:
         # Clients know a node by its id alone, and would take the other one for this.
         return Node(node_id | _ALIAS if node_id == self._own.node_id else node_id, host, int(port))
 
-    def _be_alone(self, why: str) -> None:
-        if not self._is_alone:
-            self._is_alone = True
+    def _coordinate_without_lease(self, why: str) -> None:
+        if not self._is_without_lease:
+            self._is_without_lease = True
             _LOGGER.warning(
                 "%s: this endpoint coordinates consumer groups without looking for others (%s); "
                 "serve it by one endpoint", self._broker.log.path, why,
@@ -193,7 +193,7 @@ class Coordinator:
         if self._checking is None:
             _LOGGER.info("%s: this endpoint coordinates consumer groups", self._broker.log.path)
             self._checking = self._spawn(self._keep_lease())
-            self._spawn(self._tell_groups())
+            self._spawn(self._publish_groups())
             self._schedule_upkeep()
 
     async def _keep_lease(self) -> None:
@@ -212,12 +212,12 @@ class Coordinator:
             self._checking = None
             self._resign()
 
-    async def _tell_groups(self) -> None:
+    async def _publish_groups(self) -> None:
         """Tell other processes which groups have members, as long as the lease is ours."""
-        told: Sign = ()
+        told: Fingerprint = ()
         while self._lease.held:
             await asyncio.sleep(_TELL_MS / 1000)
-            sign = sign_of(self.classic, self.modern)
+            sign = fingerprint_of(self.classic, self.modern)
             if sign == told:
                 continue
             groups = groups_to_json(groups_at_work(self.classic, self.modern))
@@ -273,7 +273,7 @@ class Coordinator:
         self.timers.schedule("clean", every_ms, clean)
         self.timers.schedule("touch", touch_ms, touch)
 
-    async def name_is_free(self, group: str) -> ErrorCode:
+    async def check_not_query(self, group: str) -> ErrorCode:
         """Return NONE unless the name is a streaming query's. Cost: a small file or object."""
         try:
             is_taken = await self.offsets.is_query(group)

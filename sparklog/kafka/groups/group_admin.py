@@ -14,7 +14,7 @@ from sparklog.kafka.broker import Broker
 from sparklog.kafka.client import Client
 from sparklog.kafka.groups.classic_group import ClassicGroup, State
 from sparklog.kafka.groups.coordinator import Coordinator
-from sparklog.kafka.groups.refusals import group_error, name_error
+from sparklog.kafka.groups.group_errors import group_error, name_error
 from sparklog.kafka.groups.subscriptions import PROTOCOL_TYPE, assignment, subscription
 from sparklog.kafka.messages import Api, ErrorCode, Request
 from sparklog.storage.groups import GROUP, Reader

@@ -12,14 +12,14 @@ from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.groups.classic_members import (
     NO_MEMBER,
-    Joined,
-    Joining,
-    Leaving,
-    Synced,
-    Syncing,
+    JoinRequest,
+    JoinResponse,
+    LeavingMember,
+    SyncRequest,
+    SyncResponse,
 )
 from sparklog.kafka.groups.coordinator import Coordinator
-from sparklog.kafka.groups.refusals import name_error
+from sparklog.kafka.groups.group_errors import name_error
 from sparklog.kafka.messages import Api, ErrorCode, Request
 
 T = TypeVar("T")
@@ -43,17 +43,18 @@ class Membership:
 
     async def join(self, request: Request) -> Response:
         """Answer JoinGroup, once the group's generation begins."""
-        joining = joining_of(request)
-        error = name_error(joining.group) or await self._coordinator.check()
-        if not error and joining.group not in self._coordinator.classic.groups:
-            error = await self._coordinator.name_is_free(joining.group)
+        join_request = join_request_of(request)
+        error = name_error(join_request.group) or await self._coordinator.check()
+        if not error and join_request.group not in self._coordinator.classic.groups:
+            error = await self._coordinator.check_not_query(join_request.group)
             error = error or await self._coordinator.check()
-        if not error and joining.group in self._coordinator.modern.groups:
+        if not error and join_request.group in self._coordinator.modern.groups:
             error = ErrorCode.inconsistent_group_protocol
         if error:
-            return joined_response(Joined(error=error, member_id=joining.member_id), request)
-        answer: asyncio.Future[Joined] = self._broker.loop.create_future()
-        self._coordinator.classic.join(joining, _into(answer))
+            refused = JoinResponse(error=error, member_id=join_request.member_id)
+            return joined_response(refused, request)
+        answer: asyncio.Future[JoinResponse] = self._broker.loop.create_future()
+        self._coordinator.classic.join(join_request, _set_result_of(answer))
         return joined_response(await answer, request)
 
     async def sync(self, request: Request) -> Response:
@@ -62,8 +63,8 @@ class Membership:
         error = name_error(body.group_id) or await self._coordinator.check()
         if error:
             return {"error_code": error, "assignment": b""}
-        answer: asyncio.Future[Synced] = self._broker.loop.create_future()
-        syncing = Syncing(
+        answer: asyncio.Future[SyncResponse] = self._broker.loop.create_future()
+        sync_request = SyncRequest(
             group=body.group_id,
             generation=body.generation_id,
             member_id=body.member_id,
@@ -72,10 +73,11 @@ class Membership:
             protocol_name=getattr(body, "protocol_name", None),
             assignments=tuple((a.member_id, bytes(a.assignment)) for a in body.assignments),
         )
-        if request.version >= 5 and None in (syncing.protocol_type, syncing.protocol_name):
+        protocol = sync_request.protocol_type, sync_request.protocol_name
+        if request.version >= 5 and None in protocol:
             error = ErrorCode.inconsistent_group_protocol  # KIP-559
             return {"error_code": error, "assignment": b""}
-        self._coordinator.classic.sync(syncing, _into(answer))
+        self._coordinator.classic.sync(sync_request, _set_result_of(answer))
         synced = await answer
         return {
             "error_code": synced.error,
@@ -86,13 +88,15 @@ class Membership:
 
     def heartbeat(self, request: Request) -> Response | Awaitable[Response]:
         """Answer Heartbeat; at once, for they are most of what idle consumers send."""
-        return self._beat(request) if self._coordinator.is_here else self._find_out(request)
+        if self._coordinator.is_here:
+            return self._heartbeat(request)
+        return self._find_and_heartbeat(request)
 
-    async def _find_out(self, request: Request) -> Response:
+    async def _find_and_heartbeat(self, request: Request) -> Response:
         error = await self._coordinator.check()
-        return {"error_code": error} if error else self._beat(request)
+        return {"error_code": error} if error else self._heartbeat(request)
 
-    def _beat(self, request: Request) -> Response:
+    def _heartbeat(self, request: Request) -> Response:
         body = request.body
         instance_id = getattr(body, "group_instance_id", None)
         error = name_error(body.group_id) or self._coordinator.classic.heartbeat(
@@ -105,10 +109,10 @@ class Membership:
         body = request.body
         error = name_error(body.group_id) or await self._coordinator.check()
         if request.version < 3:
-            leaving = [Leaving(member_id=body.member_id)]
+            leaving = [LeavingMember(member_id=body.member_id)]
         else:
             leaving = [
-                Leaving(
+                LeavingMember(
                     member_id=each.member_id,
                     instance_id=each.group_instance_id,
                     reason=_reason(each),
@@ -133,10 +137,10 @@ class Membership:
         }
 
 
-def joining_of(request: Request) -> Joining:
+def join_request_of(request: Request) -> JoinRequest:
     """Return what a JoinGroup request asks for. Source: JoinGroupRequest."""
     body, connection = request.body, request.connection
-    return Joining(
+    return JoinRequest(
         group=body.group_id,
         protocol_type=body.protocol_type,
         protocols=tuple((each.name, bytes(each.metadata)) for each in body.protocols),
@@ -153,7 +157,7 @@ def joining_of(request: Request) -> Joining:
     )
 
 
-def joined_response(joined: Joined, request: Request) -> Response:
+def joined_response(joined: JoinResponse, request: Request) -> Response:
     """Return the answer to JoinGroup; before version 7 no protocol is "" (KIP-559)."""
     name = joined.protocol_name
     return {
@@ -176,7 +180,7 @@ def _reason(body: Any) -> str:
     return reason[:_REASON_CHARS_MAX] if reason else "not provided"
 
 
-def _into(answer: "asyncio.Future[T]") -> Callable[[T], None]:
+def _set_result_of(answer: "asyncio.Future[T]") -> Callable[[T], None]:
     """Return what gives an answer to who waits for it, if anybody still does."""
 
     def told(value: T) -> None:

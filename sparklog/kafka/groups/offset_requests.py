@@ -14,7 +14,7 @@ from sparklog.kafka.apis import Response, Served
 from sparklog.kafka.broker import Broker
 from sparklog.kafka.groups.classic_group import State
 from sparklog.kafka.groups.coordinator import Coordinator
-from sparklog.kafka.groups.refusals import group_error, name_error
+from sparklog.kafka.groups.group_errors import group_error, name_error
 from sparklog.kafka.groups.subscriptions import PROTOCOL_TYPE
 from sparklog.kafka.messages import Api, ErrorCode, Request
 from sparklog.kafka.topic_ids import uuid_of

@@ -7,7 +7,13 @@ from typing import Any, TypeVar
 from sparklog.clock import ManualClock
 from sparklog.kafka.groups.classic_group import ClassicGroup, State
 from sparklog.kafka.groups.classic_groups import ClassicGroups, Limits
-from sparklog.kafka.groups.classic_members import Joined, Joining, Leaving, Synced, Syncing
+from sparklog.kafka.groups.classic_members import (
+    JoinRequest,
+    JoinResponse,
+    LeavingMember,
+    SyncRequest,
+    SyncResponse,
+)
 from sparklog.kafka.groups.timers import Timers
 from sparklog.kafka.messages import ErrorCode
 
@@ -40,7 +46,7 @@ class Groups:
     def state(self) -> State:
         return self.group.state
 
-    def join(self, member_id: str = "", **given: Any) -> list[Joined]:
+    def join(self, member_id: str = "", **given: Any) -> list[JoinResponse]:
         """Join; the list gets the answer, once it comes."""
         protocols = given.pop("protocols", ["range"])
         fields: dict[str, Any] = {
@@ -53,13 +59,13 @@ class Groups:
             "client_id": "c",
             "needs_member_id": False,
         }
-        answers: list[Joined] = []
-        self.machine.join(Joining(**(fields | given)), answers.append)
+        answers: list[JoinResponse] = []
+        self.machine.join(JoinRequest(**(fields | given)), answers.append)
         return answers
 
     def sync(
-        self, joined: Joined, assignments: Sequence[tuple[str, bytes]] = (), **given: Any
-    ) -> list[Synced]:
+        self, joined: JoinResponse, assignments: Sequence[tuple[str, bytes]] = (), **given: Any
+    ) -> list[SyncResponse]:
         """Sync in the generation that was joined."""
         fields: dict[str, Any] = {
             "group": "g",
@@ -67,18 +73,20 @@ class Groups:
             "member_id": joined.member_id,
             "assignments": tuple(assignments),
         }
-        answers: list[Synced] = []
-        self.machine.sync(Syncing(**(fields | given)), answers.append)
+        answers: list[SyncResponse] = []
+        self.machine.sync(SyncRequest(**(fields | given)), answers.append)
         return answers
 
     def heartbeat(
-        self, joined: Joined, *, instance: str | None = None, generation: int | None = None
+        self, joined: JoinResponse, *, instance: str | None = None, generation: int | None = None
     ) -> ErrorCode:
         at = joined.generation if generation is None else generation
         return self.machine.heartbeat("g", joined.member_id, instance, at)
 
-    def leave(self, *members: str | Leaving) -> list[ErrorCode]:
-        leaving = [m if isinstance(m, Leaving) else Leaving(member_id=m) for m in members]
+    def leave(self, *members: str | LeavingMember) -> list[ErrorCode]:
+        leaving = [
+            m if isinstance(m, LeavingMember) else LeavingMember(member_id=m) for m in members
+        ]
         return self.machine.leave("g", leaving)[1]
 
     def advance(self, ms: int) -> None:
@@ -89,20 +97,20 @@ class Groups:
             self.timers.expire()
         self.clock.now_ms = end
 
-    def stable(self, members: int = 1, **given: Any) -> list[Joined]:
+    def stable(self, members: int = 1, **given: Any) -> list[JoinResponse]:
         """Bring a group of so many members to its first generation, assigned."""
         waiting = [self.join(**given) for _ in range(members)]
         self.advance(2 * DELAY_MS if members > 1 else DELAY_MS)
         return self.assigned([one(answers) for answers in waiting])
 
-    def static_pair(self, **given: Any) -> tuple[Joined, Joined]:
+    def static_pair(self, **given: Any) -> tuple[JoinResponse, JoinResponse]:
         """Bring static members "leader" and "follower" to their first generation, assigned."""
         waiting = [self.join(instance_id=name, **given) for name in ("leader", "follower")]
         self.advance(2 * DELAY_MS)
         leader, follower = self.assigned([one(answers) for answers in waiting])
         return leader, follower
 
-    def assigned(self, joined: Sequence[Joined]) -> list[Joined]:
+    def assigned(self, joined: Sequence[JoinResponse]) -> list[JoinResponse]:
         """Let the leader of a generation assign each member its own id."""
         leader = next(j for j in joined if j.leader == j.member_id)
         everybody = [(j.member_id, j.member_id.encode()) for j in joined]

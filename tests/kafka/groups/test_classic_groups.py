@@ -7,7 +7,7 @@ import pytest
 
 from sparklog.kafka.groups.classic_group import State
 from sparklog.kafka.groups.classic_groups import NEW_MEMBER_JOIN_TIMEOUT_MS, Limits
-from sparklog.kafka.groups.classic_members import Joined, Leaving
+from sparklog.kafka.groups.classic_members import JoinResponse, LeavingMember
 from sparklog.kafka.groups.subscriptions import subscription
 from sparklog.kafka.messages import ErrorCode
 from tests.kafka.groups.members import DELAY_MS, REBALANCE_MS, SESSION_MS, Groups, one
@@ -426,8 +426,9 @@ def test_sync_group_empty_assignment(groups: Groups) -> None:
 
 
 def test_sync_group_errors(groups: Groups) -> None:
-    assert one(groups.sync(Joined(member_id="m"), group="")).error is ErrorCode.invalid_group_id
-    assert one(groups.sync(Joined(member_id="m"))).error is UNKNOWN
+    joined = JoinResponse(member_id="m")
+    assert one(groups.sync(joined, group="")).error is ErrorCode.invalid_group_id
+    assert one(groups.sync(joined)).error is UNKNOWN
     (member,) = groups.stable()
     assert one(groups.sync(member, member_id="other")).error is UNKNOWN
     assert one(groups.sync(member, generation=9)).error is ErrorCode.illegal_generation
@@ -603,11 +604,11 @@ def test_joined_member_pending_member_batch_leave_group_with_unknown_member(
 def test_static_members_batch_leave_group(groups: Groups) -> None:
     leader, follower = groups.static_pair()
     told = groups.leave(
-        Leaving(instance_id="leader"),
-        Leaving(instance_id="nobody"),
-        Leaving(instance_id="follower", member_id=leader.member_id),
-        Leaving(instance_id="follower", member_id=follower.member_id),
-        Leaving(instance_id=None),
+        LeavingMember(instance_id="leader"),
+        LeavingMember(instance_id="nobody"),
+        LeavingMember(instance_id="follower", member_id=leader.member_id),
+        LeavingMember(instance_id="follower", member_id=follower.member_id),
+        LeavingMember(instance_id=None),
     )
     assert told == [NONE, UNKNOWN, ErrorCode.fenced_instance_id, NONE, UNKNOWN]
     assert groups.state is State.EMPTY

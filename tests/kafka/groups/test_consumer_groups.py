@@ -13,11 +13,11 @@ from sparklog.kafka.groups.consumer_groups import (
     LEAVING,
     LEAVING_FOR_NOW,
     NOTHING,
-    Beat,
     ConsumerGroup,
     ConsumerGroupError,
     ConsumerGroups,
-    Told,
+    HeartbeatRequest,
+    HeartbeatResponse,
 )
 from sparklog.kafka.groups.timers import Timers
 from sparklog.kafka.messages import ErrorCode
@@ -43,18 +43,18 @@ class Machine:
     def group(self) -> ConsumerGroup:
         return self.groups.groups["g"]
 
-    def join(self, member_id: str, **given: Any) -> Told:
+    def join(self, member_id: str, **given: Any) -> HeartbeatResponse:
         fields: dict[str, Any] = {
             "topics": frozenset(["foo"]), "rebalance_timeout_ms": REBALANCE_MS, "owned": NOTHING,
         }  # fmt: skip
         return self.beat(member_id, 0, **(fields | given))
 
-    def beat(self, member_id: str, epoch: int, **given: Any) -> Told:
+    def beat(self, member_id: str, epoch: int, **given: Any) -> HeartbeatResponse:
         return self.groups.heartbeat(
-            Beat(group="g", member_id=member_id, epoch=epoch, **given), self.topics
+            HeartbeatRequest(group="g", member_id=member_id, epoch=epoch, **given), self.topics
         )
 
-    def refused(self, act: Callable[[], Told]) -> ErrorCode:
+    def refused(self, act: Callable[[], HeartbeatResponse]) -> ErrorCode:
         with pytest.raises(ConsumerGroupError) as caught:
             act()
         return caught.value.code

@@ -3,10 +3,10 @@
 import pytest
 
 from sparklog.clock import ManualClock
+from sparklog.kafka.groups.active_groups import fingerprint_of
 from sparklog.kafka.groups.classic_group import Budget, State
 from sparklog.kafka.groups.consumer_groups import ConsumerGroups
 from sparklog.kafka.groups.timers import Timers
-from sparklog.kafka.groups.told_groups import sign_of
 from sparklog.kafka.messages import ErrorCode
 from tests.kafka.groups.members import DELAY_MS, REBALANCE_MS, SESSION_MS, Groups, one
 
@@ -31,13 +31,13 @@ def test_static_member_join_as_first_member(groups: Groups) -> None:
 
 def test_a_static_member_that_was_restarted_goes_on_without_a_rebalance(groups: Groups) -> None:
     _, follower = groups.static_pair()
-    before = sign_of(groups.machine, NO_MODERN)
+    before = fingerprint_of(groups.machine, NO_MODERN)
     again = one(groups.join(instance_id="follower"))
     assert again.error is NONE
     assert again.member_id != follower.member_id
     assert (again.generation, again.skip_assignment, again.members) == (1, False, ())
     assert groups.state is State.STABLE
-    assert sign_of(groups.machine, NO_MODERN) != before  # other processes are told of it
+    assert fingerprint_of(groups.machine, NO_MODERN) != before  # other processes are told of it
     assert one(groups.sync(again)).assignment == follower.member_id.encode()
     assert groups.heartbeat(again, instance="follower") is NONE
     assert groups.heartbeat(follower, instance="follower") is FENCED

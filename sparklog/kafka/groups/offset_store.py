@@ -43,7 +43,7 @@ _REFUSED: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
 
-class KeptOffsets:
+class OffsetStore:
     """What groups have committed. All methods on the loop's thread; the work is done in the pool.
 
     Raises: StorageUnavailableError, LogLockedError; DataCorruptionError where a group is read that

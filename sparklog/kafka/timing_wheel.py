@@ -9,20 +9,20 @@ TICK_MS: Final = 20
 """How exact it is: nothing is called early, and at most this late."""
 
 
-class Wait:
+class TimerTask:
     """Something that is to be called at the end of a time, unless it is closed before."""
 
-    __slots__ = ("_tick", "_ticker", "call")
+    __slots__ = ("_tick", "_wheel", "call")
 
-    def __init__(self, ticker: "Ticker", tick: int, call: Callable[[], None]) -> None:
-        self._ticker, self._tick, self.call = ticker, tick, call
+    def __init__(self, wheel: "TimingWheel", tick: int, call: Callable[[], None]) -> None:
+        self._wheel, self._tick, self.call = wheel, tick, call
 
     def close(self) -> None:
-        """Wait no more. Idempotent."""
-        self._ticker.forget(self._tick, self)
+        """TimerTask no more. Idempotent."""
+        self._wheel.cancel(self._tick, self)
 
 
-class Ticker:
+class TimingWheel:
     """Calls back after a time. On the loop's thread.
 
     All that ends within one tick takes one timer of the loop, so that clients which are answered
@@ -31,9 +31,9 @@ class Ticker:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waits: dict[int, set[Wait]] = {}
+        self._waits: dict[int, set[TimerTask]] = {}
 
-    def after(self, delay_ms: float, call: Callable[[], None]) -> Wait:
+    def after(self, delay_ms: float, call: Callable[[], None]) -> TimerTask:
         """Call `call` in `delay_ms`; see TICK_MS."""
         end_s = self._loop.time() + max(delay_ms, 0) / 1000
         tick = math.ceil(end_s * 1000 / TICK_MS)
@@ -41,11 +41,11 @@ class Ticker:
         if waits is None:
             waits = self._waits[tick] = set()
             self._loop.call_at(tick * TICK_MS / 1000, self._end, tick)
-        wait = Wait(self, tick, call)
+        wait = TimerTask(self, tick, call)
         waits.add(wait)
         return wait
 
-    def forget(self, tick: int, wait: Wait) -> None:
+    def cancel(self, tick: int, wait: TimerTask) -> None:
         """Let go of a wait."""
         waits = self._waits.get(tick)
         if waits is not None:

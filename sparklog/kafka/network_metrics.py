@@ -56,7 +56,7 @@ METRICS: Final = (
 _NAMES: Final = {code: code.name.upper() for code in ErrorCode}
 
 
-class WireMeters:
+class NetworkMetrics:
     """The instruments of an endpoint."""
 
     def __init__(self, meters: Meters) -> None:

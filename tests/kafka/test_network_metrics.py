@@ -63,7 +63,7 @@ def test_requests_errors_bytes_and_connections(sparklog_log, counted):
 @pytest.mark.sparklog(topics={"t": 1})
 def test_who_came_in_who_did_not_and_what_nobody_had_a_right_to(sparklog_log, counted, tmp_path):
     path = str(tmp_path / "users.json")
-    keys = {SCRAM[0]: ScramCredential.of(SCRAM[0], "pw", iterations=4096)}
+    keys = {SCRAM[0]: ScramCredential.from_password(SCRAM[0], "pw", iterations=4096)}
     change_users(path, lambda users: users.update(al=User("al", parse_rights("read"), keys)))
     options = {
         "sasl.users.location": path, "sasl.enabled.mechanisms": "PLAIN",
@@ -99,7 +99,7 @@ def test_who_came_in_who_did_not_and_what_nobody_had_a_right_to(sparklog_log, co
 def test_a_session_that_is_over_is_closed_unless_it_is_renewed(sparklog_log, tmp_path):
     """KIP-368."""
     path = str(tmp_path / "users.json")
-    keys = {SCRAM[0]: ScramCredential.of(SCRAM[0], "pw", iterations=4096)}
+    keys = {SCRAM[0]: ScramCredential.from_password(SCRAM[0], "pw", iterations=4096)}
     change_users(path, lambda users: users.update(al=User("al", parse_rights("read"), keys)))
     options = {
         "sasl.users.location": path, "sasl.enabled.mechanisms": "PLAIN",
@@ -126,7 +126,7 @@ def test_a_session_that_is_over_is_closed_unless_it_is_renewed(sparklog_log, tmp
 @pytest.mark.sparklog(topics={"t": 1})
 def test_tokens_alone_after_a_handshake_of_version_0(sparklog_log, tmp_path):
     path = str(tmp_path / "users.json")
-    keys = {SCRAM[0]: ScramCredential.of(SCRAM[0], "pw", iterations=4096)}
+    keys = {SCRAM[0]: ScramCredential.from_password(SCRAM[0], "pw", iterations=4096)}
     change_users(path, lambda users: users.update(al=User("al", parse_rights("read"), keys)))
     options = {"sasl.users.location": path, "sasl.enabled.mechanisms": "PLAIN"}
     with Endpoint(sparklog_log, options=options) as endpoint:

@@ -6,7 +6,7 @@ LEAST_BYTES: Final = 64 << 10
 """What an answer may always take, so that every client gets on."""
 
 
-class AnswerMemory:
+class ResponseMemory:
     """Bytes of records in answers that aren't sent yet. On the loop's thread.
 
     Each answer may take half of what is free. So nobody ever waits for memory: clients that don't

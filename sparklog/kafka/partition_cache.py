@@ -28,7 +28,7 @@ class _Known:
     stable_offset: int | None = None
 
 
-class PartitionMemory:
+class PartitionCache:
     """Leader epochs and last stable offsets of a log's partitions. Threads share it.
 
     Methods that look take `span`, (log start offset, high watermark), as it is now. They touch
@@ -41,20 +41,20 @@ class PartitionMemory:
 
     def known_epochs(self, key: TopicPartition, span: Offsets) -> Epochs | None:
         """Return the leader epochs, None if they aren't known by now."""
-        return self._of(key, span).epochs
+        return self._entry(key, span).epochs
 
     def known_stable_offset(self, key: TopicPartition, span: Offsets) -> int | None:
         """Return the last stable offset, None if it isn't known by now."""
-        return self._of(key, span).stable_offset
+        return self._entry(key, span).stable_offset
 
-    def epochs(self, key: TopicPartition, span: Offsets, *, anew: bool = False) -> Epochs:
+    def epochs(self, key: TopicPartition, span: Offsets, *, reload: bool = False) -> Epochs:
         """Return the leader epochs that began below the high watermark.
 
         None where their file is damaged: clients then read on without. Raises: UnknownTopicError,
         PartitionOfflineError, StorageUnavailableError. Cost: one small file.
         """
-        known = self._of(key, span)
-        if known.epochs is None or anew:
+        known = self._entry(key, span)
+        if known.epochs is None or reload:
             try:
                 found = reader_of(self._view, *key).segments.leader_epochs()
             except DataCorruptionError as error:
@@ -66,7 +66,7 @@ class PartitionMemory:
 
     def stable_offset(self, key: TopicPartition, span: Offsets) -> int:
         """Return the last stable offset. Raises and costs what `last_stable_offset` does."""
-        known = self._of(key, span)
+        known = self._entry(key, span)
         if known.stable_offset is None:
             known.stable_offset = max(span[0], last_stable_offset(self._view, *key, span[1]))
         return known.stable_offset
@@ -78,12 +78,12 @@ class PartitionMemory:
         """
         if asked < 0 or asked == newest(self.epochs(key, span)):
             return None
-        now = newest(self.epochs(key, span, anew=True))  # a history may just have begun
+        now = newest(self.epochs(key, span, reload=True))  # a history may just have begun
         if asked == now:
             return None
         return ErrorCode.fenced_leader_epoch if asked < now else ErrorCode.unknown_leader_epoch
 
-    def _of(self, key: TopicPartition, span: Offsets) -> _Known:
+    def _entry(self, key: TopicPartition, span: Offsets) -> _Known:
         stamp = span, self._view.incarnation
         known = self._known.get(key)
         if known is None or known.stamp != stamp:

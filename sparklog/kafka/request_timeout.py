@@ -13,7 +13,7 @@ TIMED_OUT = (
 )
 
 
-async def change(
+async def run_with_timeout(
     broker: Broker,
     request: Request,
     make: Callable[[Any], Response],

@@ -6,10 +6,10 @@ from sparklog.kafka.groups.consumer_groups import ConsumerGroup, ConsumerGroups
 from sparklog.kafka.groups.subscriptions import assigned_partitions
 from sparklog.storage.group_members import GroupAtWork, Member
 
-Sign = tuple[tuple[str, str, int, int, tuple[str, ...]], ...]
+Fingerprint = tuple[tuple[str, str, int, int, tuple[str, ...]], ...]
 
 
-def sign_of(classic: ClassicGroups, modern: ConsumerGroups) -> Sign:
+def fingerprint_of(classic: ClassicGroups, modern: ConsumerGroups) -> Fingerprint:
     """Return what changes whenever a group or its members do. Cost: a few fields a group.
 
     With the members' ids: a static member that is started anew changes nothing else (KIP-345).
