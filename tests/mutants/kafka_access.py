@@ -162,7 +162,7 @@ MUTANTS = (
     mutant(
         "memory-of-a-client-that-hung-up-is-lost",
         "kafka/connection.py",
-        "        self._give_back(self._taken)\n        self._taken = 0\n        for",
+        "        self._release_memory(self._taken)\n        self._taken = 0\n        for",
         "        self._taken = 0\n        for",
         f"{RIGHTS}::test_a_large_request_takes_its_memory_before_it_is_there",
     ),
