@@ -4,9 +4,9 @@ Exit codes: 0 all is well; 1 damage or a difference was found, or the command fa
 130 stopped by Ctrl-C; 141 nobody reads the output any more, as of `| head`.
 
 - `app`: the list of commands, errors, exit codes; a module for each command or family of them:
-  `moving` (import, export), `ledger` (commits), `readers` and
+  `import_export` (import, export), `ledger` (commits), `readers` and
   `reader_resets`, `archive` (checkpoint archive, restore, ...), all others by their names
-- `command`, `parsing`, `output`, `arrow_tables`, `findings`, `stopping`, `exit_codes`: what
+- `command`, `parsing`, `output`, `arrow_tables`, `findings`, `stop_signal`, `exit_codes`: what
   commands share; `terminal`: what a terminal is shown of a log's own bytes
 - `examples`: a call of each command
 - `kafka_tools`: Kafka's tools by their names, and Kafka's flags

@@ -10,7 +10,7 @@ import click
 import sparklog
 from sparklog.cli.command import LazyGroup, drop_output, one_line
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_STOPPED, EXIT_UNREAD
-from sparklog.cli.kafka_tools import tool_words
+from sparklog.cli.kafka_tools import tool_command
 from sparklog.cli.terminal import RowFormatter
 from sparklog.errors import SparklogError
 
@@ -54,8 +54,10 @@ _COMMANDS: Final = {  # heading: {name: (module and attribute, the line in the l
     "Copy": {
         "tier": ("tier:tier", "Show, verify and restore segments in object storage."),
         "fork": ("fork:fork", "Create a log from an earlier state of a log."),
-        "import": ("moving:import_", "Copy a topic from Kafka, offsets kept."),
-        "export": ("moving:export", "Copy a topic to Kafka or to another log, offsets kept."),
+        "import": ("import_export:import_", "Copy a topic from Kafka, offsets kept."),
+        "export": (
+            "import_export:export", "Copy a topic to Kafka or to another log, offsets kept.",
+        ),
         "handover": ("handover:handover", "Hand a log dir over to a Kafka broker."),
     },
     "Spark": {
@@ -74,7 +76,7 @@ _COMMANDS: Final = {  # heading: {name: (module and attribute, the line in the l
     cls=LazyGroup,
     package="sparklog.cli",
     headings=_COMMANDS,
-    other_names=tool_words,
+    other_names=tool_command,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

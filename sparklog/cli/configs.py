@@ -12,7 +12,7 @@ from sparklog.cli.kafka_tools import KafkaToolGroup
 from sparklog.cli.open_log import to_change, to_read
 from sparklog.cli.output import console, print_json
 from sparklog.cli.parsing import read_text
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.tools.configs import (
     ConfigEntry,
     changed_configs,
@@ -64,15 +64,17 @@ def configs() -> None:
     help="Describe this topic. The default is all topics.",
 )  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Print default values as well.")
-@reach_options
+@access_options
 @_json
-def describe(path: str, topic: str | None, everything: bool, reach: Reach, as_json: bool) -> int:
+def describe(
+    path: str, topic: str | None, everything: bool, access: StoreAccess, as_json: bool
+) -> int:
     """Show configs and the source of each value.
 
     The source is DYNAMIC_TOPIC_CONFIG if the config was set on the topic, and DEFAULT_CONFIG if it
     was not.
     """
-    with to_read(path, reach) as log:
+    with to_read(path, access) as log:
         infos = log.topics().values() if topic is None else [log.topic(topic)]
         found = {info.name: describe_configs(info, everything=everything) for info in infos}
     if as_json:
@@ -112,7 +114,7 @@ def _print(entries: list[ConfigEntry]) -> None:
     "--delete-config", multiple=True, metavar="K1,K2",
     help="Reset these configs to their defaults.",
 )  # fmt: skip
-@reach_options
+@access_options
 @_json
 def alter(
     path: str,
@@ -120,7 +122,7 @@ def alter(
     add_config: tuple[str, ...],
     add_config_file: IO[str] | None,
     delete_config: tuple[str, ...],
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
 ) -> int:
     """Set and reset configs of a topic, either all of them or none."""
@@ -134,7 +136,7 @@ def alter(
     deleted = [name.strip() for text in delete_config for name in text.split(",") if name.strip()]
     if not added and not deleted:
         raise click.UsageError("nothing to alter: give --add-config or --delete-config")
-    with to_change(path, topic, reach=reach) as log:
+    with to_change(path, topic, access=access) as log:
         log.alter_topic(topic, config=changed_configs(log.topic(topic), added, deleted))
         entries = describe_configs(log.topic(topic))
     if as_json:

@@ -14,8 +14,8 @@ from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import to_read
 from sparklog.cli.parsing import parse_properties, parse_when
-from sparklog.cli.stopping import stop_signal
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.stop_signal import stop_signal
+from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.cli.terminal import visible_bytes
 from sparklog.errors import StorageUnavailableError
 from sparklog.log.fetch import ISOLATION
@@ -107,7 +107,7 @@ def _formatter(context: click.Context, option: click.Parameter, given: str) -> s
     "--header-regex", "header_regexes", metavar="KEY=RE2", multiple=True,
     help="Print only records with a header of this name whose value matches.",
 )  # fmt: skip
-@reach_options
+@access_options
 def consume(
     path: str,
     topic: str,
@@ -129,7 +129,7 @@ def consume(
     value_regex: str | None,
     headers: Sequence[str],
     header_regexes: Sequence[str],
-    reach: Reach,
+    access: StoreAccess,
 ) -> int:
     """Print the records of a topic in the log at PATH, which may be an archive's URL.
 
@@ -150,9 +150,9 @@ def consume(
         stop = stack.enter_context(stop_signal())
 
         def stopped() -> bool:
-            return stop.is_set() or _is_deserted()
+            return stop.is_set() or _has_no_reader()
 
-        log = stack.enter_context(to_read(path, reach, stopped=stopped))
+        log = stack.enter_context(to_read(path, access, stopped=stopped))
         start = _start(offset, timestamp, from_beginning, follow, partitions, log, topic)
         found = read(
             log, topic, partitions=partitions or None, start=start, isolation=isolation_level,
@@ -197,10 +197,10 @@ def _print(found: Any, write: Any, *, stopped: Callable[[], bool]) -> int | None
     except StorageUnavailableError:
         if not stopped():
             raise
-    return None if _is_deserted() else count
+    return None if _has_no_reader() else count
 
 
-def _is_deserted() -> bool:
+def _has_no_reader() -> bool:
     """Tell whether standard output is a pipe that nobody reads any more, as `tail -f` asks."""
     try:
         poll = select.poll()

@@ -11,11 +11,11 @@ from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import to_change
 from sparklog.cli.output import print_json
 from sparklog.cli.parsing import read_text
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.tools.delete_records import (
     Offsets,
     delete_records,
-    gathered,
+    offsets_by_partition,
     parse_offset,
     parse_offset_json,
 )
@@ -33,10 +33,14 @@ from sparklog.tools.delete_records import (
     help="Delete the records of a partition before this offset; -1 deletes all committed records. "
     "Repeatable.",
 )  # fmt: skip
-@reach_options
+@access_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def delete(
-    path: str, offset_json_file: IO[str] | None, offsets: Sequence[str], reach: Reach, as_json: bool
+    path: str,
+    offset_json_file: IO[str] | None,
+    offsets: Sequence[str],
+    access: StoreAccess,
+    as_json: bool,
 ) -> int:
     """Delete the records before an offset for good.
 
@@ -45,11 +49,11 @@ def delete(
     if (offset_json_file is None) == (not offsets):
         raise click.UsageError("give either --offset-json-file or --offset")
     wanted: Offsets = (
-        gathered(parse_offset(text) for text in offsets)
+        offsets_by_partition(parse_offset(text) for text in offsets)
         if offset_json_file is None
         else parse_offset_json(read_text(offset_json_file, "--offset-json-file"))
     )
-    with to_change(path, reach=reach) as log:
+    with to_change(path, access=access) as log:
         done = delete_records(log, wanted)
     failed = any(each.error is not None for each in done)
     if as_json:

@@ -16,7 +16,7 @@ from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.open_log import check_dry_run, check_log
 from sparklog.cli.output import console, print_json
 from sparklog.cli.parsing import parse_properties, parse_time
-from sparklog.cli.storage import Reach, keyring_option, parse_storage_options, storage_option
+from sparklog.cli.storage import StoreAccess, keyring_option, parse_storage_options, storage_option
 from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text
 from sparklog.service.erasure import erase as erase_records
@@ -113,7 +113,7 @@ def erase(
         )
     offset, time_ms = _bound(before)
     storage = parse_storage_options(storage_options)
-    check_log(path, Reach(storage), archives=False)
+    check_log(path, StoreAccess(storage), archives=False)
     check_dry_run(path, dry_run=dry_run)
     report = erase_records(
         path, topic, wanted, partitions=partitions or None, null_key=null_key, before=offset,

@@ -11,7 +11,7 @@ from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.open_log import check_log
 from sparklog.cli.output import bytes_bar, print_json
 from sparklog.cli.parsing import as_text, parse_time
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.diskless.log_creation import MadeLog
 from sparklog.diskless.log_creation import fork as fork_in_store
 from sparklog.errors import InvalidRequestError
@@ -45,7 +45,7 @@ from sparklog.tiered.reading.options import RemoteOptions
     "--dry-run", is_flag=True,
     help="Of a log in a store: show what the fork would hold and create nothing.",
 )  # fmt: skip
-@reach_options
+@access_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def fork(
     path: str,
@@ -56,7 +56,7 @@ def fork(
     offsets: str | None,
     leave_remote: bool,
     dry_run: bool,
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
 ) -> int:
     """Create the log NEW_PATH with the contents of the log at PATH right after a commit.
@@ -75,7 +75,7 @@ def fork(
         "offsets": _offsets(offsets),
     }
     if url_of(path) is not None or url_of(new_path, mode="rw") is not None:
-        return _fork_in_store(path, new_path, point, reach, dry_run=dry_run, as_json=as_json)
+        return _fork_in_store(path, new_path, point, access, dry_run=dry_run, as_json=as_json)
     if dry_run:
         raise click.UsageError("--dry-run is for a log in a store")
     check_log(path, archives=False)
@@ -104,7 +104,7 @@ def _fork_in_store(
     path: str,
     new_path: str,
     point: dict[str, Any],
-    reach: Reach,
+    access: StoreAccess,
     *,
     dry_run: bool,
     as_json: bool,
@@ -118,8 +118,8 @@ def _fork_in_store(
             )
     with bytes_bar("copying", shown=not as_json) as progress:
         made = fork_in_store(
-            path, new_path, storage_options=reach.storage, dry_run=dry_run, progress=progress,
-            options=RemoteOptions.parse(reach.options)[0], **point,
+            path, new_path, storage_options=access.storage, dry_run=dry_run, progress=progress,
+            options=RemoteOptions.parse(access.options)[0], **point,
         )  # fmt: skip
     print_made(made, as_json=as_json)
     return EXIT_OK

@@ -6,7 +6,7 @@ from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import to_read
 from sparklog.cli.output import print_json
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.tools.get_offsets import OffsetQuery, get_offsets, parse_partitions, parse_time
 
 
@@ -33,7 +33,7 @@ from sparklog.tools.get_offsets import OffsetQuery, get_offsets, parse_partition
     "--exclude-internal-topics", is_flag=True,
     help="Leave out the internal topics of brokers.",
 )  # fmt: skip
-@reach_options
+@access_options
 @click.option(
     "--json", "as_json", is_flag=True,
     help='Print one JSON document: {"topic": {"0": 5}}.',
@@ -45,7 +45,7 @@ def offsets(
     topic_partitions: str | None,
     when: str,
     exclude_internal_topics: bool,
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
 ) -> int:
     """Print the offset of each partition at a time.
@@ -60,7 +60,7 @@ def offsets(
         time=parse_time(when),
         exclude_internal_topics=exclude_internal_topics,
     )
-    with to_read(path, reach) as log:
+    with to_read(path, access) as log:
         found = get_offsets(log, query)
     if as_json:
         print_json(found)

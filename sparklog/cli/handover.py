@@ -15,8 +15,8 @@ from sparklog.cli.output import console, print_json
 from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text
 from sparklog.tools.handover.existing_cluster import hand_over_into
-from sparklog.tools.handover.handing_over import HandedOver, hand_over
 from sparklog.tools.handover.inventory import HandedTopic
+from sparklog.tools.handover.log_handover import HandedOver, hand_over
 from sparklog.tools.handover.server_properties import DEFAULT_LISTENERS
 
 

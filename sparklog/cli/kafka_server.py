@@ -10,7 +10,7 @@ import click
 
 from sparklog.cli.open_log import to_change, to_read
 from sparklog.cli.parsing import key_values
-from sparklog.cli.storage import Reach
+from sparklog.cli.storage import StoreAccess
 from sparklog.errors import SparklogError
 from sparklog.log.log import Log, is_replaced
 
@@ -22,17 +22,17 @@ class KafkaServing:
     """What is to be served, and where; `read_only`: nothing is written."""
 
     path: str
-    reach: Reach
+    access: StoreAccess
     host: str
     port: int
     options: Mapping[str, str]
     read_only: bool
 
     @classmethod
-    def of(
+    def from_options(
         cls,
         path: str,
-        reach: Reach,
+        access: StoreAccess,
         address: str | None,
         options: Sequence[str],
         *,
@@ -53,7 +53,7 @@ class KafkaServing:
 
         found = parse_address(address)
         given = key_values(options, "--kafka-option")
-        return cls(path, reach, found.host, found.port, given, read_only)
+        return cls(path, access, found.host, found.port, given, read_only)
 
 
 class KafkaServer:
@@ -77,7 +77,7 @@ class KafkaServer:
     def __exit__(self, *exc: object) -> None:
         self._close()
 
-    def look(self) -> None:
+    def reopen_if_replaced(self) -> None:
         """Open the log anew if another one is at the path; called now and then. Cost: a stat."""
         if self._log is not None and is_replaced(self._log):
             _LOGGER.warning("%s was replaced: opening what is there now", self._serving.path)
@@ -101,7 +101,7 @@ class KafkaServer:
         serving = self._serving
         opened = to_read if serving.read_only else to_change
         with contextlib.ExitStack() as stack:
-            log = stack.enter_context(opened(serving.path, reach=serving.reach))
+            log = stack.enter_context(opened(serving.path, access=serving.access))
             endpoint = stack.enter_context(
                 Endpoint(log, host=serving.host, port=self._port, options=serving.options)
             )

@@ -39,7 +39,7 @@ _ONE_NODE: Final = (
     "a log is one node's, which `sparklog serve PATH --kafka 9092` is to Kafka's clients"
 )
 _BENCHMARKS: Final = "benchmarks of a log are run from a checkout: `make bench`"
-ELSEWHERE: Final[Mapping[str, str]] = {
+UNSUPPORTED_TOOLS: Final[Mapping[str, str]] = {
     "acls": "users and their rights are kept by `sparklog kafka-users FILE`",
     "broker-api-versions": _SERVER + ", and answers Kafka's own kafka-broker-api-versions",
     "client-metrics": "an endpoint collects nothing from its clients; its own metrics: "
@@ -85,7 +85,7 @@ _CONSUMER: Final = (
 )
 _PRODUCER: Final = "there is no producer to configure: what is committed is on disk, in order, once"
 _REPLICAS: Final = "a partition has one replica, so none is behind; --unavailable-partitions shows"
-MEANINGLESS: Final[Mapping[str, str]] = {
+UNSUPPORTED_FLAGS: Final[Mapping[str, str]] = {
     "--command-config": _CONNECTION,
     "--admin.config": _CONNECTION,
     "--bootstrap-controller": "there is no controller: give the log's PATH",
@@ -97,7 +97,7 @@ MEANINGLESS: Final[Mapping[str, str]] = {
     "--under-min-isr-partitions": _REPLICAS,
     "--at-min-isr-partitions": _REPLICAS,
     "--partition-size-limit-per-response": "all partitions are shown at once",
-    "--broker-list": "there are no brokers to reach or to choose: give the log's PATH",
+    "--broker-list": "there are no brokers to access or to choose: give the log's PATH",
     "--include": "one topic at a time: --topic",
     "--whitelist": "one topic at a time: --topic",
     "--consumer-property": _CONSUMER,
@@ -132,15 +132,15 @@ MEANINGLESS: Final[Mapping[str, str]] = {
 """Flags of Kafka's that no command here has, and why."""
 
 
-def tool_words(name: str) -> tuple[str, ...] | None:
+def tool_command(name: str) -> tuple[str, ...] | None:
     """Return the command for the name of a Kafka tool, and what precedes its arguments.
 
     Returns: None if no tool has that name.
     Raises: click.UsageError for a tool that means nothing here.
     """
     plain = name.removeprefix("kafka-").removesuffix(".sh")
-    if plain in ELSEWHERE:
-        raise click.UsageError(f"there is no {name} here: {ELSEWHERE[plain]}")
+    if plain in UNSUPPORTED_TOOLS:
+        raise click.UsageError(f"there is no {name} here: {UNSUPPORTED_TOOLS[plain]}")
     return TOOLS.get(plain)
 
 
@@ -152,7 +152,7 @@ class KafkaTool(Command):
         try:
             return super().parse_args(ctx, path_first(args))
         except click.NoSuchOption as error:
-            why = MEANINGLESS.get(error.option_name)
+            why = UNSUPPORTED_FLAGS.get(error.option_name)
             if why is None:
                 raise
             raise click.UsageError(f"{error.option_name} has no meaning here: {why}", ctx) from None

@@ -9,7 +9,7 @@ from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.open_log import to_read
 from sparklog.cli.output import print_json
 from sparklog.cli.parsing import as_text
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.storage import StoreAccess, access_options
 
 
 @click.command(cls=Command)
@@ -20,13 +20,18 @@ from sparklog.cli.storage import Reach, reach_options
 )
 @click.option("--topic", help="Show only commits to this topic.")
 @click.option("--last", metavar="N", type=click.IntRange(1), help="Show only the newest N commits.")
-@reach_options
+@access_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def commits(
-    path: str, writer: str | None, topic: str | None, last: int | None, reach: Reach, as_json: bool
+    path: str,
+    writer: str | None,
+    topic: str | None,
+    last: int | None,
+    access: StoreAccess,
+    as_json: bool,
 ) -> int:
     """Show which micro-batch wrote which offsets of the log at PATH, from its ledger."""
-    with to_read(path, reach, archives=False) as log:
+    with to_read(path, access, archives=False) as log:
         table = log.commits()
     if writer is not None:
         mine = pc.equal(table["writer"], writer)

@@ -10,7 +10,7 @@ from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.open_log import check_log
 from sparklog.cli.output import console, print_json
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.quantities import size_text
 from sparklog.service.health import Examiner, health_samples
 from sparklog.service.metrics import LogMetrics, alert_rules, collect, dashboard
@@ -30,9 +30,9 @@ from sparklog.service.metrics.samples import samples, to_json
     "--dashboard", "board", is_flag=True,
     help="Print the dashboard for Grafana 10 and later instead, as JSON. It needs no PATH.",
 )  # fmt: skip
-@reach_options
+@access_options
 def metrics(
-    path: str | None, as_table: bool, as_json: bool, rules: bool, board: bool, reach: Reach
+    path: str | None, as_table: bool, as_json: bool, rules: bool, board: bool, access: StoreAccess
 ) -> int:
     """Print the metrics of the log at PATH once, in Prometheus' text format.
 
@@ -57,9 +57,9 @@ def metrics(
         raise click.MissingParameter(param_hint="'PATH'", param_type="argument")
     if as_table and as_json:
         raise click.UsageError("--table and --json: want one of them")
-    check_log(path, reach, archives=False)
-    found = collect(path, storage_options=reach.storage, options=reach.options)
-    examiner = Examiner(path, storage_options=reach.storage, options=reach.options)
+    check_log(path, access, archives=False)
+    found = collect(path, storage_options=access.storage, options=access.options)
+    examiner = Examiner(path, storage_options=access.storage, options=access.options)
     health = examiner.examine(found=found)
     all_samples = [*samples(found, process=False), *health_samples(health)]
     if as_json:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from sparklog.cli.storage import Reach
+from sparklog.cli.storage import StoreAccess
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import check_topic
@@ -77,11 +77,11 @@ def check_creation(path: str, topic: str, config: Mapping[str, str]) -> None:
     TopicConfig.parse(config)
 
 
-def is_log(path: str, reach: Reach | None = None) -> bool:
+def is_log(path: str, access: StoreAccess | None = None) -> bool:
     """Tell whether something of a log is at `path`: in one of the log dirs, or a store's home."""
     url = url_of(path)
     if url is not None:
-        return _is_home(url, reach)
+        return _is_home(url, access)
     return any(holds_log(LOCAL, directory) for directory in split_path(path))
 
 
@@ -96,7 +96,7 @@ def check_log_dirs(path: str, instead: str, *, offline: bool = False) -> None:
 
 def check_log(
     path: str,
-    reach: Reach | None = None,
+    access: StoreAccess | None = None,
     *,
     archives: bool = True,
     offline: bool = False,
@@ -113,7 +113,7 @@ def check_log(
     directories = split_path(path)
     url = url_of(path)
     if url is not None:
-        if archives or _is_home(url, reach):
+        if archives or _is_home(url, access):
             return
         raise _archive(path)
     refuse_address(path)
@@ -143,9 +143,9 @@ def check_dry_run(path: str, *, dry_run: bool) -> None:
         )
 
 
-def _is_home(url: str, reach: Reach | None) -> bool:
-    reach = reach or Reach()
-    return holds_home(url, reach.storage, RemoteOptions.parse(reach.options)[0])
+def _is_home(url: str, access: StoreAccess | None) -> bool:
+    access = access or StoreAccess()
+    return holds_home(url, access.storage, RemoteOptions.parse(access.options)[0])
 
 
 def _archive(path: str) -> InvalidRequestError:
@@ -159,7 +159,7 @@ def _archive(path: str) -> InvalidRequestError:
 @contextmanager
 def to_read(
     path: str,
-    reach: Reach | None = None,
+    access: StoreAccess | None = None,
     *,
     stopped: Callable[[], bool] = lambda: False,
     **given: Any,
@@ -168,10 +168,10 @@ def to_read(
 
     `stopped` ends a wait for remote storage. `given`: as `check_log` takes it.
     """
-    check_log(path, reach, **given)
-    reach = reach or Reach()
+    check_log(path, access, **given)
+    access = access or StoreAccess()
     with open_log(
-        path, storage_options=reach.storage, options=reach.options, stopped=stopped
+        path, storage_options=access.storage, options=access.options, stopped=stopped
     ) as log:
         if not home_of(log).ledger.exists and not log.topics():
             raise no_archive(path)
@@ -179,14 +179,14 @@ def to_read(
 
 
 @contextmanager
-def to_change(path: str, *topics: str, reach: Reach | None = None) -> Iterator[Log]:
+def to_change(path: str, *topics: str, access: StoreAccess | None = None) -> Iterator[Log]:
     """Open a log for writing, after a look whether it and the `topics` are there.
 
     So a mistyped name makes no log and takes none over.
     """
-    reach = reach or Reach()
-    check_log(path, reach, archives=False)
-    given: dict[str, Any] = {"storage_options": reach.storage, "options": reach.options}
+    access = access or StoreAccess()
+    check_log(path, access, archives=False)
+    given: dict[str, Any] = {"storage_options": access.storage, "options": access.options}
     if topics:
         with open_log(path, **given) as log:
             for topic in topics:

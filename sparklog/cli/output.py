@@ -74,7 +74,7 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def tell_event(event: str, path: str, *, as_json: bool, **urls: str) -> None:
+def print_event(event: str, path: str, *, as_json: bool, **urls: str) -> None:
     """Say what a server does: a line of JSON an event, or words on stderr."""
     if as_json:
         click.echo(json.dumps({"event": event, "path": path, **urls}))

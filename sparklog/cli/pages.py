@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from sparklog.cli.open_log import check_log
-from sparklog.cli.storage import Reach
+from sparklog.cli.storage import StoreAccess
 from sparklog.log.log import Log
 from sparklog.network.addresses import Address, resolve
 from sparklog.network.tls import TlsFiles
@@ -21,7 +21,7 @@ from sparklog.tools.live.server import LiveServer, parse_ui_address, tls_files
 from sparklog.tools.live.site import LogSite
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import LogReport
-from sparklog.tools.report.segments import Memory
+from sparklog.tools.report.segments import ReportCache
 
 PORT: Final = "8080"
 _PATIENCE_MS: Final = 3000  # for a store that doesn't answer: somebody sits there and waits
@@ -119,7 +119,7 @@ class Pages:
     @contextlib.contextmanager
     def served(self) -> Iterator[str]:
         """Show them; gives their URL."""
-        memory = Memory()
+        memory = ReportCache()
 
         def make() -> LogReport:
             return make_report(
@@ -137,7 +137,7 @@ class Pages:
             yield server.url
 
     def _opened(self, stopped: Callable[[], bool]) -> Log:
-        check_log(self.path, Reach(self._storage, self._log_options), offline=True)
+        check_log(self.path, StoreAccess(self._storage, self._log_options), offline=True)
         return open_log(
             self.path, storage_options=self._storage, options=self._log_options, stopped=stopped
         )

@@ -16,8 +16,8 @@ from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import check_creation, is_log, to_read
 from sparklog.cli.output import bytes_bar, console, print_json
 from sparklog.cli.parsing import as_text, parse_properties
-from sparklog.cli.stopping import stop_signal
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.stop_signal import stop_signal
+from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.compression import Codec
 from sparklog.opening import open_log
@@ -72,7 +72,7 @@ from sparklog.tools.console.producing import produce as write
     "--batch", type=click.IntRange(0),
     help="Set the number of the micro-batch, higher than that of the one before.",
 )  # fmt: skip
-@reach_options
+@access_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def produce(
     path: str,
@@ -86,7 +86,7 @@ def produce(
     linger_ms: int,
     writer: str | None,
     batch: int | None,
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
 ) -> int:
     """Append the records of FILES, or of standard input, to a topic of the log at PATH.
@@ -103,7 +103,7 @@ def produce(
     if (writer is None) != (batch is None):
         raise click.UsageError("--writer and --batch belong together")
     codec = None if compression_type is None else Codec.parse(compression_type)
-    _check(path, topic, partition, create, reach)
+    _check(path, topic, partition, create, access)
     with contextlib.ExitStack() as stack:
         inputs = [(name, stack.enter_context(_opened(name))) for name in files or ("-",)]
         seen = stack.enter_context(_bar(files, shown=not as_json))
@@ -117,7 +117,7 @@ def produce(
         except Stopped:
             return _end(Produced(topic=topic, stopped=True), as_json=as_json)
         log = stack.enter_context(
-            open_log(path, mode="rw", storage_options=reach.storage, options=reach.options)
+            open_log(path, mode="rw", storage_options=access.storage, options=access.options)
         )
         if create is not None:
             log.create_topic(topic, create, if_not_exists=True)
@@ -133,16 +133,18 @@ def _end(done: Produced, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _check(path: str, topic: str, partition: int | None, create: int | None, reach: Reach) -> None:
+def _check(
+    path: str, topic: str, partition: int | None, create: int | None, access: StoreAccess
+) -> None:
     """Raise InvalidRequestError before any input is read, and before anything is made."""
     known = None
     if create is not None:
         check_creation(path, topic, {})
-        if is_log(path, reach):
-            with to_read(path, reach) as log:
+        if is_log(path, access):
+            with to_read(path, access) as log:
                 known = log.topics().get(topic)
     else:
-        with to_read(path, reach, archives=False, cure="--create PARTITIONS makes one") as log:
+        with to_read(path, access, archives=False, cure="--create PARTITIONS makes one") as log:
             try:
                 known = log.topic(topic)
             except UnknownTopicError as error:

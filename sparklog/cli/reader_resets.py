@@ -12,7 +12,7 @@ from sparklog.cli.kafka_tools import KafkaTool
 from sparklog.cli.open_log import to_read
 from sparklog.cli.output import print_json, print_table
 from sparklog.cli.parsing import parse_when, read_text
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.cli.terminal import one_row
 from sparklog.errors import GroupNotEmptyError, SparklogError
 from sparklog.log.log import Log, home_of
@@ -99,7 +99,7 @@ def _scenarios(command: Callable[..., int]) -> Callable[..., int]:
     help="Show the new offsets and commit none. This is the default.",
 )  # fmt: skip
 @click.option("--export", is_flag=True, help="Print CSV for --from-file.")
-@reach_options
+@access_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def reset(
     path: str,
@@ -111,7 +111,7 @@ def reset(
     execute: bool,
     dry_run: bool,
     export: bool,
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
 ) -> int:
     """Reset the offsets of groups of readers and Kafka clients, or show the new ones.
@@ -127,7 +127,7 @@ def reset(
     if bool(groups) == all_groups:
         raise click.UsageError("want either --group or --all-groups")
     plan = _plan_of(scenario, topics, all_topics, groups)
-    with to_read(path, reach, archives=False) as log:
+    with to_read(path, access, archives=False) as log:
         wanted = list(dict.fromkeys(groups)) if groups else _all(log)
         plans = _planned(log, wanted, plan)
         if execute:

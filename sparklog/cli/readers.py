@@ -11,7 +11,7 @@ from sparklog.cli.kafka_tools import KafkaToolGroup
 from sparklog.cli.open_log import to_read
 from sparklog.cli.output import print_json, print_table
 from sparklog.cli.reader_resets import reset
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.cli.terminal import one_row
 from sparklog.errors import SparklogError
 from sparklog.log.log import Log, home_of
@@ -69,16 +69,21 @@ def readers() -> None:
     "--delete", metavar="GROUP",
     help="Delete this group, so that retention no longer waits for it.",
 )  # fmt: skip
-@reach_options
+@access_options
 @_json
 def show_readers(
-    path: str, topic: str | None, group: str | None, delete: str | None, reach: Reach, as_json: bool
+    path: str,
+    topic: str | None,
+    group: str | None,
+    delete: str | None,
+    access: StoreAccess,
+    as_json: bool,
 ) -> int:
     """Show the offsets of streaming queries and other registered readers of the log at PATH.
 
     The lag is the number of offsets between a reader and the high watermark.
     """
-    with to_read(path, reach, archives=False) as log:
+    with to_read(path, access, archives=False) as log:
         if delete is not None:
             if topic is not None or group is not None:
                 raise click.UsageError("--delete goes alone")
@@ -115,12 +120,14 @@ def show_readers(
     "--type", "kind", is_flag=False, flag_value="", metavar="[T1,T2]",
     help=f"Show types, or only groups of these: {', '.join(TYPES)}.",
 )  # fmt: skip
-@reach_options
+@access_options
 @_json
-def list_groups(path: str, state: str | None, kind: str | None, reach: Reach, as_json: bool) -> int:
+def list_groups(
+    path: str, state: str | None, kind: str | None, access: StoreAccess, as_json: bool
+) -> int:
     """Print the names of the groups of the log at PATH."""
     states, kinds = _wanted(state, STATES, "--state"), _wanted(kind, TYPES, "--type")
-    with to_read(path, reach, archives=False) as log:
+    with to_read(path, access, archives=False) as log:
         found = [
             each for each in describe_groups(log).values()
             if (not states or each.state in states) and (not kinds or each.kind in kinds)
@@ -159,7 +166,7 @@ def _wanted(text: str | None, known: Sequence[str], option: str) -> set[str]:
     "--verbose", is_flag=True,
     help="Show leader epochs and the partitions of members as well.",
 )  # fmt: skip
-@reach_options
+@access_options
 @_json
 def describe(
     path: str,
@@ -169,7 +176,7 @@ def describe(
     members: bool,
     state: bool,
     verbose: bool,
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
 ) -> int:
     """Show how far groups are, their members or their state; all groups where none is named.
@@ -179,7 +186,7 @@ def describe(
     if offsets + members + state > 1:
         raise click.UsageError("give at most one of --offsets, --members, --state")
     _check_one_scope(groups, all_groups)
-    with to_read(path, reach, archives=False) as log:
+    with to_read(path, access, archives=False) as log:
         found = describe_groups(log, groups or None)
         holder = home_of(log).endpoint_lease({}).holder() if state else {}
     missing = [name for name in groups if name not in found]
@@ -245,13 +252,15 @@ def _print_state(group: ReaderGroup, holder: Mapping[str, object]) -> None:
 @click.argument("path")
 @_groups
 @_all_groups
-@reach_options
+@access_options
 @_json
-def delete(path: str, groups: Sequence[str], all_groups: bool, reach: Reach, as_json: bool) -> int:
+def delete(
+    path: str, groups: Sequence[str], all_groups: bool, access: StoreAccess, as_json: bool
+) -> int:
     """Delete groups that have no members, so that retention no longer waits for them."""
     _check_one_scope(groups, all_groups, needed=True)
     done, failed = [], {}
-    with to_read(path, reach, archives=False) as log:
+    with to_read(path, access, archives=False) as log:
         at_work = log.groups_at_work()
         for name in _named(log, groups):
             if name in at_work:
@@ -277,14 +286,14 @@ def delete(path: str, groups: Sequence[str], all_groups: bool, reach: Reach, as_
     "--topic", "topics", multiple=True, required=True, metavar="TOPIC[:0,1]",
     help="Delete offsets of this topic, or of some of its partitions. Repeatable.",
 )  # fmt: skip
-@reach_options
+@access_options
 @_json
 def delete_offsets(
-    path: str, group: str, topics: Sequence[str], reach: Reach, as_json: bool
+    path: str, group: str, topics: Sequence[str], access: StoreAccess, as_json: bool
 ) -> int:
     """Delete the offsets of a group in some topics."""
     status: list[tuple[str, int | None, str]] = []
-    with to_read(path, reach, archives=False) as log:
+    with to_read(path, access, archives=False) as log:
         known, infos = home_of(log).groups.positions(group), log.topics()
         if not known:
             click.echo(f"group {group} does not exist", err=True)

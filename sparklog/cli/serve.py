@@ -13,11 +13,11 @@ from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.kafka_server import KafkaServer, KafkaServing
 from sparklog.cli.open_log import check_directories, check_dry_run, check_log, to_read
-from sparklog.cli.output import print_json, tell_event
+from sparklog.cli.output import print_event, print_json
 from sparklog.cli.pages import NO_PAGES, Pages, PagesOptions, pages_options
 from sparklog.cli.parsing import key_values
-from sparklog.cli.stopping import stop_signal
-from sparklog.cli.storage import Reach, parse_storage_options, storage_option
+from sparklog.cli.stop_signal import stop_signal
+from sparklog.cli.storage import StoreAccess, parse_storage_options, storage_option
 from sparklog.quantities import size_text
 from sparklog.service import Service
 from sparklog.service.options import ServiceOptions
@@ -124,9 +124,9 @@ def serve(
     _check_task(task, topics, once=once)
     known = key_values(options, "--option")
     given = parse_storage_options(storage_options)
-    reach = _reach(known, given, keyring) if kafka is not None else Reach()
-    serving = KafkaServing.of(
-        path, reach, kafka, kafka_options, read_only=read_only, alone=address is None
+    access = _store_access(known, given, keyring) if kafka is not None else StoreAccess()
+    serving = KafkaServing.from_options(
+        path, access, kafka, kafka_options, read_only=read_only, alone=address is None
     )
     shown = _pages(path, address, pages, given, keyring)
     if (serving is not None or shown is not None) and once:
@@ -137,7 +137,7 @@ def serve(
         return _serve_only(path, serving, shown, as_json=as_json)
     check_directories(path)
     if task is not None:
-        check_log(path, Reach(given), archives=False)
+        check_log(path, StoreAccess(given), archives=False)
     check_dry_run(path, dry_run=dry_run)
     service = Service(
         path,
@@ -152,7 +152,7 @@ def serve(
     )
     if once:
         return _run_once(service, task, topics, dry_run=dry_run, as_json=as_json)
-    service.on_round = partial(_tell_round, path, as_json=as_json)
+    service.on_round = partial(_print_round, path, as_json=as_json)
     with (
         stop_signal() as stop,
         service,
@@ -160,11 +160,11 @@ def serve(
         _serving_kafka(serving) as server,
     ):
         _wait(path, stop, server, as_json=as_json, metrics=service.metrics_url, ui=url)
-    tell_event("stopped", path, as_json=as_json)
+    print_event("stopped", path, as_json=as_json)
     return EXIT_OK
 
 
-def _tell_round(path: str, report: Report, *, as_json: bool) -> None:
+def _print_round(path: str, report: Report, *, as_json: bool) -> None:
     """Print one line about a round that copied or deleted something."""
     moved = report.moved
     if not moved:
@@ -177,14 +177,14 @@ def _tell_round(path: str, report: Report, *, as_json: bool) -> None:
         click.echo(f"{path}: {done}", err=True)
 
 
-def _reach(
+def _store_access(
     options: Mapping[str, str], storage_options: dict[str, Any], keyring: str | None
-) -> Reach:
+) -> StoreAccess:
     """Return how the endpoint's own handle on the log reads remote segments, and its options."""
     _, log_options = ServiceOptions.parse(options)
     if keyring is not None:
         log_options |= {"remote.keyring": keyring}
-    return Reach(storage_options, log_options)
+    return StoreAccess(storage_options, log_options)
 
 
 def _check_task(task: str | None, topics: Sequence[str], *, once: bool) -> None:
@@ -227,11 +227,11 @@ def _serve_only(
     path: str, serving: KafkaServing | None, shown: Pages | None, *, as_json: bool
 ) -> int:
     """Serve Kafka's clients, and show the pages; nothing else is done with the log."""
-    with to_read(path, Reach() if serving is None else serving.reach, offline=True):
+    with to_read(path, StoreAccess() if serving is None else serving.access, offline=True):
         pass  # there is a log
     with stop_signal() as stop, _showing(shown) as url, _serving_kafka(serving) as server:
         _wait(path, stop, server, as_json=as_json, ui=url)
-    tell_event("stopped", path, as_json=as_json)
+    print_event("stopped", path, as_json=as_json)
     return EXIT_OK
 
 
@@ -241,10 +241,10 @@ def _wait(
     """Print where the log is served, and wait until that is to stop."""
     if server is not None:
         urls["kafka"] = server.bootstrap_servers
-    tell_event("serving", path, as_json=as_json, **{n: at for n, at in urls.items() if at})
+    print_event("serving", path, as_json=as_json, **{n: at for n, at in urls.items() if at})
     while not stop.wait(_LOOK_S):
         if server is not None:
-            server.look()
+            server.reopen_if_replaced()
 
 
 def _pages(

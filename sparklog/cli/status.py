@@ -9,8 +9,8 @@ from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.health import print_health, print_nagios
 from sparklog.cli.output import print_json
-from sparklog.cli.stopping import stop_signal
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.stop_signal import stop_signal
+from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.errors import SparklogError
 from sparklog.service.health import Health, Level
 from sparklog.service.health.examiner import Examiner
@@ -35,9 +35,9 @@ _NAGIOS_UNKNOWN: Final = 3
     "--watch", "every_s", metavar="SECONDS", type=click.FloatRange(0.2),
     help="Check again after this many seconds, until Ctrl-C.",
 )  # fmt: skip
-@reach_options
+@access_options
 def status(
-    path: str, fail_on: str, as_json: bool, nagios: bool, every_s: float | None, reach: Reach
+    path: str, fail_on: str, as_json: bool, nagios: bool, every_s: float | None, access: StoreAccess
 ) -> int:
     """Report whether the log at PATH is healthy: green, amber or red, why, and which command helps.
 
@@ -51,7 +51,7 @@ def status(
     if not click.get_current_context().find_root().params.get("verbose"):
         logging.getLogger("sparklog").setLevel(logging.ERROR)  # the checks tell it all
     try:
-        examiner = Examiner(path, storage_options=reach.storage, options=reach.options)
+        examiner = Examiner(path, storage_options=access.storage, options=access.options)
         found = examiner.examine()
     except (SparklogError, OSError) as error:
         if not nagios:

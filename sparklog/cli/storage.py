@@ -32,14 +32,14 @@ _patience_option = click.option(
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class StoreAccess:
     """How remote segments are read: fsspec's options, and sparklog's (`remote.*`)."""
 
     storage: dict[str, Any] = field(default_factory=dict)
     options: dict[str, object] = field(default_factory=dict)
 
 
-def reach_options(command: Callable[..., int]) -> Callable[..., int]:
+def access_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command that reads a log the options of remote storage, as its argument `reach`."""
 
     @functools.wraps(command)
@@ -51,8 +51,8 @@ def reach_options(command: Callable[..., int]) -> Callable[..., int]:
             options["remote.keyring"] = keyring
         if patience_ms is not None:
             options["remote.patience.ms"] = patience_ms
-        reach = Reach(parse_storage_options(storage_options), options)
-        return command(*args, reach=reach, **given)
+        access = StoreAccess(parse_storage_options(storage_options), options)
+        return command(*args, access=access, **given)
 
     decorated: Callable[..., int] = storage_option(keyring_option(_patience_option(run)))
     return decorated

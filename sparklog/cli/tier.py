@@ -16,7 +16,7 @@ from sparklog.cli.fork import print_made
 from sparklog.cli.open_log import check_log, check_log_dirs
 from sparklog.cli.output import bytes_bar, console, count_bar, print_json
 from sparklog.cli.parsing import parse_when
-from sparklog.cli.storage import Reach, parse_storage_options, reach_options, storage_option
+from sparklog.cli.storage import StoreAccess, access_options, parse_storage_options, storage_option
 from sparklog.diskless.log_creation import restore_tier
 from sparklog.log.positions import Position
 from sparklog.opening import holds_home, open_log, url_of
@@ -129,7 +129,7 @@ def _encryption(key_id: str | None) -> str:
     "--dry-run", is_flag=True,
     help="For a log in a store: show what would be restored and write nothing.",
 )  # fmt: skip
-@reach_options
+@access_options
 @_json
 def restore(
     url: str,
@@ -139,7 +139,7 @@ def restore(
     end: str | None,
     threads: int,
     dry_run: bool,
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
 ) -> int:
     """Restore the log dir PATH from the archive at URL. `handover` then makes it a broker's.
@@ -155,7 +155,7 @@ def restore(
     if url_of(path, mode="rw") is not None:
         if start is not None or end is not None:
             raise click.UsageError("--start and --end are for a log dir; a log in a store has all")
-        return _into_store(url, path, topics, threads, reach, dry_run=dry_run, as_json=as_json)
+        return _into_store(url, path, topics, threads, access, dry_run=dry_run, as_json=as_json)
     if dry_run:
         raise click.UsageError("--dry-run is for a log in a store")
     span: _Span = {
@@ -163,17 +163,17 @@ def restore(
         "end": _position(end, "--end") or "latest",
     }
     home = url_of(url)
-    if home is not None and holds_home(home, reach.storage):
+    if home is not None and holds_home(home, access.storage):
         if topics or start is not None or end is not None:
-            return _of_log(home, path, topics, span, reach, as_json=as_json)
-        return _whole_log(home, path, threads, reach, as_json=as_json)
+            return _of_log(home, path, topics, span, access, as_json=as_json)
+        return _whole_log(home, path, threads, access, as_json=as_json)
     with bytes_bar("restoring", shown=not as_json) as progress:
         done = restore_log(
             url,
             path,
             topics=topics or None,
-            storage_options=reach.storage,
-            options=RemoteOptions.parse(reach.options)[0],
+            storage_options=access.storage,
+            options=RemoteOptions.parse(access.options)[0],
             threads=threads,
             progress=progress,
             **span,
@@ -193,35 +193,35 @@ def _into_store(
     path: str,
     topics: Sequence[str],
     threads: int,
-    reach: Reach,
+    access: StoreAccess,
     *,
     dry_run: bool,
     as_json: bool,
 ) -> int:
     with bytes_bar("copying", shown=not as_json) as progress:
         made = restore_tier(
-            url, path, topics=topics or None, storage_options=reach.storage, threads=threads,
-            options=RemoteOptions.parse(reach.options)[0], dry_run=dry_run, progress=progress,
+            url, path, topics=topics or None, storage_options=access.storage, threads=threads,
+            options=RemoteOptions.parse(access.options)[0], dry_run=dry_run, progress=progress,
         )  # fmt: skip
     print_made(made, as_json=as_json)
     return EXIT_OK
 
 
-def _whole_log(url: str, path: str, threads: int, reach: Reach, *, as_json: bool) -> int:
+def _whole_log(url: str, path: str, threads: int, access: StoreAccess, *, as_json: bool) -> int:
     with bytes_bar("moving", shown=not as_json) as progress:
         made = move_to_log_dir(
-            url, path, storage_options=reach.storage, threads=threads, progress=progress,
-            options=RemoteOptions.parse(reach.options)[0],
+            url, path, storage_options=access.storage, threads=threads, progress=progress,
+            options=RemoteOptions.parse(access.options)[0],
         )  # fmt: skip
     print_made(made, as_json=as_json)
     return EXIT_OK
 
 
 def _of_log(
-    url: str, path: str, topics: Sequence[str], span: _Span, reach: Reach, *, as_json: bool
+    url: str, path: str, topics: Sequence[str], span: _Span, access: StoreAccess, *, as_json: bool
 ) -> int:
     """Bring the records of a log in a store, topic after topic."""
-    with open_log(url, storage_options=reach.storage, options=reach.options) as log:
+    with open_log(url, storage_options=access.storage, options=access.options) as log:
         wanted = topics or sorted(log.topics())
         if len(wanted) > 1 and any(isinstance(at, dict) for at in span.values()):
             raise click.UsageError("offsets are of one topic: name it, or give a time")
@@ -244,9 +244,9 @@ def _of_log(
     "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
     help="With --deep: read this many copies at once.",
 )  # fmt: skip
-@reach_options
+@access_options
 @_json
-def verify(path: str, deep: bool, threads: int, reach: Reach, as_json: bool) -> int:
+def verify(path: str, deep: bool, threads: int, access: StoreAccess, as_json: bool) -> int:
     """Check that the copies of the log at PATH, or of an archive's URL, exist and are complete.
 
     A listing of the bucket shows missing and truncated copies. With --deep every byte is read.
@@ -259,8 +259,8 @@ def verify(path: str, deep: bool, threads: int, reach: Reach, as_json: bool) -> 
         report = verify_tier(
             path,
             deep=deep,
-            storage_options=reach.storage,
-            options=RemoteOptions.parse(reach.options)[0],
+            storage_options=access.storage,
+            options=RemoteOptions.parse(access.options)[0],
             threads=threads,
             progress=progress,
         )

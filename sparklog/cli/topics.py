@@ -14,7 +14,7 @@ from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.kafka_tools import KafkaToolGroup, replication_factor
 from sparklog.cli.open_log import check_creation, to_change, to_read
 from sparklog.cli.output import console, print_json
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.log.log import Log
@@ -58,20 +58,20 @@ def topics() -> None:
     "--deleted", is_flag=True,
     help="List deleted topics that `topics undelete` can restore, and until when.",
 )
-@reach_options
+@access_options
 @_json
 def list_topics(
     path: str,
     topic: str | None,
     exclude_internal: bool,
     deleted: bool,
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
 ) -> int:
     """Print the names of the topics of the log at PATH."""
     if deleted:
-        return _list_deleted(path, topic, reach, as_json=as_json)
-    with to_read(path, reach) as log:
+        return _list_deleted(path, topic, access, as_json=as_json)
+    with to_read(path, access) as log:
         names = matching(log.topics(), topic, exclude_internal=exclude_internal)
     if as_json:
         print_json(names)
@@ -81,8 +81,8 @@ def list_topics(
     return EXIT_OK
 
 
-def _list_deleted(path: str, topic: str | None, reach: Reach, *, as_json: bool) -> int:
-    with to_read(path, reach) as log:
+def _list_deleted(path: str, topic: str | None, access: StoreAccess, *, as_json: bool) -> int:
+    with to_read(path, access) as log:
         found = log.deleted_topics()
     names = matching({one.name for one in found}, topic)
     rows = [one for one in found if one.name in names]
@@ -133,7 +133,7 @@ def _left_text(one: DeletedTopicInfo, now_ms: int) -> str:
     "--topics-with-overrides", is_flag=True, help="Describe only topics with configs of their own."
 )
 @click.option("--unavailable-partitions", is_flag=True, help="Describe only offline partitions.")
-@reach_options
+@access_options
 @_json
 def describe(
     path: str,
@@ -143,14 +143,14 @@ def describe(
     if_exists: bool,
     topics_with_overrides: bool,
     unavailable_partitions: bool,
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
 ) -> int:
     """Show topic ids, configs that were set, and the place, offsets and size of each partition.
 
     START is the log start offset, END the high watermark. PATH may be an archive's URL.
     """
-    with to_read(path, reach) as log:
+    with to_read(path, access) as log:
         known = log.topics()
         names = matching(known, topic, exclude_internal=exclude_internal)
         names = [name for name in names if topic_id in (None, known[name].id)]
@@ -209,7 +209,7 @@ def _print(found: TopicDescription) -> None:
 @replication_factor
 @_config
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
-@reach_options
+@access_options
 @_json
 def create(
     path: str,
@@ -217,13 +217,13 @@ def create(
     partitions: int,
     configs: Sequence[str],
     if_not_exists: bool,
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
 ) -> int:
     """Create a topic, and the log at PATH if there is none."""
     config = parse_configs(configs)
     check_creation(path, topic, config)
-    with open_log(path, mode="rw", storage_options=reach.storage, options=reach.options) as log:
+    with open_log(path, mode="rw", storage_options=access.storage, options=access.options) as log:
         there = topic in log.topics()
         log.create_topic(topic, partitions, config, if_not_exists=if_not_exists)
         if as_json:
@@ -246,7 +246,7 @@ def create(
     help="Reset this config to its default. Repeatable.",
 )  # fmt: skip
 @_if_exists
-@reach_options
+@access_options
 @_json
 def alter(
     path: str,
@@ -255,16 +255,16 @@ def alter(
     configs: Sequence[str],
     deleted: Sequence[str],
     if_exists: bool,
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
 ) -> int:
     """Add partitions to a topic or change its configs."""
     config = parse_configs(configs)
     if partitions is None and not config and not deleted:
         raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
-    if if_exists and not _is_there(path, topic, reach):
+    if if_exists and not _is_there(path, topic, access):
         return EXIT_OK
-    with to_change(path, topic, reach=reach) as log:
+    with to_change(path, topic, access=access) as log:
         log.alter_topic(topic, partitions, changed_configs(log.topic(topic), config, deleted))
         if as_json:
             _print_one(log, topic)
@@ -281,10 +281,10 @@ def alter(
     "--now", is_flag=True,
     help="Delete the topic for good and free its space at once. It may have been deleted before.",
 )
-@reach_options
+@access_options
 @_json
 def delete(
-    path: str, topic: str, if_exists: bool, now: bool, reach: Reach, as_json: bool
+    path: str, topic: str, if_exists: bool, now: bool, access: StoreAccess, as_json: bool
 ) -> int:
     """Delete a topic. `topics undelete` can restore it until its file.delete.delay.ms has passed.
 
@@ -292,13 +292,13 @@ def delete(
     the next process that opens the log for writing, deletes its files and its copies in remote
     storage.
     """
-    with to_read(path, reach) as log:
+    with to_read(path, access) as log:
         there = topic in log.topics()
         deleted = [] if there or not now else log.deleted_topics()
     there = there or any(one.name == topic for one in deleted)
     delay_ms = 0
     if there or not if_exists:
-        with to_change(path, *([] if deleted else [topic]), reach=reach) as log:
+        with to_change(path, *([] if deleted else [topic]), access=access) as log:
             delay_ms = log.delete_topic(topic, now=now)
     if as_json:
         print_json({"topic": topic, "deleted": there, "undelete_ms": delay_ms})
@@ -321,14 +321,14 @@ def delete(
     "--as", "new_name", metavar="NAME",
     help="Give the topic this name, if another topic of its name was created since.",
 )
-@reach_options
+@access_options
 @_json
 def undelete(
     path: str,
     topic: str,
     topic_id: str | None,
     new_name: str | None,
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
 ) -> int:
     """Restore a deleted topic with its id, configs, records, offsets, producers and copies.
@@ -336,7 +336,7 @@ def undelete(
     This is possible until its file.delete.delay.ms has passed. `topics list --deleted` shows such
     topics.
     """
-    with to_change(path, reach=reach) as log:
+    with to_change(path, access=access) as log:
         given = log.undelete_topic(topic, topic_id=topic_id, new_name=new_name)
         if as_json:
             _print_one(log, given.name)
@@ -346,8 +346,8 @@ def undelete(
     return EXIT_OK
 
 
-def _is_there(path: str, topic: str, reach: Reach) -> bool:
-    with to_read(path, reach) as log:
+def _is_there(path: str, topic: str, access: StoreAccess) -> bool:
+    with to_read(path, access) as log:
         return topic in log.topics()
 
 

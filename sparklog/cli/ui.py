@@ -7,10 +7,10 @@ import click
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.open_log import check_log, to_read
-from sparklog.cli.output import count_bar, tell_event
+from sparklog.cli.output import count_bar, print_event
 from sparklog.cli.pages import NO_PAGES, PORT, Pages, PagesOptions, pages_options
-from sparklog.cli.stopping import stop_signal
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.stop_signal import stop_signal
+from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.errors import StorageUnavailableError
 from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text
@@ -33,7 +33,7 @@ _LOOK_S = 1.0
     help='Write one HTML page to FILE ("-" is stdout) and exit, instead of serving pages.',
 )  # fmt: skip
 @pages_options
-@reach_options
+@access_options
 @click.option(
     "--json", "as_json", is_flag=True,
     help="Print events as JSON. With --export, write one JSON document instead of a page.",
@@ -43,7 +43,7 @@ def ui(
     address: str | None,
     export: str | None,
     pages: PagesOptions,
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
 ) -> int:
     """Show the log at PATH, its topics and its records in a browser, until SIGTERM or SIGINT.
@@ -58,23 +58,23 @@ def ui(
     if export is not None:
         if address is not None or pages != NO_PAGES:
             raise click.UsageError("--export serves no pages: leave out --listen and --ui-...")
-        return _export(path, export, reach, as_json=as_json)
-    shown = Pages(path, address or PORT, pages, reach.storage, reach.options)
-    with to_read(path, reach, offline=True):
+        return _export(path, export, access, as_json=as_json)
+    shown = Pages(path, address or PORT, pages, access.storage, access.options)
+    with to_read(path, access, offline=True):
         pass  # a mistyped path is told at once, not by the first page
     with stop_signal() as stop, shown.served() as url:
-        tell_event("serving", path, as_json=as_json, ui=url)
+        print_event("serving", path, as_json=as_json, ui=url)
         while not stop.wait(_LOOK_S):
             pass
-    tell_event("stopped", path, as_json=as_json)
+    print_event("stopped", path, as_json=as_json)
     return EXIT_OK
 
 
-def _export(path: str, target: str, reach: Reach, *, as_json: bool) -> int:
+def _export(path: str, target: str, access: StoreAccess, *, as_json: bool) -> int:
     check_log(path, offline=True)
     with count_bar("looking", shown=not as_json) as progress:
         found = make_report(
-            path, storage_options=reach.storage, options=reach.options, progress=progress
+            path, storage_options=access.storage, options=access.options, progress=progress
         )
     raw = f"{json.dumps(found.to_dict(), indent=2)}\n" if as_json else render(found)
     _write(found, raw.encode(), target)

@@ -12,7 +12,7 @@ from sparklog.cli.findings import print_report
 from sparklog.cli.health import print_health
 from sparklog.cli.open_log import check_dry_run, check_log, check_log_dirs
 from sparklog.cli.output import count_bar, print_json, print_table
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.errors import DataCorruptionError
 from sparklog.logdir.home import open_log
 from sparklog.pluralize import pluralize
@@ -56,7 +56,7 @@ from sparklog.storage.home import GivenUp
     "--threads", default=4, show_default=True, type=click.IntRange(1, 256),
     help="Read this many partitions at once, or extents of a log in a store.",
 )  # fmt: skip
-@reach_options
+@access_options
 def verify(
     path: str,
     repair: bool,
@@ -68,7 +68,7 @@ def verify(
     quick: bool,
     as_json: bool,
     threads: int,
-    reach: Reach,
+    access: StoreAccess,
 ) -> int:
     """Check every invariant of the log at PATH, which may be a URL.
 
@@ -103,20 +103,20 @@ def verify(
         if repair or dry_run:
             raise click.UsageError("--quick finds too little for a repair: leave one of them out")
         report = verify_log(
-            path, quick=True, storage_options=reach.storage, options=reach.options
+            path, quick=True, storage_options=access.storage, options=access.options
         )
-        return _told(report, batches=batches, as_json=as_json)
+        return _print_result(report, batches=batches, as_json=as_json)
     with contextlib.suppress(DataCorruptionError):  # the report has a finding for it
-        check_log(path, reach, archives=False)
+        check_log(path, access, archives=False)
     with count_bar("verifying", shown=not as_json) as progress:
         report = verify_log(
-            path, repair and not dry_run, storage_options=reach.storage, options=reach.options,
+            path, repair and not dry_run, storage_options=access.storage, options=access.options,
             threads=threads, progress=progress,
         )  # fmt: skip
-    return _told(report, batches=batches, as_json=as_json)
+    return _print_result(report, batches=batches, as_json=as_json)
 
 
-def _told(report: Verification, *, batches: bool, as_json: bool) -> int:
+def _print_result(report: Verification, *, batches: bool, as_json: bool) -> int:
     if as_json:
         print_json(report.to_dict())
     else:

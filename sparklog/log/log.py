@@ -97,7 +97,7 @@ class Log:
         deleted and is made again goes on at its old end, so that no offset ever names two records.
         `starts`: {partition:
         offset} where they begin, of a topic whose records come from elsewhere and keep their
-        offsets (sparklog.tools.moving.placing): some may be missing.
+        offsets (sparklog.tools.moving.preserved_offsets): some may be missing.
 
         Raises: InvalidRequestError for a name that is reserved, taken or collides, or a bad config.
         """

@@ -16,7 +16,7 @@ Offsets = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deleted:
+class RecordDeletion:
     """What became of one partition: its log start now, or why nothing was deleted."""
 
     topic: str
@@ -42,7 +42,7 @@ def parse_offset_json(text: str) -> Offsets:
         raise InvalidRequestError(
             f"the offset file's version is {document['version']!r}, 1 is known: want {wanted}"
         )
-    return gathered(_row(row, wanted) for row in rows)
+    return offsets_by_partition(_row(row, wanted) for row in rows)
 
 
 def _row(row: Any, wanted: str) -> tuple[str, int, int]:
@@ -65,7 +65,7 @@ def parse_offset(text: str) -> tuple[str, int, int]:
         ) from None
 
 
-def gathered(rows: Iterable[tuple[str, int, int]]) -> Offsets:
+def offsets_by_partition(rows: Iterable[tuple[str, int, int]]) -> Offsets:
     """Return {(topic, partition): offset}. Raises InvalidRequestError for one named twice."""
     found: Offsets = {}
     for topic, partition, offset in rows:
@@ -78,13 +78,13 @@ def gathered(rows: Iterable[tuple[str, int, int]]) -> Offsets:
     return found
 
 
-def delete_records(log: Log, offsets: Offsets) -> list[Deleted]:
+def delete_records(log: Log, offsets: Offsets) -> list[RecordDeletion]:
     """Raise log starts, each partition for itself; -1 means its high watermark."""
     done = []
     for (topic, partition), offset in offsets.items():
         try:
             start = log.delete_records(topic, {partition: offset})[partition]
-            done.append(Deleted(topic=topic, partition=partition, low_watermark=start))
+            done.append(RecordDeletion(topic=topic, partition=partition, low_watermark=start))
         except SparklogError as error:
-            done.append(Deleted(topic=topic, partition=partition, error=str(error)))
+            done.append(RecordDeletion(topic=topic, partition=partition, error=str(error)))
     return done

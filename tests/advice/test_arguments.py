@@ -31,7 +31,7 @@ from sparklog.service.metrics.collecting import collect
 from sparklog.sink import options as sink_options
 from sparklog.source import options as source_options
 from sparklog.tiered.restoring import restore
-from sparklog.tools.handover.handing_over import hand_over
+from sparklog.tools.handover.log_handover import hand_over
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from tests.advice.table import read
 

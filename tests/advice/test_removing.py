@@ -23,7 +23,7 @@ from sparklog.service import erase, verify
 from sparklog.storage.groups import Reader
 from sparklog.storage.staging import Framing
 from sparklog.tiered.target import open_store
-from sparklog.tools.handover.handing_over import hand_over
+from sparklog.tools.handover.log_handover import hand_over
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from sparklog.tools.moving.to_store import move_to_store
 from tests.checkpoint.conftest import Golden, golden, impatient, unpacked

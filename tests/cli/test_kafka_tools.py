@@ -15,7 +15,7 @@ import pytest
 import sparklog
 from sparklog.cli.app import app, run
 from sparklog.cli.command import DROPPED
-from sparklog.cli.kafka_tools import ELSEWHERE, MEANINGLESS, TOOLS
+from sparklog.cli.kafka_tools import TOOLS, UNSUPPORTED_FLAGS, UNSUPPORTED_TOOLS
 
 Capture = pytest.CaptureFixture[str]
 
@@ -82,7 +82,7 @@ def test_what_means_nothing_says_what_does(line: str, folder: Path, capsys: Capt
     assert "Traceback" not in err and out == ""
 
 
-@pytest.mark.parametrize("name", [*TOOLS, *ELSEWHERE])
+@pytest.mark.parametrize("name", [*TOOLS, *UNSUPPORTED_TOOLS])
 def test_a_tool_is_known_by_its_names(name: str, capsys: Capture) -> None:
     for spelled in (f"kafka-{name}.sh", f"kafka-{name}", name):
         code = run([spelled, "--help"])
@@ -90,7 +90,7 @@ def test_a_tool_is_known_by_its_names(name: str, capsys: Capture) -> None:
         if name in TOOLS:
             assert code == 0 and out.startswith(f"Usage: sparklog {TOOLS[name][0]} ")
         else:
-            assert code == 2 and ELSEWHERE[name] in err
+            assert code == 2 and UNSUPPORTED_TOOLS[name] in err
 
 
 @pytest.mark.parametrize("name", [name for name in DROPPED if " " not in name])
@@ -105,7 +105,7 @@ def test_a_dropped_command_names_the_one_to_use(name: str, capsys: Capture) -> N
     found.make_context(command, arguments)  # click.UsageError if there is no such option
 
 
-@pytest.mark.parametrize("flag", MEANINGLESS)
+@pytest.mark.parametrize("flag", UNSUPPORTED_FLAGS)
 def test_no_command_has_a_flag_that_means_nothing(flag: str, folder: Path, capsys: Capture) -> None:
     """Of all of Kafka's tools: each says so, none with a traceback."""
     for name, (command, *_) in TOOLS.items():
@@ -115,7 +115,7 @@ def test_no_command_has_a_flag_that_means_nothing(flag: str, folder: Path, capsy
         action = {**actions, "configs": "--describe"}.get(name)
         assert run([command, *([action] if action else []), flag, "x"]) == 2
         err = capsys.readouterr().err
-        assert f"{flag} has no meaning here: {MEANINGLESS[flag]}" in err, name
+        assert f"{flag} has no meaning here: {UNSUPPORTED_FLAGS[flag]}" in err, name
 
 
 def test_a_path_is_given_once_and_by_either_name(folder: Path, capsys: Capture) -> None:

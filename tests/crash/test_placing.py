@@ -19,7 +19,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.storage.staging import Framing
 from sparklog.testing.crashes import every_crash
 from sparklog.testing.crashfs import CrashFS
-from sparklog.tools.moving.placing import Run, commit_runs, copied_ends
+from sparklog.tools.moving.preserved_offsets import Run, commit_runs, copied_ends
 from tests import depth
 from tests.crash.explore import Tally, digest, explore
 from tests.crash.harness import (

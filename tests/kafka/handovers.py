@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from sparklog.tools.handover.handing_over import HandedOver, hand_over
+from sparklog.tools.handover.log_handover import HandedOver, hand_over
 from tests import jars
 from tests.kafka.broker import Broker, handed_broker
 from tests.ports import free_port

@@ -32,7 +32,7 @@ from sparklog.logdir.meta_properties import is_kept_from_brokers
 from sparklog.service import Service, verify
 from sparklog.tiered.restoring import restore
 from sparklog.tools.handover.existing_cluster import hand_over_into
-from sparklog.tools.handover.handing_over import hand_over
+from sparklog.tools.handover.log_handover import hand_over
 from sparklog.tools.moving.export_log import export_log
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from sparklog.tools.moving.to_store import move_to_store

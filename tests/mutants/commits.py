@@ -105,7 +105,7 @@ MUTANTS = (
         "log/commit.py",
         "if end != offset:",
         "if end < offset:",
-        "tools/test_placing.py::test_no_two_records_at_one_offset",
+        "tools/test_preserved_offsets.py::test_no_two_records_at_one_offset",
     ),
     mutant(
         "moved-position-taken",

@@ -22,7 +22,7 @@ from sparklog.logdir.home import commits_of
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, read_offsets
 from sparklog.service import Service, verify
 from sparklog.storage.staging import Framing
-from sparklog.tools.moving import placing
+from sparklog.tools.moving import preserved_offsets
 from sparklog.tools.moving.export_log import export_log
 from tests.format.test_legacy import message, wrapper
 from tests.oracle import Oracle, random_logs
@@ -329,7 +329,7 @@ def test_a_codec_that_is_asked_for(tmp_path: Path) -> None:
 def test_a_copy_that_breaks_off_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placing, "COMMIT_BYTES", 1)
+    monkeypatch.setattr(preserved_offsets, "COMMIT_BYTES", 1)
     with sparklog.open(tmp_path / "log", "rw") as log:
         log.create_topic("t", config={"internal.segment.bytes": 20_000})
         for n in range(40):

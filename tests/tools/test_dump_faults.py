@@ -14,7 +14,7 @@ from sparklog.format.batch import HEADER_SIZE, seal
 from sparklog.format.producer_snapshot import ProducerEntry, format_snapshot
 from sparklog.tools.dump.dump_log import Dump, DumpOptions
 from sparklog.tools.dump.log import LogDump, dump_batches
-from sparklog.tools.handover.handing_over import hand_over
+from sparklog.tools.handover.log_handover import hand_over
 from tests.format.data import NOW
 from tests.oracle import Oracle
 from tests.service.logs import fill, flip

@@ -10,7 +10,7 @@ import pytest
 import sparklog
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
 from sparklog.service import Service, verify
-from sparklog.tools.moving import export_kafka, placing
+from sparklog.tools.moving import export_kafka, preserved_offsets
 from sparklog.tools.moving.export_log import export_log
 from tests.oracle import Oracle
 
@@ -73,7 +73,7 @@ def test_each_record_once(log: sparklog.Log, tmp_path: Path) -> None:
 def test_a_broker_loads_a_range(
     log: sparklog.Log, tmp_path: Path, oracle: Oracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placing, "COMMIT_BYTES", 500)
+    monkeypatch.setattr(preserved_offsets, "COMMIT_BYTES", 500)
     export_log(log, "t", tmp_path / "to", start={0: 17, 1: 50}, end={0: 83})
     judged = oracle.open(tmp_path / "to" / "t-0", clean=True)
     assert (judged.start, judged.end, judged.count) == (17, 83, 66)
@@ -115,9 +115,9 @@ def test_nobody_else_may_write_to_a_copy(log: sparklog.Log, tmp_path: Path) -> N
     with pytest.raises(InvalidRequestError, match="holds records of its own"):
         export_log(log, "t", tmp_path / "to")
     with sparklog.open(tmp_path / "to", "rw") as copy:
-        run = placing.Run(100, 101, [])
+        run = preserved_offsets.Run(100, 101, [])
         with pytest.raises(InvalidRequestError, match="ends at 101, and records from offset 100"):
-            placing.commit_runs(copy, "t", {0: run}, writer="w")
+            preserved_offsets.commit_runs(copy, "t", {0: run}, writer="w")
         assert copy.offsets("t")[0] == (0, 101)
 
 

@@ -40,9 +40,9 @@ from sparklog.logdir.meta_properties import is_kept_from_brokers, read_propertie
 from sparklog.service import verify
 from sparklog.testing.crashes import every_crash
 from sparklog.testing.crashfs import CrashFS
-from sparklog.tools.handover import handing_over
+from sparklog.tools.handover import log_handover
 from sparklog.tools.handover.existing_cluster import hand_over_into
-from sparklog.tools.handover.handing_over import hand_over
+from sparklog.tools.handover.log_handover import hand_over
 from sparklog.tools.handover.server_properties import server_properties
 from tests import depth
 from tests.tools.handovers import known, run_broker, starts
@@ -269,7 +269,7 @@ def test_what_format_was_told_stays(tmp_path: Path) -> None:
     (path / "meta.properties").write_text(f"version=1\nnode.id=4\ncluster.id={OTHER_ID}\n")
     scram = OtherRecord(11, b"\x01\x0b\x00\x00")
     broker = ConfigRecord(4, "", "a", "b")
-    feature = handing_over.feature_records()[0]
+    feature = log_handover.feature_records()[0]
     from sparklog.tools.handover.bootstrap_checkpoint import write_bootstrap
 
     write_bootstrap(LOCAL, str(path), [feature, scram, broker], time_ms=1)

@@ -29,7 +29,7 @@ from sparklog.storage.staging import Framing
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import HORIZONS_MS, LogReport, Where
 from sparklog.tools.report.page import render
-from sparklog.tools.report.segments import Memory
+from sparklog.tools.report.segments import ReportCache
 from tests.service.logs import kept
 from tests.tools.conftest import Demo
 from tests.tools.demo import CODECS, TOPICS, make_demo
@@ -213,7 +213,7 @@ def test_queries_have_their_names_beside_their_ids(tmp_path: Path) -> None:
 def test_a_second_report_reads_less_and_says_the_same(tmp_path: Path, demo: Demo) -> None:
     """Only what is new is read: what was closed before is not opened again, unless it changed."""
     path, clock = shutil.copytree(demo.path, tmp_path / "log"), ManualClock(demo.now_ms)
-    memory, fs = Memory(), Noting()
+    memory, fs = ReportCache(), Noting()
     first = make_report(path, fs=fs, clock=clock, memory=memory)
     opened = fs.logs()
     assert len(opened) > 50
@@ -302,7 +302,7 @@ def test_batches_are_those_that_were_written(demo_report: LogReport) -> None:
 def test_batches_that_are_known_are_not_read_again(
     demo: Demo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory = Memory()
+    memory = ReportCache()
     clock = ManualClock(demo.now_ms)
     before = make_report(demo.path, clock=clock, memory=memory)
     monkeypatch.setattr("sparklog.tools.report.batches.sample", None)

@@ -25,7 +25,7 @@ from sparklog.service.health import Level
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import LogReport
 from sparklog.tools.report.page import render
-from sparklog.tools.report.segments import Memory, list_partition
+from sparklog.tools.report.segments import ReportCache, list_partition
 from tests.service.logs import T0, fill, flip, logs, make, patch, table
 from tests.tools.page_text import checked
 
@@ -276,10 +276,10 @@ def test_a_segment_that_was_closed_after_the_look_at_the_end(tmp_path: Path) -> 
         log.create_topic("t", config={"internal.segment.bytes": 300})
         fill(log, "t", 0, 4)
         key = TopicPartition("t", 0)
-        whole = list_partition(LOCAL, view_of(log), key, Tier(), memory=Memory())
+        whole = list_partition(LOCAL, view_of(log), key, Tier(), memory=ReportCache())
         closed = whole.segments[0]
         span = (0, closed.end - 2)
-        seen = list_partition(LOCAL, view_of(log), key, Tier(), span, memory=Memory())
+        seen = list_partition(LOCAL, view_of(log), key, Tier(), span, memory=ReportCache())
     assert len(whole.segments) > 1
     assert [s.end for s in seen.segments] == [seen.end] == [closed.end - 2]
 

@@ -2,7 +2,7 @@
 
 - `limits`: what one request may cost
 - `record_range`: records of a partition from an offset or a time on; `chunks`: some record batches
-  as Arrow; `shown_records`: records as Python values
+  as Arrow; `record_previews`: records as Python values
 - `values`: bytes as people read them: JSON, text, hex, and what is known of Avro and Protobuf
 - `figures`: topics, their sizes, rates and lags
 """

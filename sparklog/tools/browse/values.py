@@ -31,7 +31,7 @@ class Form(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RenderedValue:
     """A value as text. `size`: its bytes; `cut`: whether there are more than `text` shows.
 
     `schema_id`: of a schema registry's, where the bytes look as one frames them (Avro, Protobuf).
@@ -44,32 +44,32 @@ class Shown:
     schema_id: int | None = None
 
 
-def shown(
+def render_value(
     raw: bytes | None,
     *,
     most: int = SHOWN_MAX,
     form: Form | None = None,
     size: int | None = None,
-) -> Shown:
+) -> RenderedValue:
     """Return bytes as text that begins with their first `most` bytes. `form`: this one, if it can.
 
     `size`: of all bytes, where `raw` is only their beginning.
     Cost: some ms at 256 KiB of JSON.
     """
     if raw is None:
-        return Shown(Form.NULL, "", 0)
+        return RenderedValue(Form.NULL, "", 0)
     if not raw:
-        return Shown(Form.EMPTY, "", 0)
+        return RenderedValue(Form.EMPTY, "", 0)
     size = len(raw) if size is None else size
     cut = size > min(most, len(raw))
     schema_id, body = _framed(raw)
     text = None if form is Form.HEX else _text(body[:most], cut=cut)
     if text is None or (schema_id is not None and not _is_json(text, cut=cut)):
         lines = raw[: min(most, SHOWN_MAX // 4)]
-        return Shown(Form.HEX, hex_lines(lines), size, len(lines) < size, schema_id)
+        return RenderedValue(Form.HEX, hex_lines(lines), size, len(lines) < size, schema_id)
     if form is not Form.TEXT and _is_json(text, cut=cut) and (pretty := _pretty(text)) is not None:
-        return Shown(Form.JSON, pretty, size, schema_id=schema_id)
-    return Shown(Form.TEXT, text, size, cut, schema_id)
+        return RenderedValue(Form.JSON, pretty, size, schema_id=schema_id)
+    return RenderedValue(Form.TEXT, text, size, cut, schema_id)
 
 
 def preview(raw: bytes | None, most: int, *, size: int | None = None) -> str:

@@ -80,8 +80,8 @@ class Dump:
             larger.
         """
         for path in self.files:
-            yield from self.of(path)
-        yield from self.complaints()
+            yield from self.file_lines(path)
+        yield from self.mismatches()
 
     def check(self) -> None:
         """Raise InvalidRequestError for a file that can't be dumped, before anything is printed.
@@ -94,7 +94,7 @@ class Dump:
             if not self.fs.exists(_shown(path)):
                 raise _missing(path)
 
-    def of(self, path: str) -> Iterator[Output]:
+    def file_lines(self, path: str) -> Iterator[Output]:
         """Yield the lines of one file. Raises as `lines`."""
         self._check(path)
         path = _shown(path)
@@ -191,7 +191,7 @@ class Dump:
             self.damaged = True
             yield Output(f"{error.reason}\n".encode(), is_error=True)
 
-    def complaints(self) -> Iterator[Output]:
+    def mismatches(self) -> Iterator[Output]:
         """Yield what Kafka's tool says on stderr at the end."""
         said: list[str] = []
         faults = self._faults

@@ -29,14 +29,14 @@ def documents(dump: Dump) -> Iterator[Document | Output]:
         if path.endswith(".log"):
             yield from _checked(dump, path)
             continue
-        for out in dump.of(path):
+        for out in dump.file_lines(path):
             if out.is_error:
                 yield out
                 continue
             for line in out.text.decode().splitlines():
                 if not line.startswith("Dumping "):
                     yield {"file": path, **_fields(line, path)}
-    yield from dump.complaints()
+    yield from dump.mismatches()
 
 
 def _checked(dump: Dump, path: str) -> Iterator[Document]:

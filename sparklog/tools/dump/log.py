@@ -143,7 +143,7 @@ def dump_batches(
         yield batch_line(batch).encode()
         found.damaged |= not batch.is_valid
         if lines is not None:
-            yield from _dump_slowly(batch, lines, found)
+            yield from _dump_one_by_one(batch, lines, found)
         at += whole
     if size > at and max_bytes == SIZE_MAX:
         found.damaged = True
@@ -173,10 +173,10 @@ def _dump_run(
         return
     row = 0
     while row < len(table):
-        made = lines.of(data, table[row:], position)
+        made = lines.many(data, table[row:], position)
         if made is None:
             yield heads[row].encode()
-            yield from _dump_slowly(_batch_in(file, data, table[row], position), lines, found)
+            yield from _dump_one_by_one(_batch_in(file, data, table[row], position), lines, found)
             row += 1
             continue
         pieces: list[bytes | memoryview] = []
@@ -190,7 +190,7 @@ def _dump_run(
             found.follow(made.offsets[followed : made.ends[number]])
             pieces, followed = [], made.ends[number]
             batch = _batch_in(file, data, table[row + number], position)
-            yield from _dump_slowly(batch, lines, found)
+            yield from _dump_one_by_one(batch, lines, found)
         yield b"".join(pieces)
         found.follow(made.offsets[followed:])
         row += len(made.is_control)
@@ -202,8 +202,8 @@ def _batch_in(file: File, data: memoryview, row: Any, position: int) -> DumpedBa
     return read_batch(raw, bytes(raw[:HEADER_SIZE]), path=file.path, position=position + start)
 
 
-def _dump_slowly(batch: DumpedBatch, lines: RecordLines, found: LogDump) -> Iterator[bytes]:
-    for offset, line in lines.slowly(batch):
+def _dump_one_by_one(batch: DumpedBatch, lines: RecordLines, found: LogDump) -> Iterator[bytes]:
+    for offset, line in lines.one_by_one(batch):
         found.follow(np.array([offset], np.int64))
         yield line
 

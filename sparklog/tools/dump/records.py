@@ -56,10 +56,11 @@ class RecordLines:
         columns = ["offset", "timestamp", "key", "value", "headers"]
         self._decoder = Decoder(columns, max_bytes=_BYTES_MAX)
 
-    def of(self, data: memoryview, table: Table, position: int) -> Lines | None:
-        """The lines of as many of the first batches as go at once; None: the first must go slowly.
+    def many(self, data: memoryview, table: Table, position: int) -> Lines | None:
+        """Return the lines of the first batches that can be rendered by column.
 
-        `position` is the place of data[0] in the file, as the table's are the file's.
+        `position`: byte of the file at which `data` begins; the table's positions are the file's.
+        None: the first batch needs `one_by_one`.
         """
         odd = np.flatnonzero((table["magic"] != 2) | (table["last_offset"] == 2**63 - 1))
         wanted = table[: odd[0]] if len(odd) else table
@@ -145,7 +146,7 @@ class RecordLines:
         lists = pa.ListArray.from_arrays(headers.offsets, names.view(pa.binary()))
         return pc.binary_join(lists, pa.scalar(b",", pa.binary()))
 
-    def slowly(self, batch: DumpedBatch) -> Iterator[tuple[int, bytes]]:
+    def one_by_one(self, batch: DumpedBatch) -> Iterator[tuple[int, bytes]]:
         """Yield (offset, line) of each record as Kafka's own reader would come upon them."""
         for record in batch.records():
             yield record.offset, self._line(batch, record)

@@ -1,6 +1,6 @@
 """`sparklog handover`: a log becomes a directory that a stock Kafka broker starts on and serves.
 
-- `handing_over`: the whole step
+- `log_handover`: the whole step
 - `existing_cluster`: topics that come into a cluster which has topics of its own
 - `inventory`: what is handed over: topics, their ids, configs, offsets, leader epochs
 - `metadata_changes`: the records by which a cluster's metadata comes to know it

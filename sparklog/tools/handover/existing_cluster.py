@@ -65,7 +65,7 @@ _PIECE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class HandedOverTopics:
     """What came, or would come, into a cluster: topics, by the broker's log dirs."""
 
     directories: Sequence[str]
@@ -85,7 +85,7 @@ def hand_over_into(
     metadata_log_dir: str | None = None,
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
-) -> Joined:
+) -> HandedOverTopics:
     """Copy a log's topics into the log dirs of a stopped broker, the only node of its cluster.
 
     Args:
@@ -118,7 +118,7 @@ def hand_over_into(
         except BaseException:
             close_session(session)
             raise
-        made: list[Joined] = []
+        made: list[HandedOverTopics] = []
         give_up_session(session, lambda: made.append(join.redo_record()))
         return made[0]
     finally:
@@ -141,7 +141,9 @@ class _Join:
         self._fs, self._clock, self._own, self._theirs = fs, clock, own, theirs
         self._metadata, self._topics = metadata, topics
 
-    def plan(self, *, check: bool) -> tuple[Joined, dict[str, HandedTopic], ClusterMetadata]:
+    def plan(
+        self, *, check: bool
+    ) -> tuple[HandedOverTopics, dict[str, HandedTopic], ClusterMetadata]:
         """Return what would be, the topics as they lie here, and what the cluster knows."""
         fs = self._fs
         node_id = self._node_id()
@@ -162,13 +164,13 @@ class _Join:
             raise StorageUnavailableError(
                 f"{','.join(self._theirs)}: {size} bytes are to come, {free} are free"
             )
-        result = Joined(
+        result = HandedOverTopics(
             directories=self._theirs, node_id=node_id, topics=placed, copied_bytes=size,
             notes=notes_of(placed, None, []), check=check,
         )  # fmt: skip
         return result, mine, known
 
-    def redo_record(self) -> Joined:
+    def redo_record(self) -> HandedOverTopics:
         """Copy, rename, and tell the cluster."""
         fs = self._fs
         result, mine, known = self.plan(check=False)

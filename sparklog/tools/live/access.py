@@ -44,7 +44,7 @@ class Access:
         clock: Clock = system_clock,
     ) -> None:
         """Args:
-        addresses: those that are listened on. names: of this host, by which a proxy is asked.
+        addresses: those that are listened on. names: of this host, by which a proxy is request.
         """
         self._token = None if token is None else token.encode()
         self._local = is_loopback(addresses)

@@ -23,11 +23,11 @@ from sparklog.tools.browse.figures import (
     spans_of,
 )
 from sparklog.tools.browse.limits import MIB, Budget, Limits
+from sparklog.tools.browse.record_previews import RecordPreview, record_previews
 from sparklog.tools.browse.record_range import Query, RecordRange, read_range
-from sparklog.tools.browse.shown_records import ShownRecord, shown_records
 from sparklog.tools.browse.values import SHOWN_MAX, Form
-from sparklog.tools.live.answers import BYTES, HTML, Answer, Asked
-from sparklog.tools.live.json_answers import (
+from sparklog.tools.live.http_messages import BYTES, HTML, HttpRequest, HttpResponse
+from sparklog.tools.live.json_documents import (
     configs_json,
     partition_json,
     range_json,
@@ -100,37 +100,40 @@ class LogBrowser:
 
     # --- pages ---------------------------------------------------------------------------------
 
-    def page(self, asked: Asked) -> Page:
+    def page(self, request: HttpRequest) -> Page:
         """Return the page of a path below /topics. Raises: SparklogError, OSError, GoneError."""
-        parts = asked.parts[1:]
+        parts = request.parts[1:]
         if parts in ((), ("",)):
-            asked.known(*TOPIC_FIELDS, "part")
-            found = self._run(asked, self._topics)
-            inner = topics_content(self.path, found, asked)
-            return Page(title="Topics", content=inner, source=f"topics{_live_query(asked)}")
+            request.check_fields(*TOPIC_FIELDS, "part")
+            found = self._run(request, self._topics)
+            inner = topics_content(self.path, found, request)
+            return Page(title="Topics", content=inner, source=f"topics{_live_query(request)}")
         topic = parts[0]
         if len(parts) == 1:
-            asked.known("page", "part")
-            view = self._view(topic, asked)
-            source = f"{'/'.join(_quoted(asked))}{_live_query(asked)}"
-            return Page(title=topic, content=topic_content(view, asked), source=source)
+            request.check_fields("page", "part")
+            view = self._view(topic, request)
+            source = f"{'/'.join(_quoted(request))}{_live_query(request)}"
+            return Page(title=topic, content=topic_content(view, request), source=source)
         if parts[1:] == ("records",):
-            asked.known(*FIELDS)
-            found_range, records = self._records(record_query(topic, asked), asked, inline_bytes)
-            inner = records_content(topic, found_range, records, asked)
+            request.check_fields(*FIELDS)
+            query = record_query(topic, request)
+            found_range, records = self._records(query, request, inline_bytes)
+            inner = records_content(topic, found_range, records, request)
             return Page(title=f"{topic}: records", content=inner)
         if len(parts) == 4 and parts[1] == "records":
-            asked.known("as")
-            form = _form(asked.fields.get("as", ""))
-            record = self._record(topic, parts[2:4], asked, SHOWN_MAX)
+            request.check_fields("as")
+            form = _form(request.fields.get("as", ""))
+            record = self._record(topic, parts[2:4], request, SHOWN_MAX)
             title = f"{topic}-{record.partition}: {record.offset}"
-            return Page(title=title, content=record_content(topic, record, asked, form))
+            return Page(title=title, content=record_content(topic, record, request, form))
         if len(parts) == 5 and parts[1] == "records" and parts[4] in ("key", "value"):
-            return self._download(topic, parts[2:4], parts[4], asked)
-        raise UnknownTopicError(f"there is no page {asked.path[:200]}")
+            return self._download(topic, parts[2:4], parts[4], request)
+        raise UnknownTopicError(f"there is no page {request.path[:200]}")
 
-    def _download(self, topic: str, place: tuple[str, ...], part: str, asked: Asked) -> Page:
-        record = self._record(topic, place, asked, 1 << 31)
+    def _download(
+        self, topic: str, place: tuple[str, ...], part: str, request: HttpRequest
+    ) -> Page:
+        record = self._record(topic, place, request, 1 << 31)
         raw = record.key if part == "key" else record.value
         if raw is None:
             raise InvalidRequestError(f"the {part} of this record is null")
@@ -140,37 +143,40 @@ class LogBrowser:
 
     # --- JSON ----------------------------------------------------------------------------------
 
-    def api(self, asked: Asked) -> Answer:
+    def api(self, request: HttpRequest) -> HttpResponse:
         """Return the document of a path below /api. Raises: SparklogError, OSError, GoneError."""
-        parts = asked.parts[1:]
+        parts = request.parts[1:]
         if parts in ((), ("",)):
-            return Answer.of_json({"routes": API})
+            return HttpResponse.of_json({"routes": API})
         if parts == ("topics",):
-            asked.known("q", "sort", "desc")
-            found = chosen_topics(self._run(asked, self._topics), asked)
-            return Answer.of_json({"topics": [topic_json(topic) for topic in found]})
+            request.check_fields("q", "sort", "desc")
+            found = chosen_topics(self._run(request, self._topics), request)
+            return HttpResponse.of_json({"topics": [topic_json(topic) for topic in found]})
         if len(parts) == 2 and parts[0] == "topics":
-            asked.known("page")
-            view = self._view(parts[1], asked)
-            return Answer.of_json(_topic_document(view))
+            request.check_fields("page")
+            view = self._view(parts[1], request)
+            return HttpResponse.of_json(_topic_document(view))
         if len(parts) == 3 and parts[0] == "topics" and parts[2] == "records":
-            asked.known(*FIELDS, "max_value_bytes")
-            most = asked.number("max_value_bytes", _VALUE_BYTES, 0, _VALUE_BYTES_MAX)
-            query = record_query(parts[1], asked)
+            request.check_fields(*FIELDS, "max_value_bytes")
+            most = request.number("max_value_bytes", _VALUE_BYTES, 0, _VALUE_BYTES_MAX)
+            query = record_query(parts[1], request)
             found_range, records = self._records(
-                query, asked, lambda count: min(most, _ANSWER_BYTES // max(count, 1))
+                query, request, lambda count: min(most, _ANSWER_BYTES // max(count, 1))
             )
-            following = query_text(asked, from_=found_range.end) if found_range.ended else None
-            return Answer.of_json(range_json(found_range, records, following))
+            following = query_text(request, from_=found_range.end) if found_range.ended else None
+            return HttpResponse.of_json(range_json(found_range, records, following))
         if len(parts) == 5 and parts[0] == "topics" and parts[2] == "records":
-            asked.known("max_value_bytes")
-            most = asked.number("max_value_bytes", _VALUE_BYTES_MAX, 0, _ANSWER_BYTES)
-            return Answer.of_json(record_json(self._record(parts[1], parts[3:], asked, most)))
-        raise UnknownTopicError(f"there is nothing at {asked.path[:200]}; /api tells what there is")
+            request.check_fields("max_value_bytes")
+            most = request.number("max_value_bytes", _VALUE_BYTES_MAX, 0, _ANSWER_BYTES)
+            record = self._record(parts[1], parts[3:], request, most)
+            return HttpResponse.of_json(record_json(record))
+        raise UnknownTopicError(
+            f"there is nothing at {request.path[:200]}; /api tells what there is"
+        )
 
     # --- reading -------------------------------------------------------------------------------
 
-    def _run(self, asked: Asked, job: Callable[[Log, Budget], T]) -> T:
+    def _run(self, request: HttpRequest, job: Callable[[Log, Budget], T]) -> T:
         """Do something with the log, in a thread that may hang."""
 
         def work(stopped: Callable[[], bool]) -> T:
@@ -178,14 +184,14 @@ class LogBrowser:
             with _there():
                 return job(self._handle.log(lambda: budget.stopped), budget)
 
-        return self._workers.run(work, asked.gone)
+        return self._workers.run(work, request.gone)
 
     def _topics(self, log: Log, budget: Budget) -> list[TopicFigures]:
         return self._figures.topics(log, lambda: budget.stopped)
 
-    def _view(self, name: str, asked: Asked) -> TopicView:
-        start = (asked.number("page", 1, 1, 1_000_000) - 1) * PAGE_PARTITIONS
-        return self._run(asked, lambda log, budget: self._topic(log, name, start, budget))
+    def _view(self, name: str, request: HttpRequest) -> TopicView:
+        start = (request.number("page", 1, 1, 1_000_000) - 1) * PAGE_PARTITIONS
+        return self._run(request, lambda log, budget: self._topic(log, name, start, budget))
 
     def _topic(self, log: Log, name: str, start: int, budget: Budget) -> TopicView:
         topic = self._figures.topic(log, name, lambda: budget.stopped)
@@ -208,21 +214,21 @@ class LogBrowser:
         )
 
     def _records(
-        self, query: Query, asked: Asked, most_bytes: Callable[[int], int]
-    ) -> tuple[RecordRange, list[ShownRecord]]:
-        def work(stopped: Callable[[], bool]) -> tuple[RecordRange, list[ShownRecord]]:
+        self, query: Query, request: HttpRequest, most_bytes: Callable[[int], int]
+    ) -> tuple[RecordRange, list[RecordPreview]]:
+        def work(stopped: Callable[[], bool]) -> tuple[RecordRange, list[RecordPreview]]:
             budget = Budget(query.limits, gone=stopped)
             with _there():
                 log = self._handle.log(lambda: budget.stopped)
                 found = read_range(log, query, budget)
             most = most_bytes(found.rows.num_rows)
-            return found, list(shown_records(found.rows, most_bytes=most))
+            return found, list(record_previews(found.rows, most_bytes=most))
 
-        return self._workers.run(work, asked.gone)
+        return self._workers.run(work, request.gone)
 
     def _record(
-        self, topic: str, place: tuple[str, ...], asked: Asked, most_bytes: int
-    ) -> ShownRecord:
+        self, topic: str, place: tuple[str, ...], request: HttpRequest, most_bytes: int
+    ) -> RecordPreview:
         """Return one record.
 
         Raises: UnknownTopicError: it isn't there; StorageUnavailableError: it can't be read.
@@ -234,7 +240,7 @@ class LogBrowser:
             start=offset,
             limits=Limits(records=1, read_bytes=1, time_ms=_LOOK_MS),
         )
-        found, records = self._records(query, asked, lambda count: most_bytes)
+        found, records = self._records(query, request, lambda count: most_bytes)
         if records and records[0].offset == offset:
             return records[0]
         if found.faults:
@@ -276,10 +282,10 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _quoted(asked: Asked) -> list[str]:
-    return [quote(part, safe="") for part in asked.parts]
+def _quoted(request: HttpRequest) -> list[str]:
+    return [quote(part, safe="") for part in request.parts]
 
 
-def _live_query(asked: Asked) -> str:
-    fields = {n: v for n, v in asked.fields.items() if n in TOPIC_FIELDS and v}
+def _live_query(request: HttpRequest) -> str:
+    fields = {n: v for n, v in request.fields.items() if n in TOPIC_FIELDS and v}
     return f"?{urlencode({**fields, 'part': '1'})}"

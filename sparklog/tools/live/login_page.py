@@ -3,14 +3,14 @@
 from http import HTTPStatus
 
 from sparklog.html import el
-from sparklog.tools.live.answers import Answer, Asked
+from sparklog.tools.live.http_messages import HttpRequest, HttpResponse
 from sparklog.tools.report.page_parts import note, section
 from sparklog.tools.report.page_shell import asset, document
 
 
 def login_page(
-    asked: Asked, status: HTTPStatus = HTTPStatus.OK, *, to: str = "", wrong: bool = False
-) -> Answer:
+    request: HttpRequest, status: HTTPStatus = HTTPStatus.OK, *, to: str = "", wrong: bool = False
+) -> HttpResponse:
     """Return the form. `to`: what was asked for; `wrong`: what was given isn't the token."""
     form = el(
         "form",
@@ -20,7 +20,7 @@ def login_page(
            aria_describedby="wrong" if wrong else None),
         el("input", type="hidden", name="to", value=to),
         el("button", "Show the log", class_="primary"),
-        method="post", action=f"{asked.root}login", class_="ask",
+        method="post", action=f"{request.root}login", class_="ask",
     )  # fmt: skip
     said = el("p", "That isn't the token.", id="wrong", class_="bad", role="alert")
     text = document(
@@ -32,4 +32,4 @@ def login_page(
         styles=[asset("browse.css", "sparklog.tools.live")],
         forms=True,
     )  # fmt: skip
-    return Answer(body=text, status=status, forms=True)
+    return HttpResponse(body=text, status=status, forms=True)

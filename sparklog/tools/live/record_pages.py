@@ -5,10 +5,17 @@ from typing import Final
 
 from sparklog.html import Child, Html, el, foreign
 from sparklog.tools.browse.limits import RECORDS_MAX
+from sparklog.tools.browse.record_previews import RecordPreview
 from sparklog.tools.browse.record_range import RecordRange
-from sparklog.tools.browse.shown_records import ShownRecord
-from sparklog.tools.browse.values import SHOWN_MAX, Form, Shown, as_number, preview, shown
-from sparklog.tools.live.answers import Asked
+from sparklog.tools.browse.values import (
+    SHOWN_MAX,
+    Form,
+    RenderedValue,
+    as_number,
+    preview,
+    render_value,
+)
+from sparklog.tools.live.http_messages import HttpRequest
 from sparklog.tools.live.record_query import LIMIT, query_text
 from sparklog.tools.live.topic_pages import topic_head, topic_path
 from sparklog.tools.report.page_parts import chip, note, section
@@ -38,10 +45,10 @@ def inline_bytes(records: int) -> int:
 
 
 def records_content(
-    topic: str, found: RecordRange, records: Sequence[ShownRecord], asked: Asked
+    topic: str, found: RecordRange, records: Sequence[RecordPreview], request: HttpRequest
 ) -> Html:
     """Some records of a partition, and the form that asks for others."""
-    to = f"{topic_path(asked.root, topic)}/records"
+    to = f"{topic_path(request.root, topic)}/records"
     rows = [_record(record, to, inline_bytes(len(records))) for record in records]
     listed: Child = [_heads(), el("ol", rows, class_="records")] if rows else None
     faults = None
@@ -50,10 +57,10 @@ def records_content(
         told = section("faults", "Not all could be read", el("ul", items))
         faults = el("div", told, class_="alert")
     return Html.join([
-        topic_head(topic, asked.root, "Records"),
-        _form(asked, to),
+        topic_head(topic, request.root, "Records"),
+        _form(request, to),
         faults,
-        el("section", _summary(found, len(records)), listed, _ways(found, asked, to)),
+        el("section", _summary(found, len(records)), listed, _ways(found, request, to)),
     ])  # fmt: skip
 
 
@@ -63,11 +70,11 @@ def _heads() -> Html:
     return el("div", names, class_="heads", aria_hidden="true")
 
 
-def _form(asked: Asked, to: str) -> Html:
+def _form(request: HttpRequest, to: str) -> Html:
     def text(name: str, label: str, hint: str) -> Html:
         return el(
             "div", el("label", label, for_=f"f-{name}"),
-            el("input", type="text", name=name, id=f"f-{name}", value=asked.fields.get(name, ""),
+            el("input", type="text", name=name, id=f"f-{name}", value=request.fields.get(name, ""),
                placeholder=hint, autocomplete="off", spellcheck="false"),
         )  # fmt: skip
 
@@ -76,7 +83,8 @@ def _form(asked: Asked, to: str) -> Html:
         text("from", "From offset or time", "latest"),
         text("limit", "Records", f"{LIMIT}, at most {RECORDS_MAX}"),
     ]
-    partition = query_text(Asked(parts=(), fields={"partition": asked.fields.get("partition", "")}))
+    fields = {"partition": request.fields.get("partition", "")}
+    partition = query_text(HttpRequest(parts=(), fields=fields))
     oldest = f"{partition}{'&' if partition else '?'}from=earliest"
     hint = note(
         "An offset, or a time such as ", el("code", "2013-07-03T14:00Z"), "; without a zone it is "
@@ -103,10 +111,10 @@ def _summary(found: RecordRange, count: int) -> Html:
     return el("p", words, ".", class_="found", role="status")
 
 
-def _ways(found: RecordRange, asked: Asked, to: str) -> Html:
-    limit = asked.number("limit", LIMIT, 1, RECORDS_MAX)
-    older = to + query_text(asked, from_=max(found.start - limit, found.log_start))
-    newer = to + query_text(asked, from_=found.end)
+def _ways(found: RecordRange, request: HttpRequest, to: str) -> Html:
+    limit = request.number("limit", LIMIT, 1, RECORDS_MAX)
+    older = to + query_text(request, from_=max(found.start - limit, found.log_start))
+    newer = to + query_text(request, from_=found.end)
     return el(
         "p",
         el("a", "Older", href=older, class_="button", rel="prev")
@@ -118,7 +126,7 @@ def _ways(found: RecordRange, asked: Asked, to: str) -> Html:
     )  # fmt: skip
 
 
-def _record(record: ShownRecord, to: str, most: int) -> Html:
+def _record(record: RecordPreview, to: str, most: int) -> Html:
     place = f"{record.partition}:{record.offset}"
     key = preview(record.key, _KEY_LETTERS, size=record.key_bytes)
     value = preview(record.value, _VALUE_LETTERS, size=record.value_bytes)
@@ -145,7 +153,7 @@ def _no_bytes(raw: bytes | None) -> str:
     return "null" if raw is None else "empty"
 
 
-def _chips(record: ShownRecord) -> list[Child]:
+def _chips(record: RecordPreview) -> list[Child]:
     found: list[Child] = []
     if record.marker is not None:
         words = {"abort": "abort marker", "commit": "commit marker"}
@@ -155,7 +163,7 @@ def _chips(record: ShownRecord) -> list[Child]:
     return [[one, " "] for one in found]
 
 
-def _facts(record: ShownRecord) -> list[Child]:
+def _facts(record: RecordPreview) -> list[Child]:
     parts: list[Child] = [
         f"partition {record.partition}", f"offset {record.offset}",
         None if record.timestamp_ms is None else f"timestamp {record.timestamp_ms}",
@@ -172,7 +180,7 @@ def _facts(record: ShownRecord) -> list[Child]:
     return [[" · " if at else None, part] for at, part in enumerate(told)]
 
 
-def _body(record: ShownRecord, *, most: int, form: Form | None = None) -> list[Child]:
+def _body(record: RecordPreview, *, most: int, form: Form | None = None) -> list[Child]:
     """Headers, key and value, up to `most` bytes of each."""
     found: list[Child] = []
     if record.headers:
@@ -185,14 +193,14 @@ def _body(record: ShownRecord, *, most: int, form: Form | None = None) -> list[C
         left = record.header_count - len(record.headers)
         more = note(f"{count_text(left)} more aren't shown.") if left else None
         found += [el("h3", "Headers"), el("dl", rows, class_="headers"), more]
-    key = shown(record.key, most=most, form=form, size=record.key_bytes)
+    key = render_value(record.key, most=most, form=form, size=record.key_bytes)
     if record.key and (len(record.key) > _KEY_LETTERS or key.form is not Form.TEXT):
         found += [el("h3", "Key"), _value(key, record.key)]
-    value = shown(record.value, most=most, form=form, size=record.value_bytes)
+    value = render_value(record.value, most=most, form=form, size=record.value_bytes)
     return [*found, el("h3", "Value"), _value(value, record.value)]
 
 
-def _value(value: Shown, raw: bytes | None) -> list[Child]:
+def _value(value: RenderedValue, raw: bytes | None) -> list[Child]:
     if value.form in (Form.NULL, Form.EMPTY):
         words = "null (a tombstone where the topic is compacted)" if raw is None else "empty"
         return [el("p", el("i", words))]
@@ -212,9 +220,11 @@ def _value(value: Shown, raw: bytes | None) -> list[Child]:
     return found
 
 
-def record_content(topic: str, record: ShownRecord, asked: Asked, form: Form | None) -> Html:
+def record_content(
+    topic: str, record: RecordPreview, request: HttpRequest, form: Form | None
+) -> Html:
     """One record, as much of it as a page may show."""
-    to = topic_path(asked.root, topic)
+    to = topic_path(request.root, topic)
     here = f"{to}/records/{record.partition}/{record.offset}"
     forms = [
         el("a", words, href=f"{here}?as={value}" if value else here,
@@ -227,7 +237,7 @@ def record_content(topic: str, record: ShownRecord, asked: Asked, form: Form | N
         for name, there in (("key", record.key), ("value", record.value)) if there
     ]  # fmt: skip
     return Html.join([
-        topic_head(topic, asked.root, ""),
+        topic_head(topic, request.root, ""),
         el("section",
            el("h2", f"Partition {record.partition}, offset {record.offset}"),
            el("p", stamp(record.timestamp_ms, seconds=True), " ", _chips(record)),

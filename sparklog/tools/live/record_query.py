@@ -8,7 +8,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.batch import OFFSET_MAX
 from sparklog.tools.browse.limits import RECORDS_MAX, Limits
 from sparklog.tools.browse.record_range import Query
-from sparklog.tools.live.answers import Asked
+from sparklog.tools.live.http_messages import HttpRequest
 
 FIELDS: Final = ("partition", "from", "limit")
 """The parameters of records, in the form's order."""
@@ -17,13 +17,13 @@ _TIME_MS: Final = 8000
 _PARTITION_MAX: Final = 2**31 - 1
 
 
-def record_query(topic: str, asked: Asked) -> Query:
+def record_query(topic: str, request: HttpRequest) -> Query:
     """Return what a request asks for. Raises: InvalidRequestError, by the parameter's name."""
     return Query(
         topic=topic,
-        partition=asked.number("partition", 0, 0, _PARTITION_MAX),
-        start=parse_start(asked.fields.get("from", "")),
-        limits=Limits(records=asked.number("limit", LIMIT, 1, RECORDS_MAX), time_ms=_TIME_MS),
+        partition=request.number("partition", 0, 0, _PARTITION_MAX),
+        start=parse_start(request.fields.get("from", "")),
+        limits=Limits(records=request.number("limit", LIMIT, 1, RECORDS_MAX), time_ms=_TIME_MS),
     )
 
 
@@ -51,8 +51,8 @@ def parse_start(text: str) -> int | datetime | None:
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
 
 
-def query_text(asked: Asked, **changes: object) -> str:
+def query_text(request: HttpRequest, **changes: object) -> str:
     """Return the query of a request, "" or "?...", with some fields changed."""
-    fields = {name: asked.fields[name] for name in FIELDS if asked.fields.get(name)}
+    fields = {name: request.fields[name] for name in FIELDS if request.fields.get(name)}
     fields |= {name.rstrip("_"): str(value) for name, value in changes.items()}
     return f"?{urlencode(fields)}" if fields else ""

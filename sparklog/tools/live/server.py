@@ -24,7 +24,7 @@ from sparklog.network.addresses import Address, parse_address, resolve
 from sparklog.network.tls import Tls, TlsFiles, TlsNames
 from sparklog.service.http_server import CONNECTIONS_MAX, HEAD_MS, ThreadingServer
 from sparklog.tools.live.access import Access
-from sparklog.tools.live.answers import TARGET_MAX, Answer, Asked
+from sparklog.tools.live.http_messages import TARGET_MAX, HttpRequest, HttpResponse
 from sparklog.tools.live.login_page import login_page
 from sparklog.tools.live.workers import GoneError
 from sparklog.tools.report.page_shell import header_policy
@@ -59,7 +59,7 @@ def tls_files(certificate: str | None, key: str | None) -> TlsFiles | None:
 class Site(Protocol):
     """What there is to be seen."""
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, request: HttpRequest) -> HttpResponse:
         """Return the answer, whatever happens, but for GoneError."""
 
 
@@ -191,47 +191,47 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._serve(self._posted)
 
-    def _serve(self, make: Callable[[LiveServer, Asked], Answer]) -> None:
+    def _serve(self, make: Callable[[LiveServer, HttpRequest], HttpResponse]) -> None:
         if self.command != "POST":  # whose form is still to come
             self.server.heard(self.connection)
         live = self.server.live
         if not live.access.is_own_name(self.headers.get("Host", "")):
-            self._send(Answer.of_text("this is a local address", HTTPStatus.FORBIDDEN))
+            self._send(HttpResponse.of_text("this is a local address", HTTPStatus.FORBIDDEN))
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
         admitted = live.access.admits(headers, live.port)
         try:
-            asked = Asked.parse(self.path, gone=self._is_gone, admitted=admitted)
-            self._send(make(live, asked))
+            request = HttpRequest.parse(self.path, gone=self._is_gone, admitted=admitted)
+            self._send(make(live, request))
         except InvalidRequestError as error:
             long = len(self.path) > TARGET_MAX
             status = HTTPStatus.REQUEST_URI_TOO_LONG if long else HTTPStatus.BAD_REQUEST
-            self._send(Answer.of_text(str(error), status))
+            self._send(HttpResponse.of_text(str(error), status))
         except GoneError:
             _LOGGER.debug("the browser went away")
 
-    def _answer(self, live: LiveServer, asked: Asked) -> Answer:
-        if asked.parts == ("login",) and live.access.asks:
-            return login_page(asked)
-        if asked.admitted or asked.parts == ("healthz",):
-            return live.site.answer(asked)
+    def _answer(self, live: LiveServer, request: HttpRequest) -> HttpResponse:
+        if request.parts == ("login",) and live.access.asks:
+            return login_page(request)
+        if request.admitted or request.parts == ("healthz",):
+            return live.site.answer(request)
         if "text/html" in self.headers.get("Accept", ""):
-            return login_page(asked, HTTPStatus.UNAUTHORIZED, to=self.path)
+            return login_page(request, HTTPStatus.UNAUTHORIZED, to=self.path)
         text = "show the token: Authorization: Bearer TOKEN, or by the form at /login"
-        return Answer(
+        return HttpResponse(
             body=f"{text}\n", kind="text/plain; charset=utf-8", status=HTTPStatus.UNAUTHORIZED,
             headers={"WWW-Authenticate": 'Bearer realm="sparklog"'},
         )  # fmt: skip
 
-    def _posted(self, live: LiveServer, asked: Asked) -> Answer:
+    def _posted(self, live: LiveServer, request: HttpRequest) -> HttpResponse:
         """The form of the token, and the button that ends a session."""
-        if not live.access.asks or asked.parts not in (("login",), ("logout",)):
+        if not live.access.asks or request.parts not in (("login",), ("logout",)):
             return _not_allowed()
         site = self.headers.get("Sec-Fetch-Site", "same-origin")
         if site not in ("same-origin", "none"):
-            return Answer.of_text("this form was sent from elsewhere", HTTPStatus.FORBIDDEN)
-        if asked.parts == ("logout",):
-            return Answer(
+            return HttpResponse.of_text("this form was sent from elsewhere", HTTPStatus.FORBIDDEN)
+        if request.parts == ("logout",):
+            return HttpResponse(
                 body="", status=HTTPStatus.SEE_OTHER,
                 headers={"Location": "./", "Set-Cookie": live.access.end_cookie(live.port)},
             )  # fmt: skip
@@ -239,10 +239,10 @@ class _Handler(BaseHTTPRequestHandler):
         to = form.get("to", [""])[0].lstrip("/\\")
         if not live.access.is_token(form.get("token", [""])[0].strip()):
             _LOGGER.warning("%s: a wrong token was given", self.client_address[0])
-            return login_page(asked, HTTPStatus.UNAUTHORIZED, to=to, wrong=True)
+            return login_page(request, HTTPStatus.UNAUTHORIZED, to=to, wrong=True)
         # Relative to /login, whatever `to` is: it leads nowhere else.
         place = "./" + quote(to, safe="/?&=%+:,_-.~@")
-        return Answer(
+        return HttpResponse(
             body="", status=HTTPStatus.SEE_OTHER,
             headers={"Location": place, "Set-Cookie": live.access.session_cookie(live.port)},
         )  # fmt: skip
@@ -270,7 +270,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (OSError, ValueError):
             return True
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: HttpResponse) -> None:
         body = answer.body
         raw = body if not isinstance(body, str) else body.encode("utf-8", "replace")
         said = header_policy(live=answer.live, scripts=answer.scripts, forms=answer.forms)
@@ -303,15 +303,15 @@ class _Handler(BaseHTTPRequestHandler):
             if status is HTTPStatus.NOT_IMPLEMENTED:
                 self._send(_not_allowed())
             else:
-                self._send(Answer.of_text(message or status.phrase, status))
+                self._send(HttpResponse.of_text(message or status.phrase, status))
         self.close_connection = True
 
     def log_message(self, format: str, *args: object) -> None:
         _LOGGER.debug("%.500r", format % args)
 
 
-def _not_allowed() -> Answer:
-    return Answer(
+def _not_allowed() -> HttpResponse:
+    return HttpResponse(
         body="these pages are for reading: GET and HEAD\n", kind="text/plain; charset=utf-8",
         status=HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": "GET, HEAD"},
     )  # fmt: skip

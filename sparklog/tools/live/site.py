@@ -26,9 +26,9 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.html import Html, el, foreign
-from sparklog.tools.live.answers import HTML, JSON, TEXT, Answer, Asked
+from sparklog.tools.live.http_messages import HTML, JSON, TEXT, HttpRequest, HttpResponse
 from sparklog.tools.live.log_browser import LogBrowser
-from sparklog.tools.live.report_memory import Remembered
+from sparklog.tools.live.result_cache import CachedResult
 from sparklog.tools.live.topic_pages import frame
 from sparklog.tools.live.workers import GoneError
 from sparklog.tools.report.model import LogReport
@@ -83,53 +83,54 @@ class LogSite:
         refresh_ms: int = REFRESH_MS,
         clock: Clock = system_clock,
     ) -> None:
-        self._report = Remembered(partial(_made, make), fresh_ms=refresh_ms / 2)
-        self._health = None if examine is None else Remembered(examine, fresh_ms=refresh_ms / 2)
+        self._report = CachedResult(partial(_made, make), fresh_ms=refresh_ms / 2)
+        self._health = None if examine is None else CachedResult(examine, fresh_ms=refresh_ms / 2)
         self._browser, self._asks = browser, asks
         self._refresh_ms, self._clock = refresh_ms, clock
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, request: HttpRequest) -> HttpResponse:
         """Return what a path shows; an error is an answer, too. Raises: GoneError."""
         try:
-            return self._found(asked)
+            return self._found(request)
         except GoneError:
             raise
         except Exception as error:
             for kind, status in _STATUS:
                 if isinstance(error, kind):
-                    _LOGGER.info("%.300r: %.500r", asked.path, str(error))
-                    return self._failed(asked, status, str(error))
-            _LOGGER.exception("%.300r can't be answered", asked.path)
+                    _LOGGER.info("%.300r: %.500r", request.path, str(error))
+                    return self._failed(request, status, str(error))
+            _LOGGER.exception("%.300r can't be answered", request.path)
             said = "this failed for a reason of its own; the server's log has it"
-            return self._failed(asked, HTTPStatus.INTERNAL_SERVER_ERROR, said)
+            return self._failed(request, HTTPStatus.INTERNAL_SERVER_ERROR, said)
 
-    def _found(self, asked: Asked) -> Answer:
-        parts = asked.parts
+    def _found(self, request: HttpRequest) -> HttpResponse:
+        parts = request.parts
         if parts == ("healthz",):
-            return self._healthz(asked)
+            return self._healthz(request)
         if parts == ("",):
-            return self._page(asked, "Overview", self._overview(), source="content")
+            return self._page(request, "Overview", self._overview(), source="content")
         if parts == ("content",):
             report, age = self._report.get()
-            inner = self._framed(asked, self._overview_of(report), "Overview")
-            return Answer(body=inner, kind=HTML, headers={"Age": str(age)}, live=True)
+            inner = self._framed(request, self._overview_of(report), "Overview")
+            return HttpResponse(body=inner, kind=HTML, headers={"Age": str(age)}, live=True)
         if parts == ("report.json",):
             text = json.dumps(self._report.get()[0].to_dict(), indent=2, ensure_ascii=False)
-            return Answer(body=text, kind=JSON)
+            return HttpResponse(body=text, kind=JSON)
         browser = self._browser
         if browser is None or not parts or parts[0] not in ("topics", "api"):
-            return self._failed(asked, HTTPStatus.NOT_FOUND, "there is nothing here")
+            return self._failed(request, HTTPStatus.NOT_FOUND, "there is nothing here")
         if parts[0] == "api":
             if parts[1:] == ("health",) and self._health is not None:
-                return Answer.of_json(self._health.get()[0].to_dict())
-            return browser.api(asked)
-        page = browser.page(asked)
+                return HttpResponse.of_json(self._health.get()[0].to_dict())
+            return browser.api(request)
+        page = browser.page(request)
         if page.body is not None:
-            return Answer(body=page.body, kind=page.kind, headers=page.headers)
-        if asked.flag("part"):
-            return Answer(body=self._framed(asked, page.content, page.here), kind=HTML, live=True)
-        source = f"{asked.root}{page.source}" if page.source else None
-        return self._page(asked, page.title, page.content, source=source, here=page.here)
+            return HttpResponse(body=page.body, kind=page.kind, headers=page.headers)
+        if request.flag("part"):
+            inner = self._framed(request, page.content, page.here)
+            return HttpResponse(body=inner, kind=HTML, live=True)
+        source = f"{request.root}{page.source}" if page.source else None
+        return self._page(request, page.title, page.content, source=source, here=page.here)
 
     def _overview(self) -> Html:
         return self._overview_of(self._report.get()[0])
@@ -138,48 +139,49 @@ class LogSite:
         return content(report, browse=self._browser is not None)
 
     def _page(
-        self, asked: Asked, title: str, inner: Html, *, source: str | None, here: str = "Overview",
+        self, request: HttpRequest, title: str, inner: Html, *, source: str | None,
+        here: str = "Overview",
         status: HTTPStatus = HTTPStatus.OK,
-    ) -> Answer:  # fmt: skip
+    ) -> HttpResponse:  # fmt: skip
         """A whole page. `source`: where a live one's content comes from anew."""
         script = asset("browse.js", "sparklog.tools.live")
         text = document(
             f"{title} - sparklog",
-            self._framed(asked, inner, here),
+            self._framed(request, inner, here),
             refresh_ms=None if source is None else self._refresh_ms,
             source=source or "",
             styles=[asset("browse.css", "sparklog.tools.live")],
             scripts=[script],
             forms=True,
         )
-        return Answer(
+        return HttpResponse(
             body=text, status=status, live=source is not None, scripts=(script,), forms=True
         )
 
-    def _framed(self, asked: Asked, inner: Html, here: str) -> Html:
+    def _framed(self, request: HttpRequest, inner: Html, here: str) -> Html:
         if self._browser is None:
             return inner
-        verdict = None if self._health is None else self._health.glance()
+        verdict = None if self._health is None else self._health.peek()
         level = None if verdict is None else str(verdict.level)
         path = "" if here == "Overview" else self._browser.path  # which says it itself
-        top = frame(asked.root, path, here, level=level, sign_out=self._asks)
+        top = frame(request.root, path, here, level=level, sign_out=self._asks)
         return Html.join([top, inner])
 
-    def _healthz(self, asked: Asked) -> Answer:
+    def _healthz(self, request: HttpRequest) -> HttpResponse:
         """The verdict; who didn't show the token is told its colour alone."""
         if self._health is None:
-            return Answer.of_text("no verdict is made here", HTTPStatus.NOT_FOUND)
+            return HttpResponse.of_text("no verdict is made here", HTTPStatus.NOT_FOUND)
         verdict = self._health.get()[0]
         status = HTTPStatus.SERVICE_UNAVAILABLE if verdict.level == "red" else HTTPStatus.OK
-        if not asked.admitted:
-            return Answer.of_text(str(verdict.level), status)
-        return Answer.of_json(verdict.to_dict(), status)
+        if not request.admitted:
+            return HttpResponse.of_text(str(verdict.level), status)
+        return HttpResponse.of_json(verdict.to_dict(), status)
 
-    def _failed(self, asked: Asked, status: HTTPStatus, words: str) -> Answer:
-        if asked.parts[:1] == ("api",):
-            return Answer.of_json({"error": words}, status)
-        if asked.parts[:1] != ("topics",) or asked.flag("part"):
-            return Answer(body=f"{words}\n", kind=TEXT, status=status)
-        back = note(el("a", "All topics", href=f"{asked.root}topics"))
+    def _failed(self, request: HttpRequest, status: HTTPStatus, words: str) -> HttpResponse:
+        if request.parts[:1] == ("api",):
+            return HttpResponse.of_json({"error": words}, status)
+        if request.parts[:1] != ("topics",) or request.flag("part"):
+            return HttpResponse(body=f"{words}\n", kind=TEXT, status=status)
+        back = note(el("a", "All topics", href=f"{request.root}topics"))
         inner = section("failed", status.phrase, el("p", foreign(words)), back)
-        return self._page(asked, status.phrase, inner, source=None, here="", status=status)
+        return self._page(request, status.phrase, inner, source=None, here="", status=status)

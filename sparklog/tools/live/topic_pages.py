@@ -11,7 +11,7 @@ from sparklog.storage.query_origin import query_text
 from sparklog.storage.view import TopicInfo
 from sparklog.tools.browse.figures import PartitionFigures, TopicFigures
 from sparklog.tools.configs import describe_configs
-from sparklog.tools.live.answers import Asked
+from sparklog.tools.live.http_messages import HttpRequest
 from sparklog.tools.report.page_parts import (
     NOTHING,
     Column,
@@ -45,12 +45,12 @@ class TopicView:
     has_configs: bool
 
 
-def chosen_topics(topics: Sequence[TopicFigures], asked: Asked) -> list[TopicFigures]:
+def chosen_topics(topics: Sequence[TopicFigures], request: HttpRequest) -> list[TopicFigures]:
     """Return the topics that a query means, in its order. Raises: InvalidRequestError."""
-    sort = asked.fields.get("sort") or "name"
+    sort = request.fields.get("sort") or "name"
     if sort not in SORTS:
         raise InvalidRequestError(f"sort={sort[:100]}: want one of {', '.join(SORTS)}")
-    wanted = asked.fields.get("q", "").strip().lower()
+    wanted = request.fields.get("q", "").strip().lower()
     found = [topic for topic in topics if wanted in topic.name.lower()]
     keys: dict[str, Any] = {
         "records": lambda t: t.records,
@@ -62,7 +62,7 @@ def chosen_topics(topics: Sequence[TopicFigures], asked: Asked) -> list[TopicFig
     found.sort(key=lambda t: t.name)
     if sort != "name":
         found.sort(key=keys[sort], reverse=True)
-    return found[::-1] if asked.flag("desc") else found
+    return found[::-1] if request.flag("desc") else found
 
 
 def frame(
@@ -85,17 +85,17 @@ def frame(
     )  # fmt: skip
 
 
-def topics_content(path: str, topics: Sequence[TopicFigures], asked: Asked) -> Html:
+def topics_content(path: str, topics: Sequence[TopicFigures], request: HttpRequest) -> Html:
     """All topics: what they hold, and how fast they grow."""
-    found = chosen_topics(topics, asked)
+    found = chosen_topics(topics, request)
     pages = max(-(-len(found) // PAGE_TOPICS), 1)
-    page = asked.number("page", 1, 1, 1_000_000)
+    page = request.number("page", 1, 1, 1_000_000)
     part = found[(page - 1) * PAGE_TOPICS : page * PAGE_TOPICS]
     columns = [
         Column("topic"), Column("records", "n"), Column("size", "n"), Column("rate", "n"),
         Column("partitions", "n"), Column("readers", "n"), Column("lag", "n"), Column("cleanup"),
     ]  # fmt: skip
-    listed: Child = table("Topics", columns, [_topic_row(topic, asked.root) for topic in part])
+    listed: Child = table("Topics", columns, [_topic_row(topic, request.root) for topic in part])
     if not topics:
         listed = note("This log has no topics yet.")
     elif not part:
@@ -105,44 +105,44 @@ def topics_content(path: str, topics: Sequence[TopicFigures], asked: Asked) -> H
         el("p", plural(len(topics), "topic"), " · ",
            plural(sum(t.info.partitions for t in topics), "partition"), class_="made"),
     )  # fmt: skip
-    ways = _pager(page, pages, asked) if pages > 1 else None
-    return Html.join([header, _topics_form(asked), el("section", _sorts(asked), listed, ways)])
+    ways = _pager(page, pages, request) if pages > 1 else None
+    return Html.join([header, _topics_form(request), el("section", _sorts(request), listed, ways)])
 
 
-def _topics_form(asked: Asked) -> Html:
+def _topics_form(request: HttpRequest) -> Html:
     hidden = [
-        el("input", type="hidden", name=name, value=asked.fields[name])
-        for name in ("sort", "desc") if asked.fields.get(name)
+        el("input", type="hidden", name=name, value=request.fields[name])
+        for name in ("sort", "desc") if request.fields.get(name)
     ]  # fmt: skip
     return el(
         "form",
         el("label", "Name", for_="q"),
-        el("input", type="search", name="q", id="q", value=asked.fields.get("q", ""),
+        el("input", type="search", name="q", id="q", value=request.fields.get("q", ""),
            placeholder="part of a topic's name", data_filter="topics"),
         hidden,
         el("button", "Filter"),
-        method="get", action=f"{asked.root}topics", class_="ask", role="search",
+        method="get", action=f"{request.root}topics", class_="ask", role="search",
     )  # fmt: skip
 
 
-def _sorts(asked: Asked) -> Html:
+def _sorts(request: HttpRequest) -> Html:
     """Links that sort; the present one turns round."""
-    present = asked.fields.get("sort") or "name"
+    present = request.fields.get("sort") or "name"
     links = []
     for name in SORTS:
-        fields = {n: asked.fields[n] for n in ("q",) if asked.fields.get(n)} | {"sort": name}
+        fields = {n: request.fields[n] for n in ("q",) if request.fields.get(n)} | {"sort": name}
         is_present = name == present
-        if is_present and not asked.flag("desc"):
+        if is_present and not request.flag("desc"):
             fields["desc"] = "1"
-        mark = (" ↓" if (name == "name") == asked.flag("desc") else " ↑") if is_present else ""
-        to = f"{asked.root}topics?{urlencode(fields)}"
+        mark = (" ↓" if (name == "name") == request.flag("desc") else " ↑") if is_present else ""
+        to = f"{request.root}topics?{urlencode(fields)}"
         links.append(el("a", name, mark, href=to, aria_current="true" if is_present else None))
     return el("nav", el("span", "Sort by"), links, aria_label="Order", class_="order")
 
 
-def _pager(page: int, pages: int, asked: Asked) -> Html:
+def _pager(page: int, pages: int, request: HttpRequest) -> Html:
     def to(number: int) -> str:
-        return f"?{urlencode({**asked.fields, 'page': str(number)})}"
+        return f"?{urlencode({**request.fields, 'page': str(number)})}"
 
     return el(
         "p",
@@ -164,7 +164,7 @@ def _topic_row(topic: TopicFigures, root: str) -> Sequence[Child]:
         el("a", foreign(topic.name), href=topic_path(root, topic.name)),
         number(topic.records),
         NOTHING if topic.size_bytes is None else size(topic.size_bytes),
-        NOTHING if topic.rate is None else rate_words(topic.rate),
+        NOTHING if topic.rate is None else rate_label(topic.rate),
         el("span", number(topic.info.partitions), " " if off else None, off),
         number(topic.readers) if topic.readers else NOTHING,
         NOTHING if topic.lag is None else number(topic.lag),
@@ -172,7 +172,7 @@ def _topic_row(topic: TopicFigures, root: str) -> Sequence[Child]:
     )
 
 
-def rate_words(rate: float) -> Html:
+def rate_label(rate: float) -> Html:
     """Records a second."""
     if rate >= 10 or rate == 0:
         return el("span", number(round(rate)), "/s")
@@ -194,14 +194,14 @@ def topic_head(name: str, root: str, here: str) -> Html:
     )  # fmt: skip
 
 
-def topic_content(view: TopicView, asked: Asked) -> Html:
+def topic_content(view: TopicView, request: HttpRequest) -> Html:
     """One topic."""
     topic, info = view.figures, view.figures.info
     tiles: list[tuple[str, Child, Child]] = [
         ("records", number(topic.records),
          "at most: it is compacted" if info.config.compact else "from start to end"),
         ("size", NOTHING if topic.size_bytes is None else size(topic.size_bytes), "as it lies"),
-        ("rate", NOTHING if topic.rate is None else rate_words(topic.rate),
+        ("rate", NOTHING if topic.rate is None else rate_label(topic.rate),
          "over the last minute" if topic.rate is not None else "known with the next look"),
         ("partitions", number(info.partitions),
          f"{topic.offline} offline" if topic.offline else "all can be read"),
@@ -209,10 +209,10 @@ def topic_content(view: TopicView, asked: Asked) -> Html:
          plural(topic.readers, "reader")),
     ]  # fmt: skip
     return Html.join([
-        topic_head(info.name, asked.root, "About"),
+        topic_head(info.name, request.root, "About"),
         el("dl", [el("div", el("dt", n), el("dd", v), el("dd", m, class_="more"))
                   for n, v, m in tiles], class_="tiles five"),
-        _partitions(view, asked),
+        _partitions(view, request),
         _readers(view),
         _configs(info) if view.has_configs else section(
             "configs", "Configs", note("A broker keeps them in its cluster's metadata, and an "
@@ -221,14 +221,14 @@ def topic_content(view: TopicView, asked: Asked) -> Html:
     ])  # fmt: skip
 
 
-def _partitions(view: TopicView, asked: Asked) -> Html:
+def _partitions(view: TopicView, request: HttpRequest) -> Html:
     info, whole = view.figures.info, sum(p.size_bytes or 0 for p in view.partitions) or 1
     columns = [
         Column("partition"), Column("records", "n"), Column("start", "n"), Column("end", "n"),
         Column("size", "n"), Column("share", "n"), Column("segments", "n"),
         Column("lies in", "long"),
     ]  # fmt: skip
-    to = topic_path(asked.root, info.name)
+    to = topic_path(request.root, info.name)
     rows: list[Sequence[Child]] = []
     for one in view.partitions:
         here: Child = el("code", foreign(one.directory))
@@ -247,7 +247,7 @@ def _partitions(view: TopicView, asked: Asked) -> Html:
         ))  # fmt: skip
     pages = -(-info.partitions // PAGE_PARTITIONS)
     page = view.start // PAGE_PARTITIONS + 1
-    ways = _pager(page, pages, asked) if pages > 1 else None
+    ways = _pager(page, pages, request) if pages > 1 else None
     return section("partitions", "Partitions", table("Partitions", columns, rows), ways)
 
 

@@ -31,7 +31,7 @@ _RECORD: Final = ("key", "value", "headers", "timestamp")
 _NONE_MS: Final = 2**63 - 1
 
 
-class _Way(IntEnum):
+class _CopyMode(IntEnum):
     """What becomes of a batch."""
 
     WHOLE = 0
@@ -39,7 +39,7 @@ class _Way(IntEnum):
     CUT = 2
     EMPTY = 3
     GAP = 4  # a marker of a transaction that isn't kept
-    ANEW = 5
+    REENCODED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +90,15 @@ class BatchCopy:
             RecordTooLargeError: a record, where a batch was too large.
         """
         window, table = raw.window, raw.window.batches.table
-        ways = self._ways(table, raw.aborted)
-        for at, stop in _runs(table, ways):
-            way, rows = _Way(ways[at]), table[at:stop]
-            if way is _Way.GAP:
+        modes = self._modes(table, raw.aborted)
+        for at, stop in _runs(table, modes):
+            mode, rows = _CopyMode(modes[at]), table[at:stop]
+            if mode is _CopyMode.GAP:
                 continue  # what comes next fills it
             first = max(int(rows["base_offset"][0]), self._first)
-            if way is not _Way.ANEW:
+            if mode is not _CopyMode.REENCODED:
                 self._fill(min(first, self._end))
-            self._put(way, rows, window, path)
+            self._put(mode, rows, window, path)
             self._at = min(int(rows["last_offset"][-1]) + 1, self._end)
 
     def take(self, end: int | None = None) -> Copied:
@@ -115,34 +115,34 @@ class BatchCopy:
         self._clear()
         return copied
 
-    def _ways(self, table: Table, aborted: NDArray[np.bool_]) -> NDArray[np.int64]:
-        ways = np.full(len(table), int(_Way.WHOLE))
+    def _modes(self, table: Table, aborted: NDArray[np.bool_]) -> NDArray[np.int64]:
+        modes = np.full(len(table), int(_CopyMode.WHOLE))
         if not self._transactions:
             marked = (table["attributes"] & TRANSACTIONAL) != 0
             control = (table["attributes"] & CONTROL) != 0
-            ways[marked] = _Way.PLAIN
-            ways[control] = _Way.GAP
+            modes[marked] = _CopyMode.PLAIN
+            modes[control] = _CopyMode.GAP
         first = max(self._at, self._first)
         straddles = (table["base_offset"] < first) | (table["last_offset"] >= self._end)
-        ways[straddles] = _Way.CUT
-        ways[aborted] = _Way.EMPTY
+        modes[straddles] = _CopyMode.CUT
+        modes[aborted] = _CopyMode.EMPTY
         # LogConfig: a batch must fit a segment; Kafka 4 writes no older magic.
-        large = (table["size"] > self._config.roll_bytes) & (ways < _Way.EMPTY)
-        ways[(table["magic"] < MAGIC) | large] = _Way.ANEW
-        return ways
+        large = (table["size"] > self._config.roll_bytes) & (modes < _CopyMode.EMPTY)
+        modes[(table["magic"] < MAGIC) | large] = _CopyMode.REENCODED
+        return modes
 
-    def _put(self, way: _Way, rows: Table, window: Window, path: str) -> None:
-        if way is _Way.ANEW:
+    def _put(self, mode: _CopyMode, rows: Table, window: Window, path: str) -> None:
+        if mode is _CopyMode.REENCODED:
             self._encode(rows, window, path)
             return
         control = (rows["attributes"] & CONTROL) != 0
-        if way is _Way.EMPTY:
+        if mode is _CopyMode.EMPTY:
             self._data += b"".join(self._emptied(row) for row in rows)
-        elif way is _Way.CUT:
+        elif mode is _CopyMode.CUT:
             for row in rows:
                 self._cut(row, window, path)
         else:
-            self._copy(rows, window, plain=way is _Way.PLAIN)
+            self._copy(rows, window, plain=mode is _CopyMode.PLAIN)
             self._records += int(rows["count"][~control].sum())
         if len(rows["max_timestamp"][~control]):
             self._note(int(rows["base_timestamp"].min()), int(rows["max_timestamp"].max()))
@@ -210,10 +210,10 @@ class BatchCopy:
         self._fill(following)
 
 
-def _runs(table: Table, ways: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Neighbours that go the same way: without a gap, or a byte, between them; of one codec."""
-    follows = ways[1:] == ways[:-1]
-    old = ways[1:] == _Way.ANEW
+def _runs(table: Table, modes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Neighbours that go the same mode: without a gap, or a byte, between them; of one codec."""
+    follows = modes[1:] == modes[:-1]
+    old = modes[1:] == _CopyMode.REENCODED
     codec = table["attributes"] & CODEC_MASK
     follows &= ~old | (codec[1:] == codec[:-1])
     follows &= old | (

@@ -24,7 +24,7 @@ from sparklog.tools.moving.exporting import (
     planned,
     resumed,
 )
-from sparklog.tools.moving.kafka import (
+from sparklog.tools.moving.kafka_client import (
     TIMEOUT_S,
     client,
     errors,

@@ -15,7 +15,7 @@ from sparklog.logdir.paths import split_path
 from sparklog.opening import open_log, same_place, url_of
 from sparklog.progress import Progress, shows_progress
 from sparklog.storage.staging import Framing
-from sparklog.tools.moving import placing
+from sparklog.tools.moving import preserved_offsets
 from sparklog.tools.moving.batch_copy import BatchCopy, Copied
 from sparklog.tools.moving.exporting import (
     Exported,
@@ -25,7 +25,7 @@ from sparklog.tools.moving.exporting import (
     planned,
     resumed,
 )
-from sparklog.tools.moving.placing import Run, commit_copied, commit_runs, copied_ends
+from sparklog.tools.moving.preserved_offsets import Run, commit_copied, commit_runs, copied_ends
 
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
 _NOT_KEPT: Final = ("remote.", "local.")
@@ -111,7 +111,7 @@ class _Copy:
         path = reader_of(view, self.topic, p).where
         for raw in stream_batches(view, self.topic, p, *span, isolation=self.isolation):
             batches.add(raw, path)
-            if batches.nbytes >= placing.COMMIT_BYTES:
+            if batches.nbytes >= preserved_offsets.COMMIT_BYTES:
                 self._commit(p, span, batches.take())
         last = batches.take(end)
         if last.start < end:
@@ -137,7 +137,7 @@ class _Copy:
             self.log, self.topic, p, *span, isolation=self.isolation, columns=_COLUMNS
         ):
             run.rows.append(rows)
-            if run.nbytes >= placing.COMMIT_BYTES:
+            if run.nbytes >= preserved_offsets.COMMIT_BYTES:
                 run = commit(rows.column("offset")[rows.num_rows - 1].as_py() + 1)
         if run.start < end:
             commit(end)

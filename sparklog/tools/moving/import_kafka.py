@@ -20,7 +20,7 @@ from sparklog.log.fetch import check_isolation
 from sparklog.log.log import Log
 from sparklog.progress import Progress, shows_progress
 from sparklog.storage.staging import Framing
-from sparklog.tools.moving.kafka import (
+from sparklog.tools.moving.kafka_client import (
     TIMEOUT_S,
     client,
     errors,
@@ -29,7 +29,7 @@ from sparklog.tools.moving.kafka import (
     metadata,
     translated,
 )
-from sparklog.tools.moving.placing import COMMIT_BYTES, Run, commit_runs, copied_ends
+from sparklog.tools.moving.preserved_offsets import COMMIT_BYTES, Run, commit_runs, copied_ends
 
 _POLL: Final = 10_000  # messages
 _SILENCE_MS: Final = 60_000  # without a message while there should be some

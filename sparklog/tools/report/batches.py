@@ -9,14 +9,14 @@ from sparklog.log.batch_sample import PARTITIONS_MAX, choose_partitions, sample
 from sparklog.log.partition_reader import reader_of
 from sparklog.storage.view import View
 from sparklog.tools.report.model import PartitionReport
-from sparklog.tools.report.segments import Memory
+from sparklog.tools.report.segments import ReportCache
 
 _SAMPLES_MAX: Final = 512  # partitions of all topics together, one a topic at the least
 IN_STORE_MAX: Final = 16  # topics of a log in a store, where each costs some GETs
 
 
 def topic_batches(
-    view: View, partitions: Sequence[PartitionReport], topics: int, memory: Memory
+    view: View, partitions: Sequence[PartitionReport], topics: int, memory: ReportCache
 ) -> tuple[BatchFigures, ...]:
     """Return the figures of one topic of so many; none where nothing can be read.
 

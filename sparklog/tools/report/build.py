@@ -52,7 +52,7 @@ from sparklog.tools.report.growth import growth
 from sparklog.tools.report.ledger import commits_report, readers_report
 from sparklog.tools.report.model import (
     CommitsReport,
-    Going,
+    ExpiringSegments,
     LogReport,
     Notice,
     PartitionReport,
@@ -62,7 +62,7 @@ from sparklog.tools.report.model import (
 )
 from sparklog.tools.report.offline import offline_notices
 from sparklog.tools.report.retention_preview import compaction, preview_retention
-from sparklog.tools.report.segments import Memory, list_partition
+from sparklog.tools.report.segments import ReportCache, list_partition
 
 Path = str | os.PathLike[str]
 _LOGGER = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class _Look:
     now_ms: int
     known: dict[str, TopicState] | None
     archive: bool
-    memory: Memory
+    memory: ReportCache
     offsets_retention_ms: int
     notices: list[Notice] = field(default_factory=list)
     spans: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
@@ -98,7 +98,7 @@ def make_report(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
     progress: Progress | None = None,
-    memory: Memory | None = None,
+    memory: ReportCache | None = None,
 ) -> LogReport:
     """Look at everything at `path`: log dirs joined by ",", or the URL of a log or an archive.
 
@@ -190,7 +190,7 @@ def _opened(
         now_ms=clock(),
         known=None if url is not None else read_topics(fs, home),
         archive=url is not None,
-        memory=Memory(),
+        memory=ReportCache(),
         offsets_retention_ms=LogOptions.parse(rest).offsets_retention_ms,
         notices=notices,
     )
@@ -265,7 +265,7 @@ def _looked(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
         look.note(Severity.DAMAGE, f"{info.name}-{number}", fault)
     copies = [copy for copy in copies if listed.start < copy.end <= listed.end]
     local = [s for s in listed.segments if s.where is not Where.REMOTE]
-    going: tuple[Going, ...] = ()
+    going: tuple[ExpiringSegments, ...] = ()
     next_ms, held_back, dirt = None, 0, None
     if look.known is not None and not look.archive:
         floor = _floor(look, info, number, listed.start, listed.end)

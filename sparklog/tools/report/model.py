@@ -52,7 +52,7 @@ class SegmentReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Going:
+class ExpiringSegments:
     """What retention takes within `within_ms` from now, and not before the horizon before it.
 
     If nothing more is written. `where`: local, for a local segment that has a copy; remote, for a
@@ -101,7 +101,7 @@ class PartitionReport:
     local_bytes: int = 0
     remote_bytes: int = 0
     segments: tuple[SegmentReport, ...] = ()
-    going: tuple[Going, ...] = ()
+    going: tuple[ExpiringSegments, ...] = ()
     next_ms: int | None = None
     held_back_bytes: int = 0
     compaction: CompactionReport | None = None

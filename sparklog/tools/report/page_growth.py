@@ -11,6 +11,7 @@ from typing import Final
 from sparklog.html import Child, Html, el
 from sparklog.tools.report.charts import areas, chart, columns, time_axis
 from sparklog.tools.report.model import GrowthReport, LogReport, Where
+from sparklog.tools.report.page_labels import WHERE, has_tier
 from sparklog.tools.report.page_parts import (
     Column,
     beyond,
@@ -22,7 +23,6 @@ from sparklog.tools.report.page_parts import (
     span_of,
     table,
 )
-from sparklog.tools.report.page_words import WHERE, has_tier
 from sparklog.tools.report.scales import scale
 from sparklog.tools.report.units import per_text, size, size_text, stamp, tick_text, time_text
 

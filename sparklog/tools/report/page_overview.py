@@ -5,8 +5,8 @@ from typing import Final
 from sparklog.html import Child, Html, el, foreign
 from sparklog.service import Severity
 from sparklog.tools.report.model import LogReport, Where
+from sparklog.tools.report.page_labels import has_tier, is_in_store
 from sparklog.tools.report.page_parts import Column, chip, note, section, table
-from sparklog.tools.report.page_words import has_tier, is_in_store
 from sparklog.tools.report.units import (
     NONE,
     ago,

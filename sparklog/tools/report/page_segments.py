@@ -21,6 +21,7 @@ from sparklog.tools.report.model import (
     SegmentReport,
     TopicReport,
 )
+from sparklog.tools.report.page_labels import WHERE, has_tier, topic_name
 from sparklog.tools.report.page_parts import (
     Column,
     chip,
@@ -32,7 +33,6 @@ from sparklog.tools.report.page_parts import (
     span_of,
     table,
 )
-from sparklog.tools.report.page_words import WHERE, has_tier, topic_name
 from sparklog.tools.report.segments import codecs_of
 from sparklog.tools.report.units import NONE, number, plural, size, size_text, stamp
 
@@ -181,10 +181,10 @@ class _Rows:
             label = f"{p.topic}-{p.partition}: segments by offset"
             picture = self._strip(p, p.segments, place, label, marks)
             if picture is None:
-                rows += [_who(p), _unread()]
+                rows += [_partition_label(p), _unreadable()]
                 continue
             first = el("span", number(p.log_start), class_="from")
-            rows += [_who(p), first, picture, el("span", number(p.end), class_="to")]
+            rows += [_partition_label(p), first, picture, el("span", number(p.end), class_="to")]
         rows.append(offset_axis(widest, before))
         return el("div", rows, class_="rows map", role="group", aria_label="By offset")
 
@@ -208,7 +208,7 @@ class _Rows:
             mine.sort(key=lambda s: (begin[s.base] or 0, s.base))
             label = f"{p.topic}-{p.partition}: segments by time"
             picture = self._strip(p, mine, place, label)
-            rows += [_who(p), _unread() if picture is None else picture]
+            rows += [_partition_label(p), _unreadable() if picture is None else picture]
         rows.append(time_axis(low, high))
         return figure(
             "By time of the records", el("div", rows, class_="rows plain"), more=span_of(low, high)
@@ -238,11 +238,11 @@ def _before(p: PartitionReport) -> int:
     return max(0, p.log_start - held[0].base) if held else 0
 
 
-def _who(p: PartitionReport) -> Html:
+def _partition_label(p: PartitionReport) -> Html:
     return el("span", str(p.partition), class_="who", title=f"{p.topic}-{p.partition}")
 
 
-def _unread() -> Html:
+def _unreadable() -> Html:
     return el("span", "can't be read", class_="bad")
 
 

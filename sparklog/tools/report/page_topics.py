@@ -6,6 +6,7 @@ from typing import Final
 from sparklog.html import Child, Html, el
 from sparklog.tools.report.charts import bar, spark
 from sparklog.tools.report.model import LogReport, TopicReport, Where
+from sparklog.tools.report.page_labels import WHERE, has_tier, retention_label, topic_name
 from sparklog.tools.report.page_parts import (
     NOTHING,
     Column,
@@ -16,7 +17,6 @@ from sparklog.tools.report.page_parts import (
     span_of,
     table,
 )
-from sparklog.tools.report.page_words import WHERE, has_tier, retention_words, topic_name
 from sparklog.tools.report.units import number, size, size_text
 
 _TOPICS_MAX: Final = 200
@@ -79,7 +79,7 @@ def _row(
         number(sum(len(p.segments) for p in topic.partitions)),
         number(sum(p.offsets for p in topic.partitions)),
         *((_batch_size(topic), _compression(topic)) if batches else ()),
-        retention_words(topic),
+        retention_label(topic),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from sparklog.html import Child, Html, el, foreign
 from sparklog.tools.report.charts import areas, bar, chart, columns, spark, time_axis
 from sparklog.tools.report.model import CommitsReport, LogReport, ReaderReport, WriterReport
+from sparklog.tools.report.page_labels import topic_name
 from sparklog.tools.report.page_parts import (
     NOTHING,
     Column,
@@ -18,7 +19,6 @@ from sparklog.tools.report.page_parts import (
     section,
     span_of,
 )
-from sparklog.tools.report.page_words import topic_name
 from sparklog.tools.report.scales import scale
 from sparklog.tools.report.units import (
     NONE,

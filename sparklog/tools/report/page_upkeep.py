@@ -8,12 +8,13 @@ from sparklog.tools.report.charts import bar
 from sparklog.tools.report.model import (
     HORIZONS_MS,
     CompactionReport,
-    Going,
+    ExpiringSegments,
     LogReport,
     PartitionReport,
     TopicReport,
     Where,
 )
+from sparklog.tools.report.page_labels import rule_label
 from sparklog.tools.report.page_parts import (
     NOTHING,
     Column,
@@ -23,7 +24,6 @@ from sparklog.tools.report.page_parts import (
     note,
     section,
 )
-from sparklog.tools.report.page_words import rule_words
 from sparklog.tools.report.units import (
     ago_text,
     duration_text,
@@ -87,7 +87,7 @@ def _horizon(within_ms: int) -> Column:
 def _rows(topic: TopicReport) -> list[Sequence[Child]]:
     """A row for each rule and place."""
     total = sum(s.bytes for s in topic.segments) or 1
-    by_rule: dict[tuple[str, Where], list[Going]] = {}
+    by_rule: dict[tuple[str, Where], list[ExpiringSegments]] = {}
     for partition in topic.partitions:
         for one in partition.going:
             by_rule.setdefault((one.rule, one.where), []).append(one)
@@ -99,7 +99,7 @@ def _rows(topic: TopicReport) -> list[Sequence[Child]]:
             (
                 foreign(topic.name),
                 bar([(_COLOURS[where], share)], said),
-                el("span", rule_words(rule, topic.config), title=f"{rule}: {WORDS[where]}"),
+                el("span", rule_label(rule, topic.config), title=f"{rule}: {WORDS[where]}"),
                 *(_cell([g for g in gone if g.within_ms == h]) for h in HORIZONS_MS),
             )
         )
@@ -112,7 +112,7 @@ def _rows(topic: TopicReport) -> list[Sequence[Child]]:
     return rows
 
 
-def _cell(gone: Sequence[Going]) -> Child:
+def _cell(gone: Sequence[ExpiringSegments]) -> Child:
     if not gone:
         return NOTHING
     segments = sum(g.segments for g in gone)

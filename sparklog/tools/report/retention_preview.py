@@ -17,20 +17,20 @@ from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import View
 from sparklog.tiered.copying import plan
 from sparklog.tiered.remote_segment import RemoteSegment
-from sparklog.tools.report.model import HORIZONS_MS, CompactionReport, Going, Where
-from sparklog.tools.report.segments import Listed
+from sparklog.tools.report.model import HORIZONS_MS, CompactionReport, ExpiringSegments, Where
+from sparklog.tools.report.segments import ListedSegments
 
 Taken = tuple[str, Where, int, int]  # rule, where, bytes, end
 
 
 def preview_retention(
-    listed: Listed,
+    listed: ListedSegments,
     config: TopicConfig,
     copies: list[RemoteSegment],
     *,
     floor: Callable[[int], int | None],
     now_ms: int,
-) -> tuple[list[Going], int | None, int]:
+) -> tuple[list[ExpiringSegments], int | None, int]:
     """Return (what goes, when age takes the next one in ms or None, bytes held back by readers).
 
     Args: copies: those that stand. floor: where the slowest registered
@@ -72,7 +72,7 @@ def preview_retention(
     return going, None if next_ms == NEVER_MS else int(next_ms), held_back
 
 
-def _steps(by_horizon: Mapping[int, list[Taken]]) -> Iterator[Going]:
+def _steps(by_horizon: Mapping[int, list[Taken]]) -> Iterator[ExpiringSegments]:
     """Each horizon's takings begin with those of the one before: yield what each adds, by rule."""
     known = 0
     for within_ms, taken in by_horizon.items():
@@ -81,7 +81,7 @@ def _steps(by_horizon: Mapping[int, list[Taken]]) -> Iterator[Going]:
             added.setdefault(one[:2], []).append(one)
         known = max(known, len(taken))
         for (rule, where), gone in added.items():
-            yield Going(
+            yield ExpiringSegments(
                 within_ms=within_ms,
                 rule=rule,
                 where=where,
@@ -95,7 +95,7 @@ def compaction(
     fs: FileSystem,
     view: View,
     key: TopicPartition,
-    listed: Listed,
+    listed: ListedSegments,
     config: TopicConfig,
     *,
     now_ms: int,

@@ -23,7 +23,7 @@ _CODEC_MASK = 0x07
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedSegments:
     """A partition's segments as of one look; `ages`: base -> what retention takes for its age."""
 
     start: int
@@ -51,7 +51,7 @@ class _Read:
     fault: str = ""
 
 
-class Memory:
+class ReportCache:
     """What earlier reports read of closed segments, which never change while they are one file.
 
     For one log and one thread at a time; it forgets what the last report didn't meet.
@@ -95,8 +95,8 @@ def list_partition(
     copied: Tier,
     span: tuple[int, int] | None = None,
     *,
-    memory: Memory,
-) -> Listed:
+    memory: ReportCache,
+) -> ListedSegments:
     """Look at every segment of a partition, up to the end of its `span` (log start, end).
 
     None: as it is now, which costs another look at the log's watermarks.
@@ -120,8 +120,8 @@ def _list(
     key: TopicPartition,
     copied: Tier,
     span: tuple[int, int] | None,
-    memory: Memory,
-) -> Listed:
+    memory: ReportCache,
+) -> ListedSegments:
     reader = reader_of(view, *key)
     start, end = view.spans([key])[key] if span is None else span
     segments = reader.segments
@@ -142,7 +142,7 @@ def _list(
         faults += [fault for fault in (read.head.fault, read.fault) if fault]
         reports.append(_segment(segments, info, read, copied, end))
         ages[info.base] = read.age
-    return Listed(start, end, tuple(reports), ages, tuple(faults))
+    return ListedSegments(start, end, tuple(reports), ages, tuple(faults))
 
 
 def _from_metadata(segments: PartitionSegments, info: SegmentMetadata) -> _Read:

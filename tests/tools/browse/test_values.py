@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.tools.browse.values import SHOWN_MAX, Form, as_number, preview, shown
+from sparklog.tools.browse.values import SHOWN_MAX, Form, as_number, preview, render_value
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from sparklog.tools.browse.values import SHOWN_MAX, Form, as_number, preview, sh
     ],
 )  # fmt: skip
 def test_forms(raw, form, text):
-    found = shown(raw)
+    found = render_value(raw)
     assert found.form is form
     assert not found.cut
     if text is not None:
@@ -35,32 +35,32 @@ def test_forms(raw, form, text):
 
 def test_what_a_registry_framed():
     avro = b"\0\0\0\1\7" + b"\x02\x06foo"
-    assert (shown(avro).form, shown(avro).schema_id) == (Form.HEX, 263)
+    assert (render_value(avro).form, render_value(avro).schema_id) == (Form.HEX, 263)
     with_json = b"\0\0\0\0\x2a" + b'{"x":1}'
-    assert (shown(with_json).form, shown(with_json).schema_id) == (Form.JSON, 42)
-    assert shown((1234).to_bytes(8, "big")).schema_id is None
-    assert shown(b"\0\0\0\0\1").schema_id is None
+    assert (render_value(with_json).form, render_value(with_json).schema_id) == (Form.JSON, 42)
+    assert render_value((1234).to_bytes(8, "big")).schema_id is None
+    assert render_value(b"\0\0\0\0\1").schema_id is None
     assert as_number((1234).to_bytes(8, "big")) == 1234
     assert as_number((-5).to_bytes(4, "big", signed=True)) == -5
     assert as_number(b"1234") is None
 
 
 def test_forms_that_are_asked_for():
-    assert shown(b'{"a":1}', form=Form.TEXT).text == '{"a":1}'
-    assert shown(b"{}", form=Form.HEX).text.startswith("00000000  7b 7d")
-    assert shown(b"\xff", form=Form.TEXT).form is Form.HEX
+    assert render_value(b'{"a":1}', form=Form.TEXT).text == '{"a":1}'
+    assert render_value(b"{}", form=Form.HEX).text.startswith("00000000  7b 7d")
+    assert render_value(b"\xff", form=Form.TEXT).form is Form.HEX
 
 
 def test_hostile_nesting_is_bounded():
     deep = b"[" * 900 + b"1," * 50_000 + b"1" + b"]" * 900
-    found = shown(deep)
+    found = render_value(deep)
     assert len(found.text) < 5 * len(deep) + (1 << 17)
-    assert shown(b"[" * 200_000).form is Form.TEXT
+    assert render_value(b"[" * 200_000).form is Form.TEXT
 
 
 @given(st.binary(max_size=300), st.integers(1, 300))
 def test_any_bytes(raw, most):
-    found = shown(raw, most=most)
+    found = render_value(raw, most=most)
     assert found.size == len(raw)
     assert found.cut or len(raw) <= most or found.form is Form.JSON
     assert len(preview(raw, 20)) <= 24
@@ -73,15 +73,15 @@ def test_any_bytes(raw, most):
 ).filter(lambda v: isinstance(v, dict | list)), st.sampled_from([None, 1, "\t"]))  # fmt: skip
 def test_pretty_json_is_the_same_json(value, indent):
     raw = json.dumps(value, indent=indent).encode()
-    found = shown(raw)
+    found = render_value(raw)
     assert found.form is Form.JSON
     assert json.loads(found.text) == value
 
 
 def test_large_values_are_cut():
-    found = shown("ä".encode() * SHOWN_MAX)
+    found = render_value("ä".encode() * SHOWN_MAX)
     assert (found.cut, found.size) == (True, 2 * SHOWN_MAX)
     assert set(found.text) == {"ä"}
-    assert shown(b"\xff" * (1 << 20)).cut
+    assert render_value(b"\xff" * (1 << 20)).cut
     assert preview(b"x" * 1000, 10) == "x" * 10 + "…"
     assert preview(b"a\n  b\tc", 50) == "a b c"

@@ -27,9 +27,9 @@ from sparklog.storage.groups import Reader
 from sparklog.tools.browse import figures
 from sparklog.tools.live import log_browser, record_query
 from sparklog.tools.live import workers as live_workers
-from sparklog.tools.live.answers import Answer, Asked
+from sparklog.tools.live.http_messages import HttpRequest, HttpResponse
 from sparklog.tools.live.log_browser import LogBrowser
-from sparklog.tools.live.report_memory import Remembered
+from sparklog.tools.live.result_cache import CachedResult
 from sparklog.tools.live.server import LiveServer
 from sparklog.tools.live.site import LogSite
 from sparklog.tools.live.workers import GoneError, Workers
@@ -68,7 +68,7 @@ def site_of(path: Path | str) -> LogSite:
 
 def get(site: LogSite, target: str, status: int = 200) -> Any:
     """What a path shows: a document, or a page's text."""
-    answer = site.answer(Asked.parse(target))
+    answer = site.answer(HttpRequest.parse(target))
     assert answer.status == status, answer.body
     if answer.kind.startswith("application/json"):
         return json.loads(answer.body)
@@ -217,7 +217,7 @@ def test_one_record(site: LogSite) -> None:
     )  # fmt: skip
     cut = get(site, "/api/topics/flights/records?limit=1&max_value_bytes=5")["records"][0]
     assert (cut["value"], cut["value_cut"], cut["value_bytes"] > 20) == ('{"n":', True, True)
-    raw = site.answer(Asked.parse("/topics/customers/records/0/0/value"))
+    raw = site.answer(HttpRequest.parse("/topics/customers/records/0/0/value"))
     assert raw.body == b"\0\0\0\1\7\x02\x06foo\x80"
     assert "null" in get(site, "/topics/customers/records/0/1/value", 400)
     assert "it holds [0," in get(site, "/topics/flights/records/0/9999", 404)
@@ -319,11 +319,11 @@ def test_a_report_that_hangs_holds_one_thread() -> None:
             go.wait(240)
         return len(made)
 
-    remembered = Remembered(make, fresh_ms=0, patience_s=0.1)
+    remembered = CachedResult(make, fresh_ms=0, patience_s=0.1)
     assert remembered.get()[0] == 1
 
     def begun() -> bool:
-        assert remembered.glance() == 1
+        assert remembered.peek() == 1
         return len(made) == 2
 
     until(begun)
@@ -331,7 +331,7 @@ def test_a_report_that_hangs_holds_one_thread() -> None:
     go.set()
     go.clear()
     asked = threading.Event()
-    first = Remembered(lambda: asked.set() or go.wait(240), fresh_ms=0, patience_s=0.05)
+    first = CachedResult(lambda: asked.set() or go.wait(240), fresh_ms=0, patience_s=0.05)
     thread = threading.Thread(target=first.get)
     thread.start()
     assert asked.wait(240)
@@ -355,12 +355,12 @@ def test_glances_make_one_at_a_time_and_rest_after_a_failure() -> None:
         return [each for each in threading.enumerate() if each.name == "sparklog-ui-renew"]
 
     before = len(makers())
-    remembered = Remembered(make, fresh_ms=60_000)
-    assert [remembered.glance() for _ in range(50)] == [None] * 50
+    remembered = CachedResult(make, fresh_ms=60_000)
+    assert [remembered.peek() for _ in range(50)] == [None] * 50
     assert len(makers()) <= before + 1
     go.set()
     until(lambda: len(makers()) <= before)
-    assert [remembered.glance() for _ in range(50)] == [None] * 50
+    assert [remembered.peek() for _ in range(50)] == [None] * 50
     assert asked == ["sparklog-ui-renew"]
     with pytest.raises(StorageUnavailableError, match="it is away"):
         remembered.get()  # who asks for it is told, each time
@@ -412,7 +412,7 @@ def test_who_goes_away_ends_the_work() -> None:
     workers = Workers(1, timeout_ms=240_000)
 
     class Reading:
-        def answer(self, asked: Asked) -> Answer:
+        def answer(self, asked: HttpRequest) -> HttpResponse:
             workers.run(job, asked.gone)
             raise AssertionError
 

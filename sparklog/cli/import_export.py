@@ -13,8 +13,8 @@ from sparklog.cli.fork import print_made
 from sparklog.cli.open_log import check_creation, to_read
 from sparklog.cli.output import bytes_bar, console, count_bar, print_json
 from sparklog.cli.parsing import parse_properties, parse_when
-from sparklog.cli.stopping import stop_signal
-from sparklog.cli.storage import Reach, reach_options
+from sparklog.cli.stop_signal import stop_signal
+from sparklog.cli.storage import StoreAccess, access_options
 from sparklog.errors import InvalidRequestError
 from sparklog.format.compression import Codec
 from sparklog.log.fetch import ISOLATION
@@ -29,7 +29,7 @@ from sparklog.tools.moving.export_kafka import export_kafka
 from sparklog.tools.moving.export_log import export_log
 from sparklog.tools.moving.exporting import Exported
 from sparklog.tools.moving.import_kafka import Imported, check_source, import_topic
-from sparklog.tools.moving.kafka import read_config
+from sparklog.tools.moving.kafka_client import read_config
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from sparklog.tools.moving.to_store import move_to_store
 
@@ -105,7 +105,7 @@ class _Span(TypedDict):
     "--fail-on-data-loss/--no-fail-on-data-loss", default=True, show_default=True,
     help="Fail if Kafka deleted records before they were copied, or leave a gap.",
 )  # fmt: skip
-@reach_options
+@access_options
 @_as_json
 def import_(
     path: str,
@@ -117,7 +117,7 @@ def import_(
     compression_type: str | None,
     isolation_level: str,
     fail_on_data_loss: bool,
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
 ) -> int:
     """Copy a topic of a running Kafka cluster to the log at PATH, with its offsets and timestamps.
@@ -131,7 +131,7 @@ def import_(
     check_creation(path, topic, topic_config)
     check_source(kafka_topic or topic, bootstrap_server, config)
     bar = count_bar("importing", shown=not as_json)
-    to_log = open_log(path, mode="rw", storage_options=reach.storage, options=reach.options)
+    to_log = open_log(path, mode="rw", storage_options=access.storage, options=access.options)
     with stop_signal() as stop, to_log as log, bar as progress:
         done = import_topic(
             log, topic, bootstrap_server, kafka_topic=kafka_topic, config=config,
@@ -189,7 +189,7 @@ def import_(
 @click.option("--to-time", metavar="TIME", help="End before the first record of this ISO time.")
 @_codec
 @_isolation
-@reach_options
+@access_options
 @_as_json
 def export(
     path: str,
@@ -199,7 +199,7 @@ def export(
     to_offsets: Sequence[str],
     from_time: str | None,
     to_time: str | None,
-    reach: Reach,
+    access: StoreAccess,
     as_json: bool,
     **target: Unpack[_Target],
 ) -> int:
@@ -219,18 +219,18 @@ def export(
     if whole:
         given = (topic, from_offsets, to_offsets, from_time, to_time)
         _check_alone(target, any(one not in (None, ()) for one in given))
-        return _move(path, target["to"] or "", reach, as_json=as_json)
+        return _move(path, target["to"] or "", access, as_json=as_json)
     if topic is None:
         raise click.UsageError("give --topic, or --all for the whole log")
     if (target["to"] is None) == (target["to_kafka"] is None):
         raise click.UsageError("give one of --to, --to-kafka")
-    with to_read(path, reach) as log:
+    with to_read(path, access) as log:
         start = _position(log, topic, from_offsets, from_time, "from", "earliest")
         end = _position(log, topic, to_offsets, to_time, "to", "latest")
         isolation = target["isolation_level"]
         with count_bar("exporting", shown=not as_json) as progress:
             span = _Span(start=start, end=end, isolation=isolation, progress=progress)
-            done = _export(log, topic, target, reach.storage, span)
+            done = _export(log, topic, target, access.storage, span)
     if as_json:
         print_json(
             {"topic": done.topic, "to": done.to, "records": done.records,
@@ -249,9 +249,9 @@ def _check_alone(target: "_Target", is_range: bool) -> None:
         raise click.UsageError("--all takes the log as it is: give --to alone with it")
 
 
-def _move(path: str, to: str, reach: Reach, *, as_json: bool) -> int:
+def _move(path: str, to: str, access: StoreAccess, *, as_json: bool) -> int:
     """Move a whole log to the other kind of home."""
-    options = RemoteOptions.parse(reach.options)[0]
+    options = RemoteOptions.parse(access.options)[0]
     into_store, home = url_of(to, mode="rw") is not None, url_of(path)
     if into_store == (home is not None):
         raise InvalidRequestError(
@@ -262,7 +262,7 @@ def _move(path: str, to: str, reach: Reach, *, as_json: bool) -> int:
     move = move_to_store if home is None else move_to_log_dir
     with bytes_bar("moving", shown=not as_json) as progress:
         made = move(
-            path if home is None else home, to, storage_options=reach.storage, options=options,
+            path if home is None else home, to, storage_options=access.storage, options=options,
             progress=progress,
         )  # fmt: skip
     print_made(made, as_json=as_json)

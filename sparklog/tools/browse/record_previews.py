@@ -1,4 +1,4 @@
-"""`ShownRecord`: a record that was found, as Python values; no more of it than is to be shown."""
+"""`RecordPreview`: a record that was found, as Python values; no more of it than is to be shown."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _KINDS: Final = {b"\0\0\0\0": "abort", b"\0\0\0\1": "commit"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRecord:
+class RecordPreview:
     """A record; `key` and `value` are the first bytes of `key_bytes` and `value_bytes`.
 
     `marker`: of a control record, what it ends the transaction with ("control" of another kind).
@@ -32,7 +32,7 @@ class ShownRecord:
     key_bytes: int
     value: bytes | None
     value_bytes: int
-    headers: tuple["ShownHeader", ...]
+    headers: tuple["HeaderPreview", ...]
     header_count: int
     codec: str
     batch_bytes: int
@@ -43,7 +43,7 @@ class ShownRecord:
     marker: str | None
 
 
-class ShownHeader(NamedTuple):
+class HeaderPreview(NamedTuple):
     """A header; `name` and `value` may be beginnings. `value_bytes`: of the whole value."""
 
     name: str
@@ -51,7 +51,7 @@ class ShownHeader(NamedTuple):
     value_bytes: int
 
 
-def shown_records(rows: pa.Table, *, most_bytes: int) -> Iterator[ShownRecord]:
+def record_previews(rows: pa.Table, *, most_bytes: int) -> Iterator[RecordPreview]:
     """Yield the rows of a range. `most_bytes`: of each key and value, and of all headers."""
     if not rows.num_rows:
         return
@@ -71,11 +71,11 @@ def shown_records(rows: pa.Table, *, most_bytes: int) -> Iterator[ShownRecord]:
         yield _shown(row, most_bytes)
 
 
-def _shown(row: dict[str, Any], most_bytes: int) -> ShownRecord:
+def _shown(row: dict[str, Any], most_bytes: int) -> RecordPreview:
     attributes, micros = row["attributes"], row["timestamp"]
     is_marker = bool(attributes & CONTROL)
     codec = attributes & CODEC_MASK
-    return ShownRecord(
+    return RecordPreview(
         partition=row["partition"],
         offset=row["offset"],
         timestamp_ms=None if micros is None else micros // 1000,
@@ -96,7 +96,7 @@ def _shown(row: dict[str, Any], most_bytes: int) -> ShownRecord:
     )
 
 
-def _headers(given: Sequence[Any], room: int) -> Iterator[ShownHeader]:
+def _headers(given: Sequence[Any], room: int) -> Iterator[HeaderPreview]:
     for header in given:
         if room <= 0:
             return
@@ -104,4 +104,4 @@ def _headers(given: Sequence[Any], room: int) -> Iterator[ShownHeader]:
         room -= len(name)
         cut = None if value is None else value[: max(room, 0)]
         room -= len(cut or b"")
-        yield ShownHeader(name, cut, len(value or b""))
+        yield HeaderPreview(name, cut, len(value or b""))

@@ -20,7 +20,7 @@ _ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class HttpRequest:
     """A request: the path's parts, unquoted, and the query's fields.
 
     `gone`: whether the browser went away. `admitted`: whether it showed the token, or none is
@@ -57,7 +57,7 @@ class Asked:
         """The way from the path to /, relative: these pages may stand below a proxy's prefix."""
         return "../" * (len(self.parts) - 1) or "./"
 
-    def known(self, *names: str) -> None:
+    def check_fields(self, *names: str) -> None:
         """Raise InvalidRequestError for a field that isn't one of `names`: a mistyped one."""
         if strange := sorted(set(self.fields) - set(names)):
             raise InvalidRequestError(
@@ -79,7 +79,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpResponse:
     """What is answered. `live`, `forms`, `scripts`: what the page has, for its policy."""
 
     body: str | bytes | bytearray

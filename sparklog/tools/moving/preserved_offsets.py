@@ -44,7 +44,7 @@ class Run:
         return sum(rows.nbytes for rows in self.rows)
 
 
-def is_placed(log: Log, topic: str) -> bool:
+def preserves_offsets(log: Log, topic: str) -> bool:
     """Tell whether offsets may be missing in a topic, as in one that was made with `starts`."""
     known = _state(log).topics.get(topic)
     return known is not None and known.adopted
@@ -133,7 +133,7 @@ def commit_copied(
 
 
 def _placed(log: Log, topic: str) -> TopicInfo:
-    if not is_placed(log, topic):
+    if not preserves_offsets(log, topic):
         raise InvalidRequestError(
             f"topic {topic} was made for records of its own, so no offset may be missing there; "
             "choose the name of a new topic"

@@ -12,7 +12,7 @@ _PATIENCE_S: Final = 20.0  # for somebody else's making of the first one
 T = TypeVar("T")
 
 
-class Remembered(Generic[T]):
+class CachedResult(Generic[T]):
     """What `make` made last. However many ask, one is made at a time, and none sooner than ten
     times as long after the one before as that took. Threads may share it.
     """
@@ -46,19 +46,19 @@ class Remembered(Generic[T]):
         finally:
             self._mutex.release()
 
-    def glance(self) -> T | None:
+    def peek(self) -> T | None:
         """Return the last one there is, at once; what is old is made anew meanwhile."""
         is_due = monotonic_ms() >= self._rest_until_ms
         if is_due and self._mutex.acquire(blocking=False):
             try:
                 threading.Thread(target=self._renew, name="sparklog-ui-renew", daemon=True).start()
-            except RuntimeError:  # no more threads: another glance's then
+            except RuntimeError:  # no more threads: another peek's then
                 self._mutex.release()
         known = self._known
         return None if known is None else known[0]
 
     def _renew(self) -> None:
-        """Make it anew for a glance, which took the mutex."""
+        """Make it anew for a peek, which took the mutex."""
         try:
             self._known = self._made()
         except Exception:  # noqa: BLE001 - who asks for it is told
@@ -67,7 +67,7 @@ class Remembered(Generic[T]):
             self._mutex.release()
 
     def _made(self) -> tuple[T, float]:
-        """Make it, under the mutex. What fails rests as long: nobody waits for a glance's."""
+        """Make it, under the mutex. What fails rests as long: nobody waits for a peek's."""
         began = monotonic_ms()
         try:
             made = self._make()

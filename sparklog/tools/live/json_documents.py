@@ -5,9 +5,9 @@ from typing import Any
 
 from sparklog.storage.view import TopicInfo
 from sparklog.tools.browse.figures import PartitionFigures, TopicFigures
+from sparklog.tools.browse.record_previews import RecordPreview
 from sparklog.tools.browse.record_range import RecordRange
-from sparklog.tools.browse.shown_records import ShownRecord
-from sparklog.tools.browse.values import shown
+from sparklog.tools.browse.values import render_value
 from sparklog.tools.configs import describe_configs
 from sparklog.tools.report.units import iso_text
 
@@ -59,7 +59,7 @@ def reader_json(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def range_json(
-    found: RecordRange, records: list[ShownRecord], following: str | None
+    found: RecordRange, records: list[RecordPreview], following: str | None
 ) -> dict[str, Any]:
     """Records; `next` is the query, of the same path, for those behind them."""
     return {
@@ -72,7 +72,7 @@ def range_json(
     }
 
 
-def record_json(record: ShownRecord) -> dict[str, Any]:
+def record_json(record: RecordPreview) -> dict[str, Any]:
     """A record. What is no UTF-8 is in `..._base64`; `..._cut` tells that there is more."""
     time = record.timestamp_ms
     return {
@@ -109,7 +109,7 @@ def _bytes_json(name: str, raw: bytes | None, size: int) -> dict[str, Any]:
         found[f"{name}_base64"] = base64.b64encode(raw).decode()
     if cut:
         found[f"{name}_cut"] = True
-    schema_id = shown(raw[:64], most=64).schema_id
+    schema_id = render_value(raw[:64], most=64).schema_id
     if schema_id is not None:
         found[f"{name}_schema_id"] = schema_id
     return found

@@ -35,7 +35,7 @@ def topic_name(name: str, *, browse: bool) -> Child:
     return el("a", foreign(name), href=f"topics/{quote(name, safe='')}")
 
 
-def retention_words(topic: TopicReport) -> str:
+def retention_label(topic: TopicReport) -> str:
     """The topic's rules in short, as its configs have them."""
     if topic.config is None:
         return "the broker's"
@@ -51,7 +51,7 @@ def retention_words(topic: TopicReport) -> str:
     return ", ".join(parts) or "kept for ever"
 
 
-def rule_words(rule: str, given: Mapping[str, str] | None) -> str:
+def rule_label(rule: str, given: Mapping[str, str] | None) -> str:
     """What a rule of retention says, with its limit where the topic's configs have one."""
     config = TopicConfig.parse(given or {})
     age, size = config.retention_ms, config.retention_bytes

@@ -9,7 +9,7 @@ import pytest
 import sparklog
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.service import verify
-from sparklog.tools.moving.placing import Run, commit_runs, copied_ends
+from sparklog.tools.moving.preserved_offsets import Run, commit_runs, copied_ends
 from tests.oracle import Oracle
 
 
