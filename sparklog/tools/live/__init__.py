@@ -1,7 +1,8 @@
-"""A log in a browser: `serve --ui`, `sparklog ui`.
+"""Shows a log in a browser: `sparklog serve --ui` and `sparklog ui`.
 
-- `server`: HTTP, TLS, limits of connections; `access`: who may come, tokens; `answers`: values
-- `site`: which path shows what; `result_cache`: what is made not too often
-- `log_browser`: topics and records; `log_handle`: the log; `workers`: reads, a few at a time
-- `topic_pages`, `record_pages`, `login_page`: HTML; `json_documents`; `record_query`: a URL's query
+- `server`: HTTP, TLS and connection limits; `access`: tokens and sessions
+- `http_messages`: requests and responses; `site`: routes; `result_cache`: expensive pages
+- `log_browser`: topics and records; `log_handle`: the open log; `workers`: bounded reads
+- `topic_pages`, `record_pages`, `login_page`: HTML; `json_documents`: JSON for scripts
+- `record_query`: the query of a URL
 """

@@ -1,8 +1,7 @@
-"""Import from Kafka, and export to Kafka, log dirs and stores, of topics and of whole logs.
+"""Imports from Kafka, and exports to Kafka, log dirs and stores.
 
-- `import_kafka`; `export_kafka`, `export_log`
-- `to_store`, `to_log_dir`: a whole log, with all that its queries and groups need to go on
-- `preserved_offsets`: commits of records at given offsets; `batch_copy`: batches that stay as they
-  are; `exporting`: what exports share;
-  `kafka`: clients of a live Kafka
+- `import_kafka`; `export_kafka`, `export_log`: one topic
+- `to_store`, `to_log_dir`: a whole log with the state of its queries and groups
+- `preserved_offsets`: commits of records at given offsets; `batch_copy`: copies batches unchanged
+- `exporting`: ranges and results that exports share; `kafka_client`: clients of a running Kafka
 """
