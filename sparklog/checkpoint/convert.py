@@ -19,8 +19,8 @@ from sparklog.checkpoint.log_backed.lock import LOCK_NAME, CheckpointLock
 from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, has_marker, write_marker
 from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import FileWriter, Record, append, create
-from sparklog.checkpoint.ownership import copy_mode_and_owner, take_logs_after
-from sparklog.checkpoint.running_query import check_quiet, stopped
+from sparklog.checkpoint.ownership import copy_log_dir_ownership, copy_mode_and_owner
+from sparklog.checkpoint.running_query import check_no_running_batch, keep_stopped
 from sparklog.checkpoint.spark_files.checksums import hadoop_name
 from sparklog.checkpoint.staged_checkpoint import remove_log_dir
 from sparklog.checkpoint.unfinished_reset import complete
@@ -60,7 +60,7 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
     with contextlib.ExitStack() as stack:
         is_new = not fs.is_dir(checkpoint.logs)
         if is_new:
-            check_quiet(Batches(checkpoint), clock())
+            check_no_running_batch(Batches(checkpoint), clock())
             fs.mkdir(checkpoint.logs)
         lock = stack.enter_context(CheckpointLock(fs, checkpoint.logs, create=True))
         fs.sync_dir(checkpoint.logs)
@@ -78,7 +78,7 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
             size += _take_over(checkpoint, lock, name, files)
         if is_new and by_partition:
             model = checkpoint.real(next(iter(by_partition.values()))[0])
-            take_logs_after(fs, checkpoint.path, checkpoint.path, model)
+            copy_log_dir_ownership(fs, checkpoint.path, checkpoint.path, model)
         _remove(checkpoint, [file for files in by_partition.values() for file in files])
         if checkpoint.exists(METADATA_FILE):
             write_marker(fs, checkpoint.path)
@@ -146,7 +146,7 @@ def export(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -
     files = size = 0
     if not checkpoint.is_log_backed:
         return Converted(path=checkpoint.path, files=0, bytes=0, partitions=0)
-    with stopped(checkpoint, "export it"):
+    with keep_stopped(checkpoint, "export it"):
         checkpoint = Checkpoint.open(path, fs)
         records = [file for file in checkpoint.paths() if checkpoint.stat(file).is_record]
         for file in records:

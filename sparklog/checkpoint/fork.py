@@ -12,7 +12,7 @@ from sparklog.checkpoint.files import Checkpoint, own_path
 from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.nesting import check_not_nested
 from sparklog.checkpoint.query_sink import Announce, choose_sink
-from sparklog.checkpoint.running_query import cleaned_meanwhile
+from sparklog.checkpoint.running_query import report_concurrent_cleanup
 from sparklog.checkpoint.staged_checkpoint import FORK, staged_checkpoint
 from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import plan_truncation
@@ -96,7 +96,7 @@ def fork(
     watch = stopwatch()
     _check_pairs(log, new_log, output, new_output, fs)
     target = own_path(new_path)
-    with cleaned_meanwhile(path):
+    with report_concurrent_cleanup(path):
         checkpoint = Checkpoint.open(path, fs, to_end=False, needs_id=True)
         _check_target(fs, checkpoint.path, target)
         complete(checkpoint.path, storage_options=storage_options, fs=fs, clock=clock)

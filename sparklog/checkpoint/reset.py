@@ -21,7 +21,11 @@ from sparklog.checkpoint.log_backed.layout import LOGS
 from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.checkpoint.nesting import check_not_nested
 from sparklog.checkpoint.query_sink import Announce, QuerySink, SinkKind, choose_sink
-from sparklog.checkpoint.running_query import check_quiet, cleaned_meanwhile, stopped
+from sparklog.checkpoint.running_query import (
+    check_no_running_batch,
+    keep_stopped,
+    report_concurrent_cleanup,
+)
 from sparklog.checkpoint.staged_checkpoint import RESET, is_mount_point, staged_checkpoint
 from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import Truncation, plan_truncation
@@ -114,15 +118,15 @@ def reset(
     _check_no_mount_point(checkpoint)
     if not dry_run:
         complete(checkpoint.path, storage_options=storage_options, fs=fs, clock=clock)
-    with cleaned_meanwhile(checkpoint.path), contextlib.ExitStack() as stack:
+    with report_concurrent_cleanup(checkpoint.path), contextlib.ExitStack() as stack:
         if not dry_run:
-            stack.enter_context(stopped(checkpoint, _RESET_OR_FORK))
+            stack.enter_context(keep_stopped(checkpoint, _RESET_OR_FORK))
             checkpoint = Checkpoint.open(path, fs, needs_id=True)
         batches = Batches(checkpoint)
         batch = select_batch(batches, to)
         batches.check_reachable(batch)
         check_sources(batches, batch, sources or {}, fs=fs, storage_options=storage_options)
-        check_quiet(batches, clock())
+        check_no_running_batch(batches, clock())
         chosen = choose_sink(checkpoint, log=log, output=output, sink=sink)
         _check_log_named(chosen, checkpoint, batch, sink)
         truncation = plan_truncation(batches, batch, checkpoint.path, is_reset=True)

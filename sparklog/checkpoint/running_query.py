@@ -19,7 +19,7 @@ QUIET_MS: Final = 10_000
 
 
 @contextlib.contextmanager
-def stopped(checkpoint: Checkpoint, what: str) -> Iterator[None]:
+def keep_stopped(checkpoint: Checkpoint, what: str) -> Iterator[None]:
     """Keep the query of a log-backed checkpoint from running meanwhile.
 
     Raises: LogLockedError: it runs.
@@ -33,7 +33,7 @@ def stopped(checkpoint: Checkpoint, what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def cleaned_meanwhile(path: str | os.PathLike[str]) -> Iterator[None]:
+def report_concurrent_cleanup(path: str | os.PathLike[str]) -> Iterator[None]:
     """Report a file that is gone, though it was listed, as what it means: the query cleans up.
 
     Raises: LogLockedError.
@@ -47,7 +47,7 @@ def cleaned_meanwhile(path: str | os.PathLike[str]) -> Iterator[None]:
         ) from error
 
 
-def check_quiet(batches: Batches, now_ms: int) -> None:
+def check_no_running_batch(batches: Batches, now_ms: int) -> None:
     """Raises: LogLockedError: an ordinary checkpoint has a batch that may be under way."""
     checkpoint = batches.checkpoint
     newest = max(batches.planned, default=-1)

@@ -30,7 +30,7 @@ from sparklog.checkpoint.log_backed.partition_writer import (
     copy_ranges,
     create,
 )
-from sparklog.checkpoint.ownership import copy_mode_and_owner, take_logs_after
+from sparklog.checkpoint.ownership import copy_log_dir_ownership, copy_mode_and_owner
 from sparklog.checkpoint.truncation import Truncation
 from sparklog.clock import Clock
 from sparklog.errors import LogLockedError, StorageUnavailableError
@@ -68,7 +68,8 @@ def copy_truncated(
         link_or_copy(fs, checkpoint.real(path), os.path.join(directory, path), stats)
     if checkpoint.is_log_backed:
         _copy_log_dir(checkpoint, truncation, os.path.join(directory, LOGS), stats, clock)
-        take_logs_after(fs, directory, checkpoint.logs, os.path.join(checkpoint.logs, LOCK_NAME))
+        lock = os.path.join(checkpoint.logs, LOCK_NAME)
+        copy_log_dir_ownership(fs, directory, checkpoint.logs, lock)
         if checkpoint.is_record(METADATA_FILE):
             write_marker(fs, directory)
             model = os.path.join(checkpoint.logs, LOCK_NAME)

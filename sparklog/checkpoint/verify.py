@@ -28,7 +28,7 @@ from sparklog.checkpoint.log_backed.partition import (
 )
 from sparklog.checkpoint.repair import DAMAGED
 from sparklog.checkpoint.repair import repair as repair_records
-from sparklog.checkpoint.running_query import cleaned_meanwhile
+from sparklog.checkpoint.running_query import report_concurrent_cleanup
 from sparklog.checkpoint.spark_files.checksums import (
     check_hadoop,
     check_spark,
@@ -160,7 +160,7 @@ def _verify_once(path: str | os.PathLike[str], fs: FileSystem) -> CheckpointRepo
     for _ in range(_LOOKS - 1):
         with contextlib.suppress(FileNotFoundError):  # Spark removed it since it was listed
             return _Verifier(Checkpoint.inspect(path, fs)).run()
-    with cleaned_meanwhile(path):
+    with report_concurrent_cleanup(path):
         return _Verifier(Checkpoint.inspect(path, fs)).run()
 
 

@@ -40,7 +40,7 @@ class DiskProbe:
         self._next_ms = 0
         self._failed: dict[str, str] = {}
 
-    def turn(self, now_ms: int) -> None:
+    def probe_if_due(self, now_ms: int) -> None:
         """Try every log dir if a minute is over. Cost: a file, an fsync and an unlink each."""
         if now_ms < self._next_ms:
             return

@@ -23,7 +23,7 @@ _NOT_COVERED: Final = (
 """What no erasure can reach, wherever the log is kept; each home adds what is its own."""
 
 
-def requested(
+def erasure_request(
     path: str,
     topic: str,
     keys: Collection[bytes],

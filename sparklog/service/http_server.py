@@ -26,7 +26,7 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     """A thread a connection; none keeps the process alive, and the end waits for none.
 
-    A handler says by `heard` that its request is there.
+    A handler says by `request_received` that its request is there.
     """
 
     daemon_threads = True  # a client that hangs must not keep the process alive
@@ -45,7 +45,7 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own, or close it."""
-        if not self._room.acquire(blocking=False) and not self._make_room():
+        if not self._room.acquire(blocking=False) and not self._disconnect_slowest():
             _LOGGER.warning("too many connections: %s is sent away", client_address[0])
             self.shutdown_request(request)
             return
@@ -54,7 +54,7 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no more threads
-            self.heard(request)
+            self.request_received(request)
             self._room.release()
             raise
 
@@ -63,15 +63,15 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.heard(request)
+            self.request_received(request)
             self._room.release()
 
-    def heard(self, request: socket.socket) -> None:
+    def request_received(self, request: socket.socket) -> None:
         """A connection's request is there, or it ended: nobody waits for it any more."""
         with self._mutex:
             self._waiting.pop(request, None)
 
-    def becomes(self, request: socket.socket, wrapped: socket.socket) -> None:
+    def replace_socket(self, request: socket.socket, wrapped: socket.socket) -> None:
         """The connection is another socket's now; its time goes on."""
         with self._mutex:
             self._waiting[wrapped] = self._waiting.pop(request, monotonic_ms())
@@ -84,7 +84,7 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             for request in late:
                 del self._waiting[request]
         for request in late:
-            _let_go(request)
+            _disconnect(request)
 
     def shutdown(self) -> None:
         """Stop `serve_forever` at once. socketserver would wait until it polls the next time."""
@@ -92,7 +92,7 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self.socket.shutdown(socket.SHUT_RDWR)  # ends the poll that is under way
         super().shutdown()
 
-    def _make_room(self) -> bool:
+    def _disconnect_slowest(self) -> bool:
         """Let go of who has said nothing for longest, so that nobody keeps all others out."""
         with self._mutex:
             first = min(self._waiting, key=self._waiting.__getitem__, default=None)
@@ -101,7 +101,7 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             if self._waiting[first] - self._head_ms + _PATIENCE_MS > monotonic_ms():
                 return False
             del self._waiting[first]
-        _let_go(first)
+        _disconnect(first)
         return self._room.acquire(timeout=_ROOM_S)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -116,6 +116,6 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             _LOGGER.error("a request of %s failed", client_address, exc_info=error)
 
 
-def _let_go(request: socket.socket) -> None:
+def _disconnect(request: socket.socket) -> None:
     with contextlib.suppress(OSError):
         socket.socket.shutdown(request, socket.SHUT_RDWR)

@@ -89,7 +89,7 @@ class Leadership:
             if self.lease is not None:
                 self.lease.lends = lends
 
-    def is_requested(self) -> Upkeep | None:
+    def requested_upkeep(self) -> Upkeep | None:
         """Return the work if it is ours, we lend it, and somebody asks for it."""
         upkeep = self.upkeep
         if upkeep is None or not (self._lends and upkeep.lease.held):
@@ -114,7 +114,7 @@ class Leadership:
         turns: Collection[threading.Lock],
         wait_ms: float,
         waiting: Callable[[str], None],
-    ) -> Iterator["Borrowed"]:
+    ) -> Iterator["BorrowedLease"]:
         """Give what takes the lease for a while at a time, from another one that holds it, too.
 
         It isn't lent meanwhile, and released afterwards if it wasn't ours before.
@@ -123,7 +123,7 @@ class Leadership:
         """
         lends = self._lends
         self.lend(False)
-        borrowed = Borrowed(self, upkeep.lease, turns, wait_ms, waiting)
+        borrowed = BorrowedLease(self, upkeep.lease, turns, wait_ms, waiting)
         try:
             yield borrowed
         finally:
@@ -139,7 +139,7 @@ class Leadership:
                     return False
                 lease.request()
                 if not said:
-                    waiting(_awaited(lease))
+                    waiting(_describe_holder(lease))
                     said = True
                 pause(_POLL_MS)
             return True
@@ -156,7 +156,7 @@ class Leadership:
                 upkeep.close()
 
 
-class Borrowed:
+class BorrowedLease:
     """A lease that is ours for a while at a time: a `sparklog.storage.upkeep.Loan`.
 
     In between whoever works on the log has as long as it was ours; nobody, if none comes.
@@ -187,11 +187,11 @@ class Borrowed:
         if self._began_ms is not None and self._lease.held and not self.is_over():
             return True
         self.end()
-        self._rest()
+        self._pause_between_loans()
         for turn in self._turns:
             self._held.enter_context(turn)
         try:
-            is_ours = self._leadership.borrow(self._lease, self._wait_ms, self._tell)
+            is_ours = self._leadership.borrow(self._lease, self._wait_ms, self._report_waiting)
         except BaseException:
             self._held.close()
             raise
@@ -211,29 +211,29 @@ class Borrowed:
             self._lease.release()
         self._held.close()
 
-    def _rest(self) -> None:
+    def _pause_between_loans(self) -> None:
         """Leave others their time; what we did since `end` counts. Nobody came: no more of it."""
         ended, asked = self._ended_ms, False
         while (rested := monotonic_ms() - ended) < self._rest_ms:
             if rested >= REST_MS and not asked:
                 asked = True
-                if not self._is_used():
+                if not self._is_log_in_use():
                     return
             pause(min(_POLL_MS, self._rest_ms - rested))
 
-    def _is_used(self) -> bool:
+    def _is_log_in_use(self) -> bool:
         """Tell whether somebody works on the log; else it is ours again."""
         if any(turn.locked() for turn in self._turns):
             return True
         return self._leadership.leading() is None
 
-    def _tell(self, who: str) -> None:
+    def _report_waiting(self, who: str) -> None:
         if not self._said:
             self._said = True
             self._waiting(who)
 
 
-def _awaited(lease: UpkeepLease) -> str:
+def _describe_holder(lease: UpkeepLease) -> str:
     """For whom one waits, and how that ends."""
     lends, who = lease.holder().get("lends"), lease.describe()
     if lends is None:

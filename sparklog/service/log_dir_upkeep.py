@@ -143,7 +143,7 @@ class LogDirUpkeep:
 
     def pressing(self, now_ms: int) -> Collection[Work]:
         """Retention, where a disk is nearly full, and copies, for what has one may go then."""
-        self.rounds.probe.turn(now_ms)
+        self.rounds.probe.probe_if_due(now_ms)
         with contextlib.suppress(StorageUnavailableError):  # the probe tells of it
             self.lease.heartbeat()
         if not self.rounds.is_short_of_space(now_ms):

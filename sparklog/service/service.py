@@ -13,13 +13,13 @@ from sparklog.format.erasure import RecordPredicate
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.metrics import Sample
 from sparklog.opening import resolved, url_of
-from sparklog.service.erasure_request import requested
-from sparklog.service.health import Examiner, Own, health_samples
-from sparklog.service.health.bounded import bounded
+from sparklog.service.backend import service_backend
+from sparklog.service.erasure_request import erasure_request
+from sparklog.service.exit_hooks import cancel_close_at_exit, close_at_exit, spark_session_check
+from sparklog.service.health import Examiner, ServiceStatus, health_samples
+from sparklog.service.health.call_timeout import call_with_timeout
 from sparklog.service.health.examiner import PATIENCE
-from sparklog.service.homes import open_side
 from sparklog.service.leadership import Leadership
-from sparklog.service.lifetime import close_at_exit, forget, session_alive
 from sparklog.service.log_dir_upkeep import TierOptions
 from sparklog.service.metrics.endpoint import Endpoint
 from sparklog.service.metrics.observed import DirectoryMetrics, LogMetrics
@@ -106,7 +106,7 @@ class Service:
         check_keyring(keyring, plain=plain)
         self._options, log_options = ServiceOptions.parse(options or {})
         self._clock = clock
-        self._turns = {work: threading.Lock() for work in WORKS}
+        self._work_locks = {work: threading.Lock() for work in WORKS}
         self._stop, self._using = threading.Event(), threading.Lock()
         self._threads: list[threading.Thread] = []
         self._due = dict.fromkeys(WORKS, 0.0)
@@ -118,7 +118,7 @@ class Service:
             take_over=take_over,
             opening=opening,
         )
-        home = open_side(
+        home = service_backend(
             self.path, url, options=self._options, log_options=log_options, tier=tier, map=map,
             stopping=self._stop.is_set, fs=fs, clock=clock,
         )  # fmt: skip
@@ -158,7 +158,7 @@ class Service:
         first = self._clock() + self._options.initial_task_delay_ms
         self._due = dict.fromkeys(WORKS, float(first))
         self._stop.clear()
-        alive = session_alive()
+        alive = spark_session_check()
         self._threads = [
             threading.Thread(
                 target=self._run, args=(work, alive), name=f"sparklog-{work}", daemon=True
@@ -179,7 +179,7 @@ class Service:
         self._leadership.close()
         self._leadership.lend(False)
         self._stop_serving()
-        forget(self)
+        cancel_close_at_exit(self)
 
     def __enter__(self) -> Self:
         self.start()
@@ -193,7 +193,7 @@ class Service:
         while not self._stop.is_set() and alive():
             try:
                 self._hand_over()
-                wait = self._turn(work)
+                wait = self._run_due_work(work)
                 waits = False
             except LogReplacedError as error:
                 if not waits:  # once, not at every look
@@ -217,19 +217,19 @@ class Service:
     def tick(self) -> float:
         """Do what is due now; returns for how long (ms) nothing else is. What the threads do."""
         self._hand_over()
-        return min(self._turn(work) for work in self._turns)
+        return min(self._run_due_work(work) for work in self._work_locks)
 
     def _hand_over(self) -> None:
         """Let another process lead for a while, if it asks for that: an erasure does."""
-        upkeep = self._leadership.is_requested()
+        upkeep = self._leadership.requested_upkeep()
         if upkeep is not None:
             with contextlib.ExitStack() as turns:
                 for work in upkeep.paused_while_lent:
-                    turns.enter_context(self._turns[work])
+                    turns.enter_context(self._work_locks[work])
                 self._leadership.hand_over()
 
-    def _turn(self, work: Work) -> float:
-        with self._turns[work]:
+    def _run_due_work(self, work: Work) -> float:
+        with self._work_locks[work]:
             now = self._clock()
             upkeep = self._leadership.leading()
             if upkeep is None:
@@ -267,7 +267,7 @@ class Service:
         Raises:
             SparklogError: The log cannot be opened; see `sparklog.open`.
         """
-        return self._once(set(WORKS), now_ms=now_ms, dry_run=dry_run)
+        return self._run_round(set(WORKS), now_ms=now_ms, dry_run=dry_run)
 
     def compact(
         self,
@@ -289,7 +289,7 @@ class Service:
             UnknownTopicError: A topic does not exist.
         """
         request = Request(topics=topics, every=True)
-        return self._once({"clean"}, request, now_ms=now_ms, dry_run=dry_run)
+        return self._run_round({"clean"}, request, now_ms=now_ms, dry_run=dry_run)
 
     def retain(self, now_ms: int | None = None, dry_run: bool = False) -> Report:
         """Roll idle segments and delete expired ones.
@@ -302,7 +302,7 @@ class Service:
             now_ms: The time of the round; see `run_once`.
             dry_run: Report what would be deleted, and change nothing.
         """
-        return self._once({"retain"}, Request(at_once=True), now_ms=now_ms, dry_run=dry_run)
+        return self._run_round({"retain"}, Request(at_once=True), now_ms=now_ms, dry_run=dry_run)
 
     def erase(
         self,
@@ -323,26 +323,26 @@ class Service:
         As `sparklog.service.erase`, with the service's own options; waits for the round at hand,
         each time that it wants to replace copies.
         """
-        request, report = requested(
+        request, report = erasure_request(
             self.path, topic, keys, self._clock(), predicate=predicate, partitions=partitions,
             null_key=null_key, before=before, before_ms=before_ms, dry_run=dry_run,
             wait_ms=wait_ms, waiting=waiting,
         )  # fmt: skip
         began = monotonic_ms()
-        with self._in_use() as upkeep:
-            turns = [self._turns[work] for work in upkeep.paused_while_lent]
+        with self._opened_log() as upkeep:
+            turns = [self._work_locks[work] for work in upkeep.paused_while_lent]
             with self._leadership.borrowing(upkeep, turns, wait_ms, waiting) as loan:
                 upkeep.erase(request, report, loan)
         report.took_ms = monotonic_ms() - began
         return report
 
-    def _once(
+    def _run_round(
         self, wanted: set[Work], request: Request = AS_DUE, *, now_ms: int | None, dry_run: bool
     ) -> Report:
         with contextlib.ExitStack() as turns:
-            for turn in self._turns.values():
+            for turn in self._work_locks.values():
                 turns.enter_context(turn)
-            upkeep = turns.enter_context(self._in_use())
+            upkeep = turns.enter_context(self._opened_log())
             report = Report(
                 path=self.path, time_ms=self._clock() if now_ms is None else now_ms, dry_run=dry_run
             )
@@ -406,17 +406,19 @@ class Service:
         given_up = {} if upkeep is None else upkeep.uncleanable
         self._meters.uncleanable(given_up, found)
         self._meters.refresh(
-            now_ms=self._clock(), leading=lease is not None and lease.held, dead=self._dead()
-        )
-        checks = health_samples(self._examiner.examine(self._own(), found=found))
+            now_ms=self._clock(), leading=lease is not None and lease.held,
+            dead=self._dead_threads(),
+        )  # fmt: skip
+        checks = health_samples(self._examiner.examine(self._status(), found=found))
         return [*samples(found), *checks, *process_samples()]
 
-    def _own(self) -> Own:
+    def _status(self) -> ServiceStatus:
         upkeep = self._leadership.upkeep
-        dead = tuple(work for work, is_dead in self._dead().items() if is_dead)
-        return Own(dead=dead, uncleanable={} if upkeep is None else dict(upkeep.uncleanable))
+        dead = tuple(work for work, is_dead in self._dead_threads().items() if is_dead)
+        uncleanable = {} if upkeep is None else dict(upkeep.uncleanable)
+        return ServiceStatus(dead=dead, uncleanable=uncleanable)
 
-    def _dead(self) -> dict[str, bool]:
+    def _dead_threads(self) -> dict[str, bool]:
         """{work: whether its thread ended by itself}"""
         stopped = self._stop.is_set()
         return {
@@ -428,12 +430,12 @@ class Service:
         """What /healthz says: what is wrong, and the verdict beside it; within ten seconds."""
         home = self._observer.directories[0]
         try:
-            found = bounded(self._observer.observe, _LOOK_MS, home)
+            found = call_with_timeout(self._observer.observe, _LOOK_MS, home)
         except StorageUnavailableError as error:
             found = LogMetrics(path=self.path, time_ms=self._clock(), errors=[str(error)])
             found.directories = [DirectoryMetrics(home, None, str(error))]
-        verdict = self._examiner.examine(self._own(), found=found)
-        return wrong(home, found.directories, self._dead()), verdict.to_dict()
+        verdict = self._examiner.examine(self._status(), found=found)
+        return wrong(home, found.directories, self._dead_threads()), verdict.to_dict()
 
     def _stop_serving(self) -> None:
         endpoint, self._endpoint = self._endpoint, None
@@ -450,7 +452,7 @@ class Service:
         return upkeep, opened
 
     @contextlib.contextmanager
-    def _in_use(self) -> Iterator[Upkeep]:
+    def _opened_log(self) -> Iterator[Upkeep]:
         """Give the work; if the log was opened for that, the last who uses it closes it."""
         with self._using:
             upkeep, opened = self._open()

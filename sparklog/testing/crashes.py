@@ -34,17 +34,19 @@ class Crash:
     finished: bool = False
 
 
-Way = tuple[str, Callable[[], CrashFS]]
+PossibleCrash = tuple[str, Callable[[], CrashFS]]
 """How a machine crashes, and what makes the machine that is then found."""
 
 
-def ways(fs: CrashFS, call: Call | None, rng: random.Random, seeds: int) -> list[Way]:
+def possible_crashes(
+    fs: CrashFS, call: Call | None, rng: random.Random, seeds: int
+) -> list[PossibleCrash]:
     """Return the crashes that could happen right now; `call` is about to be done.
 
     A kill, also within a write; a power cut that keeps nothing but what was synced, one that keeps
     all, and `seeds` that keep any part (see `sparklog.testing.disk`).
     """
-    found: list[Way] = [("kill", fs.kill_clone)]
+    found: list[PossibleCrash] = [("kill", fs.kill_clone)]
     if call is not None and call.op == "pwrite" and fs.torn_size(call.at, call.size):
         found.append(("torn kill", lambda: fs.kill_clone(call)))
         found.append(("torn write, power cut", lambda: fs.kill_clone(call).crash_clone(rng)))
@@ -56,7 +58,7 @@ def ways(fs: CrashFS, call: Call | None, rng: random.Random, seeds: int) -> list
 
 def crashes_now(fs: CrashFS, call: Call | None, rng: random.Random, seeds: int) -> Iterator[Crash]:
     """Yield the machines that a crash right now may leave; for use in `CrashFS.on_call`."""
-    for how, make in ways(fs, call, rng, seeds):
+    for how, make in possible_crashes(fs, call, rng, seeds):
         if call is None:
             yield Crash(f"{how} after the last call", make(), finished=True)
         else:

@@ -4,8 +4,8 @@
     store = bucket.store(process)       # a `Store`, whose requests are steps of that process
 
 A write may be lost, done without an answer, done late (up to the very end), done twice, or done
-again much later; the writer is told nothing of that but StorageUnavailableError. A `Lie` makes the
-bucket one that no log can have as its home: tests show with it that the guarantee is needed.
+again much later; the writer only gets a StorageUnavailableError. A `StoreFlaw` takes away a
+guarantee that a log in a bucket relies on, so that tests can show that the guarantee is needed.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ from sparklog.testing.schedules import Process, Schedule
 from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store, StoredObject, is_listed
 
 
-class Lie(Enum):
+class StoreFlaw(Enum):
     """What a bucket does that a store must not do."""
 
     PUTS = "a create replaces what is there"
@@ -62,7 +62,7 @@ class ScheduledBucket:
     """
 
     schedule: Schedule
-    lies: frozenset[Lie] = frozenset()
+    flaws: frozenset[StoreFlaw] = frozenset()
     url: str = "scheduled://bucket"
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     pending: list[tuple[int, Write]] = field(default_factory=list)
@@ -104,7 +104,8 @@ class ScheduledBucket:
         """Raises: FileNotFoundError, StorageUnavailableError."""
         self._read_fault(process, f"get {name}")
         found = self.objects.get(name)
-        stale = Lie.STALE_GET in self.lies and self._young(name) and self.schedule.chance(0.3)
+        is_flawed = StoreFlaw.STALE_GET in self.flaws and self._young(name)
+        stale = is_flawed and self.schedule.chance(0.3)
         self._note(process, f"get {name}", "not there" if found is None else "")
         if found is None or stale:
             raise FileNotFoundError(name)
@@ -119,10 +120,10 @@ class ScheduledBucket:
 
     def write(self, process: str, write: Write) -> bool:
         """Tell what the writer is told. Raises StorageUnavailableError: nobody told."""
-        weather, some = self.schedule.weather, self.schedule.rng
-        fault = some.choice(FAULTS) if self.schedule.chance(weather.writes) else ""
+        rates, some = self.schedule.fault_rates, self.schedule.rng
+        fault = some.choice(FAULTS) if self.schedule.chance(rates.writes) else ""
         if fault in ("late", "echo"):
-            at = self.schedule.step + some.choice(weather.late_steps)
+            at = self.schedule.step + some.choice(rates.late_steps)
             self.pending.append((at, write))
         answer: bool | None = None
         if fault not in ("lost", "late"):
@@ -156,12 +157,14 @@ class ScheduledBucket:
         return True
 
     def _exists(self, write: Write) -> bool:
-        if Lie.PUTS in self.lies:
+        if StoreFlaw.PUTS in self.flaws:
             return False
-        return write.was_there if Lie.LOOKS_FIRST in self.lies else write.name in self.objects
+        if StoreFlaw.LOOKS_FIRST in self.flaws:
+            return write.was_there
+        return write.name in self.objects
 
     def _whole_or_half(self, write: Write, is_new: bool) -> bytes:
-        some = Lie.HALF in self.lies and write.verb == "create" and is_new
+        some = StoreFlaw.HALF in self.flaws and write.verb == "create" and is_new
         if some and self.schedule.chance(0.2):
             self.send_later(self.schedule.rng.randint(*HALF_STEPS), write._replace(verb="put"))
             return write.data[: len(write.data) // 2]
@@ -171,7 +174,7 @@ class ScheduledBucket:
         return self.schedule.step - self._born.get(name, -STALE_STEPS) < STALE_STEPS
 
     def _read_fault(self, process: str, what: str) -> None:
-        if self.schedule.chance(self.schedule.weather.reads):
+        if self.schedule.chance(self.schedule.fault_rates.reads):
             self._note(process, what, NO_ANSWER)
             raise no_answer(what)
 
@@ -179,7 +182,7 @@ class ScheduledBucket:
         self.schedule.stats[what.partition(" ")[0]] += 1
         self.trace.append((self.schedule.step, process, what, how))
 
-    def told(self, last: int = 200) -> str:
+    def format_trace(self, last: int = 200) -> str:
         """The last requests, one a line, for a test's message."""
         lines = [f"{s:6} {who:14} {what} {how}".rstrip() for s, who, what, how in self.trace]
         return "\n".join(lines[-last:])

@@ -1,6 +1,6 @@
 """Processes that take turns, by a seed: synchronous code whose every request is a step.
 
-    schedule = Schedule(seed=7, weather=Weather(kills=0.01))
+    schedule = Schedule(seed=7, fault_rates=FaultRates(kills=0.01))
     schedule.spawn(writer, disk={"next": 0})     # writer(process): its store, its clock, its sleep
     schedule.run(steps=1000)
 
@@ -29,7 +29,7 @@ _NEVER: Final = 10**12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class FaultRates:
     """What happens on its own. Chances, from 0 to 1.
 
     Attributes:
@@ -51,7 +51,7 @@ class Weather:
     late_steps: tuple[int, ...] = (3, 30, 300, _NEVER)
 
 
-CALM: Final = Weather()
+NO_RANDOM_FAULTS: Final = FaultRates()
 
 
 @dataclass(eq=False, slots=True)
@@ -173,7 +173,7 @@ class Schedule:
     """Who has the next step, and what befalls them. `stats` counts what happened."""
 
     seed: int
-    weather: Weather = CALM
+    fault_rates: FaultRates = NO_RANDOM_FAULTS
     processes_max: int = 14
     step: int = 0
     stats: Counter[str] = field(default_factory=Counter)
@@ -239,7 +239,7 @@ class Schedule:
             self._turn(self.rng.choice(ready))
             self.step += 1
 
-    def alone(self, role: Role, *, name: str = "", steps: int = 100_000_000) -> None:
+    def run_alone(self, role: Role, *, name: str = "", steps: int = 100_000_000) -> None:
         """Run one process to its end, with no other beside it."""
         others, self.processes = self.processes, []
         process = self.spawn(role, name=name, restarts=False)
@@ -260,9 +260,9 @@ class Schedule:
             process.wakes = min(process.wakes, self.step)
 
     def _turn(self, process: Process) -> None:
-        if self.chance(self.weather.naps):
-            process.wakes = self.step + self.rng.choice(self.weather.nap_steps)
-        elif process.restarts and self.chance(self.weather.kills):
+        if self.chance(self.fault_rates.naps):
+            process.wakes = self.step + self.rng.choice(self.fault_rates.nap_steps)
+        elif process.restarts and self.chance(self.fault_rates.kills):
             self._kill(process)
         elif not process.take_turn():
             self.processes.remove(process)
@@ -272,8 +272,8 @@ class Schedule:
         process = process.main or process
         all_threads = [p for p in (process, *process.threads) if p in self.processes]
         crowded = len(self.processes) >= self.processes_max
-        if process.zombies and not crowded and self.chance(self.weather.zombies):
-            wakes = self.step + self.rng.choice(self.weather.zombie_steps)
+        if process.zombies and not crowded and self.chance(self.fault_rates.zombies):
+            wakes = self.step + self.rng.choice(self.fault_rates.zombie_steps)
             for each in all_threads:
                 each.wakes = max(each.wakes, wakes)
             self.stats["zombies"] += 1

@@ -8,7 +8,7 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 
-from sparklog.testing.crashes import Crash, crashes_now, ways
+from sparklog.testing.crashes import Crash, crashes_now, possible_crashes
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.disk import DirNode, FileNode, Node
 from sparklog.testing.faults import Call
@@ -164,7 +164,7 @@ def recrash(
 
     def cut(call: Call) -> None:
         if only in (None, call.number):
-            for how, make in rng.sample(ways(fs, call, rng, 1), 2):
+            for how, make in rng.sample(possible_crashes(fs, call, rng, 1), 2):
                 found.append(Crash(f"{how} before {call}", make(), image.finished))
 
     fs.on_call = cut

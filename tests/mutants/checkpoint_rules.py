@@ -268,7 +268,7 @@ MUTANTS = (
     mutant(
         "export-while-the-query-runs",
         "checkpoint/convert.py",
-        '    with stopped(checkpoint, "export it"):\n',
+        '    with keep_stopped(checkpoint, "export it"):\n',
         "    with contextlib.nullcontext():\n",
         f"{CONVERT}::test_refused_while_the_query_runs",
     ),

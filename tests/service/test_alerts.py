@@ -70,7 +70,7 @@ class Watched:
             each(self._minute)
             for work in works or ("retain", "clean", "tier"):
                 with contextlib.suppress(LogReplacedError):  # the threads try again as well
-                    self.service._turn(work)
+                    self.service._run_due_work(work)
             self.scrapes.add(self.scrape(), self._minute)
             self.clock.advance(step * MINUTE)
             self._minute += step

@@ -108,22 +108,22 @@ def test_a_disk_that_is_full(small_disk: Path, clock: ManualClock) -> None:
     with sparklog.open(path, "rw") as log:
         log.create_topic("t")
     with stepped(Service(path, clock=clock)) as service:
-        service._turn("retain")
+        service._run_due_work("retain")
         assert service._health()[0] == []
         ballast = small_disk / "ballast"
         with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
             while True:
                 file.write(bytes(4096))
-        service._turn("retain")
+        service._run_due_work("retain")
         assert service._health()[0] == []  # the next trial is due in a minute
         clock.advance(60_000)
-        service._turn("retain")
+        service._run_due_work("retain")
         assert service._health()[0] == [f"{path} is offline: the service's last trial write failed"]
         found = {s.labels: s.value for s in service._samples() if s.metric.name == OFFLINE}
         assert found == {(path,): 1}
         ballast.unlink()
         clock.advance(60_000)
-        service._turn("retain")
+        service._run_due_work("retain")
         assert service._health()[0] == []
     assert not Path(path, "sparklog.probe").exists()
 

@@ -122,13 +122,13 @@ def every_piece(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]
     """Let each piece be the last of its hold, and do something in between; counts how often."""
     done: list[int] = []
 
-    def rest(self: leadership.Borrowed) -> None:
+    def rest(self: leadership.BorrowedLease) -> None:
         if self._ended_ms:
             done.append(len(done))
             meanwhile()
 
     monkeypatch.setattr(leadership, "HOLD_MS", 0)
-    monkeypatch.setattr(leadership.Borrowed, "_rest", rest)
+    monkeypatch.setattr(leadership.BorrowedLease, "_rest", rest)
     return done
 
 

@@ -571,7 +571,7 @@ def test_a_scrape_waits_for_no_lock(path: str, clock: ManualClock) -> None:
         filled(path, clock) as log,
         stepped(Service(path, clock=clock)) as service,
         commits_of(log).exclusive(),
-        service._turns["retain"],
+        service._work_locks["retain"],
         service._leadership._mutex,
     ):
         done = threading.Thread(target=lambda: scrape(service))

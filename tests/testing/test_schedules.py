@@ -10,12 +10,17 @@ import pytest
 
 from sparklog.errors import StorageUnavailableError
 from sparklog.testing.faults import SimulatedKill
-from sparklog.testing.scheduled_store import Effect, Lie, ScheduledBucket, ScheduledStore
-from sparklog.testing.schedules import Process, Schedule, Weather
+from sparklog.testing.scheduled_store import (
+    Effect,
+    ScheduledBucket,
+    ScheduledStore,
+    StoreFlaw,
+)
+from sparklog.testing.schedules import FaultRates, Process, Schedule
 from tests.depth import by_depth
 
 SEEDS = by_depth(small=30, ci=300, all=3000)
-ROUGH = Weather(writes=0.2, reads=0.05, naps=0.01, kills=0.01)
+ROUGH = FaultRates(writes=0.2, reads=0.05, naps=0.01, kills=0.01)
 
 
 class Broken(AssertionError):
@@ -55,9 +60,9 @@ class Counter:
                 process.sleep(process.rng.randrange(500))
 
 
-def simulate(seed: int, *lies: Lie, weather: Weather = ROUGH) -> Schedule:
-    schedule = Schedule(seed, weather)
-    bucket = ScheduledBucket(schedule, frozenset(lies))
+def simulate(seed: int, *flaws: StoreFlaw, fault_rates: FaultRates = ROUGH) -> Schedule:
+    schedule = Schedule(seed, fault_rates)
+    bucket = ScheduledBucket(schedule, frozenset(flaws))
     counter = Counter(bucket)
     bucket.watch.append(counter.look)
     for _ in range(4):
@@ -74,8 +79,8 @@ def test_no_schedule_gives_a_number_to_two() -> None:
     assert all(total[what] for what in ("won", "kills", "zombies", "create", "get")), total
 
 
-@pytest.mark.parametrize("lie", [Lie.PUTS, Lie.LOOKS_FIRST, Lie.HALF])
-def test_a_store_that_lies_is_found_out(lie: Lie) -> None:
+@pytest.mark.parametrize("lie", [StoreFlaw.PUTS, StoreFlaw.LOOKS_FIRST, StoreFlaw.HALF])
+def test_a_store_that_lies_is_found_out(lie: StoreFlaw) -> None:
     with pytest.raises(Broken):
         for seed in range(SEEDS):
             simulate(seed, lie)
@@ -83,7 +88,7 @@ def test_a_store_that_lies_is_found_out(lie: Lie) -> None:
 
 def test_a_get_that_misses_what_is_there_is_seen_by_some_process() -> None:
     schedule = Schedule(1)
-    bucket = ScheduledBucket(schedule, frozenset({Lie.STALE_GET}))
+    bucket = ScheduledBucket(schedule, frozenset({StoreFlaw.STALE_GET}))
     missed = []
 
     def look(process: Process) -> None:
@@ -113,7 +118,7 @@ def test_each_fault_of_a_write_is_what_its_name_says() -> None:
     """One process, a store that fails always: what it is told, and what is there at the end."""
     told, there = set(), set()
     for seed in range(60):
-        schedule = Schedule(seed, Weather(writes=1))
+        schedule = Schedule(seed, FaultRates(writes=1))
         bucket = ScheduledBucket(schedule)
 
         def create(process: Process, bucket: ScheduledBucket = bucket) -> None:
@@ -214,7 +219,7 @@ def test_threads_share_a_process_its_store_and_its_death() -> None:
     schedule.run(40)
     assert set(bucket.objects) == {"main", "thread"}
     assert {who for _, who, *_ in bucket.trace} == {process.name, f"{process.name}.thread#2"}
-    schedule.weather = Weather(kills=1, zombies=0)
+    schedule.fault_rates = FaultRates(kills=1, zombies=0)
     schedule.run(1)
     assert [p.name for p in schedule.processes] == ["both#3"]
     assert process.dead and process.threads[0].dead

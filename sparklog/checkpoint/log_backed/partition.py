@@ -215,7 +215,7 @@ class CheckpointPartition:
                 segment.is_torn = segment.end < segment.size
                 if not segment.is_torn:
                     return
-                tail = TornTail.of(file, segment.end, segment.size)
+                tail = TornTail.read(file, segment.end, segment.size)
                 segment.is_short = tail.is_short
                 if is_last and tail.next_batch is None:
                     return

@@ -25,7 +25,7 @@ class TornTail:
     next_batch: int | None  # position of the next whole batch; None: there is none
 
     @classmethod
-    def of(cls, file: File, position: int, size: int) -> "TornTail":
+    def read(cls, file: File, position: int, size: int) -> "TornTail":
         """Look at the bytes [position, size) of a segment. Cost: a CRC for each candidate."""
         raw = file.pread(size - position, position)
         length = int.from_bytes(raw[8:LOG_OVERHEAD], "big", signed=True)

@@ -12,14 +12,14 @@ from sparklog.logdir.detection import holds_log
 from sparklog.logdir.ledger_end import ledger_fault
 from sparklog.logdir.paths import split_path
 from sparklog.opening import holds_home, url_of
-from sparklog.service.health.bounded import bounded
+from sparklog.service.health.call_timeout import call_with_timeout
 from sparklog.service.health.checks import judge
+from sparklog.service.health.inputs import HealthInputs, ServiceStatus
 from sparklog.service.health.limits import LIMITS, Limits
-from sparklog.service.health.log_dir_sight import log_dir_sight
+from sparklog.service.health.log_dir_inputs import log_dir_inputs
 from sparklog.service.health.model import Health
 from sparklog.service.health.needed_files import unreadable_files
-from sparklog.service.health.sight import Own, Sight
-from sparklog.service.health.store_sight import store_sight
+from sparklog.service.health.store_inputs import store_inputs
 from sparklog.service.metrics.observed import LogMetrics, LogObserver, PartitionMetrics
 from sparklog.service.metrics.observer import Observer
 from sparklog.service.metrics.store_observer import StoreObserver
@@ -100,16 +100,18 @@ class Examiner:
         self._seen_faults: tuple[float, tuple[str | None, list[str]]] | None = None
         self._tier: tuple[float, str | None] | None = None  # when it was asked, and what was wrong
 
-    def examine(self, own: Own | None = None, *, found: LogMetrics | None = None) -> Health:
+    def examine(
+        self, status: ServiceStatus | None = None, *, found: LogMetrics | None = None
+    ) -> Health:
         """Look, and return the verdict.
 
-        Args: own: what a service knows of itself. found: what was just observed, if it was.
+        Args: status: the service's own state. found: metrics that were just observed, if any.
         """
-        sight = self._sight(found)
-        sight.own = own
-        return Health(self.path, sight.now_ms, sight.kind, tuple(judge(sight)))
+        inputs = self._inputs(found)
+        inputs.service_status = status
+        return Health(self.path, inputs.now_ms, inputs.kind, tuple(judge(inputs)))
 
-    def _sight(self, found: LogMetrics | None) -> Sight:
+    def _inputs(self, found: LogMetrics | None) -> HealthInputs:
         url = url_of(self.path, fs=self._fs)
         if url is not None:
             return self._in_store(url, found)
@@ -131,13 +133,13 @@ class Examiner:
                 self.path, batches=False, options=self._rest, fs=self._fs, clock=self._clock
             )
         found = found or self._observer.observe()
-        sight = log_dir_sight(
+        inputs = log_dir_inputs(
             self.path, directories, found, self._limits, self._fs,
             faults=self._faults(directories, found),
         )  # fmt: skip
         if found.remote_url is not None:
-            sight.tier_error = self._asked(found.remote_url)
-        return sight
+            inputs.tier_error = self._asked(found.remote_url)
+        return inputs
 
     def _faults(self, directories: list[str], found: LogMetrics) -> tuple[str | None, list[str]]:
         """Return why a writer can't open the ledger, and why reads fail; at most once a minute.
@@ -157,9 +159,9 @@ class Examiner:
         self._seen_faults = monotonic_ms(), faults
         return faults
 
-    def _nothing(self, why: str, *, is_mountable: bool = False) -> Sight:
+    def _nothing(self, why: str, *, is_mountable: bool = False) -> HealthInputs:
         found = LogMetrics(path=self.path, time_ms=self._clock())
-        return Sight(
+        return HealthInputs(
             path=self.path, kind="nothing", limits=self._limits, found=found, nothing=why,
             is_mountable=is_mountable,
         )  # fmt: skip
@@ -181,7 +183,7 @@ class Examiner:
                 with contextlib.suppress(FileNotFoundError):
                     store.get(_NOTHING_THERE)
 
-            bounded(ask, self._remote.patience_ms(following=False), "it")
+            call_with_timeout(ask, self._remote.patience_ms(following=False), "it")
             if url.startswith("file://") and not self._fs.is_dir(url.removeprefix("file://")):
                 why = "there is no such directory"
         except InvalidRequestError:
@@ -193,28 +195,28 @@ class Examiner:
         self._tier = monotonic_ms(), why
         return why
 
-    def _in_store(self, url: str, found: LogMetrics | None) -> Sight:
+    def _in_store(self, url: str, found: LogMetrics | None) -> HealthInputs:
         try:
             if found is None:
-                found = bounded(lambda: self._observed(url), _STORE_MS, url)
+                found = call_with_timeout(lambda: self._observed(url), _STORE_MS, url)
         except InvalidRequestError as error:
             return self._nothing(_line(error))
         except (SparklogError, OSError) as error:
-            sight = self._nothing(_line(error))
-            sight.kind, sight.in_store = "log", True
-            return sight
+            inputs = self._nothing(_line(error))
+            inputs.kind, inputs.in_store = "log", True
+            return inputs
         if found is None:
             return self._archive(url)
-        sight = store_sight(self.path, found, self._limits)
+        inputs = store_inputs(self.path, found, self._limits)
         observer, refusal = self._observer, None
-        sight.is_write_tried = False
-        if isinstance(observer, StoreObserver) and not self._is_service and not sight.unwritable:
-            sight.is_write_tried, refusal = self._write_refusal(observer)
+        inputs.is_write_tried = False
+        if isinstance(observer, StoreObserver) and not self._is_service and not inputs.unwritable:
+            inputs.is_write_tried, refusal = self._write_refusal(observer)
         if refusal is not None and failure_of(refusal) is Failure.CREDENTIALS:
-            sight.read_only = url
+            inputs.read_only = url
         elif refusal is not None:
-            sight.unwritable.append(_line(refusal))
-        return sight
+            inputs.unwritable.append(_line(refusal))
+        return inputs
 
     def _write_refusal(
         self, observer: StoreObserver
@@ -227,7 +229,7 @@ class Examiner:
         if known is None or monotonic_ms() - known[0] >= _ASK_AGAIN_MS:
             answer: tuple[bool, StorageUnavailableError | None] = False, None
             with contextlib.suppress(SparklogError, OSError):
-                answer = True, bounded(observer.write_refusal, _STORE_MS, self.path)
+                answer = True, call_with_timeout(observer.write_refusal, _STORE_MS, self.path)
             known = self._refusal = monotonic_ms(), answer
         return known[1]
 
@@ -242,24 +244,24 @@ class Examiner:
             )  # fmt: skip
         return self._observer.observe()
 
-    def _archive(self, url: str) -> Sight:
+    def _archive(self, url: str) -> HealthInputs:
         try:
             view = open_archive(url, options=self._remote, storage_options=self._storage_options)
-            topics = bounded(view.topics, _STORE_MS, url)
+            topics = call_with_timeout(view.topics, _STORE_MS, url)
         except (SparklogError, OSError) as error:
-            sight = self._nothing(_line(error))
-            sight.kind, sight.in_store = "archive", True
-            return sight
+            inputs = self._nothing(_line(error))
+            inputs.kind, inputs.in_store = "archive", True
+            return inputs
         if not topics:
             return self._nothing(f"{url} holds no log and no archive")
-        sight = self._nothing("")
-        sight.kind, sight.in_store = "archive", True
-        sight.found.partitions = [
+        inputs = self._nothing("")
+        inputs.kind, inputs.in_store = "archive", True
+        inputs.found.partitions = [
             PartitionMetrics(name, partition, place, 0, 0, 0, 0)
             for name, info in topics.items()
             for partition, place in info.dirs.items()
         ]
-        return sight
+        return inputs
 
 
 def _line(error: Exception) -> str:

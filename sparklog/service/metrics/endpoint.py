@@ -44,7 +44,7 @@ class _Quiet(WSGIRequestHandler):
     def parse_request(self) -> bool:
         """As any handler; whoever sent a request is waited for no longer."""
         parsed = super().parse_request()
-        self.server.heard(self.connection)
+        self.server.request_received(self.connection)
         return parsed
 
     def log_message(self, format: str, *args: Any) -> None:

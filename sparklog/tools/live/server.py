@@ -146,19 +146,19 @@ class _Server(ThreadingServer, HTTPServer):
         except (OSError, ValueError) as error:
             _LOGGER.debug("%s: no TLS: %s", client_address, error)
             return
-        self.becomes(request, wrapped)
+        self.replace_socket(request, wrapped)
         try:
             wrapped.settimeout(_SEND_S)
             wrapped.do_handshake()
         except (OSError, ValueError) as error:
             _LOGGER.debug("%s: no TLS: %s", client_address, error)
-            self.heard(wrapped)
+            self.request_received(wrapped)
             wrapped.close()
             return
         try:
             super().finish_request(wrapped, client_address)
         finally:
-            self.heard(wrapped)
+            self.request_received(wrapped)
             with contextlib.suppress(OSError, ValueError):
                 wrapped.settimeout(1)
                 wrapped.unwrap()
@@ -193,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, make: Callable[[LiveServer, HttpRequest], HttpResponse]) -> None:
         if self.command != "POST":  # whose form is still to come
-            self.server.heard(self.connection)
+            self.server.request_received(self.connection)
         live = self.server.live
         if not live.access.is_own_name(self.headers.get("Host", "")):
             self._send(HttpResponse.of_text("this is a local address", HTTPStatus.FORBIDDEN))
@@ -253,7 +253,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not (is_number and int(length) <= _FORM_MAX):
             raise InvalidRequestError(f"want a form of {_FORM_MAX} bytes at most")
         raw = self.rfile.read(int(length))
-        self.server.heard(self.connection)
+        self.server.request_received(self.connection)
         if len(raw) < int(length):
             raise InvalidRequestError("the form is cut")
         try:

@@ -33,7 +33,7 @@ from sparklog.log.read_retry import StaleReadRetries
 from sparklog.storage.checksummed_json import seal
 from sparklog.storage.groups import reader_to_json
 from sparklog.storage.ledger_records import TopicRecord
-from sparklog.testing.scheduled_store import Lie, ScheduledStore
+from sparklog.testing.scheduled_store import ScheduledStore, StoreFlaw
 from sparklog.tiered.object_store.store import Store
 from tests.diskless.model.oracle import Violation
 from tests.diskless.model.simulation import ALL, DELETIONS, Cast, simulate
@@ -60,17 +60,17 @@ class Mutation:
     without: str
     seed: int = 0
     off: Off = nullcontext
-    lie: Lie | None = None
+    lie: StoreFlaw | None = None
     cast: Cast = ALL
 
 
 def first_seed(mutation: Mutation, seeds: Iterable[int]) -> tuple[int, Violation] | None:
     """Return the first of `seeds` that shows that the rule is needed, and how."""
-    lies = frozenset([mutation.lie] if mutation.lie else ())
+    flaws = frozenset([mutation.lie] if mutation.lie else ())
     with mutation.off():
         for seed in seeds:
             try:
-                simulate(seed, mutation.cast, lies)
+                simulate(seed, mutation.cast, flaws)
             except Violation as violation:
                 return seed, violation
     return None
@@ -288,18 +288,19 @@ def _by_own_clock(self: Garbage, state: DisklessState, topic_id: str, sign: obje
 
 MUTATIONS: Final = (
     Mutation(
-        rule="create", without="entries are put, not created", lie=Lie.PUTS, cast=COMMITS, seed=1
+        rule="create", without="entries are put, not created", lie=StoreFlaw.PUTS, cast=COMMITS,
+        seed=1,
     ),
     Mutation(
-        rule="atomic", without="the store's create looks, then puts", lie=Lie.LOOKS_FIRST,
+        rule="atomic", without="the store's create looks, then puts", lie=StoreFlaw.LOOKS_FIRST,
         cast=COMMITS,
     ),
     Mutation(
-        rule="whole", without="a created object shows before it is whole", lie=Lie.HALF,
+        rule="whole", without="a created object shows before it is whole", lie=StoreFlaw.HALF,
         cast=COMMITS,
     ),
     Mutation(
-        rule="consistent", without="a get may miss what was created", lie=Lie.STALE_GET,
+        rule="consistent", without="a get may miss what was created", lie=StoreFlaw.STALE_GET,
         cast=COMMITS,
     ),
     Mutation(

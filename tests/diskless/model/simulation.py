@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from sparklog.errors import SparklogError
-from sparklog.testing.scheduled_store import Lie
-from sparklog.testing.schedules import Process, Role, Weather
+from sparklog.testing.scheduled_store import StoreFlaw
+from sparklog.testing.schedules import FaultRates, Process, Role
 from tests.diskless.model.oracle import PARTITIONS, Violation
 from tests.diskless.model.processes import (
     Chores,
@@ -61,19 +61,21 @@ COMPACTED: dict[str, object] = {
 }
 
 
-def simulate(seed: int, cast: Cast = ALL, lies: frozenset[Lie] = frozenset()) -> Counter[str]:
+def simulate(
+    seed: int, cast: Cast = ALL, flaws: frozenset[StoreFlaw] = frozenset()
+) -> Counter[str]:
     """Play it; returns what happened, counted.
 
     Raises: Violation, with the last requests.
     """
     dice = random.Random(seed)
-    weather = Weather(
+    fault_rates = FaultRates(
         writes=dice.choice(cast.writes),
         reads=dice.choice(cast.reads),
         kills=dice.choice(cast.kills),
         naps=dice.choice(cast.naps),
     )
-    world = World.of(seed, weather, lies)
+    world = World.of(seed, fault_rates, flaws)
     world.kinds, world.lost_plans = cast.kinds, cast.lost_plans
     world.topic_config = {
         "segment.ms": dice.choice((1, 5_000, 604_800_000)),
@@ -86,7 +88,8 @@ def simulate(seed: int, cast: Cast = ALL, lies: frozenset[Lie] = frozenset()) ->
         try:
             _play(world, cast)
         except (Violation, SparklogError) as violation:
-            raise Violation(f"seed {seed}: {violation}\n{world.bucket.told(60)}") from violation
+            trace = world.bucket.format_trace(60)
+            raise Violation(f"seed {seed}: {violation}\n{trace}") from violation
         finally:
             world.schedule.clear()
     return world.schedule.stats
@@ -115,7 +118,7 @@ def _play(world: World, cast: Cast) -> None:
     schedule.before_step.append(world.maybe_put_a_foreign_state)
     schedule.run(rng.choice(cast.steps))
     schedule.before_step.remove(world.maybe_put_a_foreign_state)
-    schedule.weather = Weather()
+    schedule.fault_rates = FaultRates()
     schedule.wake_all()
     world.bucket.land(0.8)
     schedule.run(3000 if cast.services or cast.readers else 1000)
@@ -123,7 +126,7 @@ def _play(world: World, cast: Cast) -> None:
     world.bucket.land()
     world.oracle.takes_for_head(world.oracle.folded_anew(), world.oracle.truth.number)
     if cast.services:
-        schedule.alone(_of(world, last_service))
+        schedule.run_alone(_of(world, last_service))
         world.oracle.check_end()
 
 

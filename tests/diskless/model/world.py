@@ -20,8 +20,8 @@ from sparklog.log.log import Log, home_of
 from sparklog.storage.checksummed_json import seal
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import INLINE_BYTES, Framing
-from sparklog.testing.scheduled_store import Lie, ScheduledBucket, Write
-from sparklog.testing.schedules import BEGAN_MS, Process, Schedule, Weather
+from sparklog.testing.scheduled_store import ScheduledBucket, StoreFlaw, Write
+from sparklog.testing.schedules import BEGAN_MS, FaultRates, Process, Schedule
 from sparklog.tiered.reading.options import RemoteOptions
 from tests.diskless.model.oracle import TOPIC, Call, Oracle
 
@@ -45,9 +45,11 @@ class World:
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @classmethod
-    def of(cls, seed: int, weather: Weather, lies: frozenset[Lie] = frozenset()) -> "World":
-        schedule = Schedule(seed, weather)
-        bucket = ScheduledBucket(schedule, lies)
+    def of(
+        cls, seed: int, fault_rates: FaultRates, flaws: frozenset[StoreFlaw] = frozenset()
+    ) -> "World":
+        schedule = Schedule(seed, fault_rates)
+        bucket = ScheduledBucket(schedule, flaws)
         bucket.objects[HOME] = seal("home", {"log_id": LOG_ID, "made": BEGAN_MS}), BEGAN_MS
         return cls(schedule, bucket, Oracle(bucket, LOG_ID))
 

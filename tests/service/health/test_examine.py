@@ -27,7 +27,7 @@ from sparklog.logdir.ledger import Ledger
 from sparklog.logdir.lock import State
 from sparklog.service import Service, erase, verify
 from sparklog.service.health import Check, Health, Level, Limits, examine
-from sparklog.service.health.bounded import bounded
+from sparklog.service.health.call_timeout import call_with_timeout
 from sparklog.service.health.examiner import Examiner
 from sparklog.storage.groups import Reader
 from sparklog.storage.query_origin import QueryOrigin
@@ -538,11 +538,11 @@ def test_loading_a_tiers_library_is_no_silence_of_its_store(
 def test_no_wait_without_an_end() -> None:
     never = threading.Event()
     with pytest.raises(sparklog.StorageUnavailableError, match="it gave no answer within 50 ms"):
-        bounded(never.wait, 50, "it")
+        call_with_timeout(never.wait, 50, "it")
     never.set()
     with pytest.raises(KeyError):
-        bounded(lambda: {}[1], 240_000, "it")
-    assert bounded(lambda: 7, 240_000, "it") == 7
+        call_with_timeout(lambda: {}[1], 240_000, "it")
+    assert call_with_timeout(lambda: 7, 240_000, "it") == 7
 
 
 # --- a log in a store, a broker's ---------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The checks: what was seen, judged. Functions of a `Sight`; nothing is read here.
+"""The checks: what was seen, judged. Functions of a `HealthInputs`; nothing is read here.
 
 - `places`: writable, partitions, disk; `readers`; `writers`
 - `work`: what is done in the background, and by whom: retention, service, tier, cleaner,
@@ -8,42 +8,42 @@
 
 from collections.abc import Iterator
 
-from sparklog.service.health.checks.places import disk, partitions, writable
-from sparklog.service.health.checks.readers import readers
-from sparklog.service.health.checks.work import (
+from sparklog.service.health.checks.background_work import (
     cleaner,
     erasures,
     retention,
     service,
     tier,
 )
+from sparklog.service.health.checks.readers import readers
+from sparklog.service.health.checks.storage import disk, partitions, writable
 from sparklog.service.health.checks.writers import writers
+from sparklog.service.health.inputs import HealthInputs
 from sparklog.service.health.model import Check
-from sparklog.service.health.sight import Sight
 
 
-def judge(sight: Sight) -> Iterator[Check]:
+def judge(inputs: HealthInputs) -> Iterator[Check]:
     """Yield the checks that such a log has, in the order of CHECKS."""
-    yield writable(sight)
-    if sight.nothing:
+    yield writable(inputs)
+    if inputs.nothing:
         return
-    yield partitions(sight)
-    if sight.kind == "archive":
+    yield partitions(inputs)
+    if inputs.kind == "archive":
         return
-    if sight.is_known:
-        yield readers(sight)
-    if sight.disks:
-        yield disk(sight)
-    if sight.kind == "log":
-        if sight.found.first_deletions:
-            yield retention(sight)
-        yield service(sight)
-        tiered = sight.found.remote_url is not None or sight.found.tier_fault is not None
-        if tiered and not sight.in_store:
-            yield tier(sight)
-        if sight.compacted or sight.dirty:
-            yield cleaner(sight)
-        if sight.is_known:
-            yield writers(sight)
-        if sight.erasures:
-            yield erasures(sight)
+    if inputs.is_known:
+        yield readers(inputs)
+    if inputs.disks:
+        yield disk(inputs)
+    if inputs.kind == "log":
+        if inputs.found.first_deletions:
+            yield retention(inputs)
+        yield service(inputs)
+        tiered = inputs.found.remote_url is not None or inputs.found.tier_fault is not None
+        if tiered and not inputs.in_store:
+            yield tier(inputs)
+        if inputs.compacted or inputs.dirty:
+            yield cleaner(inputs)
+        if inputs.is_known:
+            yield writers(inputs)
+        if inputs.erasures:
+            yield erasures(inputs)

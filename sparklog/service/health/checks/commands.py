@@ -3,12 +3,12 @@
 import shlex
 from collections.abc import Iterable
 
-from sparklog.service.health.sight import Sight
+from sparklog.service.health.inputs import HealthInputs
 
 
-def sparklog(name: str, sight: Sight, *more: str) -> str:
+def sparklog(name: str, inputs: HealthInputs, *more: str) -> str:
     """Return a command of sparklog on this log; `name` may be two words."""
-    return shlex.join(["sparklog", *name.split(), sight.path, *more])
+    return shlex.join(["sparklog", *name.split(), inputs.path, *more])
 
 
 def process(pid: object) -> str:

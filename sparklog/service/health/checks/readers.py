@@ -11,11 +11,10 @@ from sparklog.common import TopicPartition
 from sparklog.pluralize import pluralize
 from sparklog.quantities import DAY_MS, MINUTE_MS
 from sparklog.service.health.checks.commands import sparklog
-from sparklog.service.health.checks.rhythm import has_stopped, is_silent
+from sparklog.service.health.checks.inactivity import has_stopped, is_silent
+from sparklog.service.health.formatting import count_with_names, records_text, duration_text
+from sparklog.service.health.inputs import HealthInputs
 from sparklog.service.health.model import Check, Level
-from sparklog.service.health.sight import Sight
-from sparklog.service.health.words import duration_text, named, records_text
-from sparklog.storage.commit_rate import CommitRate
 from sparklog.storage.groups import GROUP
 from sparklog.storage.query_origin import query_text
 
@@ -49,19 +48,19 @@ class Standing:
         return query_text(self.group, self.name)
 
 
-def readers(sight: Sight) -> Check:
+def readers(inputs: HealthInputs) -> Check:
     """Does anybody fall behind, or has stopped?"""
-    found = sight.found
-    groups = _standings(sight)
+    found = inputs.found
+    groups = _standings(inputs)
     for one in groups:
-        _judge(one, sight)
+        _judge(one, inputs)
     if found.damaged_readers:
         what = f"{pluralize(found.damaged_readers, 'file')} of readers can't be read"
-        return Check("readers", Level.AMBER, what, sparklog("readers show", sight))
+        return Check("readers", Level.AMBER, what, sparklog("readers show", inputs))
     bad = sorted((one for one in groups if one.level is not Level.GREEN), key=lambda one: -one.lag)
     if bad:
         what = bad[0].what + (f"; {len(bad) - 1} more readers" if len(bad) > 1 else "")
-        return Check("readers", Level.AMBER, what, _help(bad[0], sight))
+        return Check("readers", Level.AMBER, what, _help(bad[0], inputs))
     if not groups:
         return Check("readers", Level.GREEN, "none is registered")
     last = max(groups, key=lambda one: one.lag)
@@ -69,24 +68,24 @@ def readers(sight: Sight) -> Check:
         what = f"{pluralize(len(groups), 'reader')}, none is behind"
         gone = [one.text for one in groups if not one.keys]
         if gone:
-            what += f"; what {named(gone, 'reader')} read is gone"
+            what += f"; what {count_with_names(gone, 'reader')} read is gone"
         return Check("readers", Level.GREEN, what)
     more = f"; {len(groups) - 1} more" if len(groups) > 1 else ""
     return Check("readers", Level.GREEN, last.what + more)
 
 
-def _help(one: Standing, sight: Sight) -> str:
+def _help(one: Standing, inputs: HealthInputs) -> str:
     """What shows more; of a group whose position is none, what a reset would do."""
     which = ("--group", one.group)
     if one.kind == GROUP and (one.ahead or one.lost):
         to = "--to-latest" if one.ahead else "--to-earliest"
-        return sparklog("readers reset", sight, *which, "--all-topics", to, "--dry-run")
-    return sparklog("readers show", sight, *which)
+        return sparklog("readers reset", inputs, *which, "--all-topics", to, "--dry-run")
+    return sparklog("readers show", inputs, *which)
 
 
-def _standings(sight: Sight) -> list[Standing]:
+def _standings(inputs: HealthInputs) -> list[Standing]:
     """Return how the groups stand that haven't expired, by name."""
-    found, trail = sight.found, sight.found.detail.trail
+    found, trail = inputs.found, inputs.found.detail.trail
     spans = {
         TopicPartition(one.topic, one.partition): (one.log_start_offset, one.log_end_offset)
         for one in found.partitions
@@ -114,9 +113,9 @@ def _standings(sight: Sight) -> list[Standing]:
     return [groups[name] for name in sorted(groups)]
 
 
-def _judge(one: Standing, sight: Sight) -> None:
-    now_ms, limits = sight.now_ms, sight.limits
-    pace = sight.found.detail.paces.get(one.group)
+def _judge(one: Standing, inputs: HealthInputs) -> None:
+    now_ms, limits = inputs.now_ms, inputs.limits
+    pace = inputs.found.detail.paces.get(one.group)
     silent_ms = now_ms - one.time_ms
     unread_ms = 0 if one.unread_ms is None else now_ms - one.unread_ms
     behind = f"{one.text} is {records_text(one.lag)} behind"
@@ -137,23 +136,23 @@ def _judge(one: Standing, sight: Sight) -> None:
     elif is_silent(pace, now_ms, limits):
         one.what = f"{behind}, and seems to have ended {duration_text(silent_ms)} ago"
     else:
-        speeds = _speeds(one, pace, sight)
+        speeds = _speeds(one, pace, inputs)
         one.what = behind + ("" if speeds is None else _trend(one.lag, *speeds))
         if speeds is not None and unread_ms > limits.silence_ms:
             read, come = speeds
             one.level = Level.AMBER if come > _SLOWER * read else Level.GREEN
 
 
-def _speeds(one: Standing, pace: CommitRate, sight: Sight) -> tuple[float, float] | None:
+def _speeds(one: Standing, pace: CommitRate, inputs: HealthInputs) -> tuple[float, float] | None:
     """(records that it reads a ms, records that come a ms) of late; None if nobody can tell."""
-    found, trail = pace.speed(), sight.found.detail.trail
+    found, trail = pace.speed(), inputs.found.detail.trail
     if found is None or trail.since_ms is None:
         return None
     read, over_ms = found
-    over_ms = min(max(over_ms, MINUTE_MS), sight.now_ms - trail.since_ms)
+    over_ms = min(max(over_ms, MINUTE_MS), inputs.now_ms - trail.since_ms)
     if over_ms <= 0:
         return None
-    return read, trail.grew(one.keys, sight.now_ms - over_ms) / over_ms
+    return read, trail.grew(one.keys, inputs.now_ms - over_ms) / over_ms
 
 
 def _trend(lag: int, read: float, come: float) -> str:

@@ -1,19 +1,19 @@
 """Who committed last, and has a writer stopped?"""
 
 from sparklog.service.health.checks.commands import sparklog
-from sparklog.service.health.checks.rhythm import has_stopped
+from sparklog.service.health.checks.inactivity import has_stopped
+from sparklog.service.health.formatting import ago_text, duration_text
+from sparklog.service.health.inputs import HealthInputs
 from sparklog.service.health.model import Check, Level
-from sparklog.service.health.sight import Sight
-from sparklog.service.health.words import ago_text, duration_text
 
 
-def writers(sight: Sight) -> Check:
+def writers(inputs: HealthInputs) -> Check:
     """When was it last committed to, by whom, and who has stopped?"""
-    found, now_ms = sight.found, sight.now_ms
+    found, now_ms = inputs.found, inputs.now_ms
     if found.last_commit_ms is None:
         return Check("writers", Level.GREEN, "nothing was committed yet")
     ahead_ms = found.last_commit_ms - now_ms
-    if ahead_ms > sight.limits.clock_ms:
+    if ahead_ms > inputs.limits.clock_ms:
         what = (
             f"the last commit is dated {duration_text(ahead_ms)} ahead of this host's clock: one "
             "of the two clocks is wrong"
@@ -23,7 +23,7 @@ def writers(sight: Sight) -> Check:
     stopped = [
         (one, pace)
         for one in sorted(found.writers, key=lambda one: one.writer)
-        if one.writer in paces and has_stopped(pace := paces[one.writer], now_ms, sight.limits)
+        if one.writer in paces and has_stopped(pace := paces[one.writer], now_ms, inputs.limits)
     ]
     if stopped:
         writer, pace = max(stopped, key=lambda one: one[1].last_ms)
@@ -33,16 +33,16 @@ def writers(sight: Sight) -> Check:
             f"{duration_text(now_ms - pace.last_ms)}, where its longest pause had been "
             f"{duration_text(pace.longest_ms)}{more}"
         )
-        help_ = sparklog("commits", sight, "--writer", writer.writer, "--last", "5")
+        help_ = sparklog("commits", inputs, "--writer", writer.writer, "--last", "5")
         return Check("writers", Level.AMBER, what, help_)
-    return Check("writers", Level.GREEN, _told(sight, found.last_commit_ms))
+    return Check("writers", Level.GREEN, _told(inputs, found.last_commit_ms))
 
 
-def _told(sight: Sight, last_ms: int) -> str:
+def _told(inputs: HealthInputs, last_ms: int) -> str:
     """Who was there last, in words."""
-    now_ms = sight.now_ms
+    now_ms = inputs.now_ms
     what = f"last change {ago_text(last_ms, now_ms)}"
-    newest = sorted(sight.found.writers, key=lambda one: -one.time_ms)
+    newest = sorted(inputs.found.writers, key=lambda one: -one.time_ms)
     if newest:
         one = newest[0]
         what += f"; micro-batch {one.batch} of {one.text} {ago_text(one.time_ms, now_ms)}"

@@ -18,14 +18,14 @@ from sparklog.storage.upkeep import OpenUpkeep
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceSide:
+class ServiceBackend:
     """How a log is opened for its background work, and looked at for its metrics."""
 
     open_upkeep: OpenUpkeep
     observer: LogObserver
 
 
-def open_side(
+def service_backend(
     path: str,
     url: str | None,
     *,
@@ -36,7 +36,7 @@ def open_side(
     stopping: Callable[[], bool],
     fs: FileSystem,
     clock: Clock,
-) -> ServiceSide:
+) -> ServiceBackend:
     """Return the service side of a log; nothing is opened yet.
 
     Args: url: of the store that is its home, None for log dirs (`sparklog.opening.url_of`).
@@ -47,7 +47,7 @@ def open_side(
             path=path, options=options, log_options=log_options, tier=tier, map=map,
             stopping=stopping, fs=fs, clock=clock,
         )  # fmt: skip
-        return ServiceSide(opener, Observer(path, options=log_options, fs=fs, clock=clock))
+        return ServiceBackend(opener, Observer(path, options=log_options, fs=fs, clock=clock))
     for name, given in (("remote", tier.url), ("take_over", tier.take_over), ("map", map)):
         if given:
             raise InvalidRequestError(
@@ -63,4 +63,4 @@ def open_side(
         path, url, options=log_options, storage_options=tier.storage_options, clock=clock,
         opening=tier.opening,
     )  # fmt: skip
-    return ServiceSide(in_store, observer)
+    return ServiceBackend(in_store, observer)

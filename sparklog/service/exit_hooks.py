@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 
-class Closing(Protocol):
+class Closable(Protocol):
     """What ends by `close`."""
 
     def close(self) -> None: ...
 
 
-def session_alive() -> Callable[[], bool]:
+def spark_session_check() -> Callable[[], bool]:
     """Whether the Spark session that is active now still is. Spark is not imported for this."""
     pyspark = sys.modules.get("pyspark")
     context: Any = getattr(pyspark, "SparkContext", None)
@@ -23,15 +23,15 @@ def session_alive() -> Callable[[], bool]:
     return lambda: getattr(context, "_active_spark_context", None) is active
 
 
-_started: "weakref.WeakSet[Closing]" = weakref.WeakSet()
+_started: "weakref.WeakSet[Closable]" = weakref.WeakSet()
 
 
-def close_at_exit(service: Closing) -> None:
+def close_at_exit(service: Closable) -> None:
     """Close it when the interpreter ends, unless it is forgotten by then."""
     _started.add(service)
 
 
-def forget(service: Closing) -> None:
+def cancel_close_at_exit(service: Closable) -> None:
     """It is closed. Idempotent."""
     _started.discard(service)
 

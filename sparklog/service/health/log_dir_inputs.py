@@ -24,9 +24,9 @@ from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.logdir.segment_files import joined
 from sparklog.service.health.disk_forecast import Ages, DiskForecast, forecast
+from sparklog.service.health.formatting import duration_text
+from sparklog.service.health.inputs import Dirty, HealthInputs, Leader, leader_of
 from sparklog.service.health.limits import Limits
-from sparklog.service.health.sight import Dirty, Leader, Sight, leader_of
-from sparklog.service.health.words import duration_text
 from sparklog.service.metrics.observed import DirectoryMetrics, LogMetrics
 from sparklog.service.metrics.offline_directories import offline
 from sparklog.storage.round_report import Dirt
@@ -35,7 +35,7 @@ from sparklog.storage.unfinished_erasure import UnfinishedErasure
 _AGES_MAX: Final = 2000  # segments whose records' time is looked up; of others the file's will do
 
 
-def log_dir_sight(
+def log_dir_inputs(
     path: str,
     directories: Sequence[str],
     found: LogMetrics,
@@ -43,42 +43,42 @@ def log_dir_sight(
     fs: FileSystem,
     *,
     faults: tuple[str | None, list[str]],
-) -> Sight:
+) -> HealthInputs:
     """Return what there is to judge.
 
     Args: faults: why the commit ledger can't be opened (None: it can), and why reads fail.
     Cost: a few stats, and two per compacted partition.
     """
-    sight = Sight(
+    inputs = HealthInputs(
         path=path,
         kind="log" if _is_ours(fs, directories[0]) else "broker",
         limits=limits,
         found=found,
     )
-    sight.unwritable = list(_unwritable(fs, directories[0], found.directories))
-    sight.ledger_fault, sight.unreadable = faults
-    if sight.ledger_fault is not None:
-        sight.unwritable.append(sight.ledger_fault)
+    inputs.unwritable = list(_unwritable(fs, directories[0], found.directories))
+    inputs.ledger_fault, inputs.unreadable = faults
+    if inputs.ledger_fault is not None:
+        inputs.unwritable.append(inputs.ledger_fault)
     held = _held_lock(fs, directories[0], found.time_ms - limits.lock_ms)
-    if held is not None and not sight.unwritable:
+    if held is not None and not inputs.unwritable:
         silent = duration_text(found.time_ms - held[1])
-        sight.unwritable = [f"process {held[0]} has held the write lock for {silent}"]
-        sight.lock_holder = held[0]
-    if sight.kind == "log" and not sight.is_known and not sight.unwritable:
-        sight.unwritable = [f"its state can't be read: {found.errors[0]}"]
-    sight.read_only = _read_only(fs, directories)
-    sight.leader = _leader(fs, directories[0])
+        inputs.unwritable = [f"process {held[0]} has held the write lock for {silent}"]
+        inputs.lock_holder = held[0]
+    if inputs.kind == "log" and not inputs.is_known and not inputs.unwritable:
+        inputs.unwritable = [f"its state can't be read: {found.errors[0]}"]
+    inputs.read_only = _read_only(fs, directories)
+    inputs.leader = _leader(fs, directories[0])
     topics = {one.topic for one in found.partitions}
-    sight.erasures = [o for o in _erasures(fs, directories[0]) if o.topic in topics]
-    sight.is_erasing = bool(sight.erasures) and fs.is_locked(
+    inputs.erasures = [o for o in _erasures(fs, directories[0]) if o.topic in topics]
+    inputs.is_erasing = bool(inputs.erasures) and fs.is_locked(
         joined(directories[0], ERASING_NAME), 0, 1
     )
-    sight.disks = list(_disks(fs, found))
+    inputs.disks = list(_disks(fs, found))
     places = found.detail.places
     compacted = {key: place for key, place in places.items() if place.config.compact}
-    sight.compacted = sum(key.topic not in INTERNAL for key in compacted)
-    sight.dirty = list(_dirty(fs, compacted, found)) if sight.kind == "log" else []
-    return sight
+    inputs.compacted = sum(key.topic not in INTERNAL for key in compacted)
+    inputs.dirty = list(_dirty(fs, compacted, found)) if inputs.kind == "log" else []
+    return inputs
 
 
 def _is_ours(fs: FileSystem, home: str) -> bool:

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sparklog.errors import StorageUnavailableError
-from sparklog.service.health.words import duration_text
+from sparklog.service.health.formatting import duration_text
 
 T = TypeVar("T")
 
 
-def bounded(call: Callable[[], T], timeout_ms: float, what: str) -> T:
+def call_with_timeout(call: Callable[[], T], timeout_ms: float, what: str) -> T:
     """Return what `call` returns, or raise what it raises, within `timeout_ms`.
 
     Else StorageUnavailableError, and `call` goes on by itself in a daemon thread: a request to a

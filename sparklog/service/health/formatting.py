@@ -24,7 +24,7 @@ def records_text(count: float) -> str:
     return f"{round(count):,} record{'' if round(count) == 1 else 's'}"
 
 
-def named(names: Sequence[str], noun: str) -> str:
+def count_with_names(names: Sequence[str], noun: str) -> str:
     """How many there are, and the first of them by name: "5 partitions (a, b, c, ...)"."""
     listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
     return f"{pluralize(len(names), noun)} ({listed})"

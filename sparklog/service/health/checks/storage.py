@@ -8,31 +8,31 @@ from sparklog.pluralize import pluralize
 from sparklog.quantities import DAY_MS, HOUR_MS, size_text
 from sparklog.service.health.checks.commands import disk_free, process, sparklog
 from sparklog.service.health.disk_forecast import HORIZON_MS, DiskForecast
+from sparklog.service.health.formatting import count_with_names, duration_text
+from sparklog.service.health.inputs import HealthInputs
 from sparklog.service.health.limits import Limits
 from sparklog.service.health.model import Check, Level, worst
-from sparklog.service.health.sight import Sight
-from sparklog.service.health.words import duration_text, named
 
 _OFFLINE: Final = "the partition is offline: "
 _SMALL: Final = 20  # a disk of which less than a twentieth is free is nearly full
 
 
-def writable(sight: Sight) -> Check:
+def writable(inputs: HealthInputs) -> Check:
     """Can it be written, and why not?"""
-    if sight.nothing:
-        help_ = disk_free(()) if sight.is_mountable else None
-        return Check("writable", Level.RED, sight.nothing, help_)
-    if sight.kind == "archive":
+    if inputs.nothing:
+        help_ = disk_free(()) if inputs.is_mountable else None
+        return Check("writable", Level.RED, inputs.nothing, help_)
+    if inputs.kind == "archive":
         return Check("writable", Level.GREEN, "an archive, for reading only")
-    if sight.unwritable:
-        what = f"it can't be written: {'; '.join(sight.unwritable)}"
-        return Check("writable", Level.RED, what, _look(sight))
-    if sight.kind == "broker":
+    if inputs.unwritable:
+        what = f"it can't be written: {'; '.join(inputs.unwritable)}"
+        return Check("writable", Level.RED, what, _look(inputs))
+    if inputs.kind == "broker":
         return Check("writable", Level.GREEN, "a broker's log dirs, for reading only here")
-    if not sight.is_write_tried:
+    if not inputs.is_write_tried:
         return Check("writable", Level.GREEN, "its store answers; no write was tried")
-    if sight.read_only is not None:
-        return Check("writable", Level.GREEN, _read_only(sight.read_only, sight.in_store))
+    if inputs.read_only is not None:
+        return Check("writable", Level.GREEN, _read_only(inputs.read_only, inputs.in_store))
     return Check("writable", Level.GREEN, "it can be written")
 
 
@@ -42,43 +42,44 @@ def _read_only(place: str, in_store: bool) -> str:
     return f"{user} may only read {place}; nothing seen that would stop its writers"
 
 
-def _look(sight: Sight) -> str | None:
-    if sight.lock_holder is not None:
-        return process(sight.lock_holder)
-    if sight.ledger_fault is not None:
-        return sparklog("verify", sight, "--repair")
-    if not sight.is_known:
-        return sparklog("verify", sight)
-    if sight.in_store:
+def _look(inputs: HealthInputs) -> str | None:
+    if inputs.lock_holder is not None:
+        return process(inputs.lock_holder)
+    if inputs.ledger_fault is not None:
+        return sparklog("verify", inputs, "--repair")
+    if not inputs.is_known:
+        return sparklog("verify", inputs)
+    if inputs.in_store:
         return None
-    directories = sight.found.directories
+    directories = inputs.found.directories
     if any(one.free_bytes is None for one in directories):
         return disk_free(())  # what is mounted, for that one isn't
     return disk_free(one.directory for one in directories)
 
 
-def partitions(sight: Sight) -> Check:
+def partitions(inputs: HealthInputs) -> Check:
     """Which partitions can't be used?"""
-    found = sight.found
+    found = inputs.found
     lost = [str(key) for key in sorted(found.offline)]
     if lost:
-        what = f"{named(lost, 'partition')} offline: {_why(found.offline[min(found.offline)])}"
-        return Check("partitions", Level.RED, what, _what_is_lost(sight))
-    if not sight.is_known:
+        reason = _why(found.offline[min(found.offline)])
+        what = f"{count_with_names(lost, 'partition')} offline: {reason}"
+        return Check("partitions", Level.RED, what, _what_is_lost(inputs))
+    if not inputs.is_known:
         return Check("partitions", Level.RED, "nobody can tell which there are",
-                     sparklog("verify", sight))  # fmt: skip
+                     sparklog("verify", inputs))  # fmt: skip
     unreadable = found.detail.unreadable
     if unreadable:
         names = [str(key) for key in sorted(unreadable)]
-        what = f"records of {named(names, 'partition')} can't be read: "
+        what = f"records of {count_with_names(names, 'partition')} can't be read: "
         what += unreadable[min(unreadable)]
-        return Check("partitions", Level.RED, what, sparklog("verify", sight))
-    if sight.unreadable:
-        what = f"reads or writes fail: {sight.unreadable[0]}"
-        return Check("partitions", Level.RED, what, sparklog("verify", sight))
-    if found.errors and not sight.unwritable:
+        return Check("partitions", Level.RED, what, sparklog("verify", inputs))
+    if inputs.unreadable:
+        what = f"reads or writes fail: {inputs.unreadable[0]}"
+        return Check("partitions", Level.RED, what, sparklog("verify", inputs))
+    if found.errors and not inputs.unwritable:
         what = f"not all of it could be read: {found.errors[0]}"
-        return Check("partitions", Level.AMBER, what, sparklog("verify", sight))
+        return Check("partitions", Level.AMBER, what, sparklog("verify", inputs))
     count = sum(one.topic not in INTERNAL for one in found.partitions)
     return Check("partitions", Level.GREEN, f"{pluralize(count, 'partition')}, none offline")
 
@@ -88,32 +89,32 @@ def _why(error: str) -> str:
     return (error.partition(_OFFLINE)[2] or error).partition(";")[0]
 
 
-def _what_is_lost(sight: Sight) -> str:
-    if all(one.free_bytes is not None for one in sight.found.directories):
-        return sparklog("verify", sight)
-    return sparklog("verify", sight, "--give-up", "--dry-run")  # a check wants all log dirs
+def _what_is_lost(inputs: HealthInputs) -> str:
+    if all(one.free_bytes is not None for one in inputs.found.directories):
+        return sparklog("verify", inputs)
+    return sparklog("verify", inputs, "--give-up", "--dry-run")  # a check wants all log dirs
 
 
-def disk(sight: Sight) -> Check:
+def disk(inputs: HealthInputs) -> Check:
     """How long does the disk last that is full first?"""
-    levels = {one: _level(one, sight) for one in sight.disks}
+    levels = {one: _level(one, inputs) for one in inputs.disks}
     level = worst(levels.values())
-    mine = [one for one in sight.disks if levels[one] is level]
+    mine = [one for one in inputs.disks if levels[one] is level]
     first = min(mine, key=lambda one: (one.full_ms or HORIZON_MS, one.free_bytes))
     where = first.directories[0]
     what = f"{size_text(first.free_bytes)} free in {where}, {_how_long(first)}"
-    waiting = [one for one in sight.found.awaiting_deletion if one.storage == "local"]
+    waiting = [one for one in inputs.found.awaiting_deletion if one.storage == "local"]
     if waiting:
         size = size_text(sum(one.size_bytes for one in waiting))
         what += f"; {size} more once what was deleted goes"
     help_ = disk_free([where])
-    if sight.kind == "log":
-        help_ = sparklog("serve", sight, "--once", "--task", "retain", "--dry-run")
+    if inputs.kind == "log":
+        help_ = sparklog("serve", inputs, "--once", "--task", "retain", "--dry-run")
     return Check("disk", level, what, None if level is Level.GREEN else help_)
 
 
-def _level(one: DiskForecast, sight: Sight) -> Level:
-    limits = sight.limits
+def _level(one: DiskForecast, inputs: HealthInputs) -> Level:
+    limits = inputs.limits
     if one.full_ms is not None and one.full_ms < limits.disk_red_ms and _goes_on(one, limits):
         return Level.RED
     soon = one.full_ms is not None and one.full_ms < limits.disk_amber_ms

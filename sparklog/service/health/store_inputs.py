@@ -3,23 +3,23 @@
 from collections.abc import Iterator
 
 from sparklog.log.topic_names import INTERNAL
+from sparklog.service.health.inputs import Dirty, HealthInputs, leader_of
 from sparklog.service.health.limits import Limits
-from sparklog.service.health.sight import Dirty, Sight, leader_of
 from sparklog.service.metrics.observed import LogMetrics
 
 
-def store_sight(path: str, found: LogMetrics, limits: Limits) -> Sight:
+def store_inputs(path: str, found: LogMetrics, limits: Limits) -> HealthInputs:
     """Return what there is to judge. Asks for nothing."""
-    sight = Sight(path=path, kind="log", limits=limits, found=found, in_store=True)
-    sight.unwritable = [one.error for one in found.directories if one.error]
-    sight.erasures = list(found.detail.erasures)
+    inputs = HealthInputs(path=path, kind="log", limits=limits, found=found, in_store=True)
+    inputs.unwritable = [one.error for one in found.directories if one.error]
+    inputs.erasures = list(found.detail.erasures)
     sign = found.detail.sign
     if found.holder:
         said = {**found.holder, "time_ms": sign.get("time_ms")}
-        sight.leader = leader_of(said, False if sign.get("released") else None, "time_ms")
-    sight.compacted = sum(key.topic not in INTERNAL for key in found.detail.compacted)
-    sight.dirty = list(_dirty(found))
-    return sight
+        inputs.leader = leader_of(said, False if sign.get("released") else None, "time_ms")
+    inputs.compacted = sum(key.topic not in INTERNAL for key in found.detail.compacted)
+    inputs.dirty = list(_dirty(found))
+    return inputs
 
 
 def _dirty(found: LogMetrics) -> Iterator[Dirty]:

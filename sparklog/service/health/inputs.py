@@ -49,7 +49,7 @@ class Dirty:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Own:
+class ServiceStatus:
     """What a service knows of itself, beside what everybody sees of the log.
 
     `dead`: works whose threads ended by themselves. `uncleanable`: {partition: why}.
@@ -60,7 +60,7 @@ class Own:
 
 
 @dataclass(slots=True, kw_only=True)
-class Sight:
+class HealthInputs:
     """A log as of `found.time_ms`. `kind`: see Health; `nothing`: why there is none;
     `is_mountable`: it may be that its disk isn't mounted.
 
@@ -95,7 +95,7 @@ class Sight:
     compacted: int = 0
     dirty: list[Dirty] = field(default_factory=list)
     tier_error: str | None = None
-    own: Own | None = None
+    service_status: ServiceStatus | None = None
     erasures: list[UnfinishedErasure] = field(default_factory=list)
     is_erasing: bool = False
 
