@@ -1,20 +1,21 @@
-"""Background work on a log: roll, retention, compaction, tiering, clean-up; and checking a log.
+"""Background work on a log, and verification of a log.
 
-- `service`: `Service`, rounds in daemon threads, or one by `run_once`
-- `options`: Kafka's broker keys that it takes
-- `leadership`: the log that it has open, its turn by the log's lease
-- `homes`: what it works with, by the log's home; `store_upkeep`: a log in a store
-- `erasure`: `erase`, records that go for good; `erasure_request`, `log_dir_erasure`
-- `log_dir_upkeep`: the work on log dirs, as `sparklog.storage.upkeep` says; `rounds`: its steps
-- `announcement_file`: what was announced before retention's first deletion in a topic
-- `quarantined_partitions`: damaged ones, left alone by the rounds
+- `service`: `Service`, which works in daemon threads, or does one round by `run_once`
+- `options`: Kafka's broker keys that the service supports
+- `leadership`: opens the log, and acquires and lends the lease
+- `backend`: how the service opens and observes a log, by its home; `store_upkeep`: a log in a
+  bucket
+- `erasure`: `erase`, which removes records for good; `erasure_request`, `log_dir_erasure`
+- `log_dir_upkeep`: background work on log dirs (`sparklog.storage.upkeep`); `rounds`: its steps
+- `announcement_file`: announcements before the first retention in a topic
+- `quarantined_partitions`: damaged partitions, which the rounds skip
 - `housekeeping`: ledger segments, idle producers, silent readers, staged files; `disk_probe`
-- `tiering`: the remote side of a round
+- `tiering`: the remote part of a round
 - `health`: the verdict on a log: green, amber or red
-- `metrics`: a log's numbers, a Prometheus endpoint, alert rules; `http_server`, `lifetime`
-- `log_verification`: `verify`, every invariant of a log dir; `verification` has them by noun;
-  `quick_verification`: what can be told without reading data
-- `repair`: what `verify` mends: made anew from the log, or put into quarantine
+- `metrics`: metrics of a log, a Prometheus endpoint, alert rules; `http_server`, `exit_hooks`
+- `log_verification`: `verify`, which checks all invariants of a log; `verification`: the checks;
+`quick_verification`: checks that do not read data
+- `repair`: repairs of `verify`: rebuilds derived files, or moves files to quarantine
 """
 
 from sparklog.format.erasure import RecordPredicate

@@ -1,4 +1,4 @@
-"""`sparklog.announced` in the first log dir: the topics whose first deletion was announced."""
+"""The file `sparklog.announced`: topics whose first deletion by retention was announced."""
 
 import contextlib
 import json
@@ -15,13 +15,13 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 class AnnouncementFile:
-    """`sparklog.log.deletion_announcements.AnnouncementStore` as a file."""
+    """`sparklog.log.deletion_announcements.Notes`, stored in a file in the first log dir."""
 
     def __init__(self, fs: FileSystem, home: str) -> None:
         self._fs, self._path = fs, joined(home, NAME)
 
     def read(self) -> Announced:
-        """Return what is noted."""
+        """Return the announcements; empty if the file is missing or damaged."""
         with contextlib.suppress(FileNotFoundError, ValueError, StorageUnavailableError):
             found: Any = json.loads(read_bytes(self._fs, self._path))
             if isinstance(found, dict) and all(isinstance(v, dict) for v in found.values()):
@@ -29,8 +29,8 @@ class AnnouncementFile:
         return {}
 
     def write(self, found: Announced) -> None:
-        """Note it."""
+        """Store the announcements. A failure is only logged."""
         try:
             write_durably(self._fs, self._path, json.dumps(found).encode() + b"\n")
         except StorageUnavailableError as error:
-            _LOGGER.warning("not noted what was announced, so only this service knows: %s", error)
+            _LOGGER.warning("announcements were not stored in the file: %s", error)

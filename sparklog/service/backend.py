@@ -1,4 +1,4 @@
-"""What a service works with, by the home of its log. The only module here that asks which it is."""
+"""How a service opens and observes a log. The only module here that depends on the log's home."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from sparklog.storage.upkeep import OpenUpkeep
 
 @dataclass(frozen=True, slots=True)
 class ServiceBackend:
-    """How a log is opened for its background work, and looked at for its metrics."""
+    """How a log is opened for its background work, and observed for its metrics."""
 
     open_upkeep: OpenUpkeep
     observer: LogObserver
@@ -37,10 +37,13 @@ def service_backend(
     fs: FileSystem,
     clock: Clock,
 ) -> ServiceBackend:
-    """Return the service side of a log; nothing is opened yet.
+    """Return the backend for a log's home; opens nothing yet.
 
-    Args: url: of the store that is its home, None for log dirs (`sparklog.opening.url_of`).
-    Raises: InvalidRequestError: what is asked for is not for such a log.
+    Args:
+        url: URL of the bucket that is the log's home; None for log dirs
+            (`sparklog.opening.url_of`).
+
+    Raises: InvalidRequestError: an argument is not supported for a log in a bucket.
     """
     if url is None:
         opener = LogDirOpener(

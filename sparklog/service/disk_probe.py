@@ -1,8 +1,8 @@
-"""A trial write in each log dir, once a minute, by the service that works on the log.
+"""A trial write to each log dir, once a minute, by the service that leads.
 
-A disk that fails, is full or was mounted read-only is so seen before a commit meets it, and also
-where nobody commits. Source: the rhythm in which Kafka's LogManager writes its checkpoints, by
-which a broker notices (log.flush.offset.checkpoint.interval.ms); LogDirFailureChannel.
+The probe detects a disk that fails, is full or was mounted read-only before a commit does, even if
+nothing is committed. A broker notices such a disk when LogManager writes its checkpoints once a
+minute (log.flush.offset.checkpoint.interval.ms; LogDirFailureChannel).
 """
 
 import contextlib
@@ -17,14 +17,14 @@ from sparklog.service.metrics.service_meters import WorkMeters
 
 NAME: Final = "sparklog.probe"
 _EVERY_MS: Final = 60_000
-_DATA: Final = bytes(4096)  # a block: a full disk has none
+_DATA: Final = bytes(4096)  # one block, which a full disk cannot allocate
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 class DiskProbe:
-    """Tries the log dirs `directories`, and keeps which failed.
+    """Probes log dirs, and remembers which ones failed.
 
-    `absent` gives {number: why} of those that aren't there, where nothing is to be made.
+    `absent` returns {number: reason} of log dirs that are missing. No file is created there.
     """
 
     def __init__(
@@ -41,7 +41,10 @@ class DiskProbe:
         self._failed: dict[str, str] = {}
 
     def probe_if_due(self, now_ms: int) -> None:
-        """Try every log dir if a minute is over. Cost: a file, an fsync and an unlink each."""
+        """Probe every log dir if the last probe is a minute old.
+
+        Cost: one file, one fsync and one unlink per log dir.
+        """
         if now_ms < self._next_ms:
             return
         self._next_ms = now_ms + _EVERY_MS
@@ -50,7 +53,7 @@ class DiskProbe:
             error = absent.get(number) or self._try(directory)
             self._meters.tried(directory, failed=bool(error))
             if error and directory not in self._failed:
-                _LOGGER.error("%s: a trial write failed (%s): commits will", directory, error)
+                _LOGGER.error("%s: a trial write failed (%s): commits will fail", directory, error)
             elif not error and directory in self._failed:
                 _LOGGER.info("%s: can be written again", directory)
             self._failed.pop(directory, None)

@@ -1,4 +1,4 @@
-"""`erase`: records of a topic go for good, in both tiers; offsets are kept."""
+"""`erase`: removes records of a topic for good, locally and in remote storage; offsets stay."""
 
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -34,32 +34,41 @@ def erase(
     clock: Clock = system_clock,
     opening: OpenStore = open_store,
 ) -> ErasureReport:
-    """Erase the records of these keys for good, wherever the log at `path` keeps them.
+    """Erase the records of these keys for good, wherever the log at `path` stores them.
 
-    Every record of the topic that was committed before this call began and has one of the keys is
-    gone when it returns with a report that is `complete`: from local segments, the active one too,
-    from copies in remote storage, from extents and entries of a log in a store, and from what waits
-    to be unlinked. All others stay as they were, at their offsets; batches that held none of them
-    byte for byte. Readers and writers go on meanwhile. Who changes copies in remote storage, and a
-    log in a store, leads its background work: a service that does so hands that over until this is
-    done, at the end of its step. One that doesn't within `wait_ms` keeps it, and what is left
-    then is `pending`; the same call again goes on. Nothing is kept of the request: if this
-    process dies the service leads again, and what was not erased by then stays.
+    The call covers every record of the topic that was committed before the call and has one of the
+    keys. When it returns with a report that is `complete`, these records have been removed from
+    local segments including the active one, from copies in remote storage, from extents and entries
+    of a log in a bucket, and from files that wait to be unlinked. All other records stay unchanged
+    at their offsets; a batch without erased records stays byte for byte the same. Readers and
+    writers continue meanwhile.
+
+    Changes to copies in remote storage, or to a log in a bucket, require the lease of the
+    background work. A service that leads hands the lease over at the end of its step, until the
+    erasure is done. If it does not within `wait_ms`, the rest is reported as `pending`; calling
+    again continues. The request itself is not stored: if this process dies, the service leads
+    again, and records that were not erased yet stay.
 
     Args:
-        topic: any, whatever its cleanup.policy.
-        keys: as they are in the log.
-        predicate: instead of keys: is given Arrow record batches of the columns that it names, and
-            says which records go (`sparklog.format.erasure.RecordPredicate`).
-        partitions: these alone. null_key: records without a key too.
-        before: only records below this offset. before_ms: only those with a timestamp below this.
-        dry_run: count only; nothing is changed.
-        wait_ms: how long a service that leads in another process is waited for. waiting: is told
-            once who that is.
-        storage_options, keyring, options: as of `Service`.
-    Raises: UnknownTopicError, InvalidRequestError, what `sparklog.open` raises. What fails in a
-        partition, or because a store is away, is in the report.
-    Cost: reads all of the topic once, and rewrites the segments that hold such records.
+        path: log dirs joined by ",", or a URL.
+        topic: any topic, whatever its cleanup.policy.
+        keys: keys as bytes, as stored in the log.
+        predicate: instead of keys: gets Arrow record batches of the columns that it names, and
+            selects the records to erase (`sparklog.format.erasure.RecordPredicate`).
+        partitions: only these partitions; by default all.
+        null_key: also erase records without a key.
+        before: only records below this offset.
+        before_ms: only records with a timestamp (ms) below this.
+        dry_run: count only, and change nothing.
+        wait_ms: how long to wait for a service that leads in another process.
+        waiting: called once with a description of the process that is waited for.
+        storage_options: see `Service`.
+        keyring: see `Service`.
+        options: see `Service`.
+
+    Raises: UnknownTopicError, InvalidRequestError; the errors of `sparklog.open`. A failure in one
+        partition, or of remote storage, is part of the report.
+    Cost: reads all of the topic once, and rewrites the segments that contain erased records.
     """
     service = Service(
         path, storage_options=storage_options, keyring=keyring, options=options, fs=fs,

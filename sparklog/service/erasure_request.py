@@ -1,4 +1,4 @@
-"""What an erasure is asked for, checked, and the report that it fills."""
+"""Checks the arguments of an erasure, and creates its request and its report."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from sparklog.log.topic_names import INTERNAL
 from sparklog.storage.erasure_report import ErasureReport, sha256_of
 from sparklog.storage.upkeep import ErasureRequest
 
-_NAME: Final = 4  # digits of a hash: enough to know a request again, too few to guess its keys
+_NAME: Final = 4  # hash digits: enough to recognize a request, too few to guess its keys
 
 _OF_KEYS: Final = "records with other keys, whatever their values and headers say"
 _NOT_COVERED: Final = (
@@ -38,7 +38,7 @@ def erasure_request(
     wait_ms: float,
     waiting: Callable[[str], None],
 ) -> tuple[ErasureRequest, ErasureReport]:
-    """Return the request, and its report as it begins. Raises: InvalidRequestError."""
+    """Return the checked request, and its report, still empty. Raises: InvalidRequestError."""
     if topic in INTERNAL:
         raise InvalidRequestError(f"topic {topic} is sparklog's own; it holds nobody's records")
     if not all(isinstance(key, bytes) for key in keys):

@@ -1,4 +1,4 @@
-"""Stops the service when Spark or Python exits."""
+"""Closes services when the interpreter exits, and detects the end of the Spark session."""
 
 import atexit
 import sys
@@ -8,13 +8,16 @@ from typing import Any, Protocol
 
 
 class Closable(Protocol):
-    """What ends by `close`."""
+    """An object with a `close` method."""
 
     def close(self) -> None: ...
 
 
 def spark_session_check() -> Callable[[], bool]:
-    """Whether the Spark session that is active now still is. Spark is not imported for this."""
+    """Return a function that tells whether the Spark session that is active now still is.
+
+    Does not import Spark: if it is not loaded, there is no session to wait for.
+    """
     pyspark = sys.modules.get("pyspark")
     context: Any = getattr(pyspark, "SparkContext", None)
     active = getattr(context, "_active_spark_context", None)
@@ -27,12 +30,12 @@ _started: "weakref.WeakSet[Closable]" = weakref.WeakSet()
 
 
 def close_at_exit(service: Closable) -> None:
-    """Close it when the interpreter ends, unless it is forgotten by then."""
+    """Close `service` when the interpreter exits, unless it is cancelled before."""
     _started.add(service)
 
 
 def cancel_close_at_exit(service: Closable) -> None:
-    """It is closed. Idempotent."""
+    """Forget a service that was closed. Idempotent."""
     _started.discard(service)
 
 

@@ -1,4 +1,4 @@
-"""The housekeeping of a round, which logdir/housekeeping does; one line of report each."""
+"""The housekeeping step of a round (`sparklog.logdir.housekeeping`), reported as sentences."""
 
 from collections.abc import Iterator
 
@@ -13,9 +13,9 @@ from sparklog.pluralize import pluralize
 def run_housekeeping(
     session: LogDirCommits, *, now_ms: int, ledger_retention_ms: int, dry_run: bool
 ) -> Iterator[str]:
-    """Expire old ledger segments, idle producers and silent readers, sweep what nobody commits.
+    """Expire ledger segments, idle producers and silent readers, and remove dead staged files.
 
-    Yields: what went, or would go, in words.
+    Yields: one sentence for each kind of thing that was removed, or would be in a dry run.
     """
     would = "would be " if dry_run else ""
     if ledger_retention_ms >= 0:
@@ -46,7 +46,7 @@ def run_housekeeping(
 
 
 def group_retention_floors(session: LogDirCommits, *, now_ms: int) -> dict[TopicPartition, int]:
-    """Where registered readers hold retention back."""
+    """Return the offsets at which registered readers hold retention back."""
     return retention_floors(
         session.state,
         read_readers(session.fs, session.home),

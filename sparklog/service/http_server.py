@@ -1,7 +1,7 @@
-"""HTTP servers beside the service: what the metrics endpoint and the pages share.
+"""An HTTP server with bounded connections, shared by the metrics endpoint and the web pages.
 
-A thread serves each connection, so there are so many at most; who doesn't say what he wants is let
-go in time, and sooner where others wait for his place.
+Each connection has a thread, so their number is limited. A client that sends no request is
+disconnected after a timeout, or earlier if another client needs its slot.
 """
 
 import contextlib
@@ -15,18 +15,18 @@ from typing import Any, Final
 from sparklog.clock import monotonic_ms
 
 CONNECTIONS_MAX: Final = 64
-"""Connections at once; more are closed."""
+"""Connections at the same time; further ones are closed."""
 HEAD_MS: Final = 10_000
-"""From a connection to the end of its request."""
-_PATIENCE_MS: Final = 1000  # so long nobody is let go for somebody else
-_ROOM_S: Final = 0.5  # for a thread that was told to end
+"""Time from the start of a connection to the end of its request."""
+_PATIENCE_MS: Final = 1000  # a client gets at least this long before it may lose its slot
+_ROOM_S: Final = 0.5  # wait for the disconnected client's thread to end
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """A thread a connection; none keeps the process alive, and the end waits for none.
+    """A server with one daemon thread per connection; closing does not wait for the threads.
 
-    A handler says by `request_received` that its request is there.
+    A handler calls `request_received` when its request is complete.
     """
 
     daemon_threads = True  # a client that hangs must not keep the process alive
@@ -39,14 +39,14 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     ) -> None:  # fmt: skip
         self._head_ms = head_ms
         self._room = threading.Semaphore(connections_max)
-        self._waiting: dict[socket.socket, float] = {}  # until when a request is to be there
+        self._waiting: dict[socket.socket, float] = {}  # connection -> deadline of its request
         self._mutex = threading.Lock()
         super().__init__(address, handler, bind_and_activate)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own, or close it."""
+        """Serve a connection in its own thread, or close it if there are too many."""
         if not self._room.acquire(blocking=False) and not self._disconnect_slowest():
-            _LOGGER.warning("too many connections: %s is sent away", client_address[0])
+            _LOGGER.warning("too many connections: closed one from %s", client_address[0])
             self.shutdown_request(request)
             return
         with self._mutex:
@@ -59,7 +59,7 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection."""
+        """Serve a connection, then free its slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -67,17 +67,17 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._room.release()
 
     def request_received(self, request: socket.socket) -> None:
-        """A connection's request is there, or it ended: nobody waits for it any more."""
+        """Stop the deadline of a connection: its request is complete, or it ended."""
         with self._mutex:
             self._waiting.pop(request, None)
 
     def replace_socket(self, request: socket.socket, wrapped: socket.socket) -> None:
-        """The connection is another socket's now; its time goes on."""
+        """Transfer the deadline of a connection to the socket that wraps it (TLS)."""
         with self._mutex:
             self._waiting[wrapped] = self._waiting.pop(request, monotonic_ms())
 
     def service_actions(self) -> None:
-        """Let go of those who don't say what they want; called twice a second or more often."""
+        """Disconnect clients whose deadline has passed; called at least twice per second."""
         now = monotonic_ms()
         with self._mutex:
             late = [request for request, until in self._waiting.items() if until <= now]
@@ -87,13 +87,16 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             _disconnect(request)
 
     def shutdown(self) -> None:
-        """Stop `serve_forever` at once. socketserver would wait until it polls the next time."""
+        """Stop `serve_forever` at once, instead of at socketserver's next poll."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)  # ends the poll that is under way
         super().shutdown()
 
     def _disconnect_slowest(self) -> bool:
-        """Let go of who has said nothing for longest, so that nobody keeps all others out."""
+        """Disconnect the client that has been silent longest. Return True if that freed a slot.
+
+        Otherwise silent clients could keep all others out.
+        """
         with self._mutex:
             first = min(self._waiting, key=self._waiting.__getitem__, default=None)
             if first is None:
@@ -105,9 +108,9 @@ class ThreadingServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         return self._room.acquire(timeout=_ROOM_S)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what went wrong; a client that goes away or says nothing (a port scan) is no error.
+        """Log an error of a request. A client that disconnects or sends nothing is not an error.
 
-        socketserver would print a traceback for each.
+        socketserver would print a traceback even for a port scan.
         """
         error = sys.exception()
         if isinstance(error, ConnectionError | TimeoutError):

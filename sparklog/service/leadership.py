@@ -1,6 +1,7 @@
-"""`Leadership`: the log that a service has open, and whether it leads: does the background work.
+"""`Leadership`: opens a service's log, and acquires, lends and borrows the lease of the work.
 
-A leader that `lends` lets another process lead for a while (`borrowing`), which asks for it.
+The service that holds the lease leads: it does the background work. A leader that lends the lease
+hands it over to a process that requests it, such as an erasure (`borrowing`).
 """
 
 import contextlib
@@ -15,33 +16,33 @@ from sparklog.storage.lease import UpkeepLease
 from sparklog.storage.upkeep import OpenUpkeep, Upkeep
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
-_POLL_MS: Final = 100  # how often who waits for the lease asks again
+_POLL_MS: Final = 100  # poll interval while waiting for the lease
 HOLD_MS: Final = 30_000
-"""After so long who borrows the lease gives it back for a while, at the end of his step."""
+"""A borrower returns the lease for a while after this time, at the end of its step."""
 REST_MS: Final = 3_000
-"""Within so long a service that wants it has taken it: it asks each second."""
+"""A service that wants the lease takes it within this time: it polls once per second."""
 
 
 class Leadership:
-    """Opens the log with the lease and the work on it, and closes them together.
+    """A log that is open for background work, and its lease.
 
-    The log may be open without the lease: another service leads then, and this one stands by.
+    The log may be open without the lease: then another service leads, and this one stands by.
     """
 
     def __init__(self, path: str, open_upkeep: OpenUpkeep, clock: Clock) -> None:
         self._path, self._open_upkeep, self._clock = path, open_upkeep, clock
-        self._mutex = threading.Lock()  # opening, closing and the lease
+        self._mutex = threading.Lock()  # guards opening, closing and the lease
         self._stood_by = False
         self._lends = False
         self.lease: UpkeepLease | None = None
-        """Of the log that was opened last."""
+        """The lease of the log that was opened last."""
         self.upkeep: Upkeep | None = None
-        """The work; None while the log isn't open."""
+        """The background work; None while the log is closed."""
 
     def open(self) -> tuple[Upkeep, bool]:
-        """Return the work, and whether this opened the log for it.
+        """Return the background work, and whether this call opened the log.
 
-        Raises: what `sparklog.open` raises.
+        Raises: the errors of `sparklog.open`.
         """
         with self._mutex:
             if self.upkeep is not None:
@@ -55,10 +56,10 @@ class Leadership:
         return upkeep
 
     def leading(self) -> Upkeep | None:
-        """Return the work if the lease is ours; takes it if it is free.
+        """Return the background work if this service leads. Acquires a free lease.
 
-        Raises: LogReplacedError while no log is there; what opening the one that took its place
-        raises.
+        Raises: LogReplacedError while there is no log; the errors of opening a log that replaced
+            it.
         """
         with self._mutex:
             if self.upkeep is not None and self.upkeep.is_replaced():
@@ -75,15 +76,15 @@ class Leadership:
                 upkeep.take_up(self._clock())
                 return upkeep
             if not self._stood_by:
-                who = upkeep.lease.describe()
-                _LOGGER.warning("%s: %s does the background work; standing by", self._path, who)
+                holder = upkeep.lease.describe()
+                _LOGGER.warning("%s: %s does the background work; standing by", self._path, holder)
             self._stood_by = True
             return None
 
     # --- lending -------------------------------------------------------------------------------
 
     def lend(self, lends: bool) -> None:
-        """Give the lease back from now on, or no more, when another process asks for it."""
+        """Set whether this service hands the lease over when another process requests it."""
         self._lends = lends
         with self._mutex:
             if self.lease is not None:
@@ -99,7 +100,7 @@ class Leadership:
         return None
 
     def hand_over(self) -> None:
-        """Release the lease if somebody still asks for it. No step of the work is under way."""
+        """Release the lease if it is still requested. No step of the work may be running."""
         with self._mutex:
             upkeep = self.upkeep
             if upkeep is not None and upkeep.lease.held and upkeep.lease.is_requested():
@@ -115,11 +116,14 @@ class Leadership:
         wait_ms: float,
         waiting: Callable[[str], None],
     ) -> Iterator["BorrowedLease"]:
-        """Give what takes the lease for a while at a time, from another one that holds it, too.
+        """Provide the lease in turns, also from a service that holds it.
 
-        It isn't lent meanwhile, and released afterwards if it wasn't ours before.
-        Args: turns: locks without which none of our own work goes on that is in the way. wait_ms:
-        how long others are waited for. waiting: is told once for whom.
+        Meanwhile this service does not lend the lease. Afterwards the lease is released, unless
+        this service held it before.
+        Args:
+            turns: the locks of this service's own work that would interfere.
+            wait_ms: how long to wait for another process.
+            waiting: called once with a description of that process.
         """
         lends = self._lends
         self.lend(False)
@@ -131,23 +135,24 @@ class Leadership:
             self.lend(lends)
 
     def borrow(self, lease: UpkeepLease, wait_ms: float, waiting: Callable[[str], None]) -> bool:
-        """Take the lease, waiting for who holds it; false: he keeps it."""
-        began, said, self._stood_by = monotonic_ms(), False, True  # it tells by itself
+        """Acquire the lease, waiting for its holder. Return False if the holder keeps it."""
+        # `waiting` reports the holder, so `leading` needn't log it.
+        began, has_reported, self._stood_by = monotonic_ms(), False, True
         try:
             while self.leading() is None:
                 if monotonic_ms() - began >= wait_ms:
                     return False
                 lease.request()
-                if not said:
+                if not has_reported:
                     waiting(_describe_holder(lease))
-                    said = True
+                    has_reported = True
                 pause(_POLL_MS)
             return True
         finally:
             lease.withdraw()
 
     def close(self) -> None:
-        """Give up the lease and close the log. Idempotent."""
+        """Release the lease and close the log. Idempotent."""
         with self._mutex:
             if self.lease is not None:
                 self.lease.release()
@@ -157,9 +162,9 @@ class Leadership:
 
 
 class BorrowedLease:
-    """A lease that is ours for a while at a time: a `sparklog.storage.upkeep.Loan`.
+    """A lease that is held in turns: a `sparklog.storage.upkeep.Loan`.
 
-    In between whoever works on the log has as long as it was ours; nobody, if none comes.
+    Between two turns other processes get as long as the last turn lasted, if any of them works.
     """
 
     def __init__(
@@ -174,16 +179,16 @@ class BorrowedLease:
         self._wait_ms, self._waiting = wait_ms, waiting
         self._was_ours = lease.held
         self._held = contextlib.ExitStack()
-        self._began_ms: float | None = None  # None: it isn't ours now
+        self._began_ms: float | None = None  # None while the lease is not held
         self._ended_ms, self._rest_ms = 0.0, 0.0
         self._said = False
 
     def is_over(self) -> bool:
-        """Tell whether it is time to let others get on."""
+        """Return True if the turn has lasted long enough and others should work."""
         return self._began_ms is not None and monotonic_ms() - self._began_ms >= HOLD_MS
 
     def begin(self) -> bool:
-        """Take it, or keep it; see `Loan`. Raises: what `Leadership.leading` raises."""
+        """Acquire or keep the lease; see `Loan`. Raises: the errors of `Leadership.leading`."""
         if self._began_ms is not None and self._lease.held and not self.is_over():
             return True
         self.end()
@@ -201,7 +206,7 @@ class BorrowedLease:
         return is_ours
 
     def end(self) -> None:
-        """Give it back, and let our own work go on. Idempotent."""
+        """Return the lease, and let this service's own work continue. Idempotent."""
         if self._began_ms is None:
             return
         self._ended_ms = monotonic_ms()
@@ -212,7 +217,7 @@ class BorrowedLease:
         self._held.close()
 
     def _pause_between_loans(self) -> None:
-        """Leave others their time; what we did since `end` counts. Nobody came: no more of it."""
+        """Wait while others work. Time since `end` counts; stop early if no process works."""
         ended, asked = self._ended_ms, False
         while (rested := monotonic_ms() - ended) < self._rest_ms:
             if rested >= REST_MS and not asked:
@@ -222,7 +227,7 @@ class BorrowedLease:
             pause(min(_POLL_MS, self._rest_ms - rested))
 
     def _is_log_in_use(self) -> bool:
-        """Tell whether somebody works on the log; else it is ours again."""
+        """Return True if another thread or process works on the log. Else the lease is acquired."""
         if any(turn.locked() for turn in self._turns):
             return True
         return self._leadership.leading() is None
@@ -234,10 +239,10 @@ class BorrowedLease:
 
 
 def _describe_holder(lease: UpkeepLease) -> str:
-    """For whom one waits, and how that ends."""
-    lends, who = lease.holder().get("lends"), lease.describe()
+    """Describe the process that holds the lease, and when it will release it."""
+    lends, holder = lease.holder().get("lends"), lease.describe()
     if lends is None:
-        return f"{who}, which is of an older sparklog and hands over to nobody: stop it"
+        return f"{holder}, which is of an older sparklog and can't hand over: stop it"
     if lends:
-        return f"{who}, which hands over at the end of its step"
+        return f"{holder}, which hands over at the end of its step"
     return f"process {lease.holder().get('pid', '?')}, which leads until it has done its work"

@@ -1,7 +1,8 @@
-"""An erasure in log dirs: partition by partition, local segments first, then their copies.
+"""Erasure in log dirs: per partition first local segments, then copies in remote storage.
 
-A partition that fails is told, and the others go on. What isn't a segment is looked for by name:
-staged files, directories of deleted topics, quarantined files, blocks of readers' caches.
+An error in one partition is reported, and the others continue. Besides segments, the erasure
+handles staged files and readers' block caches, and reports directories of deleted topics and
+quarantined files.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ from sparklog.storage.upkeep import ErasureRequest, Loan
 from sparklog.tiered.reading.block_cache import DIRECTORY_NAME
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
-_POLL_MS: Final = 100  # how often who waits for another erasure asks again
+_POLL_MS: Final = 100  # poll interval while waiting for another erasure
 _AGAIN: Final = "run the same erasure again then"
 _NOT_COVERED: Final = (
     "reads that are under way finish on the old segments, and a broker's files that are open; the "
@@ -50,15 +51,15 @@ _NOT_COVERED_REMOTE: Final = (
 
 
 def _missing(topic: str, home: str, known: Collection[str], lives: Sequence[str]) -> SparklogError:
-    """Return the error for a topic that isn't there, or was deleted and can be had back."""
+    """Return the error for a topic that does not exist, or can still be undeleted."""
     return InvalidRequestError(lives[0]) if lives else unknown(topic, home, known)
 
 
 def _refused(keys: Sequence[TopicPartition], manager: RemoteLogManager) -> list[str]:
-    """Say of partitions that who leads didn't let us."""
-    who = manager.remote_log.lease.describe()
+    """Return a message per partition whose copies another service keeps without handing over."""
+    leader = manager.remote_log.lease.describe()
     return [
-        f"{key}: its copies in remote storage, which {who} keeps and didn't hand over: of "
+        f"{key}: its copies in remote storage, which {leader} keeps and didn't hand over: of "
         "segments that are here too it makes new ones in its next round; for the others wait "
         f"longer, or stop it; {_AGAIN}"
         for key in keys
@@ -66,7 +67,7 @@ def _refused(keys: Sequence[TopicPartition], manager: RemoteLogManager) -> list[
 
 
 class LogDirErasure:
-    """One erasure. `manager`: of the log's remote side, if it has one."""
+    """One erasure. `manager`: manages the copies in remote storage, if there are any."""
 
     def __init__(
         self, session: LogDirCommits, manager: RemoteLogManager | None, request: ErasureRequest
@@ -74,7 +75,7 @@ class LogDirErasure:
         self._session, self._manager, self._request = session, manager, request
 
     def run(self, report: ErasureReport, loan: Loan) -> None:
-        """Do it, or count only; see `Upkeep.erase`."""
+        """Erase or, in a dry run, count the records; see `Upkeep.erase`."""
         session, request = self._session, self._request
         with session.exclusive():
             known = session.state.topics
@@ -90,20 +91,20 @@ class LogDirErasure:
 
     @contextlib.contextmanager
     def _alone(self, report: ErasureReport) -> Iterator[bool]:
-        """Hold the lock of who erases; a rehearsal needs none. False: another one erases still."""
+        """Acquire the erasure lock, except in a dry run. Yield False if another erasure runs."""
         session, request = self._session, self._request
         if report.dry_run:
             yield True
             return
-        path, said = joined(session.home, LOCK_NAME), False
+        path, has_reported = joined(session.home, LOCK_NAME), False
         with contextlib.closing(session.fs.open_lock(path)) as file:
             for _ in attempts(int(request.wait_ms), longest_ms=_POLL_MS):
                 if file.try_lock(0, 1, exclusive=True):
                     yield True
                     return
-                if not said:
+                if not has_reported:
                     request.waiting("another erasure of this log")
-                    said = True
+                    has_reported = True
         report.errors.append(
             f"{path}: another process, or thread, erases records of this log; one at a time: wait "
             "for it, then run this one again"
@@ -127,13 +128,13 @@ class LogDirErasure:
         try:
             self._work(topic, partitions, begun, report, loan)
         except BaseException as error:
-            report.errors.append(f"it ended before it was done: {error!r}")
+            report.errors.append(f"the erasure did not finish: {error!r}")
             raise
-        finally:  # readers are to let go of what was rewritten, whatever happened then
+        finally:  # readers must close rewritten files, even if the erasure failed
             self._note(begun, report)
 
     def _note(self, begun: UnfinishedErasure, report: ErasureReport) -> None:
-        """Note what was done and is left, and let readers know."""
+        """Record what was erased and what remains. Readers then reopen rewritten files."""
         if report.dry_run:
             return
         session = self._session
@@ -190,7 +191,7 @@ class LogDirErasure:
         report: ErasureReport,
         loan: Loan,
     ) -> None:
-        """Go through the partitions' copies: read them, then, as their leader, replace some."""
+        """Read the partitions' copies, then replace those with erased records while leading."""
         seen = {key: SeenCopies() for key in parts}
         if not report.dry_run:
             for key, part in parts.items():
@@ -219,9 +220,10 @@ class LogDirErasure:
         *,
         dry_run: bool,
     ) -> list[str] | None:
-        """Erase from a partition's copies; returns what is left. None: the lease isn't to be had.
+        """Erase from a partition's copies. Return what remains; None if the lease is not available.
 
-        While others have it, what they make of the copies meanwhile is read.
+        Other processes may copy segments between two turns with the lease; those copies are read,
+        too.
         """
         predicate = self._request.predicate
         if dry_run:
@@ -243,7 +245,7 @@ class LogDirErasure:
     ) -> None:
         try:
             manager.look(key, self._request.predicate, part, seen)
-        except (SparklogError, OSError) as error:  # the leader meets it again, and tells
+        except (SparklogError, OSError) as error:  # `_remote` meets and reports the error again
             _LOGGER.info("%s: its copies can't be read: %s", key, error)
 
     def _versions(
@@ -253,7 +255,7 @@ class LogDirErasure:
         manager: RemoteLogManager,
         report: ErasureReport,
     ) -> None:
-        """Tell what a bucket keeps of copies that went."""
+        """Report older versions of replaced copies that the bucket keeps."""
         keys = [TopicPartition(part.topic, part.partition) for part in report.partitions]
         until_ms = begun.copied_until(report, self._session.clock())
         try:
@@ -297,7 +299,7 @@ class LogDirErasure:
                     )
 
     def _chunk(self, path: str, report: ErasureReport, *, dead: bool) -> None:
-        """A staged file: unlinked if nobody will commit it, else told if it holds such records."""
+        """Erase from a staged file: unlink a dead one; report one that may still be committed."""
         with contextlib.suppress(FileNotFoundError):
             size = self._session.fs.size(path)
             eraser = WindowEraser(self._request.predicate)
@@ -323,7 +325,7 @@ class LogDirErasure:
                 )
 
     def _blocks(self, path: str, report: ErasureReport) -> None:
-        """Blocks of copies that readers keep beside the log: thrown away, as they may any time."""
+        """Delete the blocks that readers cached beside the log. Readers fetch them again."""
         fs = self._session.fs
         for name in fs.listdir(path):
             if name.endswith(".block") and not report.dry_run:

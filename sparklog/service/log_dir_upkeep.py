@@ -1,4 +1,4 @@
-"""`LogDirUpkeep`: the background work on a log that is kept in log dirs, with its tier if any."""
+"""`LogDirUpkeep`: the background work on log dirs, with their tier if there is one."""
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,7 +25,7 @@ from sparklog.tiered.keyring import Keyring
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierOptions:
-    """Where copies go, as `Service` was told; `url` None: as the log says."""
+    """Where copies are stored, as given to `Service`. `url` None: as the log's settings say."""
 
     url: str | None
     storage_options: Mapping[str, Any] | None
@@ -37,7 +37,7 @@ class TierOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirOpener:
-    """Opens log dirs for their upkeep; called again where another log took their place."""
+    """Opens log dirs for background work; called again when another log has replaced them."""
 
     path: str
     options: ServiceOptions
@@ -49,7 +49,7 @@ class LogDirOpener:
     clock: Clock = field(repr=False)
 
     def __call__(self) -> "LogDirUpkeep":
-        """Open the log. Raises: what `sparklog.open` raises."""
+        """Open the log. Raises: the errors of `sparklog.open`."""
         log = open_log(
             self.path, mode="rw", options=self.log_options, fs=self.fs, clock=self.clock,
             tidy=False,
@@ -84,7 +84,7 @@ class LogDirOpener:
 
 
 class LogDirUpkeep:
-    """A `sparklog.storage.upkeep.Upkeep` in log dirs: `rounds`, and those of the tier."""
+    """A `sparklog.storage.upkeep.Upkeep` of log dirs: `rounds`, and the rounds of the tier."""
 
     def __init__(
         self,
@@ -106,28 +106,31 @@ class LogDirUpkeep:
 
     @property
     def works(self) -> tuple[Work, ...]:
-        """The kinds of work: a tier only where the log has one."""
+        """The kinds of work; "tier" only if the log has a tier."""
         return ("retain", "clean") if self.remote_log_manager is None else _WITH_TIER
 
     @property
     def paused_while_lent(self) -> tuple[Work, ...]:
-        """What changes copies: a cleaner's swap is refused where an erasure was quicker."""
+        """The kinds of work that change copies, and so must stop while the lease is lent.
+
+        The cleaner may continue: a swap is rejected if an erasure rewrote the segment first.
+        """
         return ("tier", "retain")
 
     @property
     def uncleanable(self) -> Mapping[TopicPartition, str]:
-        """{partition: why} of what is left alone until the service starts again."""
+        """{partition: reason} of partitions that are skipped until the service restarts."""
         return self.rounds.uncleanable
 
     @property
     def compacted(self) -> Sequence[Cleanable]:
-        """How dirty the compacted partitions were when the cleaner looked last."""
+        """How dirty the compacted partitions were at the cleaner's last look."""
         return self.rounds.compacted
 
     def is_replaced(self) -> bool:
-        """Tell whether other log dirs took the place of these; a log is not made where none is.
+        """Return True if another log has replaced these log dirs.
 
-        Raises: LogReplacedError.
+        Raises: LogReplacedError: there is no log; none is created.
         """
         session = self._session
         if session.lost is None:
@@ -138,13 +141,13 @@ class LogDirUpkeep:
         return True
 
     def take_up(self, now_ms: int) -> None:
-        """Take over the retired files that wait, by whomever and for however long they do."""
+        """Schedule the deletion of retired files that any process has left."""
         self.rounds.adopt_deleted_files(now_ms)
 
     def pressing(self, now_ms: int) -> Collection[Work]:
-        """Retention, where a disk is nearly full, and copies, for what has one may go then."""
+        """Return urgent work: if a disk is nearly full, retention, and the copies that it needs."""
         self.rounds.probe.probe_if_due(now_ms)
-        with contextlib.suppress(StorageUnavailableError):  # the probe tells of it
+        with contextlib.suppress(StorageUnavailableError):  # the probe reports it
             self.lease.heartbeat()
         if not self.rounds.is_short_of_space(now_ms):
             return ()
@@ -153,7 +156,7 @@ class LogDirUpkeep:
         return ["tier", "retain"] if copies else ["retain"]
 
     def work(self, work: Work, report: Report, request: Request = AS_DUE) -> Due:
-        """Do one kind of work; returns when which is due again."""
+        """Do one kind of work. Return {kind of work: when it is due again}."""
         now, manager = report.time_ms, self.remote_log_manager
         if work == "tier" and manager is not None:
             manager.work(report)
@@ -175,16 +178,16 @@ class LogDirUpkeep:
         return self.rounds.next_purge_ms
 
     def purge(self, report: Report) -> None:
-        """Unlink retired segments whose file.delete.delay.ms is over, or whose disk is full."""
+        """Unlink retired segments whose file.delete.delay.ms has passed, or whose disk is full."""
         self.rounds.purge(report)
 
     def check_compacted(self, topics: Collection[str], report: Report) -> None:
-        """Raise unless all of them are compacted; report those that are offline."""
+        """Raise an error unless all topics are compacted; report their offline partitions."""
         self.rounds.check_compacted(topics)
         self.rounds.note_offline(report, topics)
 
     def erase(self, request: ErasureRequest, report: ErasureReport, loan: Loan) -> None:
-        """Erase records for good, in both tiers; see `Upkeep.erase`."""
+        """Erase records for good, in local and remote storage; see `Upkeep.erase`."""
         LogDirErasure(self._session, self.remote_log_manager, request).run(report, loan)
 
     def close(self) -> None:

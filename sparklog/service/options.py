@@ -1,4 +1,4 @@
-"""Options of the service: Kafka's broker keys by name, and some of our own."""
+"""Options of the service: Kafka's broker keys, and a few own keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from sparklog.quantities import SECOND_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """How often the service works, and with what. Fields are the keys in snake case."""
+    """Intervals and resources of the background work. Fields are the keys in snake case."""
 
     initial_task_delay_ms: int = option(
         "log.initial.task.delay.ms",
@@ -151,9 +151,10 @@ class ServiceOptions:
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> tuple[Self, dict[str, object]]:
-        """Read the service's keys; returns the rest, which are those of the log itself.
+        """Read the service's keys; return the rest, which are options of the log.
 
-        Raises: InvalidRequestError for a key that neither knows, or with name, value and range.
+        Raises: InvalidRequestError: a key is unknown, or a value is out of range; names key, value
+            and range.
         """
         found, rest = read(SERVICE_KEYS.values(), values)
         refuse_unknown(
@@ -163,7 +164,7 @@ class ServiceOptions:
         return cls(**found), dict(rest)
 
     def cleaner(self) -> CleanerOptions:
-        """What one cleaner thread gets; the map's memory is shared out, as in Kafka."""
+        """Return the options of one cleaner thread. As in Kafka, threads share the map's memory."""
         rate = self.cleaner_bytes_per_second
         return CleanerOptions(
             dedupe_buffer_bytes=self.cleaner_dedupe_buffer_bytes // max(self.cleaner_threads, 1),
@@ -173,7 +174,7 @@ class ServiceOptions:
 
 
 SERVICE_KEYS: Final[dict[str, Key]] = keys_of(ServiceOptions)
-"""Service-wide key -> its description."""
+"""The service's keys with their descriptions."""
 
 
 def _is_of_log(name: str) -> bool:

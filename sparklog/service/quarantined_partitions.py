@@ -1,4 +1,4 @@
-"""Damaged partitions, which the rounds leave alone (Kafka: uncleanable partitions)."""
+"""Damaged partitions, which the rounds skip (Kafka: uncleanable partitions)."""
 
 import contextlib
 import logging
@@ -20,43 +20,43 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 class QuarantinedPartitions:
-    """The partitions of one log that rounds can do nothing for, while its service runs."""
+    """The partitions of a log that the rounds skip until the service restarts."""
 
     def __init__(self, session: LogDirCommits) -> None:
         self._session = session
-        self._quarantined: dict[TopicPartition, tuple[str, str]] = {}  # partition: (topic id, why)
+        self._quarantined: dict[TopicPartition, tuple[str, str]] = {}  # -> (topic id, reason)
 
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._quarantined
 
     @property
     def reasons(self) -> dict[TopicPartition, str]:
-        """{(topic, partition): why}"""
+        """{(topic, partition): reason}"""
         return {key: why for key, (_, why) in list(self._quarantined.items())}
 
     def release_replaced_topics(self) -> None:
-        """Release partitions whose topic was deleted; a new one of its name is another topic."""
+        """Release partitions of deleted topics; a new topic of the same name is another topic."""
         if not self._quarantined:
             return
         with self._session.exclusive():
             ids = {name: topic.id for name, topic in self._session.state.topics.items()}
-        for key, (topic_id, _) in list(self._quarantined.items()):  # retention may add meanwhile
+        for key, (topic_id, _) in list(self._quarantined.items()):  # other threads may add keys
             if ids.get(key.topic) != topic_id:
                 self._quarantined.pop(key, None)
 
     def catching(self, report: Report, *keys: TopicPartition) -> "_Catching":
-        """A block whose error goes into the report, so that the round goes on behind it."""
+        """Return a context manager that reports an error, so that the round continues."""
         return _Catching(self, report, keys)
 
     def record(
         self, error: SparklogError | OSError, report: Report, keys: tuple[TopicPartition, ...]
     ) -> None:
-        """Report an error; partitions that are damaged are left alone from now on."""
+        """Report an error; skip damaged partitions from now on."""
         names = ", ".join(f"{t}-{p}" for t, p in keys[:3])
         gone = isinstance(error, UnknownTopicError) or (
             isinstance(error, FileNotFoundError) and all(map(self._is_gone, keys))
         )
-        if gone:  # deleted meanwhile; another may get its name
+        if gone:  # the topic was deleted meanwhile; a new one may get its name
             _LOGGER.info("%s: %s", names, error)
             return
         report.errors.append(f"{names}: {error}")
@@ -65,14 +65,14 @@ class QuarantinedPartitions:
             self._quarantine(keys, str(error))
 
     def _quarantine(self, keys: Iterable[TopicPartition], why: str) -> None:
-        """As Kafka marks partitions uncleanable; another look comes with the next start."""
+        """Skip partitions until the service restarts, as Kafka does with uncleanable ones."""
         topics = self._session.state.topics
         self._quarantined |= {
             key: (topics[key.topic].id, why) for key in keys if key.topic in topics
         }
 
     def _is_gone(self, key: TopicPartition) -> bool:
-        """Tell whether a partition was deleted. Takes the write lock for a moment."""
+        """Return True if a partition was deleted. Takes the write lock briefly."""
         with contextlib.suppress(SparklogError), self._session.exclusive():
             return key not in self._session.state.ends
         return False

@@ -1,7 +1,7 @@
-"""`verify(quick=True)`: what can be told of a log without reading its data, in about a second.
+"""`verify(quick=True)`: checks that do not read a log's data and take about a second.
 
-The log's health, and what names and sizes of files tell: segments without indexes, leftovers,
-Kafka's checkpoint files. What was not looked at is said.
+They cover the log's health, and names and sizes of files: segments without indexes, leftovers,
+Kafka's checkpoint files. The report says what was not checked.
 """
 
 import contextlib
@@ -48,9 +48,10 @@ def verify_quickly(
     fs: FileSystem,
     clock: Clock,
 ) -> Verification:
-    """Return what can be told without reading data; see `sparklog.service.verify`.
+    """Return the findings that need no data; see `sparklog.service.verify`.
 
-    Cost: that of `examine`, the ledger's newest segment, a listing a partition, a stat a segment.
+    Cost: that of `examine`, the ledger's newest segment, a listing per partition, a stat per
+        segment.
     """
     began = monotonic_ms()
     health = examine(path, storage_options=storage_options, options=options, fs=fs, clock=clock)
@@ -78,7 +79,7 @@ def _of_log_dirs(fs: FileSystem, directories: list[str]) -> Verification:
     dirs = find_dirs(fs, directories)
     state = LogDirState(directories, situation_of(fs, directories, dirs), dirs=dirs)
     state.found = listing(fs, directories, dirs)
-    with contextlib.suppress(SparklogError, FileNotFoundError):  # damaged: the health tells of it
+    with contextlib.suppress(SparklogError, FileNotFoundError):  # the health reports damage
         state.state = state_now(fs, state.home)
     general, deleted = Findings(), state.deleted_paths()
     read_checkpoints(fs, state, general)
@@ -96,7 +97,7 @@ def _of_log_dirs(fs: FileSystem, directories: list[str]) -> Verification:
         try:
             segments, size = _listed(fs, part, out)
         except (SparklogError, FileNotFoundError) as error:
-            out.add(Severity.DIFFERENCE, part.path, f"it can't be listed: {error}")
+            out.add(Severity.DIFFERENCE, part.path, f"the directory can't be listed: {error}")
             segments, size = 0, 0
         found += out.found
         if key.topic not in INTERNAL:
@@ -108,16 +109,17 @@ def _of_log_dirs(fs: FileSystem, directories: list[str]) -> Verification:
 
 
 def _listed(fs: FileSystem, part: ExpectedPartition, out: Findings) -> tuple[int, int]:
-    """Look at a partition's names; return (segments, bytes)."""
+    """Check the file names of a partition. Return (segments, bytes)."""
     names = fs.listdir(part.path)
     bases, there = bases_of(names), set(names)
-    told = [name for name in names if not name.endswith(SNAPSHOT)]  # where it ends isn't known
-    check_partition_files(fs, part, told, part.end, out)
-    for base in bases[:-1]:  # the active one's may just be made
+    # The log end isn't known, so snapshots past it can't be told apart.
+    checked = [name for name in names if not name.endswith(SNAPSHOT)]
+    check_partition_files(fs, part, checked, part.end, out)
+    for base in bases[:-1]:  # the active segment's indexes may just be being created
         for name in (index_name(base), timeindex_name(base)):
             if name not in there:
                 where = joined(part.path, name)
-                out.add(Severity.DIFFERENCE, where, "it is missing", fix=FixKind.INDEXES)
+                out.add(Severity.DIFFERENCE, where, "the index is missing", fix=FixKind.INDEXES)
     size = 0
     for base in bases:
         try:

@@ -1,7 +1,7 @@
-"""The work of one round: roll, retention, compaction, unlinks.
+"""The steps of one round: rolling, retention, compaction, unlinking.
 
-Idle segments are closed, expired ones deleted, compacted topics cleaned, and what was retired is
-unlinked when its delay is over. Each step is safe by itself.
+Idle segments are closed, expired segments deleted, compacted topics cleaned, and retired files
+unlinked when their delay has passed. Each step is safe without the others.
 """
 
 import contextlib
@@ -51,9 +51,10 @@ _HURRY_EVERY_MS: Final = 10_000
 
 
 class Rounds:
-    """A log's background work, step by step. One thread may clean while another does the rest.
+    """The background work on log dirs. One thread may clean while another does the rest.
 
-    `spread`, if given, maps the long part of cleaning over jobs, somewhere else (a Spark job).
+    `spread`, if given, maps the long part of cleaning over jobs elsewhere, for example as Spark
+    tasks.
     """
 
     def __init__(
@@ -79,12 +80,12 @@ class Rounds:
             absent=lambda: session.dirs.absent,
         )  # fmt: skip
         self.compacted: Sequence[Cleanable] = ()
-        """How dirty the compacted partitions were when the cleaner looked last."""
+        """How dirty the compacted partitions were at the cleaner's last look."""
 
     # --- roll and retention ------------------------------------------------------------------
 
     def is_short_of_space(self, now_ms: int) -> bool:
-        """Whether retention can't wait for its turn: a disk is nearly full. Asked at every look."""
+        """Return True if a disk is nearly full and retention must run now; at most every 10 s."""
         if now_ms - self._hurried_ms < _HURRY_EVERY_MS:
             return False
         short = below_floor(self._session)
@@ -97,7 +98,7 @@ class Rounds:
         return bool(short)
 
     def note_offline(self, report: Report, topics: Collection[str]) -> None:
-        """Report the compacted partitions, of `topics` or of all, that no cleaner can look at."""
+        """Report compacted partitions (of `topics`, or all) that are offline."""
         with self._session.exclusive():
             names = {
                 name for name, topic in self._session.state.topics.items()
@@ -113,7 +114,10 @@ class Rounds:
         ]
 
     def retain(self, report: Report, *, at_once: bool = False) -> None:
-        """Close idle segments, delete what is due; a topic's first a round later, or `at_once`."""
+        """Close idle segments and delete expired ones.
+
+        A topic's first deletion is announced, and done one round later, unless `at_once`.
+        """
         session, now = self._session, report.time_ms
         with session.exclusive():
             began = monotonic_ms()
@@ -151,7 +155,7 @@ class Rounds:
         wanted: Mapping[TopicPartition, int],
         report: Report,
     ) -> CopyConfirmation | None:
-        """Read the copies that local retention is about to rely on, without a lock."""
+        """Read the copies that local retention is about to rely on; holds no lock meanwhile."""
         manager = self.remote_log_manager
         if manager is None:
             return None
@@ -171,7 +175,7 @@ class Rounds:
         wanted: Mapping[TopicPartition, int],
         report: Report,
     ) -> Iterator[tuple[RemoteLogMetadataCache | None, dict[TopicPartition, RetentionConstraints]]]:
-        """What retention heeds; while this lasts no copy that it relies on is given up."""
+        """Provide the constraints of retention. Meanwhile no copy that it relies on is given up."""
         if self.remote_log_manager is None:
             yield None, {key: RetentionConstraints(floor) for key, floor in wanted.items()}
             return
@@ -192,7 +196,7 @@ class Rounds:
         report: Report,
         at_once: bool,
     ) -> dict[TopicPartition, RetentionConstraints]:
-        """Return the terms of what is due; topics whose first deletion this is keep their own."""
+        """Return the constraints of due partitions, which hold back a topic's first deletion."""
         final = {key: d.expired for key, d in due.items() if d is not None and not d.local}
         unsure = {key.topic for key, found in due.items() if found is None}
         sizes = self._due_partitions.sizes({key.topic for key in final})
@@ -239,7 +243,7 @@ class Rounds:
                 self._pending[path] = now + done.delay_ms[path]
             seen = done.taken.keys() | done.failed.keys()
             if not seen:
-                return  # what was taken isn't published yet: the next round goes on
+                return  # what was taken isn't published yet: the next round continues
             left = {k: terms for k, terms in left.items() if k not in seen}
 
     def _roll(self, key: TopicPartition, base: int, report: Report) -> None:
@@ -252,7 +256,7 @@ class Rounds:
     # --- cleaning ------------------------------------------------------------------------------
 
     def check_compacted(self, topics: Collection[str]) -> None:
-        """Raise UnknownTopicError or InvalidRequestError unless all of them are compacted."""
+        """Raise UnknownTopicError or InvalidRequestError unless all topics are compacted."""
         with self._session.exclusive():
             known = dict(self._session.state.topics)
         for name in topics:
@@ -267,9 +271,10 @@ class Rounds:
     def clean(
         self, report: Report, topics: Collection[str] | None = None, *, every: bool = False
     ) -> bool:
-        """Clean what is dirty enough, the dirtiest first; tells whether there was something.
+        """Clean the partitions that are dirty enough, dirtiest first.
 
-        `topics`: only these. `every`: whatever has anything that can be cleaned.
+        `topics`: only these. `every`: all partitions with anything to clean, however small its
+        share. Returns whether there was anything to clean.
         """
         options = self._options
         if not options.cleaner_enable:
@@ -277,7 +282,7 @@ class Rounds:
         compacted = cleanable(self._session, now_ms=report.time_ms, every=True)
         self._quarantined.release_replaced_topics()
         self.compacted = compacted
-        found = [
+        due = [
             one
             for one in compacted
             if (one.wanted or (every and one.dirt.cleanable_bytes))
@@ -287,18 +292,18 @@ class Rounds:
         if report.dry_run:
             report.cleaned += [
                 CleanReport(topic=c.topic, partition=c.partition, dirt=c.dirt, dry_run=True)
-                for c in found
+                for c in due
             ]
-        elif found:
+        elif due:
             self._lease.check()
-            done = self._cleaned_elsewhere(found, report) if self._spread else None
-            for cleaned in done if done is not None else self._cleaned_here(found, report):
+            done = self._cleaned_elsewhere(due, report) if self._spread else None
+            for cleaned in done if done is not None else self._cleaned_here(due, report):
                 report.cleaned.append(cleaned)
                 report.locked_ms.append(cleaned.locked_ms_max)
                 delay = self._delay_ms(cleaned.topic)
                 for path in cleaned.retired:
                     self._pending[path] = report.time_ms + delay
-        return bool(found)
+        return bool(due)
 
     def _cleaned_here(self, found: list[Cleanable], report: Report) -> Iterator[CleanReport]:
         options = self._options
@@ -337,12 +342,13 @@ class Rounds:
 
     @property
     def uncleanable(self) -> dict[TopicPartition, str]:
-        """{(topic, partition): why} of what is left alone until the service starts again."""
+        """{(topic, partition): reason} of partitions that are skipped until the service restarts.
+        """
         return self._quarantined.reasons
 
     def _throttle(self, size: int) -> None:
         if self._stopping():
-            raise LeaseLostError("the service stops; cleaning goes on when it is started again")
+            raise LeaseLostError("the service is stopping; cleaning continues at its next start")
         self._brake(size)
 
     def _delay_ms(self, topic: str) -> int:
@@ -352,14 +358,14 @@ class Rounds:
     # --- unlinking -----------------------------------------------------------------------------
 
     def adopt_deleted_files(self, now_ms: int) -> None:
-        """Take over what waits as `.deleted`, by whomever and for however long it does."""
+        """Schedule the deletion of `.deleted` files that any process has left."""
         with self._session.exclusive():
             self._pending |= waiting(self._session, now_ms=now_ms)
-            settle_directories(self._session)  # who was to remove them may have died
+            settle_directories(self._session)  # the process that was to remove them may have died
 
     def purge(self, report: Report) -> None:
-        """Unlink retired segments whose file.delete.delay.ms is over, or whose disk is full."""
-        pending = list(self._pending.items())  # the cleaner's thread adds to it
+        """Unlink retired segments whose file.delete.delay.ms has passed, or whose disk is full."""
+        pending = list(self._pending.items())  # a copy: the cleaner's thread adds to it
         full = [one.directory for one in below_floor(self._session)]
         due = sorted(
             path
@@ -369,7 +375,7 @@ class Rounds:
         for path in due:
             if not report.dry_run:
                 self._lease.check()
-            with contextlib.suppress(FileNotFoundError):  # opening a log removes them, too
+            with contextlib.suppress(FileNotFoundError):  # opening a log removes such files, too
                 report.purged_bytes += unlink(self._session.fs, path, dry_run=report.dry_run)
             if not report.dry_run:
                 del self._pending[path]
@@ -377,9 +383,9 @@ class Rounds:
         self._purge_topics(report)
 
     def _purge_topics(self, report: Report) -> None:
-        """Remove deleted topics whose file.delete.delay.ms is over, for good."""
+        """Remove deleted topics for good whose file.delete.delay.ms has passed."""
         session, now_ms = self._session, report.time_ms
-        known = list(session.state.deleted.values())  # at once: other work goes on beside it
+        known = list(session.state.deleted.values())  # a copy: other threads may change it
         due = [one for one in known if one.until_ms <= now_ms]
         if not due:
             return
@@ -399,7 +405,7 @@ class Rounds:
 
     @property
     def next_purge_ms(self) -> float:
-        """When the next retired segment, or deleted topic, may go."""
+        """When the next retired segment or deleted topic may be removed."""
         topics = [one.until_ms for one in list(self._session.state.deleted.values())]
         return min([*list(self._pending.values()), *topics], default=float("inf"))
 
@@ -413,7 +419,10 @@ def _rolls(found: Mapping[TopicPartition, DueSegments], verb: str) -> list[str]:
 
 
 def rewrite_all(job: CleanJob) -> list[Rewritten]:
-    """The long part of cleaning a partition; may run in another process that sees the log dir."""
+    """Do the long part of cleaning a partition.
+
+    May run in another process that sees the log dir.
+    """
     return list(rewrite(LOCAL, job, job.options.throttle()))
 
 

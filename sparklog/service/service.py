@@ -1,4 +1,4 @@
-"""`Service`: a log's background work in a daemon thread, or one round when asked."""
+"""`Service`: a log's background work, in daemon threads or as one round."""
 
 import contextlib
 import logging
@@ -39,29 +39,29 @@ from sparklog.tiered.settings import RemoteSettings
 from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
-_LOOK_MS: Final = 10_000  # how long /healthz waits for a log that doesn't answer
-_STANDBY_MS: Final = 1000  # how often a service that stands by asks for the lease
+_LOOK_MS: Final = 10_000  # how long /healthz waits for a log that does not answer
+_STANDBY_MS: Final = 1000  # how often a service that stands by tries to acquire the lease
 WAIT_MS: Final = 300_000
-"""How long an erasure waits for another process that leads."""
-_POLL_MS: Final = 1000  # how often a running one looks at its stop conditions
+"""How long an erasure waits for a service that leads in another process."""
+_POLL_MS: Final = 1000  # how often a running service checks its stop conditions
 
 
 class Service:
-    """Keeps a log in shape: closes idle segments, expires, compacts, unlinks, tiers.
+    """The background work on a log: closes idle segments, expires, compacts, unlinks, copies.
 
         with sparklog.service.Service("/data/log"):
             query.awaitTermination()
 
-    Works beside any number of writers and readers, in this process or others; takes the write
-    lock for short steps only. One service at a time works on a log: another one says who does,
-    stands by, and takes over when that one ends. It stops with the block, with the Spark session
-    that was active when it started, or with the interpreter.
+    Runs beside any number of writers and readers, in this process or others, and takes the write
+    lock for short steps only. One service at a time works on a log. Another one logs which process
+    leads, stands by, and takes over when that process ends. The service stops at the end of the
+    `with` block, with the Spark session that was active when it started, or with the interpreter.
     """
 
     on_round: Callable[[Report], None] | None = None
-    """Called with the report of each round, by the thread that did it."""
+    """Called with the report of each round, by the thread that did the round."""
 
-    _users, _passing = 0, False  # who uses the log just now, and whether it was opened for that
+    _users, _passing = 0, False  # current users of the log; whether to close it after the last
 
     def __init__(
         self,
@@ -83,23 +83,23 @@ class Service:
         """Check the options; nothing is opened yet.
 
         Args:
-            path: log dirs, or the URL of a store that is the log's home.
-            remote: where closed segments of topics with remote.storage.enable go: an fsspec URL,
-                s3://bucket/prefix. Kept with the log, so it is given once.
-            storage_options: credentials and endpoint for it, as fsspec takes them; never kept.
-            keyring: encrypts what is copied. That it does is kept with the log: a service without
-                it copies nothing then, unless `plain` says that encryption ends. Of a log in a
-                store: reads what was staged encrypted, and encrypts its segments.
-            take_over: the copies at the URL become this log's, whoever's they were: for a log
-                dir that was restored or copied, once the other one has stopped for good.
-            options: Kafka's broker keys (options.py), and those of `sparklog.open`.
-            map: runs a function over a list of cleaning jobs, elsewhere: `sparklog.sink.spark_map`
-                makes each a Spark task. By default threads of this process clean.
-            metrics_port: where /metrics and /healthz are served while the service is started; 0
-                takes a free port, see `metrics_url`. Needs the extra `metrics`.
-            metrics_address: whom they are served to; "0.0.0.0" is everybody who gets there.
-            opening: makes the store of a URL.
-        Raises: InvalidRequestError for an unknown key, a bad value, a URL with credentials.
+            path: log dirs, or the URL of the bucket that is the log's home.
+            remote: where closed segments of topics with remote.storage.enable are copied: an fsspec
+                URL such as s3://bucket/prefix. The log stores it, so it is needed only once.
+            storage_options: fsspec's options (credentials, endpoint) for the store; never stored.
+            keyring: encrypts copies; for a log in a bucket, decrypts staged objects and encrypts
+                segments. The log stores that it is encrypted: without a keyring nothing is copied.
+            plain: ends the encryption of copies.
+            take_over: makes the copies at the URL this log's own, for a log dir that was restored
+                or copied. The log that wrote the copies must have stopped for good.
+            options: Kafka's broker keys (options.py), and the options of `sparklog.open`.
+            map: runs a function over cleaning jobs elsewhere, such as `sparklog.sink.spark_map`.
+            metrics_port: port of /metrics and /healthz; 0 takes a free one (`metrics_url`). Needs
+                the extra `metrics`.
+            metrics_address: address to listen on; "0.0.0.0" allows connections from other hosts.
+            opening: creates the store of a URL.
+
+        Raises: InvalidRequestError: an unknown key, a bad value, a URL with credentials.
         """
         self.path = resolved(path)
         url = url_of(path, mode="rw", fs=fs)
@@ -137,9 +137,9 @@ class Service:
     # --- in the background ---------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin working in daemon threads: upkeep, and cleaning, which may take long.
+        """Start the daemon threads: one for each kind of work, because cleaning may take long.
 
-        Raises: what `sparklog.open` raises.
+        Raises: the errors of `sparklog.open`.
         """
         if self._threads:
             return
@@ -170,7 +170,7 @@ class Service:
         close_at_exit(self)
 
     def close(self) -> None:
-        """Finish the step at hand, stop, and close the log. Idempotent."""
+        """Finish the current step, stop, and close the log. Idempotent."""
         self._stop.set()
         threads, self._threads = self._threads, []
         for thread in threads:
@@ -196,13 +196,13 @@ class Service:
                 wait = self._run_due_work(work)
                 waits = False
             except LogReplacedError as error:
-                if not waits:  # once, not at every look
+                if not waits:  # log once, not at every attempt
                     waits = True
                     _LOGGER.warning("%s: %s waits for the log: %s", self.path, work, error)
                     self._meters.failed(work)
                 wait = _POLL_MS
-            except Exception as error:  # whatever it is, the thread must not end in silence
-                if self._stop.is_set():  # at the interpreter's exit no request succeeds any more
+            except Exception as error:  # the thread must not end silently
+                if self._stop.is_set():  # requests fail while the interpreter exits
                     _LOGGER.info("%s: %s was stopped: %s", self.path, work, error)
                     break
                 _LOGGER.exception("%s: %s failed; trying again later", self.path, work)
@@ -210,17 +210,20 @@ class Service:
                 wait = _POLL_MS
             self._stop.wait(min(wait, _POLL_MS) / 1000)
         if not self._stop.is_set():
-            _LOGGER.info("%s: the Spark session has ended, and so does the service", self.path)
+            _LOGGER.info("%s: the service stops because the Spark session ended", self.path)
             self._stop.set()
             self.close()
 
     def tick(self) -> float:
-        """Do what is due now; returns for how long (ms) nothing else is. What the threads do."""
+        """Do the work that is due now. Return the time (ms) until more work is due.
+
+        The threads do the same; tests and simulations call this instead.
+        """
         self._hand_over()
         return min(self._run_due_work(work) for work in self._work_locks)
 
     def _hand_over(self) -> None:
-        """Let another process lead for a while, if it asks for that: an erasure does."""
+        """Let another process lead for a while if it requests the lease, as an erasure does."""
         upkeep = self._leadership.requested_upkeep()
         if upkeep is not None:
             with contextlib.ExitStack() as turns:
@@ -318,10 +321,10 @@ class Service:
         wait_ms: float = WAIT_MS,
         waiting: Callable[[str], None] = lambda who: None,
     ) -> ErasureReport:
-        """Erase a topic's records for good, wherever this log keeps them; offsets are kept.
+        """Erase a topic's records for good, wherever this log stores them; offsets stay.
 
-        As `sparklog.service.erase`, with the service's own options; waits for the round at hand,
-        each time that it wants to replace copies.
+        As `sparklog.service.erase`, with the service's own options. Each time that copies are to be
+        replaced, waits for the current step of the round.
         """
         request, report = erasure_request(
             self.path, topic, keys, self._clock(), predicate=predicate, partitions=partitions,
@@ -396,11 +399,11 @@ class Service:
 
     @property
     def metrics_url(self) -> str | None:
-        """Where Prometheus scrapes; None unless it was asked for and the service is started."""
+        """The URL for Prometheus; None unless the service is started with `metrics_port`."""
         return None if self._endpoint is None else self._endpoint.url
 
     def _samples(self) -> Iterable[Sample]:
-        """Return all numbers as of now: what the endpoint gives. Takes no lock of the log."""
+        """Return all metrics as of now, for the endpoint. Takes no lock of the log."""
         found = self._observer.observe()
         upkeep, lease = self._leadership.upkeep, self._leadership.lease
         given_up = {} if upkeep is None else upkeep.uncleanable
@@ -419,7 +422,7 @@ class Service:
         return ServiceStatus(dead=dead, uncleanable=uncleanable)
 
     def _dead_threads(self) -> dict[str, bool]:
-        """{work: whether its thread ended by itself}"""
+        """{kind of work: whether its thread died}"""
         stopped = self._stop.is_set()
         return {
             thread.name.removeprefix("sparklog-"): not (stopped or thread.is_alive())
@@ -427,7 +430,7 @@ class Service:
         }
 
     def _health(self) -> tuple[list[str], dict[str, object]]:
-        """What /healthz says: what is wrong, and the verdict beside it; within ten seconds."""
+        """Return what /healthz reports: faults, and the verdict. Takes at most ten seconds."""
         home = self._observer.directories[0]
         try:
             found = call_with_timeout(self._observer.observe, _LOOK_MS, home)
@@ -445,7 +448,7 @@ class Service:
     # --- opening and closing -------------------------------------------------------------------
 
     def _open(self) -> tuple[Upkeep, bool]:
-        """Return the work, and whether the log was opened for it just now."""
+        """Return the background work, and whether this call opened the log."""
         upkeep, opened = self._leadership.open()
         if opened:
             self._meters.started(upkeep.works, self._clock())
@@ -453,7 +456,7 @@ class Service:
 
     @contextlib.contextmanager
     def _opened_log(self) -> Iterator[Upkeep]:
-        """Give the work; if the log was opened for that, the last who uses it closes it."""
+        """Provide the background work. If the log was opened for this, the last user closes it."""
         with self._using:
             upkeep, opened = self._open()
             self._users += 1

@@ -1,4 +1,4 @@
-"""Opens a log in a store for its background work (`sparklog.diskless.rounds`)."""
+"""Opens a log in a bucket for its background work (`sparklog.diskless.rounds`)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from sparklog.tiered.reading.options import RemoteOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOpener:
-    """Opens a log for its upkeep; called again where another log is in its place."""
+    """Opens a log for its background work; called again when another log has replaced it."""
 
     url: str
     options: ServiceOptions
@@ -32,7 +32,7 @@ class StoreOpener:
     tenure: Tenure = field(default_factory=Tenure, repr=False)
 
     def __call__(self) -> DisklessUpkeep:
-        """Open the log. Raises: what `sparklog.open` raises."""
+        """Open the log. Raises: the errors of `sparklog.open`."""
         remote, rest = RemoteOptions.parse(self.log_options)
         log = open_log(
             self.url, mode="rw", options=rest, remote=remote, clock=self.clock,
@@ -52,7 +52,7 @@ class StoreOpener:
 
 
 def upkeep_options(options: ServiceOptions, of_log: LogOptions) -> UpkeepOptions:
-    """Return what a log in a store goes by, of the service's options and the log's own."""
+    """Return the options of a log in a bucket, from the service's options and the log's own."""
     return UpkeepOptions(
         retention_check_interval_ms=options.retention_check_interval_ms,
         cleaner_enable=options.cleaner_enable,

@@ -1,11 +1,12 @@
-"""Health: one verdict on a log, green, amber or red, with its reasons and what helps.
+"""Health of a log: a verdict (green, amber or red) with reasons and commands that help.
 
-- `model`: Level, Check, Health: the verdict; `limits`: from where on something is wrong
-- `examiner`: examine, once; an Examiner looks again and again. Neither locks or changes anything
-- `inputs`: what one look saw; `log_dir_inputs`: of log dirs, `needed_files`: files without which
-  reads or writes fail; `store_inputs`: of a log
-  in a store; `disk_forecast`: how long disks last
-- `checks`: what was seen, judged; `words`: figures in sentences; `bounded`: no longer than so
+- `model`: Level, Check, Health: the verdict; `limits`: thresholds of the checks
+- `examiner`: `examine`, once; Examiner, repeatedly. Neither locks or changes anything
+- `inputs`: what the checks judge; `log_dir_inputs`: collects the inputs of log dirs,
+`store_inputs`: of a log in a bucket; `needed_files`: files without which reads or writes fail;
+`disk_forecast`: when disks will be full
+- `checks`: judge the inputs; `formatting`: figures in sentences; `call_timeout`: calls with a
+  timeout
 - `gauges`: the verdict as metrics
 """
 

@@ -1,4 +1,4 @@
-"""Waiting no longer than somebody who looks at a log wants to."""
+"""Calls with a timeout, so that a store that does not answer cannot block a health check."""
 
 import threading
 from collections.abc import Callable
@@ -11,10 +11,13 @@ T = TypeVar("T")
 
 
 def call_with_timeout(call: Callable[[], T], timeout_ms: float, what: str) -> T:
-    """Return what `call` returns, or raise what it raises, within `timeout_ms`.
+    """Return the result of `call`, or raise its exception.
 
-    Else StorageUnavailableError, and `call` goes on by itself in a daemon thread: a request to a
-    host that drops packets can't be broken off.
+    A call that takes longer than `timeout_ms` continues in a daemon thread, because a request to a
+    host that drops packets cannot be cancelled.
+
+    Raises: StorageUnavailableError: `call` took longer than `timeout_ms`. `what` is the subject of
+        the message.
     """
     results: list[T] = []
     errors: list[Exception] = []
@@ -22,7 +25,7 @@ def call_with_timeout(call: Callable[[], T], timeout_ms: float, what: str) -> T:
     def run() -> None:
         try:
             results.append(call())
-        except Exception as error:  # noqa: BLE001 - for the one who waits
+        except Exception as error:  # noqa: BLE001 - raised by the waiting thread
             errors.append(error)
 
     thread = threading.Thread(target=run, name="sparklog-health", daemon=True)

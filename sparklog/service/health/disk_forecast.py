@@ -1,8 +1,8 @@
-"""How long the disks last: what is written, net of what retention gives back.
+"""Forecasts when disks will be full: the write rate, less what retention deletes.
 
-Growth is that of the last day at most, as the ledger tells it. What retention takes by then follows
-from each partition's config: a partition with retention.bytes never grows much beyond that; one
-with retention.ms gives back what is older by then. What the cleaner gives back is not foreseen.
+The write rate is that of the last day at most, according to the ledger. Future deletions follow
+from each partition's config: `retention.bytes` limits the size, and `retention.ms` deletes segments
+that will be older by then. Space that the cleaner will free is not included.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,23 +17,24 @@ from sparklog.quantities import DAY_MS, HOUR_MS
 from sparklog.service.metrics.commit_trail import CommitTrail
 
 HORIZON_MS: Final = 30 * DAY_MS
-"""Nobody foresees further."""
+"""How far ahead a forecast goes."""
 _STEPS_MS: Final = (
     0, HOUR_MS, 6 * HOUR_MS, 12 * HOUR_MS, DAY_MS, 2 * DAY_MS, 3 * DAY_MS, 5 * DAY_MS, 7 * DAY_MS,
     10 * DAY_MS, 14 * DAY_MS, 21 * DAY_MS, HORIZON_MS,
 )  # fmt: skip
 _WINDOW_MS: Final = DAY_MS
-_LEAST_MS: Final = HOUR_MS  # what came in less counts as an hour's: a burst is no rate
+_LEAST_MS: Final = HOUR_MS  # a shorter time counts as an hour: a burst is not a rate
 Ages = Callable[[PartitionRetention, int], int]
-"""From a partition and a segment's base to the largest timestamp there (ms)."""
+"""Returns the largest timestamp (ms) of a partition's segment, given its base offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskForecast:
-    """A disk, and the log dirs on it. `rate`: bytes written a ms; `over_ms`: seen over so long.
+    """A disk with its log dirs, and when it will be full.
 
-    `full_ms`: in how long it is full; None: not within the horizon, or nothing is written.
-    `recent_rate`: that of the last hour: 0 once an import is over that filled the day's rate.
+    `rate`: bytes written per ms, measured over `over_ms`. `full_ms`: time until the disk is full;
+    None if that is beyond the horizon, or nothing is written. `recent_rate`: bytes per ms of the
+    last hour, which is 0 once a large import has ended.
     """
 
     directories: tuple[str, ...]
@@ -56,10 +57,10 @@ def forecast(
     ages: Ages,
     now_ms: int,
 ) -> DiskForecast:
-    """Return when a disk is full whose partitions are `places`.
+    """Return the forecast of the disk that stores the partitions `places`.
 
-    Cost: arithmetic; only where it would be full within the horizon without retention, `ages` is
-    asked for the segments that age takes.
+    Cost: arithmetic. Only if the disk would be full within the horizon without retention, `ages` is
+        called for the segments that retention.ms may delete.
     """
     names = tuple(directories)
     if trail.since_ms is None:
@@ -90,7 +91,7 @@ def _grown(
     ages: Ages,
     now_ms: int,
 ) -> list[float]:
-    """By how many bytes a partition is larger at each step."""
+    """Return by how many bytes a partition will have grown at each step."""
     config = place.config
     is_tiered = config.remote_storage_enable and not config.compact
     most_bytes, most_ms = retention_limits(config, local=is_tiered)
@@ -98,20 +99,21 @@ def _grown(
     dated: list[tuple[int, int]] = []
     if config.delete and most_ms >= 0 and now_bytes:
         dated = [(ages(place, segment.base), segment.size) for segment in segments]
-    found = []
+    growth = []
     for step_ms in _STEPS_MS:
         size = now_bytes + rate * step_ms
         if config.delete and most_ms >= 0:
-            size -= sum(one for at_ms, one in dated if at_ms < now_ms + step_ms - most_ms)
+            expiring_ms = now_ms + step_ms - most_ms
+            size -= sum(size_bytes for at_ms, size_bytes in dated if at_ms < expiring_ms)
             size -= rate * max(0, step_ms - most_ms - config.roll_ms)
         if config.delete and most_bytes >= 0:
             size = min(size, max(now_bytes, most_bytes) + config.roll_bytes)
-        found.append(max(0.0, size) - now_bytes)
-    return found
+        growth.append(max(0.0, size) - now_bytes)
+    return growth
 
 
 def _crossing(growth: Sequence[float], free_bytes: int) -> float | None:
-    """When the growth first is as large as what is free, between two steps in a straight line."""
+    """Return when the growth reaches `free_bytes`, interpolated linearly between two steps."""
     points = list(zip(_STEPS_MS, growth, strict=True))
     for (low_ms, low), (high_ms, high) in pairwise(points):
         if high >= free_bytes:

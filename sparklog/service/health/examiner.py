@@ -1,4 +1,4 @@
-"""`examine`: the verdict on a log, wherever it is kept; an `Examiner` looks again and again."""
+"""`examine`: the verdict on a log in any home. An `Examiner` repeats it at a lower cost."""
 
 import contextlib
 import os
@@ -31,13 +31,13 @@ from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
 PATIENCE_MS: Final = 2000
-"""How long a store that doesn't answer is waited for, unless the options say."""
+"""How long a store that does not answer is waited for, unless the options set a time."""
 PATIENCE: Final = "remote.patience.ms"
-_STORE_MS: Final = 15_000  # a log in a store takes a dozen requests, one after another
-_ENTRIES: Final = 256  # of its ledger that are looked at for who commits how often
-_ASK_AGAIN_MS: Final = 60_000  # how often a tier is asked, and the whole ledger is read
+_STORE_MS: Final = 15_000  # a log in a bucket needs a dozen requests, one after another
+_ENTRIES: Final = 256  # ledger entries that are read for the rates of writers and partitions
+_ASK_AGAIN_MS: Final = 60_000  # how often a tier is probed, and the whole ledger is read
 _NEW: Final = ": is its disk mounted? (`sparklog topics create` makes a new log)"
-_NOTHING_THERE: Final = "sparklog.health"  # the name of an object that no tier has
+_NOTHING_THERE: Final = "sparklog.health"  # an object that never exists in a tier
 
 
 def examine(
@@ -49,16 +49,22 @@ def examine(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Health:
-    """Return the verdict on what lies at `path`: log dirs joined by ",", or a store's URL.
+    """Return the verdict on the log at `path`: log dirs joined by ",", or a URL.
 
-    Takes no lock and changes nothing; reads no records. What can't be read is told by the checks,
-    and so is a log that isn't there.
-    Args: storage_options: how its store is reached (fsspec's). options: those of `sparklog.open`,
-        of which offsets.retention.minutes and remote.patience.ms (here 2 s by default) count.
-    Raises: InvalidRequestError: no such path can be.
-    Cost: some 0.3 ms a partition, and the ledger's newest segment; one request to a tier, waited
-        for 2 s at most. Of a log in a store a dozen requests, one for each group and for each of
-        its newest 256 entries, many at a time, and a conditional PUT that shows whether these
+    Takes no lock, changes nothing and reads no records. Checks report what cannot be read, and a
+    missing log.
+
+    Args:
+        path: log dirs joined by ",", or the URL of a bucket or an archive.
+        storage_options: fsspec's options for the store.
+        options: options of `sparklog.open`. Only offsets.retention.minutes and remote.patience.ms
+            (2 s by default) have an effect.
+        limits: thresholds of the checks.
+
+    Raises: InvalidRequestError: `path` is not a valid path.
+    Cost: about 0.3 ms per partition, and the ledger's newest segment; one request to a tier, with a
+        timeout of 2 s. For a log in a bucket: a dozen requests, one for each group and for each of
+        the newest 256 entries, many at a time, and a conditional PUT that shows whether these
         credentials may write; 15 s at most.
     """
     return Examiner(
@@ -67,9 +73,9 @@ def examine(
 
 
 class Examiner:
-    """Looks at a log again and again; what it saw before makes the next look cheaper.
+    """Examines a log repeatedly; results of earlier examinations reduce the cost.
 
-    Threads may share it, as they may its observer.
+    Thread-safe, like its observer.
     """
 
     def __init__(
@@ -84,9 +90,10 @@ class Examiner:
         clock: Clock = system_clock,
         opening: Callable[[str, Mapping[str, Any] | None], Store] = open_store,
     ) -> None:
-        """`observer`: that of a service, which so is spared a second one.
+        """Create an examiner; see `examine`.
 
-        `opening`: makes the store of a tier; what that takes isn't the store's.
+        `observer`: the observer of a service, to share its cached state. `opening`: creates the
+        tier's store. The time that this takes does not count against the store's timeout.
         """
         self.path = os.fspath(path)
         self._storage_options = storage_options
@@ -98,14 +105,16 @@ class Examiner:
         self._refusal: tuple[float, tuple[bool, StorageUnavailableError | None]] | None = None
         self._is_owner = observer is not None or bool(storage_options)
         self._seen_faults: tuple[float, tuple[str | None, list[str]]] | None = None
-        self._tier: tuple[float, str | None] | None = None  # when it was asked, and what was wrong
+        self._tier: tuple[float, str | None] | None = None  # (time of the probe, error)
 
     def examine(
         self, status: ServiceStatus | None = None, *, found: LogMetrics | None = None
     ) -> Health:
-        """Look, and return the verdict.
+        """Examine the log, and return the verdict.
 
-        Args: status: the service's own state. found: metrics that were just observed, if any.
+        Args:
+            status: the service's own state.
+            found: metrics that were just observed, if any.
         """
         inputs = self._inputs(found)
         inputs.service_status = status
@@ -144,8 +153,8 @@ class Examiner:
     def _faults(self, directories: list[str], found: LogMetrics) -> tuple[str | None, list[str]]:
         """Return why a writer can't open the ledger, and why reads fail; at most once a minute.
 
-        A fault is looked at again each time. Cost: the ledger's newest segment is read (16 MiB at
-        most), and that of `unreadable_files`.
+        After a fault both are checked at every call. Cost: reads the ledger's newest segment (16
+        MiB at most), and that of `unreadable_files`.
         """
         known = self._seen_faults
         if known is not None and not any(known[1]) and monotonic_ms() - known[0] < _ASK_AGAIN_MS:
@@ -169,14 +178,15 @@ class Examiner:
     # --- stores --------------------------------------------------------------------------------
 
     def _asked(self, url: str) -> str | None:
-        """Ask a tier for what it hasn't; return why it doesn't answer, None if it does."""
+        """Probe a tier with a GET of a missing object; return the error, None if it answers."""
         known = self._tier
         if known is not None and monotonic_ms() - known[0] < _ASK_AGAIN_MS:
             return known[1]
 
         why: str | None = None
         try:
-            # Asks for nothing yet; that its library takes seconds to load says nothing of a store.
+            # Opening sends no request. Importing the store's library may take seconds, which must
+            # not count against the store's timeout.
             store = self._opening(url, self._storage_options)
 
             def ask() -> None:
@@ -187,9 +197,9 @@ class Examiner:
             if url.startswith("file://") and not self._fs.is_dir(url.removeprefix("file://")):
                 why = "there is no such directory"
         except InvalidRequestError:
-            pass  # what this store needs isn't installed here: the service tells where it runs
+            pass  # the store's library is not installed here; the service has its own
         except (SparklogError, OSError) as error:
-            # Who only looks may have no credentials, which says nothing of the log.
+            # A monitoring process may lack credentials, which says nothing about the log.
             if self._is_owner or failure_of(error) is not Failure.CREDENTIALS:
                 why = _line(error)
         self._tier = monotonic_ms(), why
@@ -221,7 +231,7 @@ class Examiner:
     def _write_refusal(
         self, observer: StoreObserver
     ) -> tuple[bool, StorageUnavailableError | None]:
-        """Return whether the store answered a write of this process, and why it refused it.
+        """Return whether the store answered a write of this process, and the reason of a refusal.
 
         Cost: one request, once a minute.
         """
@@ -234,7 +244,7 @@ class Examiner:
         return known[1]
 
     def _observed(self, url: str) -> LogMetrics | None:
-        """What is seen of a log; None if there is no log, but an archive perhaps."""
+        """Observe a log in a bucket; return None if the URL holds no log (perhaps an archive)."""
         if self._observer is None:
             if not holds_home(url, self._storage_options, self._remote):
                 return None

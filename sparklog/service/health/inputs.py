@@ -1,4 +1,4 @@
-"""What one look at a log saw, before it is judged."""
+"""The state of a log at one moment, which the health checks judge."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ from sparklog.storage.unfinished_erasure import UnfinishedErasure
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads the background work, or did last.
+    """The service that leads the background work, or led last.
 
-    `alive`: whether it does; None: nobody can tell. `beat_ms`: its last sign of life, None if it
-    gives none: a service of an older sparklog.
+    `alive`: whether it runs; None if unknown. `beat_ms`: its last sign of life; None for a service
+    of an older sparklog, which gives none.
     """
 
     alive: bool | None
@@ -26,13 +26,13 @@ class Leader:
     beat_ms: int | None = None
 
 
-def leader_of(said: Mapping[str, Any], alive: bool | None, beat: str = "beat_ms") -> Leader:
-    """Return who holds the work, by what it said of itself."""
-    since_ms, beat_ms = said.get("since_ms"), said.get(beat)
+def leader_of(holder: Mapping[str, Any], alive: bool | None, beat: str = "beat_ms") -> Leader:
+    """Return the leader, from what the service wrote about itself in the lease."""
+    since_ms, beat_ms = holder.get("since_ms"), holder.get(beat)
     return Leader(
         alive,
-        str(said.get("host", "?")),
-        said.get("pid", "?"),
+        str(holder.get("host", "?")),
+        holder.get("pid", "?"),
         since_ms if isinstance(since_ms, int) else None,
         beat_ms if isinstance(beat_ms, int) else None,
     )
@@ -40,7 +40,7 @@ def leader_of(said: Mapping[str, Any], alive: bool | None, beat: str = "beat_ms"
 
 @dataclass(frozen=True, slots=True)
 class Dirty:
-    """A compacted partition that the cleaner would take now, which it has been for `waits_ms`."""
+    """A compacted partition that has been due for cleaning for `waits_ms`."""
 
     key: TopicPartition
     ratio: float
@@ -50,9 +50,9 @@ class Dirty:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStatus:
-    """What a service knows of itself, beside what everybody sees of the log.
+    """The state of a service, known only in its own process.
 
-    `dead`: works whose threads ended by themselves. `uncleanable`: {partition: why}.
+    `dead`: kinds of work whose thread died. `uncleanable`: {partition: reason}.
     """
 
     dead: tuple[str, ...] = ()
@@ -61,20 +61,27 @@ class ServiceStatus:
 
 @dataclass(slots=True, kw_only=True)
 class HealthInputs:
-    """A log as of `found.time_ms`. `kind`: see Health; `nothing`: why there is none;
-    `is_mountable`: it may be that its disk isn't mounted.
+    """What the checks judge: a log as of `found.time_ms`.
 
-    `ledger_fault`: why the commit ledger can't be opened. `unreadable`: files that readers or
-    writers need and that are missing or damaged, as far as names and small files show.
-
-    `path`: as its user named it. `in_store`: its home is a store. `unwritable`: why it can't be
-    written, by what a look at its places shows; `lock_holder`: the process that keeps all others
-    from it, standing still. `read_only`: what the user who looks has no right to write to, which
-    others may. `is_write_tried`: of a log in a store, whether it answered a write. `leader`: None
-    if no service ever led. `compacted`: how many partitions are;
-    `dirty`: those of them that want cleaning. `tier_error`: why its tier
-    can't be reached from here; None: it answered, or wasn't asked. `erasures`: those that aren't
-    complete, the oldest first; `is_erasing`: somebody is at work on one.
+    Attributes:
+        path: the path as the user gave it.
+        kind: see `Health`.
+        nothing: why there is no log.
+        is_mountable: the log may be missing because its disk is not mounted.
+        in_store: the log's home is a bucket.
+        unwritable: reasons why the log cannot be written, as far as its files show.
+        ledger_fault: why the commit ledger cannot be opened.
+        unreadable: missing or damaged files that readers or writers need, as far as names and small
+            files show.
+        lock_holder: process id of a writer that blocks all others by holding the write lock.
+        read_only: a path that this user has no permission to write; other users may have it.
+        is_write_tried: for a log in a bucket, whether the store answered a write.
+        leader: None if no service ever led.
+        compacted: number of compacted partitions.
+        dirty: compacted partitions that are due for cleaning.
+        tier_error: why the tier cannot be reached from here; None if it answered or was not probed.
+        erasures: incomplete erasures, oldest first.
+        is_erasing: a process is working on one of them.
     """
 
     path: str
@@ -101,10 +108,10 @@ class HealthInputs:
 
     @property
     def now_ms(self) -> int:
-        """When it was looked at."""
+        """The time of the observation."""
         return self.found.time_ms
 
     @property
     def is_known(self) -> bool:
-        """Whether its state could be read."""
+        """Whether the log's state could be read."""
         return bool(self.found.partitions) or not self.found.errors

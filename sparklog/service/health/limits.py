@@ -1,4 +1,4 @@
-"""From where on something is amber or red: few limits, each with its default, here alone."""
+"""Thresholds of the health checks, with their defaults."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,17 +8,21 @@ from sparklog.quantities import DAY_MS, HOUR_MS, MINUTE_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What `examine` goes by. Times in ms, sizes in bytes.
+    """Thresholds of `examine`. Times in ms, sizes in bytes.
 
-    `silence_ms`: a reader or writer that is silent for less is never amber for it, whatever its
-    rhythm. `ended_ms`: one that is silent for longer has ended, and isn't waited for.
-    `disk_amber_ms`, `disk_red_ms`: until the disk is full at the present rate.
-    `disk_free_bytes`: amber below; of a small disk, a twentieth of it. `tier_lag_ms`: how long the
-    oldest closed segment may wait for its copy; `cleaner_lag_ms`: a partition for the cleaner;
-    `merge_lag_ms`: where no service runs, a piece of a log in a store to become part of a segment.
-    `beat_ms`: how long a service may give no sign of life, of which there are three a minute.
-    `lock_ms`: how long a commit may hold the write lock. `clock_ms`: how far ahead a commit may be
-    dated.
+    Attributes:
+        silence_ms: a reader or writer that has been silent for less is never amber.
+        ended_ms: a reader or writer that has been silent for longer counts as ended.
+        disk_amber_ms: amber if the disk will be full sooner at the present rate.
+        disk_red_ms: red if the disk will be full sooner at the present rate.
+        disk_free_bytes: amber if less is free; on a small disk, if less than a twentieth is free.
+        tier_lag_ms: how long the oldest closed segment may wait for its copy.
+        cleaner_lag_ms: how long a dirty partition may wait for the cleaner.
+        merge_lag_ms: without a service, how long an extent of a log in a bucket may wait for its
+            merge.
+        beat_ms: how long a service may give no sign of life (it gives three per minute).
+        lock_ms: how long a commit may hold the write lock.
+        clock_ms: how far in the future the last commit may be.
     """
 
     silence_ms: int = 10 * MINUTE_MS

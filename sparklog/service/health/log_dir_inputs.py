@@ -1,4 +1,4 @@
-"""A look at log dirs: what the observer of metrics saw, and what else the verdict needs."""
+"""Collects the health inputs of log dirs: observed metrics, locks, disks, dirty partitions."""
 
 import json
 import os
@@ -32,7 +32,7 @@ from sparklog.service.metrics.offline_directories import offline
 from sparklog.storage.round_report import Dirt
 from sparklog.storage.unfinished_erasure import UnfinishedErasure
 
-_AGES_MAX: Final = 2000  # segments whose records' time is looked up; of others the file's will do
+_AGES_MAX: Final = 2000  # look up record timestamps of so many segments; then use file times
 
 
 def log_dir_inputs(
@@ -44,9 +44,12 @@ def log_dir_inputs(
     *,
     faults: tuple[str | None, list[str]],
 ) -> HealthInputs:
-    """Return what there is to judge.
+    """Collect the health inputs of a log dir.
 
-    Args: faults: why the commit ledger can't be opened (None: it can), and why reads fail.
+    Args:
+        found: the metrics of the log.
+        faults: why the commit ledger cannot be opened (None: it can), and why reads fail.
+
     Cost: a few stats, and two per compacted partition.
     """
     inputs = HealthInputs(
@@ -88,36 +91,36 @@ def _is_ours(fs: FileSystem, home: str) -> bool:
 def _erasures(fs: FileSystem, home: str) -> list[UnfinishedErasure]:
     try:
         return unfinished_erasures(fs, home)
-    except (SparklogError, OSError):  # who may not read this may not read the rest, which is told
+    except (SparklogError, OSError):  # without read permission, other checks fail and report it
         return []
 
 
 def _unwritable(
     fs: FileSystem, home: str, directories: Sequence[DirectoryMetrics]
 ) -> Iterator[str]:
-    """Why commits fail, or will."""
-    for one in directories:
-        said = offline(home, one)
-        volume = _volume(fs, one.directory)
-        if said:
-            yield f"log dir {one.directory} is offline: {said}"
-        elif one.free_bytes is not None and one.free_bytes < SPARE_BYTES:
-            yield f"{one.directory} has {one.free_bytes} bytes free"
+    """Yield reasons why commits fail or will fail."""
+    for directory in directories:
+        reason = offline(home, directory)
+        volume = _volume(fs, directory.directory)
+        if reason:
+            yield f"log dir {directory.directory} is offline: {reason}"
+        elif directory.free_bytes is not None and directory.free_bytes < SPARE_BYTES:
+            yield f"{directory.directory} has {directory.free_bytes} bytes free"
         elif volume is not None and volume.is_read_only:
-            yield f"{one.directory} is mounted read-only"
+            yield f"{directory.directory} is mounted read-only"
 
 
 def _read_only(fs: FileSystem, directories: Sequence[str]) -> str | None:
-    """The first place of those that a commit writes to where this user may not."""
+    """Return the first path that a commit writes to and this user has no permission to write."""
     lock = os.path.join(directories[0], LOCK_NAME)
     places = [*directories, *([lock] if fs.exists(lock) else [])]
     return next((place for place in places if not fs.may_write(place)), None)
 
 
 def _held_lock(fs: FileSystem, home: str, before_ms: int) -> tuple[int, int] | None:
-    """(pid, since when) of a writer amid a commit that it began so long ago: it stands still.
+    """Return (pid, since when) of a writer that has been in a commit since before `before_ms`.
 
-    A recovery, which may take as long, says that it is one.
+    A recovery may take as long; its lock page shows a different state.
     """
     path = os.path.join(home, LOCK_NAME)
     try:
@@ -151,7 +154,7 @@ def _leader(fs: FileSystem, home: str) -> Leader | None:
 
 
 def _disks(fs: FileSystem, found: LogMetrics) -> Iterator[DiskForecast]:
-    """The disks, with the log dirs on each, which share its volume."""
+    """Yield a forecast for each disk, with the log dirs on that volume."""
     disks: dict[int, list[DirectoryMetrics]] = {}
     for one in found.directories:
         if one.free_bytes is not None:
@@ -186,7 +189,7 @@ def _ages(fs: FileSystem) -> Ages:
                 return largest_timestamps(LogDirSegments(fs, place.directory), place.end)(base)
             return fs.mtime_ms(joined(place.directory, log_name(base)))
         except (SparklogError, OSError):
-            return 2**63 - 1  # not to be counted on
+            return 2**63 - 1  # unreadable: assume that retention does not delete the segment
 
     return age
 
@@ -197,7 +200,7 @@ def _ages(fs: FileSystem) -> Ages:
 def _dirty(
     fs: FileSystem, compacted: Mapping[TopicPartition, PartitionRetention], found: LogMetrics
 ) -> Iterator[Dirty]:
-    """The partitions that the cleaner would take now, by Kafka's rule."""
+    """Yield the partitions that the cleaner would clean now, by Kafka's rule."""
     checkpoints: dict[str, dict[TopicPartition, int]] = {}
     for key, place in compacted.items():
         segments = found.detail.held.get(key)
@@ -212,7 +215,7 @@ def _dirty(
                 waits_ms = max(dirt.overdue_ms, _waits_ms(fs, place, segments, dirt, found))
                 yield Dirty(key, dirt.ratio, dirt.cleanable_bytes, waits_ms)
         except (SparklogError, OSError):
-            continue  # damaged, or just changing: other checks tell of what stays so
+            continue  # damaged or just changing; other checks report lasting damage
 
 
 def _dirt(
@@ -222,7 +225,7 @@ def _dirt(
     checkpoint: int | None,
     now_ms: int,
 ) -> Dirt:
-    """As the cleaner finds it, but with the times of files where it asks for records'."""
+    """Return how dirty a partition is. Uses file times where the cleaner uses record timestamps."""
 
     def changed(base: int) -> int:
         return fs.mtime_ms(joined(place.directory, log_name(base)))
@@ -241,7 +244,7 @@ def _waits_ms(
     dirt: Dirt,
     found: LogMetrics,
 ) -> int:
-    """How long ago the last segment that may be cleaned was closed."""
+    """Return how long ago the last cleanable segment was closed, in ms."""
     closed = [s.base for s in segments if s.base < dirt.first_uncleanable]
     if not closed:
         return 0

@@ -1,4 +1,4 @@
-"""The verdict on a log: one object, which every command, page and probe shows alike."""
+"""The verdict on a log: one object, which all commands, pages and probes show."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ CHECKS: Final = (
     "writable", "partitions", "readers", "disk", "retention", "service", "tier", "cleaner",
     "writers", "erasures",
 )  # fmt: skip
-"""The names of all checks, in the order in which they are told."""
+"""The names of all checks, in the order in which they are shown."""
 _TOLD: Final = 3  # reasons in a verdict
 
 
 class Level(StrEnum):
-    """How well something is: green, amber (somebody should look), red (it is broken now)."""
+    """Severity: green, amber (needs attention), red (broken now)."""
 
     GREEN = "green"
     AMBER = "amber"
@@ -26,7 +26,7 @@ class Level(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0, 1 or 2, the worst last: what the metric sparklog_health shows."""
+        """0, 1 or 2; 2 is the worst. The value of the metric sparklog_health."""
         return _RANKS[self]
 
 
@@ -34,15 +34,15 @@ _RANKS: Final = {Level.GREEN: 0, Level.AMBER: 1, Level.RED: 2}
 
 
 def worst(levels: Iterable[Level]) -> Level:
-    """Return the worst of some levels; green of none."""
+    """Return the worst level; green if there are none."""
     return max(levels, key=lambda level: level.rank, default=Level.GREEN)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question and its answer. `what`: a sentence, with its figures and without its full stop.
+    """The result of one check. `what`: a sentence with figures, without its full stop.
 
-    `command`: what helps, to be pasted into a shell; None if nothing is to be done.
+    `command`: a shell command that helps; None if there is nothing to do.
     """
 
     name: str
@@ -55,8 +55,8 @@ class Check:
 class Health:
     """The verdict on the log at `path` as of `time_ms` (ms since the epoch).
 
-    `kind`: log, broker (a broker keeps it), archive (copies alone), or nothing. `checks`: in the
-    order of CHECKS, those that such a log has.
+    `kind`: log, broker (log dirs of a broker), archive (remote segments only), or nothing.
+    `checks`: the checks that apply to this kind, in the order of CHECKS.
     """
 
     path: str
@@ -66,27 +66,27 @@ class Health:
 
     @property
     def level(self) -> Level:
-        """The worst of its checks."""
+        """The level of the worst check."""
         return worst(check.level for check in self.checks)
 
     @property
     def wrong(self) -> list[Check]:
-        """The checks that aren't green, the worst first."""
-        found = [check for check in self.checks if check.level is not Level.GREEN]
-        return sorted(found, key=lambda check: -check.level.rank)
+        """The checks that are not green, worst first."""
+        failed = [check for check in self.checks if check.level is not Level.GREEN]
+        return sorted(failed, key=lambda check: -check.level.rank)
 
     @property
     def verdict(self) -> str:
-        """All of it in one sentence, the worst first."""
-        found = self.wrong
-        if not found:
+        """A summary in one sentence, worst check first."""
+        failed = self.wrong
+        if not failed:
             return f"All is well: {', '.join(check.what for check in self.checks[:2])}"
-        told = "; ".join(check.what for check in found[:_TOLD])
-        left = len(found) - _TOLD
-        return f"{told}; and {left} more" if left > 0 else told
+        summary = "; ".join(check.what for check in failed[:_TOLD])
+        left = len(failed) - _TOLD
+        return f"{summary}; and {left} more" if left > 0 else summary
 
     def check(self, name: str) -> Check | None:
-        """Return a check by its name; None if such a log has none."""
+        """Return a check by its name; None if the check does not apply to this log."""
         return next((check for check in self.checks if check.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:

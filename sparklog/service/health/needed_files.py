@@ -1,6 +1,6 @@
 """Finds missing or damaged files that readers and writers of a log dir need.
 
-Looks at names, sizes and small files only. Damage within segments is found by `sparklog verify`.
+Checks names, sizes and small files only. `sparklog verify` finds damage within segments.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from sparklog.logdir.segment_files import bases_of, first_offset, joined, offset
 from sparklog.logdir.view import LogDirView
 from sparklog.service.metrics.observed import LogMetrics
 
-_SHOWN: Final = 20  # faults of this kind that are listed; the first one is enough for a verdict
+_SHOWN: Final = 20  # stop after so many faults; one is enough for a verdict
 
 
 def unreadable_files(fs: FileSystem, directories: Sequence[str], found: LogMetrics) -> list[str]:
@@ -53,7 +53,7 @@ def unreadable_files(fs: FileSystem, directories: Sequence[str], found: LogMetri
         if len(faults) >= _SHOWN:
             break
     if peek(fs, directories[0]) != page:
-        return []  # a writer is at work, and may just be renaming what was looked at
+        return []  # a writer may have renamed files during these checks
     return faults
 
 
@@ -77,13 +77,13 @@ def _missing_segments(
     known, timed = set(bases), set(offsets_of(names, TIMEINDEX))
     indexed = set(offsets_of(names, INDEX))
     low = start if place.gaps else min(bases, default=0)
-    for base in sorted(indexed):  # a segment whose log is missing has left both
+    for base in sorted(indexed):  # a segment whose .log is missing still has both indexes
         if base in timed and base not in known and bases and low <= base <= place.end:
             path = joined(place.directory, log_name(base))
             yield f"{path} is missing, though its indexes are there; restore the file from a copy"
     for base in bases[1:]:
         path = joined(place.directory, log_name(base))
-        if base not in timed and base not in indexed and base < place.end:  # no writer left it so
+        if base not in timed and base not in indexed and base < place.end:  # not by a writer
             first = first_offset(fs, path)
             if first is not None and first < base:
                 yield (
@@ -91,7 +91,7 @@ def _missing_segments(
                     f"first batch is damaged; {REPAIR} moves a copy of another segment away"
                 )
     if place.config.compact:
-        return  # a cleaned segment may hold nothing
+        return  # a cleaned segment may be empty
     for segment in held:
         path = joined(place.directory, log_name(segment.base))
         if segment.base < place.end and fs.size(path) == 0:

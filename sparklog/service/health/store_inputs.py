@@ -1,4 +1,4 @@
-"""A look at a log in a store: what the observer of metrics saw, as the verdict has it."""
+"""Collects the health inputs of a log in a bucket from observed metrics."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from sparklog.service.metrics.observed import LogMetrics
 
 
 def store_inputs(path: str, found: LogMetrics, limits: Limits) -> HealthInputs:
-    """Return what there is to judge. Asks for nothing."""
+    """Collect the health inputs of a log in a bucket. Sends no request."""
     inputs = HealthInputs(path=path, kind="log", limits=limits, found=found, in_store=True)
     inputs.unwritable = [one.error for one in found.directories if one.error]
     inputs.erasures = list(found.detail.erasures)
@@ -23,7 +23,7 @@ def store_inputs(path: str, found: LogMetrics, limits: Limits) -> HealthInputs:
 
 
 def _dirty(found: LogMetrics) -> Iterator[Dirty]:
-    """The partitions that the cleaner would take now, by Kafka's rule."""
+    """Yield the partitions that the cleaner would clean now, by Kafka's rule."""
     for key, one in found.detail.compacted.items():
         if one.wanted:
             waits_ms = max(0, found.time_ms - one.closed_ms, one.dirt.overdue_ms)

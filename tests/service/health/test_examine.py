@@ -209,7 +209,8 @@ def test_readers_that_stand_where_no_record_is(path: str, clock: ManualClock) ->
         log.commit_offsets("g", {"t": {0: 5}})
         log.delete_records("t", {0: 7})
         found = examine(path, clock=clock)
-        assert what(found, "readers") == "g stands before the log start of t-0: records went unread"
+        expected = "g is before the log start of t-0: unread records were deleted"
+        assert what(found, "readers") == expected
         log.commit_offsets("g", {"t": {0: 10}})
     shutil.copytree(path, old)
     with sparklog.open(path, "rw", clock=clock) as log:
@@ -220,7 +221,7 @@ def test_readers_that_stand_where_no_record_is(path: str, clock: ManualClock) ->
             shutil.copy(f"{path}/{name}", f"{old}/{name}")
             (Path(path) / name).write_bytes(b"no document")
     found = examine(old, clock=clock)
-    assert what(found, "readers") == "g stands past the end of t-0: was the log restored?"
+    assert what(found, "readers") == "g is past the end of t-0: was the log restored?"
     command = next(check.command for check in found.wrong)
     assert command == f"sparklog readers reset {old} --group g --all-topics --to-latest --dry-run"
     assert main_of(command) == 0
@@ -695,7 +696,8 @@ def test_a_reader_whose_topic_is_gone(path: str, clock: ManualClock) -> None:
         log.delete_topic("t")
     found = examine(path, clock=clock)
     assert levels(found) == {}
-    assert what(found, "readers") == "1 reader, none is behind; what 1 reader (g) read is gone"
+    expected = "1 reader, none is behind; the partitions of 1 reader (g) were deleted"
+    assert what(found, "readers") == expected
 
 
 class Shut(LocalFileSystem):

@@ -1,9 +1,9 @@
-"""The checks: what was seen, judged. Functions of a `HealthInputs`; nothing is read here.
+"""The health checks: functions of `HealthInputs`. They read nothing themselves.
 
-- `places`: writable, partitions, disk; `readers`; `writers`
-- `work`: what is done in the background, and by whom: retention, service, tier, cleaner,
-  erasures, moves
-- `rhythm`: has somebody stopped, by its own measure; `commands`: what helps
+- `storage`: writable, partitions, disk
+- `readers`, `writers`
+- `background_work`: retention, service, tier, cleaner, erasures
+- `inactivity`: detects readers and writers that stopped; `commands`: commands that help
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from sparklog.service.health.model import Check
 
 
 def judge(inputs: HealthInputs) -> Iterator[Check]:
-    """Yield the checks that such a log has, in the order of CHECKS."""
+    """Yield the checks that apply to this kind of log, in the order of CHECKS."""
     yield writable(inputs)
     if inputs.nothing:
         return

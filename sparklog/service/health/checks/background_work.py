@@ -1,4 +1,4 @@
-"""The background work: who does it, and what is late."""
+"""Checks of the background work: which service leads, and which work is overdue."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from sparklog.service.health.model import Check, Level
 
 
 def service(inputs: HealthInputs) -> Check:
-    """Who leads since when; and if nobody does, is any work due?"""
+    """Check that a service leads, or that no work is due without one."""
     leader, now_ms = inputs.leader, inputs.now_ms
     if inputs.service_status is not None and inputs.service_status.dead:
         what = f"threads of the service have died: {', '.join(inputs.service_status.dead)}"
@@ -28,7 +28,7 @@ def service(inputs: HealthInputs) -> Check:
 
 
 def retention(inputs: HealthInputs) -> Check:
-    """Is a topic about to lose most of its records, for the first time?"""
+    """Warn if the first retention in a topic is about to delete most of its records."""
     first = inputs.found.first_deletions
     topic = max(first, key=lambda name: first[name])
     due_bytes, size_bytes = first[topic]
@@ -45,7 +45,7 @@ def retention(inputs: HealthInputs) -> Check:
 
 
 def _look_at(inputs: HealthInputs, leader: Leader) -> str:
-    if leader.alive is None:  # in a store nobody tells a dead one from one that stands still
+    if leader.alive is None:  # in a bucket a dead service looks like a blocked one
         return sparklog("serve", inputs)
     return process(leader.pid)
 
@@ -64,7 +64,7 @@ def _without(inputs: HealthInputs) -> Check:
 
 
 def _due(inputs: HealthInputs) -> Iterator[str]:
-    """The work that waits for a service."""
+    """Yield descriptions of overdue work."""
     found = inputs.found
     late = sum(one.due_bytes for one in found.partitions)
     if late:
@@ -82,7 +82,7 @@ def _due(inputs: HealthInputs) -> Iterator[str]:
 
 
 def tier(inputs: HealthInputs) -> Check:
-    """Does it answer, and do copies keep up?"""
+    """Check that the tier can be reached and that copies are not late."""
     if inputs.found.tier_fault is not None:
         what = f"remote segments can't be read: {inputs.found.tier_fault}"
         url = () if inputs.found.remote_url is not None else ("--remote", "URL")
@@ -109,12 +109,12 @@ def _for(waits_ms: int) -> str:
 
 
 def cleaner(inputs: HealthInputs) -> Check:
-    """Do compacted topics stay compact?"""
+    """Check that the cleaner keeps up with compacted topics."""
     count = pluralize(inputs.compacted, "compacted partition")
     status = inputs.service_status
-    lost = [] if status is None else [str(key) for key in sorted(status.uncleanable)]
-    if lost:
-        what = f"{count_with_names(lost, 'partition')} left alone after an error"
+    skipped = [] if status is None else [str(key) for key in sorted(status.uncleanable)]
+    if skipped:
+        what = f"{count_with_names(skipped, 'partition')} left alone after an error"
         return Check("cleaner", Level.AMBER, what, sparklog("verify", inputs))
     if not inputs.dirty:
         return Check("cleaner", Level.GREEN, f"{count}, none wants cleaning")
@@ -131,10 +131,10 @@ def cleaner(inputs: HealthInputs) -> Check:
 
 
 def erasures(inputs: HealthInputs) -> Check:
-    """Is an erasure begun and not complete, and since when? Keys are known to nobody."""
+    """Check for erasures that began and are not complete. The log does not store their keys."""
     first, now_ms = inputs.erasures[0], inputs.now_ms
     began = ago_text(first.since_ms, now_ms)
-    more = "" if len(inputs.erasures) == 1 else f"; {len(inputs.erasures) - 1} more aren't either"
+    more = "" if len(inputs.erasures) == 1 else f"; {len(inputs.erasures) - 1} more incomplete"
     command = sparklog("erase", inputs, "--topic", first.topic, "--key-file", "KEYS")
     if first.left:
         what = f"an erasure of topic {first.topic} that began {began} isn't complete: "

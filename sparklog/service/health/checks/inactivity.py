@@ -1,7 +1,7 @@
-"""Whether somebody who used to commit has stopped, by its own measure.
+"""Detects a reader or writer that stopped committing, judged by its own earlier rhythm.
 
-A false alarm is worse than none: one that was seen for a short time only, as a batch job, ends and
-is not waited for; nor is one that has been silent for longer than it was at work, or for a day.
+A false alarm is worse than none. So a batch job that was active only briefly counts as ended, and
+so does a reader or writer that has been silent for longer than it was active, or for a day.
 """
 
 from typing import Final
@@ -9,16 +9,16 @@ from typing import Final
 from sparklog.service.health.limits import Limits
 from sparklog.storage.commit_rate import CommitRate
 
-_PAUSES: Final = 3  # its longest pause so many times over is no pause
+_PAUSES: Final = 3  # silence up to this multiple of the longest pause is normal
 
 
 def is_silent(pace: CommitRate, now_ms: int, limits: Limits) -> bool:
-    """Tell whether it is silent for longer than it ever was."""
+    """Return True if the current silence is longer than any earlier pause."""
     return now_ms - pace.last_ms > max(limits.silence_ms, _PAUSES * pace.longest_ms)
 
 
 def has_stopped(pace: CommitRate, now_ms: int, limits: Limits) -> bool:
-    """Tell whether it is silent, and not because it has ended."""
+    """Return True if a reader or writer is silent and has probably failed, not ended."""
     worked_ms = pace.last_ms - pace.since_ms
     silence_ms = now_ms - pace.last_ms
     return is_silent(pace, now_ms, limits) and silence_ms <= min(limits.ended_ms, worked_ms)

@@ -1,7 +1,8 @@
-"""Do the registered readers keep up, and when will they have caught up?
+"""Checks whether registered readers keep up, and predicts when they will have caught up.
 
-A reader's file has its speed (sparklog.storage.commit_rate); the ledger has the rate of new records
-and the time of the next record to be read. So one look is enough.
+A reader's file contains its recent commits (`sparklog.storage.commit_rate`), and the ledger
+contains the rate of new records and the commit time of the oldest unread record. So the check needs
+no earlier observation.
 """
 
 from dataclasses import dataclass, field
@@ -15,19 +16,21 @@ from sparklog.service.health.checks.inactivity import has_stopped, is_silent
 from sparklog.service.health.formatting import count_with_names, records_text, duration_text
 from sparklog.service.health.inputs import HealthInputs
 from sparklog.service.health.model import Check, Level
+from sparklog.storage.commit_rate import CommitRate
 from sparklog.storage.groups import GROUP
 from sparklog.storage.query_origin import query_text
 
 _FAR_MS: Final = 30 * DAY_MS
-_SLOWER: Final = 1.05  # by so much more must come than is read, before it counts as more
+_SLOWER: Final = 1.05  # rates that differ by less count as equal
 
 
 @dataclass(slots=True)
 class Standing:
-    """A group: `lag` in records; `unread_ms`: when the oldest record it hasn't read was written.
+    """A group's position relative to the log. `lag`: in records.
 
-    None: everything is read, or that was written before the ledger tells. `ahead`, `lost`: its
-    partitions whose position lies past the log's end, or before its start.
+    `unread_ms`: when the oldest unread record was committed; None if all records are read, or if
+    the ledger does not reach back that far. `ahead`, `lost`: partitions in which the position is
+    past the log end, or before the log start.
     """
 
     group: str
@@ -44,47 +47,47 @@ class Standing:
 
     @property
     def text(self) -> str:
-        """The query's name, if it is known, and the group."""
+        """The query's name, if known, and the group."""
         return query_text(self.group, self.name)
 
 
 def readers(inputs: HealthInputs) -> Check:
-    """Does anybody fall behind, or has stopped?"""
+    """Check whether a reader falls behind or has stopped."""
     found = inputs.found
     groups = _standings(inputs)
-    for one in groups:
-        _judge(one, inputs)
+    for group in groups:
+        _judge(group, inputs)
     if found.damaged_readers:
         what = f"{pluralize(found.damaged_readers, 'file')} of readers can't be read"
         return Check("readers", Level.AMBER, what, sparklog("readers show", inputs))
-    bad = sorted((one for one in groups if one.level is not Level.GREEN), key=lambda one: -one.lag)
+    bad = sorted((g for g in groups if g.level is not Level.GREEN), key=lambda g: -g.lag)
     if bad:
         what = bad[0].what + (f"; {len(bad) - 1} more readers" if len(bad) > 1 else "")
         return Check("readers", Level.AMBER, what, _help(bad[0], inputs))
     if not groups:
         return Check("readers", Level.GREEN, "none is registered")
-    last = max(groups, key=lambda one: one.lag)
+    last = max(groups, key=lambda group: group.lag)
     if not last.lag:
         what = f"{pluralize(len(groups), 'reader')}, none is behind"
-        gone = [one.text for one in groups if not one.keys]
+        gone = [group.text for group in groups if not group.keys]
         if gone:
-            what += f"; what {count_with_names(gone, 'reader')} read is gone"
+            what += f"; the partitions of {count_with_names(gone, 'reader')} were deleted"
         return Check("readers", Level.GREEN, what)
     more = f"; {len(groups) - 1} more" if len(groups) > 1 else ""
     return Check("readers", Level.GREEN, last.what + more)
 
 
-def _help(one: Standing, inputs: HealthInputs) -> str:
-    """What shows more; of a group whose position is none, what a reset would do."""
-    which = ("--group", one.group)
-    if one.kind == GROUP and (one.ahead or one.lost):
-        to = "--to-latest" if one.ahead else "--to-earliest"
+def _help(standing: Standing, inputs: HealthInputs) -> str:
+    """Return the command that shows details, or that previews a reset of an invalid position."""
+    which = ("--group", standing.group)
+    if standing.kind == GROUP and (standing.ahead or standing.lost):
+        to = "--to-latest" if standing.ahead else "--to-earliest"
         return sparklog("readers reset", inputs, *which, "--all-topics", to, "--dry-run")
     return sparklog("readers show", inputs, *which)
 
 
 def _standings(inputs: HealthInputs) -> list[Standing]:
-    """Return how the groups stand that haven't expired, by name."""
+    """Return the standings of the groups that have not expired, by name."""
     found, trail = inputs.found, inputs.found.detail.trail
     spans = {
         TopicPartition(one.topic, one.partition): (one.log_start_offset, one.log_end_offset)
@@ -113,38 +116,41 @@ def _standings(inputs: HealthInputs) -> list[Standing]:
     return [groups[name] for name in sorted(groups)]
 
 
-def _judge(one: Standing, inputs: HealthInputs) -> None:
+def _judge(group: Standing, inputs: HealthInputs) -> None:
     now_ms, limits = inputs.now_ms, inputs.limits
-    pace = inputs.found.detail.paces.get(one.group)
-    silent_ms = now_ms - one.time_ms
-    unread_ms = 0 if one.unread_ms is None else now_ms - one.unread_ms
-    behind = f"{one.text} is {records_text(one.lag)} behind"
+    pace = inputs.found.detail.paces.get(group.group)
+    silent_ms = now_ms - group.time_ms
+    unread_ms = 0 if group.unread_ms is None else now_ms - group.unread_ms
+    behind = f"{group.text} is {records_text(group.lag)} behind"
     behind += f" ({duration_text(unread_ms)})" if unread_ms >= 1000 else ""
-    if one.ahead:
-        one.level = Level.AMBER
-        one.what = f"{one.text} stands past the end of {one.ahead[0]}: was the log restored?"
-    elif one.lost and silent_ms <= limits.ended_ms:
-        one.level = Level.AMBER
-        one.what = f"{one.text} stands before the log start of {one.lost[0]}: records went unread"
-    elif not one.lag:
-        one.what = f"{one.text} has read everything"
+    if group.ahead:
+        group.level = Level.AMBER
+        group.what = f"{group.text} is past the end of {group.ahead[0]}: was the log restored?"
+    elif group.lost and silent_ms <= limits.ended_ms:
+        group.level = Level.AMBER
+        lost = group.lost[0]
+        group.what = f"{group.text} is before the log start of {lost}: unread records were deleted"
+    elif not group.lag:
+        group.what = f"{group.text} has read everything"
     elif pace is None:
-        one.what = f"{behind}, its last commit {duration_text(silent_ms)} ago"
+        group.what = f"{behind}, its last commit {duration_text(silent_ms)} ago"
     elif has_stopped(pace, now_ms, limits) and unread_ms > limits.silence_ms:
-        one.level = Level.AMBER
-        one.what = f"{behind} and has committed nothing for {duration_text(silent_ms)}"
+        group.level = Level.AMBER
+        group.what = f"{behind} and has committed nothing for {duration_text(silent_ms)}"
     elif is_silent(pace, now_ms, limits):
-        one.what = f"{behind}, and seems to have ended {duration_text(silent_ms)} ago"
+        group.what = f"{behind}, and seems to have ended {duration_text(silent_ms)} ago"
     else:
-        speeds = _speeds(one, pace, inputs)
-        one.what = behind + ("" if speeds is None else _trend(one.lag, *speeds))
+        speeds = _speeds(group, pace, inputs)
+        group.what = behind + ("" if speeds is None else _trend(group.lag, *speeds))
         if speeds is not None and unread_ms > limits.silence_ms:
             read, come = speeds
-            one.level = Level.AMBER if come > _SLOWER * read else Level.GREEN
+            group.level = Level.AMBER if come > _SLOWER * read else Level.GREEN
 
 
-def _speeds(one: Standing, pace: CommitRate, inputs: HealthInputs) -> tuple[float, float] | None:
-    """(records that it reads a ms, records that come a ms) of late; None if nobody can tell."""
+def _speeds(
+    standing: Standing, pace: CommitRate, inputs: HealthInputs
+) -> tuple[float, float] | None:
+    """Return (records read per ms, records appended per ms) of late; None if unknown."""
     found, trail = pace.speed(), inputs.found.detail.trail
     if found is None or trail.since_ms is None:
         return None
@@ -152,11 +158,11 @@ def _speeds(one: Standing, pace: CommitRate, inputs: HealthInputs) -> tuple[floa
     over_ms = min(max(over_ms, MINUTE_MS), inputs.now_ms - trail.since_ms)
     if over_ms <= 0:
         return None
-    return read, trail.grew(one.keys, inputs.now_ms - over_ms) / over_ms
+    return read, trail.grew(standing.keys, inputs.now_ms - over_ms) / over_ms
 
 
 def _trend(lag: int, read: float, come: float) -> str:
-    """Whether it catches up, and when."""
+    """Describe whether the reader catches up, and when."""
     if come > _SLOWER * read:
         return f" and falls behind: {_rate(come)} come, it reads {_rate(read)}"
     if read > _SLOWER * come:
@@ -168,7 +174,7 @@ def _trend(lag: int, read: float, come: float) -> str:
 
 
 def _rate(speed: float) -> str:
-    """A speed in records a ms, in words."""
+    """Format a speed in records per ms."""
     a_second = speed * 1000
     if 0 < a_second < 0.1:
         return f"{a_second * 60:,.1f}/min"

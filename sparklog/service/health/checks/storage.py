@@ -1,4 +1,4 @@
-"""Where the log lies: can it be written, is all of it there, how long does the disk last?"""
+"""Checks of a log's storage: writable, partitions, disk."""
 
 import os
 from typing import Final
@@ -14,11 +14,11 @@ from sparklog.service.health.limits import Limits
 from sparklog.service.health.model import Check, Level, worst
 
 _OFFLINE: Final = "the partition is offline: "
-_SMALL: Final = 20  # a disk of which less than a twentieth is free is nearly full
+_SMALL: Final = 20  # a small disk is amber when less than 1/20 is free
 
 
 def writable(inputs: HealthInputs) -> Check:
-    """Can it be written, and why not?"""
+    """Check whether the log can be written; red with the reason if not."""
     if inputs.nothing:
         help_ = disk_free(()) if inputs.is_mountable else None
         return Check("writable", Level.RED, inputs.nothing, help_)
@@ -37,7 +37,7 @@ def writable(inputs: HealthInputs) -> Check:
 
 
 def _read_only(place: str, in_store: bool) -> str:
-    """Not red: a monitoring user has no right to write, and those who write have."""
+    """Describe missing write permission. Green, because a monitoring user needs none."""
     user = "these credentials" if in_store else f"this user (uid {os.geteuid()})"
     return f"{user} may only read {place}; nothing seen that would stop its writers"
 
@@ -53,20 +53,20 @@ def _look(inputs: HealthInputs) -> str | None:
         return None
     directories = inputs.found.directories
     if any(one.free_bytes is None for one in directories):
-        return disk_free(())  # what is mounted, for that one isn't
+        return disk_free(())  # shows all mounted disks, because this one is not mounted
     return disk_free(one.directory for one in directories)
 
 
 def partitions(inputs: HealthInputs) -> Check:
-    """Which partitions can't be used?"""
+    """Check whether all partitions can be read and written."""
     found = inputs.found
-    lost = [str(key) for key in sorted(found.offline)]
-    if lost:
+    offline_names = [str(key) for key in sorted(found.offline)]
+    if offline_names:
         reason = _why(found.offline[min(found.offline)])
-        what = f"{count_with_names(lost, 'partition')} offline: {reason}"
+        what = f"{count_with_names(offline_names, 'partition')} offline: {reason}"
         return Check("partitions", Level.RED, what, _what_is_lost(inputs))
     if not inputs.is_known:
-        return Check("partitions", Level.RED, "nobody can tell which there are",
+        return Check("partitions", Level.RED, "the partitions can't be determined",
                      sparklog("verify", inputs))  # fmt: skip
     unreadable = found.detail.unreadable
     if unreadable:
@@ -85,28 +85,29 @@ def partitions(inputs: HealthInputs) -> Check:
 
 
 def _why(error: str) -> str:
-    """The reason alone, without what the error says to its caller."""
+    """Return the reason in an error message, without the advice for its caller."""
     return (error.partition(_OFFLINE)[2] or error).partition(";")[0]
 
 
 def _what_is_lost(inputs: HealthInputs) -> str:
     if all(one.free_bytes is not None for one in inputs.found.directories):
         return sparklog("verify", inputs)
-    return sparklog("verify", inputs, "--give-up", "--dry-run")  # a check wants all log dirs
+    # Without --give-up, `verify` requires all log dirs.
+    return sparklog("verify", inputs, "--give-up", "--dry-run")
 
 
 def disk(inputs: HealthInputs) -> Check:
-    """How long does the disk last that is full first?"""
+    """Check the disk that will be full first."""
     levels = {one: _level(one, inputs) for one in inputs.disks}
     level = worst(levels.values())
-    mine = [one for one in inputs.disks if levels[one] is level]
-    first = min(mine, key=lambda one: (one.full_ms or HORIZON_MS, one.free_bytes))
-    where = first.directories[0]
-    what = f"{size_text(first.free_bytes)} free in {where}, {_how_long(first)}"
+    worst_disks = [one for one in inputs.disks if levels[one] is level]
+    fullest = min(worst_disks, key=lambda one: (one.full_ms or HORIZON_MS, one.free_bytes))
+    where = fullest.directories[0]
+    what = f"{size_text(fullest.free_bytes)} free in {where}, {_how_long(fullest)}"
     waiting = [one for one in inputs.found.awaiting_deletion if one.storage == "local"]
     if waiting:
         size = size_text(sum(one.size_bytes for one in waiting))
-        what += f"; {size} more once what was deleted goes"
+        what += f"; {size} more when deleted files are removed"
     help_ = disk_free([where])
     if inputs.kind == "log":
         help_ = sparklog("serve", inputs, "--once", "--task", "retain", "--dry-run")
@@ -125,16 +126,19 @@ def _level(one: DiskForecast, inputs: HealthInputs) -> Level:
 
 
 def _goes_on(one: DiskForecast, limits: Limits) -> bool:
-    """Would the last hour's rate fill it as soon? After an import the mean alone says so."""
+    """Return True if the last hour's rate alone fills the disk as soon.
+
+    After a large import the mean rate of a day is high although writing has stopped.
+    """
     return one.free_bytes < limits.disk_red_ms * one.recent_rate
 
 
 def _how_long(one: DiskForecast) -> str:
-    """In words, with the rate that it follows from."""
+    """Describe when the disk will be full, and the write rate that this follows from."""
     if not one.over_ms:
-        return "at a rate that nobody knows"
+        return "at an unknown rate"
     if not one.rate:
-        return "nothing was written of late"
+        return "nothing was written recently"
     rate = f"{size_text(one.rate * DAY_MS)} a day (of the last {duration_text(one.over_ms)})"
     if one.full_ms is None:
         return f"enough for {duration_text(HORIZON_MS)} and more at {rate}"

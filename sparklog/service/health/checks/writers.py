@@ -1,4 +1,4 @@
-"""Who committed last, and has a writer stopped?"""
+"""Check of the writers: the last commit, and writers that stopped."""
 
 from sparklog.service.health.checks.commands import sparklog
 from sparklog.service.health.checks.inactivity import has_stopped
@@ -8,7 +8,7 @@ from sparklog.service.health.model import Check, Level
 
 
 def writers(inputs: HealthInputs) -> Check:
-    """When was it last committed to, by whom, and who has stopped?"""
+    """Check when the log was last committed to, and whether a writer has stopped."""
     found, now_ms = inputs.found, inputs.now_ms
     if found.last_commit_ms is None:
         return Check("writers", Level.GREEN, "nothing was committed yet")
@@ -39,7 +39,7 @@ def writers(inputs: HealthInputs) -> Check:
 
 
 def _told(inputs: HealthInputs, last_ms: int) -> str:
-    """Who was there last, in words."""
+    """Describe the last commits and their writers."""
     now_ms = inputs.now_ms
     what = f"last change {ago_text(last_ms, now_ms)}"
     newest = sorted(inputs.found.writers, key=lambda one: -one.time_ms)
