@@ -51,7 +51,9 @@ class FileSinkCut:
         copy_mode_and_owner(self.fs, directory, model)
         files = sorted(name for name in self.fs.listdir(model) if not name.startswith("."))
         for name in self.fs.listdir(directory):
-            copy_mode_and_owner(self.fs, os.path.join(directory, name), os.path.join(model, files[0]))
+            copy_mode_and_owner(
+                self.fs, os.path.join(directory, name), os.path.join(model, files[0])
+            )
         self.fs.sync_dir(self.output)
 
     def describe(self) -> str:

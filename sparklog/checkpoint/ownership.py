@@ -14,7 +14,7 @@ def copy_mode_and_owner(fs: FileSystem, path: str, model: str) -> None:
 
 
 def copy_log_dir_ownership(fs: FileSystem, root: str, directory: str, file: str) -> None:
-    """`copy_mode_and_owner` for the whole new log dir of the checkpoint at `root`, by two models."""
+    """Set mode and owner of a checkpoint's new log dir and all files in it, by two models."""
     logs = os.path.join(root, LOGS)
     partitions = [path for n in fs.listdir(logs) if fs.is_dir(path := os.path.join(logs, n))]
     copy_mode_and_owner(fs, os.path.join(logs, LOCK_NAME), file)

@@ -13,7 +13,7 @@ from sparklog.pluralize import pluralize
 from sparklog.quantities import DAY_MS, MINUTE_MS
 from sparklog.service.health.checks.commands import sparklog
 from sparklog.service.health.checks.inactivity import has_stopped, is_silent
-from sparklog.service.health.formatting import count_with_names, records_text, duration_text
+from sparklog.service.health.formatting import count_with_names, duration_text, records_text
 from sparklog.service.health.inputs import HealthInputs
 from sparklog.service.health.model import Check, Level
 from sparklog.storage.commit_rate import CommitRate
