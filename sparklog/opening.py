@@ -31,6 +31,7 @@ from sparklog.logdir.view import LogDirView, check_until
 from sparklog.storage.view import View
 from sparklog.tiered.archive.no_files import NO_FILES
 from sparklog.tiered.archive.opening import archive_url, open_archive
+from sparklog.tiered.object_store.registry import scheme_of, store_type, usual_scheme
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.opening import open_objects
 from sparklog.tiered.reading.options import RemoteOptions
@@ -50,8 +51,6 @@ _COMPONENTS: Final = frozenset({"background", "clock", "news", "retry_policy", "
 SERVED_READ_ONLY: Final = (
     "Kafka clients can read an archive: `sparklog serve URL --kafka PORT --read-only`"
 )
-_ONE_NAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "local": "file"}
-_ONE_SLASH: Final = ("memory", "local")  # as fsspec has them
 
 
 class UnfinishedLogError(InvalidRequestError):
@@ -264,8 +263,7 @@ def same_place(one: Path, other: Path, fs: FileSystem = LOCAL) -> bool:
 
 def _store_url(path: Path) -> str | None:
     url = store_url(path)
-    scheme, _, rest = (url or "").partition(":")
-    if url is not None and not rest.startswith("//") and scheme not in _ONE_SLASH:
+    if url is not None and "://" not in url and store_type(scheme_of(url)).needs_two_slashes:
         raise InvalidRequestError(
             f"path={url}: want a URL with two slashes, such as s3://bucket/prefix", path=url
         )
@@ -273,9 +271,7 @@ def _store_url(path: Path) -> str | None:
 
 
 def _one_name(url: str) -> str:
-    scheme, _, rest = url.partition(":")
-    scheme = scheme.lower()
-    return f"{_ONE_NAME.get(scheme, scheme)}:{rest.rstrip('/')}"
+    return f"{usual_scheme(scheme_of(url))}:{url.partition(':')[2].rstrip('/')}"
 
 
 def _tiered_view(

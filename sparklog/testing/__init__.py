@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sparklog.testing.crashfs import CrashFS
     from sparklog.testing.faults import Call, Fault, SimulatedKill
     from sparklog.testing.faultstore import Bucket, Faults, FaultStore, Late, Pending
+    from sparklog.testing.home_contract import HomeContract
     from sparklog.testing.strategies import (
         blobs,
         headers,
@@ -47,6 +48,7 @@ else:
             "File": "sparklog.fs",
             "FileSystem": "sparklog.fs",
             "FileSystemContract": "sparklog.testing.contracts",
+            "HomeContract": "sparklog.testing.home_contract",
             "LOCAL": "sparklog.fs",
             "Late": "sparklog.testing.faultstore",
             "LockFile": "sparklog.fs",
@@ -79,6 +81,7 @@ __all__ = [
     "File",
     "FileSystem",
     "FileSystemContract",
+    "HomeContract",
     "LOCAL",
     "Late",
     "LockFile",

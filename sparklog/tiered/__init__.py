@@ -18,7 +18,9 @@ from sparklog.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from sparklog.tiered.keyring import Keyring
     from sparklog.tiered.object_store.backoff import Retry
+    from sparklog.tiered.object_store.driver import Driver, Upload
     from sparklog.tiered.object_store.object_store import ObjectStore
+    from sparklog.tiered.object_store.registry import ObjectStoreType, OpenDriver, RequestLimits
     from sparklog.tiered.object_store.store import Store, StoredObject
     from sparklog.tiered.reading.options import RemoteOptions
     from sparklog.tiered.restoring import Restored, restore
@@ -27,26 +29,36 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "Driver": "sparklog.tiered.object_store.driver",
             "Keyring": "sparklog.tiered.keyring",
             "ObjectStore": "sparklog.tiered.object_store.object_store",
+            "ObjectStoreType": "sparklog.tiered.object_store.registry",
+            "OpenDriver": "sparklog.tiered.object_store.registry",
             "RemoteOptions": "sparklog.tiered.reading.options",
+            "RequestLimits": "sparklog.tiered.object_store.registry",
             "Restored": "sparklog.tiered.restoring",
             "Retry": "sparklog.tiered.object_store.backoff",
             "Store": "sparklog.tiered.object_store.store",
             "StoredObject": "sparklog.tiered.object_store.store",
+            "Upload": "sparklog.tiered.object_store.driver",
             "open_store": "sparklog.tiered.target",
             "restore": "sparklog.tiered.restoring",
         },
     )
 
 __all__ = [
+    "Driver",
     "Keyring",
     "ObjectStore",
+    "ObjectStoreType",
+    "OpenDriver",
     "RemoteOptions",
+    "RequestLimits",
     "Restored",
     "Retry",
     "Store",
     "StoredObject",
+    "Upload",
     "open_store",
     "restore",
 ]

@@ -1,6 +1,5 @@
-"""`open_store`: the store behind a URL. The only place that makes fsspec's file systems."""
+"""`open_store`: the object store of a URL."""
 
-import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -8,26 +7,21 @@ from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.tiered.object_store.backoff import Retry
 from sparklog.tiered.object_store.driver import Driver
 from sparklog.tiered.object_store.failures import secrets_in, without
-from sparklog.tiered.object_store.file_driver import LocalDriver
-from sparklog.tiered.object_store.fsspec_driver import Connection, FsspecDriver
-from sparklog.tiered.object_store.hdfs_driver import HdfsDriver
-from sparklog.tiered.object_store.memory_driver import MemoryDriver
 from sparklog.tiered.object_store.object_store import (
     PARALLEL,
     PART_BYTES,
     SMALL_PARALLEL,
     ObjectStore,
 )
-from sparklog.tiered.object_store.s3_driver import PART_BYTES_MIN, S3Driver
-from sparklog.tiered.object_store.s3_driver import options as s3_options
+from sparklog.tiered.object_store.registry import (
+    ObjectStoreType,
+    RequestLimits,
+    scheme_of,
+    store_type,
+)
 from sparklog.tiered.settings import RemoteSettings
 
 TIMEOUT_MS: Final = 120_000
-_ONE_SLASH: Final = ("file", "local", "memory")  # may have one
-_EXTRA: Final = {"s3": "sparklog[s3]", "s3a": "sparklog[s3]"}
-_PACKAGE: Final = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
-_SAME: Final = {"s3a": "s3", "gcs": "gs"}
-_DRIVERS: Final = {"memory": MemoryDriver, "hdfs": HdfsDriver}
 
 
 def open_store(
@@ -59,26 +53,24 @@ def open_store(
             path=url,
         )
     given = dict(storage_options or {})
-    protocol = url.partition(":")[0]
-    if protocol not in _ONE_SLASH and "://" not in url:  # fsspec takes it for a local path
+    if "::" in url:
+        raise InvalidRequestError(
+            f"{url}: no chains of URLs; sparklog keeps a cache of its own", path=url
+        )
+    kind = store_type(scheme_of(url))
+    if kind.needs_two_slashes and "://" not in url:  # fsspec takes it for a local path
         raise InvalidRequestError(
             f"{url!r}: want an fsspec URL with two slashes, such as s3://bucket/prefix; a "
             "directory of this machine is file:///directory",
             path=url,
         )
-    if "::" in url:
+    if part_bytes < kind.part_bytes_min:
         raise InvalidRequestError(
-            f"{url}: no chains of URLs; sparklog keeps a cache of its own", path=url
+            f"part_bytes={part_bytes}: {scheme_of(url)} wants {kind.part_bytes_min} or more"
         )
-    if protocol in ("file", "local"):
-        path = url.partition(":")[2].removeprefix("//")  # Hadoop writes file:/directory
-        driver: Driver = LocalDriver(os.path.abspath(path))
-    else:
-        driver = _remote(url.rstrip("/"), protocol, given, parallel, timeout_ms)
-    if isinstance(driver, S3Driver) and part_bytes < PART_BYTES_MIN:
-        raise InvalidRequestError(f"part_bytes={part_bytes}: S3 wants {PART_BYTES_MIN} or more")
+    limits = RequestLimits(parallel=max(SMALL_PARALLEL, 2 * parallel), timeout_ms=timeout_ms)
     return ObjectStore(
-        driver,
+        _open_driver(kind, url.rstrip("/"), given, limits),
         retry=retry,
         part_bytes=part_bytes,
         parallel=parallel,
@@ -86,28 +78,18 @@ def open_store(
     )
 
 
-def _remote(
-    url: str, protocol: str, given: dict[str, Any], parallel: int, timeout_ms: int
+def _open_driver(
+    kind: ObjectStoreType, url: str, given: dict[str, Any], limits: RequestLimits
 ) -> Driver:
     try:
-        from fsspec.core import url_to_fs
-    except ImportError:
-        raise _missing(url, _EXTRA.get(protocol, "sparklog[tiered]")) from None
-    is_s3 = protocol in ("s3", "s3a")
-
-    def make() -> tuple[Any, str]:
-        # Our own instance, not fsspec's shared one: its retries are changed, and a listing that
-        # somebody else cached must not be ours.
-        asked = s3_options(given, max(SMALL_PARALLEL, 2 * parallel)) if is_s3 else given
-        made: tuple[Any, str] = url_to_fs(
-            url, **{**asked, "use_listings_cache": False, "skip_instance_cache": True}
-        )
-        return made
-
-    try:
-        connection = Connection(make, {**given, "protocol": _SAME.get(protocol, protocol)})
+        return kind.open(url, given, limits)
     except ImportError as error:
-        raise _missing(url, _EXTRA.get(protocol) or _PACKAGE.get(protocol) or str(error)) from None
+        package = kind.package
+        if (error.name or "").startswith("fsspec") and not package.startswith("sparklog["):
+            package = "sparklog[tiered]"
+        raise InvalidRequestError(
+            f"{url}: a package is missing, run: pip install '{package or error}'", path=url
+        ) from None
     except (TypeError, ValueError, KeyError) as error:
         words = without(str(error), secrets_in(given))
         raise InvalidRequestError(
@@ -117,13 +99,6 @@ def _remote(
         words = without(str(error), secrets_in(given)).partition("\n")[0]
         raise StorageUnavailableError(
             f"can't open {url}: {words}; correct the URL, or install what fsspec needs for "
-            f"{protocol}",
+            f"{scheme_of(url)}",
             path=url,
         ) from error
-    if is_s3:
-        return S3Driver(url, connection, timeout_ms)
-    return _DRIVERS.get(protocol, FsspecDriver)(url, connection)
-
-
-def _missing(url: str, what: str) -> InvalidRequestError:
-    return InvalidRequestError(f"{url}: a package is missing, run: pip install '{what}'", path=url)

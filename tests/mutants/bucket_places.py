@@ -247,4 +247,33 @@ MUTANTS = (
         "        for extents in state.extents.values():\n",
         ERASURE,
     ),
+    # --- Object stores that other packages register -----------------------------------------------
+    mutant(
+        "one-of-two-registered-stores-is-taken",
+        "tiered/object_store/registry.py",
+        "    if len(registered) > 1:\n",
+        "    if len(registered) > 2:\n",
+        "tiered/object_store/test_registry.py::test_a_registration_that_is_wrong_is_named",
+    ),
+    mutant(
+        "a-package-that-is-found-twice-is-a-conflict",
+        "tiered/object_store/registry.py",
+        "{point.value: point for point in",
+        "{id(point): point for point in",
+    # --- Object stores that other packages register ---
+    ),
+    mutant(
+        "a-store-registered-under-a-foreign-scheme",
+        "tiered/object_store/registry.py",
+        " or point.name not in loaded.schemes:",
+        ":",
+        "tiered/object_store/test_registry.py::test_a_registration_that_is_wrong_is_named",
+    ),
+    mutant(
+        "aliases-of-a-store-are-compared-as-spelled",
+        "tiered/object_store/registry.py",
+        "return store_type(scheme).schemes[0]",
+        "return scheme",
+        "tiered/object_store/test_registry.py::test_an_alias_names_the_same_log",
+    ),
 )

@@ -1,7 +1,10 @@
-"""One attempt at each request to a store: what `ObjectStore` retries, counts and checks.
+"""One attempt at each request to an object store. `ObjectStore` retries, counts and checks them.
 
-A driver raises what its library raises; `failures` knows what that means. A transfer that arrived
-short or changed is a ConnectionError. FileNotFoundError: there is no such object.
+A driver raises the exceptions of its library. `failures` classifies them by their classes, HTTP
+statuses and S3's error codes: ConnectionError and TimeoutError may pass and are retried where that
+is safe, FileNotFoundError means that there is no such object, FileExistsError that `create` found
+one, PermissionError that the credentials do not suffice. A transfer that arrived short or changed
+is a ConnectionError.
 """
 
 import datetime
@@ -18,37 +21,54 @@ PARTIAL: Final = ".partial"
 
 
 class Upload(Protocol):
-    """An object on its way, in parts; it shows when it is finished."""
+    """An object that is being sent in parts. It becomes visible when it is finished."""
 
     def part(self, number: int, at: int, data: bytes, crc: int) -> Any:
-        """Send part `number` (from 1), which begins at byte `at`; return its receipt."""
+        """Send part `number` (from 1), which begins at byte `at`.
+
+        Args:
+            number: The number of the part, from 1.
+            at: The position of its first byte in the object.
+            data: Its bytes.
+            crc: The CRC-32C of `data`.
+
+        Returns: A receipt for `finish`, such as S3's ETag.
+        """
 
     def finish(self, receipts: Sequence[Any]) -> None:
-        """Let it show. Called again after a lost answer it succeeds if the first call did."""
+        """Make the object visible.
+
+        It is called again if the answer was lost, and then succeeds if the first call did.
+        """
 
     def abort(self) -> None:
-        """Give it up; nothing stays."""
+        """Delete the parts that were sent."""
 
 
 @runtime_checkable
 class VersionedDriver(Protocol):
-    """A driver of a store whose buckets may keep what was replaced or deleted."""
+    """A driver of a store whose buckets may keep objects that were replaced or deleted."""
 
     def older_versions(self, prefix: str, before_ms: int) -> int:
-        """Count such versions that were written before; 0 where the bucket keeps none."""
+        """Count the older versions that were written before a time; 0 in an unversioned bucket."""
 
 
 class Driver(Protocol):
-    """Requests below one URL. Threads share it; a forked child may use its parent's.
+    """Requests to an object store for objects below one URL.
+
+    Object names are relative to the URL and have no leading slash. Threads share a driver, and a
+    forked child process may use the driver of its parent.
 
     Attributes:
-        url: as messages show it.
-        many: parts can be sent at the same time, and again; else in order, once.
-        looks: a put is to be looked at by `check`, for its answer says nothing of what came.
-        delete_max: names in one `delete`.
-        replaces: a put over an object is atomic.
-        skips: pages are sorted by name, and `start_after` costs no request for what lies before.
-        sends_once: the library repeats no request by itself, so an answer is about all of them.
+        url: The URL as messages show it, without credentials.
+        many: Whether the parts of an upload can be sent at the same time, and sent again.
+            Otherwise they are sent once, in order.
+        looks: Whether `check` has to be called after `put`, because the store's answer does not
+            confirm the size and the checksum of the object.
+        delete_max: How many names one call of `delete` accepts.
+        replaces: Whether a put over an existing object is atomic.
+        skips: Whether pages are sorted by name, and `start_after` needs no request for the names
+            before it.
     """
 
     url: str
@@ -59,51 +79,59 @@ class Driver(Protocol):
     skips: bool
 
     @property
-    def sends_once(self) -> bool: ...
+    def sends_once(self) -> bool:
+        """Whether the library never repeats a request, so an answer covers all that was sent."""
 
     def put(self, name: str, data: bytes, crc: int) -> None:
-        """Write an object whole; atomically, where the store can."""
+        """Write an object, atomically where the store can. `crc`: CRC-32C of `data`."""
 
     def create(self, name: str, data: bytes, crc: int) -> bool:
-        """Write an object whole if there is none; return False, or raise, if there is one.
+        """Write an object if none has this name, in one atomic step.
 
-        See `failures.says_exists` for what may be raised then. InvalidRequestError: no way to.
+        Returns: True if this call created the object, False if one exists.
+        Raises:
+            FileExistsError: The same as False. HTTP status 412 is understood as well.
+            InvalidRequestError: The store has no such operation. It can then hold copies of
+                segments and backups, but not the home of a log.
         """
 
     def copies(self, source: "Driver") -> bool:
-        """Tell whether `copy` can take objects of `source`."""
+        """Return whether `copy` accepts objects of `source`."""
 
     def copy(self, source: Any, source_name: str, name: str, size: int) -> int:
-        """Copy an object of another driver of this kind, within the store.
+        """Copy an object of another driver of this kind within the store.
 
-        Returns: the number of requests that it took.
+        Returns: The number of requests that were sent.
         """
 
     def read(self, name: str, start: int, end: int) -> bytes:
-        """Bytes [start, end), fewer where the object ends.
+        """Return the bytes [start, end), fewer if the object ends before `end`.
 
-        No more is fetched, whatever the object's size: nothing is read from a store unbounded.
+        Nothing beyond `end` is fetched, whatever the size of the object.
         """
 
-    def size(self, name: str) -> int: ...
+    def size(self, name: str) -> int:
+        """Return the size of an object in bytes."""
 
     def check(self, name: str, size: int, crc: int) -> None:
-        """Raise ConnectionError unless the object has this size and, if the store tells it, CRC."""
+        """Raise ConnectionError unless the object has this size and, if the store knows it, CRC."""
 
     def page(
         self, prefix: str, token: str | None, start_after: str = ""
     ) -> tuple[list[StoredObject], str | None]:
-        """Return some objects and the next page's token, None after the last.
+        """Return some objects, and the token of the next page or None after the last page.
 
-        Some or all of those up to `start_after` may be left out.
+        The objects whose names begin with `prefix`; those up to `start_after` may be left out.
         """
 
-    def delete(self, names: Sequence[str]) -> None: ...
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects; names without an object are ignored."""
 
-    def begin(self, name: str, size: int) -> Upload: ...
+    def begin(self, name: str, size: int) -> Upload:
+        """Begin to send an object of `size` bytes in parts."""
 
     def uploads(self, before_ms: int, prefix: str = "") -> list[Upload]:
-        """Return uploads below `prefix` that began before (ms) and never ended."""
+        """Return unfinished uploads of objects below `prefix` that began before a time (ms)."""
 
 
 def partial_name(name: str) -> str:

@@ -5,7 +5,7 @@ import contextlib
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sparklog.tiered.object_store.driver import (
     PARTIAL,
@@ -19,17 +19,6 @@ from sparklog.tiered.object_store.driver import (
 )
 from sparklog.tiered.object_store.store import StoredObject
 
-_SHOW_AT_CLOSE: Final = frozenset(
-    {"gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "s3", "s3a", "memory"}
-)
-"""Protocols whose objects show when they are closed, whole; others are written and renamed."""
-_GOOGLE, _AZURE = ("mode", "create"), ("overwrite", False)
-_CREATES: Final[dict[str, tuple[str, Any]]] = {
-    "gs": _GOOGLE, "gcs": _GOOGLE, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE,
-}  # fmt: skip
-"""The option of `pipe_file` that leaves it to the store: it sends ifGenerationMatch=0 to Google,
-If-None-Match to Azure. What fsspec itself knows as mode="create" looks, then writes.
-"""
 _TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
 
 
@@ -60,18 +49,31 @@ class Connection:
 
 
 class FsspecDriver:
-    """See `Driver`. Parts go in order, for fsspec's files are written so."""
+    """Driver over any file system of fsspec. Parts are sent in order, as fsspec writes its files.
+
+    Subclasses state what a store can do beyond that:
+
+    Attributes:
+        is_visible_at_close: An object becomes visible when it is closed, whole. Other files are
+            written under another name and renamed.
+        create_option: The option of fsspec's `pipe_file`, and its value, with which the store
+            itself creates an object only if there is none. With other values fsspec would look
+            first and write then.
+        copies_objects: The store copies an object by itself, and the copy becomes visible whole.
+    """
 
     many, looks, delete_max = False, True, 1
     skips = False
-    sends_once = False  # gcsfs and adlfs repeat what was not answered
+    sends_once = False  # gcsfs and adlfs repeat a request that was not answered
+    is_visible_at_close: ClassVar[bool] = False
+    create_option: ClassVar[tuple[str, Any] | None] = None
+    copies_objects: ClassVar[bool] = False
 
     def __init__(self, url: str, connection: Connection) -> None:
         self.url, self._connection = url, connection
         self._root = connection.root.rstrip("/")
-        self._protocol = url.partition(":")[0]
-        self._renames = self._protocol not in _SHOW_AT_CLOSE
-        self.replaces = not self._renames  # what a file system's rename does isn't known
+        # Whether the rename of an unknown file system replaces a file atomically isn't known.
+        self.replaces = self.is_visible_at_close
 
     @property
     def _fs(self) -> Any:
@@ -79,7 +81,7 @@ class FsspecDriver:
 
     def put(self, name: str, data: bytes, crc: int) -> None:
         path = self._path(name)
-        if not self._renames:
+        if self.is_visible_at_close:
             self._fs.pipe_file(path, data)
             return
         upload = self.begin(name, len(data))
@@ -91,9 +93,9 @@ class FsspecDriver:
             raise
 
     def create(self, name: str, data: bytes, crc: int) -> bool:
-        fs, (option, value) = self._fs, _CREATES.get(self._protocol, ("", None))
-        if not option:
+        if self.create_option is None:
             raise no_create(self.url)
+        fs, (option, value) = self._fs, self.create_option
         if option not in inspect.signature(getattr(fs, "_pipe_file", fs.pipe_file)).parameters:
             # It might be taken for one of those that go with the request, and the object replaced.
             library = type(fs).__module__.partition(".")[0]
@@ -102,9 +104,8 @@ class FsspecDriver:
         return True
 
     def copies(self, source: Driver) -> bool:
-        # Others' copies show while they are written, or go on after the answer (Azure's).
         return (
-            self._protocol in ("gs", "gcs")
+            self.copies_objects
             and isinstance(source, FsspecDriver)
             and source._connection.given == self._connection.given
         )
@@ -142,7 +143,7 @@ class FsspecDriver:
 
     def begin(self, name: str, size: int) -> Upload:
         path = self._path(name)
-        if self._renames:
+        if not self.is_visible_at_close:
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             return StreamUpload(self._fs, path, partial_name(path))
         return StreamUpload(self._fs, path, path)
@@ -151,7 +152,7 @@ class FsspecDriver:
         # The others are the store's to forget: Azure within a week, Google never shows them.
         return [
             StreamUpload(self._fs, self._path(name), self._path(name), left=True)
-            for name, info in (self._below(prefix) if self._renames else {}).items()
+            for name, info in ({} if self.is_visible_at_close else self._below(prefix)).items()
             if name.endswith(PARTIAL) and _time_ms(info) < before_ms
         ]
 
@@ -177,6 +178,25 @@ class FsspecDriver:
             for path, info in entries.items()
             if path[start:].startswith(prefix) and info.get("type") != "directory"
         }
+
+
+class WholeObjectDriver(FsspecDriver):
+    """Driver of stores whose objects become visible when they are closed, whole."""
+
+    is_visible_at_close = True
+
+
+class GoogleDriver(WholeObjectDriver):
+    """Driver of Google Cloud Storage: gcsfs sends ifGenerationMatch=0 with mode="create"."""
+
+    create_option = ("mode", "create")
+    copies_objects = True
+
+
+class AzureDriver(WholeObjectDriver):
+    """Driver of Azure: adlfs sends If-None-Match. A copy continues after the answer to it."""
+
+    create_option = ("overwrite", False)
 
 
 def _move(fs: Any, old: str, new: str) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparklog.tiered.object_store.driver import Driver, Upload
-from sparklog.tiered.object_store.fsspec_driver import FsspecDriver
+from sparklog.tiered.object_store.fsspec_driver import FsspecDriver, WholeObjectDriver
 
 
-class MemoryDriver(FsspecDriver):
+class MemoryDriver(WholeObjectDriver):
     """See `Driver`. A forked child has the dict as it was then, and its own from there on."""
 
     many, looks, replaces, sends_once = True, False, True, True
