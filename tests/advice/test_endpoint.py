@@ -24,7 +24,7 @@ from sparklog.kafka.users import read_users
 from sparklog.log.log import Log
 from sparklog.tools.console.producing import Records, produce
 from sparklog.tools.live.server import tls_files
-from sparklog.tools.moving import kafka
+from sparklog.tools.moving import kafka_client
 from sparklog.tools.moving.import_kafka import import_topic
 from tests.kafka.wire import Wire
 from tests.ports import free_port
@@ -210,7 +210,7 @@ def test_an_import_whose_broker_was_away_is_done_again(
         for number in range(2):
             sparklog_log.append("t", pa.table({"value": [b"%d" % number]}))
             with monkeypatch.context() as impatient:
-                impatient.setattr(kafka, "TIMEOUT_S", 0.3)
+                impatient.setattr(kafka_client, "TIMEOUT_S", 0.3)
                 with pytest.raises(StorageUnavailableError, match="do it again, it goes on where"):
                     import_topic(copy, "t", f"127.0.0.1:{port}")
             with Endpoint(sparklog_log, port=port):

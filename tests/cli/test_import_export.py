@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.cli import moving
+from sparklog.cli import import_export
 from sparklog.cli.app import run
 from sparklog.tools.moving import exporting, import_kafka
 
@@ -111,9 +111,9 @@ def test_nowhere(log: str, tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_no_broker(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparklog.tools.moving import kafka
+    from sparklog.tools.moving import kafka_client
 
-    monkeypatch.setattr(kafka, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(kafka_client, "TIMEOUT_S", 0.3)
     command = ["import", str(tmp_path / "log"), "--topic", "t", "--bootstrap-server"]
     assert run([*command, "localhost:1"]) == 1
     assert "topic t at localhost:1: " in capsys.readouterr().err
@@ -132,12 +132,12 @@ def test_a_copy_that_was_stopped_is_no_success(
 ) -> None:
     """For `sparklog import ... && kafka-topics --delete ...`."""
     half = {"topic": "t", "records": 3, "offsets": {0: (0, 3)}, "stopped": True}
-    monkeypatch.setattr(moving, "check_source", lambda *_: None)
+    monkeypatch.setattr(import_export, "check_source", lambda *_: None)
     monkeypatch.setattr(
-        moving, "import_topic", lambda *_, **__: import_kafka.Imported(kafka_topic="t", **half)
+        import_export, "import_topic", lambda *_, **__: import_kafka.Imported(kafka_topic="t", **half)
     )
     monkeypatch.setattr(
-        moving, "export_kafka", lambda *_, **__: exporting.Exported(to="localhost:1/t", **half)
+        import_export, "export_kafka", lambda *_, **__: exporting.Exported(to="localhost:1/t", **half)
     )
     for command in (["import", log, "--bootstrap-server"], ["export", log, "--to-kafka"]):
         assert run([*command, "localhost:1", "--topic", "t"]) == 130

@@ -239,12 +239,12 @@ def test_a_service_works_between_two_pieces_and_either_is_cut(
     assert stay != whole
     resting: list[Callable[[], object]] = []
 
-    def rest(self: leadership.Borrowed) -> None:
+    def rest(self: leadership.BorrowedLease) -> None:
         if self._ended_ms and resting:
             resting[0]()
 
     monkeypatch.setattr(leadership, "HOLD_MS", 0)
-    monkeypatch.setattr(leadership.Borrowed, "_rest", rest)
+    monkeypatch.setattr(leadership.BorrowedLease, "_rest", rest)
 
     def act(store: FaultStore) -> None:
         resting.append(lambda: machine.service(store).run_once())

@@ -15,7 +15,7 @@ from sparklog.format.names import parse_future_dir, parse_partition_dir
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.erasures_file import unfinished_erasures
 from sparklog.logdir.home import commits_of
-from sparklog.service.erasure_request import requested
+from sparklog.service.erasure_request import erasure_request
 from sparklog.testing.crashfs import CrashFS
 from tests.crash.model import KEYS, Deleted, Model
 
@@ -77,7 +77,7 @@ def is_due(world: World, deleted: Deleted) -> bool:
 
 def request_name(world: World, topic: str, key: bytes) -> str:
     """What the log calls a request to erase a key."""
-    request, _ = requested(
+    request, _ = erasure_request(
         world.path, topic, [key], 0, predicate=None, partitions=None, null_key=False, before=None,
         before_ms=None, dry_run=False, wait_ms=0, waiting=lambda who: None,
     )  # fmt: skip

@@ -121,7 +121,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
     runs = Runs(tmp_path, query(tmp_path))
     monkeypatch.setattr(segment_sink, "running_query", lambda df: runs.now)
     monkeypatch.setattr(segment_sink, "plan_digest", lambda query, df: "")
-    monkeypatch.setattr(row_staging, "find", lambda spark, wanted: NO_JAR)
+    monkeypatch.setattr(row_staging, "find_gateway", lambda spark, wanted: NO_JAR)
     monkeypatch.setattr(row_staging, "_one_job", run_job)
     monkeypatch.setattr(row_staging, "is_surely_large", lambda df: df.is_large)
     monkeypatch.setattr(segment_sink, "RUNS", LruCache(8))
