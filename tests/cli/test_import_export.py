@@ -134,11 +134,13 @@ def test_a_copy_that_was_stopped_is_no_success(
     half = {"topic": "t", "records": 3, "offsets": {0: (0, 3)}, "stopped": True}
     monkeypatch.setattr(import_export, "check_source", lambda *_: None)
     monkeypatch.setattr(
-        import_export, "import_topic", lambda *_, **__: import_kafka.Imported(kafka_topic="t", **half)
-    )
+        import_export, "import_topic",
+        lambda *_, **__: import_kafka.Imported(kafka_topic="t", **half),
+    )  # fmt: skip
     monkeypatch.setattr(
-        import_export, "export_kafka", lambda *_, **__: exporting.Exported(to="localhost:1/t", **half)
-    )
+        import_export, "export_kafka",
+        lambda *_, **__: exporting.Exported(to="localhost:1/t", **half),
+    )  # fmt: skip
     for command in (["import", log, "--bootstrap-server"], ["export", log, "--to-kafka"]):
         assert run([*command, "localhost:1", "--topic", "t"]) == 130
         assert "; stopped, do it again to go on" in capsys.readouterr().err
