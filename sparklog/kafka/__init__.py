@@ -1,28 +1,28 @@
-"""Kafka's protocol: any client of Kafka's reads and writes a log without a broker.
+"""An endpoint for Kafka's protocol: Kafka clients read and write a log without a broker.
 
     with sparklog.open("/data/log", "rw") as log, Endpoint(log) as endpoint:
         Consumer({"bootstrap.servers": endpoint.bootstrap_servers, ...})
 
-- `endpoint`: listens, holds the connections; `connection`: frames, the order of answers
-- `messages`: requests and responses, by kio's schemas; `codec`: how a schema is read and written
-- `apis`: what serving an API is; `broker`: what the APIs share; `options`
+- `endpoint`: the server and its connections; `connection`: frames and the order of responses
+- `messages`: requests and responses by kio's schemas; `codec`: reads and writes them
+- `apis`: handlers and versions; `broker`: state that all APIs share; `options`
 - `partitions`: topics and watermarks in memory; `topic_ids`; `error_codes`
-- `producing`: Produce, InitProducerId; `committer`: all that waits in one commit
+- `producing`: Produce, InitProducerId; `committer`: group commit of waiting requests
 - `metadata`: ApiVersions, Metadata, DescribeCluster; `topic_partitions`
-- `topic_admin`, `record_deletion`: topics made, deleted, grown, cut; `configs`, `topic_configs`;
-  `request_timeout`: how long a client waits for one; `api_errors`: why there is none
-- `log_dirs`; `replicas`: elections and reassignments; `producer_states`; `unsupported_apis`: what a
-  cluster has and a log hasn't
-- `partition_cache`: leader epochs and last stable offsets, for as long as they hold
+- `topic_admin`, `record_deletion`: creating, deleting and growing topics, DeleteRecords
+- `configs`, `topic_configs`; `request_timeout`: timeouts of changes; `api_errors`: error responses
+- `log_dirs`; `replicas`: elections and reassignments; `producer_states`
+- `unsupported_apis`: ACLs and client quotas, which a log does not have
+- `partition_cache`: cached leader epochs and last stable offsets
 - `offset_listing`: ListOffsets, OffsetForLeaderEpoch
-- `fetching`: Fetch; `fetched_partitions`: what is read for it; `timing_wheel`: how clients wait;
-  `response_memory`: what answers may hold; `read_buffers`: memory that is read into again
+- `fetching`: Fetch; `fetched_partitions`: reads for it; `timing_wheel`: timeouts of waiting fetches
+- `response_memory`: memory limit of responses; `read_buffers`: reused read buffers
 - `groups`: consumer groups, their members and committed offsets
-- `scram_credentials`: what clients are shown of users
-- `security`: who may connect; `listeners`: from where; `tls_handshake`; `users`, `credentials`,
-  `sasl`, `authentication`; `authorization`: what they may do; `quotas`; `network_metrics`
+- `security`: TLS, SASL and rights of an endpoint; `listeners`: addresses; `tls_handshake`
+- `users`, `credentials`, `scram_credentials`, `sasl`, `authentication`, `authorization`
+- `quotas`: connection and memory limits; `network_metrics`
 
-It is served on one thread, and a few more read and write the log. How it fits in: docs/kafka.md.
+One thread runs the event loop, a few more read and write the log. Overview: docs/kafka.md.
 """
 
 from sparklog.kafka.endpoint import Endpoint

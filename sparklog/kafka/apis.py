@@ -1,6 +1,6 @@
-"""Which requests are served, in which versions, and by whom.
+"""Handlers of requests and the versions that they serve.
 
-Every area has a module with `apis(broker)`, which says what it serves.
+Each area of the protocol has a module with a function `apis(broker)` that returns its handlers.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,18 +11,19 @@ from sparklog.kafka.messages import Answer, Request
 
 Response = Mapping[str, Any]
 Handler = Callable[[Request], Answer | Awaitable[Answer | None] | None]
-"""Answers a request, by the newest version's field names; see `messages.encode`.
+"""Handles a request; returns a response by the newest version's field names, see `messages.encode`.
 
-It runs on the loop's thread and must not block. None: no answer is sent. When the client goes away,
-what it awaits is cancelled.
+The handler runs on the event loop's thread and must not block. It returns None if no response is
+sent. An awaitable is cancelled when the client disconnects.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An API: the versions that are answered, and by what.
+    """An API: its handler and the versions that it serves.
 
-    `advertised_min`: the lowest version that clients are told of, where that is another one.
+    `advertised_min`: the lowest version in ApiVersions, if that differs from the lowest version
+    served.
     """
 
     versions: tuple[int, int]
@@ -31,6 +32,6 @@ class Served:
 
     @property
     def advertised(self) -> tuple[int, int]:
-        """The versions that clients are told of."""
+        """The version range that ApiVersions advertises."""
         low, high = self.versions
         return (low if self.advertised_min is None else self.advertised_min, high)

@@ -1,4 +1,4 @@
-"""Who is here: SaslHandshake and SaslAuthenticate. What they do is `sasl`'s; Source: KafkaApis."""
+"""SaslHandshake and SaslAuthenticate. The exchange itself is in `sasl`. Source: KafkaApis."""
 
 import asyncio
 from functools import partial
@@ -15,16 +15,16 @@ _CODES: Final = {each: ErrorCode[each.name.lower()] for each in Failure}
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
-    found = Authentication(broker.options.connection_failed_authentication_delay_ms)
+    """Return the handlers of SaslHandshake and SaslAuthenticate."""
+    authentication = Authentication(broker.options.connection_failed_authentication_delay_ms)
     return {
-        Api.SASL_HANDSHAKE: Served((0, 1), found.handshake),
-        Api.SASL_AUTHENTICATE: Served((0, 2), found.authenticate),
+        Api.SASL_HANDSHAKE: Served((0, 1), authentication.handshake),
+        Api.SASL_AUTHENTICATE: Served((0, 2), authentication.authenticate),
     }
 
 
 class Authentication:
-    """Lets connections authenticate; what fails is answered after a delay, and hung up on."""
+    """Authenticates connections. A failure is answered after a delay and closes the connection."""
 
     def __init__(self, delay_ms: int) -> None:
         self._delay_ms = delay_ms
@@ -47,7 +47,7 @@ class Authentication:
         if sasl is None:
             return {
                 "error_code": ErrorCode.illegal_sasl_state,
-                "error_message": "there is no SASL here: set security.protocol to PLAINTEXT or SSL",
+                "error_message": "SASL is not enabled: set security.protocol to PLAINTEXT or SSL",
             }
         try:
             answer = await step(request.connection, sasl, bytes(request.body.auth_bytes))
@@ -69,7 +69,7 @@ class Authentication:
 
 
 async def step(connection: Client, sasl: SaslServer, token: bytes) -> Answer:
-    """Take a token in, on a thread of its own. Raises: Refused."""
+    """Process a SASL token on the pool's thread. Raises: Refused."""
     work = partial(sasl.step, token, now_ms=monotonic_ms())
     try:
         answer = await asyncio.get_running_loop().run_in_executor(sasl.pool, work)

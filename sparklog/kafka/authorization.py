@@ -1,7 +1,8 @@
-"""Which right a request takes, and the answer to one that hasn't it.
+"""The right that each request requires, and the error responses for clients without it.
 
-There are three rights (`users.Right`) over the whole log, where Kafka has lists of resources. To
-look is free to whoever has any of them. What isn't listed here takes `admin`.
+Users have three rights for the whole log (`users.Right`), where Kafka has ACLs per resource. Any
+right is sufficient for requests that only describe. Requests that are not listed here require
+`admin`.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,11 +20,11 @@ ANY_RIGHT_APIS: Final = frozenset({
     Api.DESCRIBE_CLUSTER, Api.DESCRIBE_PRODUCERS, Api.DESCRIBE_TRANSACTIONS, Api.LIST_TRANSACTIONS,
     Api.CONSUMER_GROUP_DESCRIBE, Api.LIST_CONFIG_RESOURCES, Api.DESCRIBE_TOPIC_PARTITIONS,
 })  # fmt: skip
-"""What any right is enough for."""
+"""Requests for which any right is sufficient."""
 UNAUTHENTICATED_APIS: Final = frozenset(
     {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
 )
-"""What a client may send before it has authenticated, and nobody needs a right for."""
+"""Requests that a client may send before it has authenticated. They require no right."""
 
 _TOPIC: Final = ErrorCode.topic_authorization_failed
 _GROUP: Final = ErrorCode.group_authorization_failed
@@ -31,7 +32,7 @@ _CLUSTER: Final = ErrorCode.cluster_authorization_failed
 
 
 def required_right(api: Api) -> Right | None:
-    """Return the right that a request takes, None for `ANY_RIGHT_APIS`."""
+    """Return the right that a request requires; None for ANY_RIGHT_APIS."""
     if api in ANY_RIGHT_APIS:
         return None
     if api in _READS:
@@ -40,7 +41,7 @@ def required_right(api: Api) -> Right | None:
 
 
 def is_allowed(api: Api, rights: frozenset[Right]) -> bool:
-    """Tell whether a user with these rights may send it."""
+    """Return True if a user with these rights may send a request."""
     if api in UNAUTHENTICATED_APIS:
         return True
     wanted = required_right(api)
@@ -48,17 +49,17 @@ def is_allowed(api: Api, rights: frozenset[Right]) -> bool:
 
 
 def denied_response(request: Request) -> Response | None:
-    """Return Kafka's answer to a request that its user has no right to.
+    """Return Kafka's response to a request that its user is not authorized to send.
 
-    None: there is no such answer, the connection is closed: of what nobody needs who only lacks a
-    right, and of a Produce that wants none.
+    None closes the connection instead: for APIs without such a response, and for a Produce with
+    acks=0.
     """
     made = _REFUSALS.get(request.api)
     return None if made is None else made(request.body)
 
 
 def _topic_of(asked: Any) -> dict[str, Any]:
-    """What says which topic it is, in a response by the names of the request's version."""
+    """Return the fields that identify a topic, with the names of the request's version."""
     found = asked.__dict__
     return {name: found[name] for name in ("name", "topic", "topic_id") if name in found}
 
@@ -159,7 +160,7 @@ _TOPIC_RESOURCE: Final = 2  # ConfigResource.Type.TOPIC
 def _each(
     answers: str, asked: str, key: str, name: str, code: ErrorCode
 ) -> Callable[[Any], Response]:
-    """Return what refuses each element of a request's list `asked`, by its `key`."""
+    """Return a function that refuses each element of a request's list `asked`, by its `key`."""
 
     def refuse(body: Any) -> Response:
         items: Iterable[Any] = getattr(body, asked)
@@ -191,7 +192,7 @@ def _elections(body: Any) -> Response:
 
 
 def _all(answers: str, asked: str) -> Callable[[Any], Response]:
-    """Return what refuses each element of a request's list `asked`, in its order."""
+    """Return a function that refuses each element of the list `asked` in a request, in order."""
     return lambda body: {answers: [{"error_code": _CLUSTER} for _ in getattr(body, asked)]}
 
 

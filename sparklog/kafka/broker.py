@@ -1,4 +1,4 @@
-"""What clients take for a broker: one node that leads every partition, and the log behind it."""
+"""The single broker that clients see: one node that leads every partition of a log."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Where an endpoint of the log listens."""
+    """Id and address of an endpoint of the log."""
 
     node_id: int
     host: str
@@ -29,11 +29,10 @@ class Node:
 
 @dataclass(slots=True)
 class Broker:
-    """The endpoint's parts, as its APIs use them. On the loop's thread, but for `log`.
+    """State that the endpoint's APIs share. Used on the event loop's thread, except `log`.
 
-    `host` and `port`: where clients are told to connect to, see `address`. `is_writable`: the log
-    was opened to be written to. What touches files, a store or a lock of the log goes through
-    `run`.
+    `host` and `port`: the address that clients get, see `address`. `is_writable`: the log was
+    opened for writing. Calls that use files, a store or a lock of the log go through `run`.
     """
 
     log: Log
@@ -49,28 +48,32 @@ class Broker:
     memory: PartitionCache
     security: Security
     at_end: list[Callable[[], None]] = field(default_factory=list)
-    """Called when the endpoint ends, off the loop and before it: what is under way is finished."""
+    """Called off the event loop before the endpoint stops, to finish work in progress."""
     other_coordinator: Callable[[], Node | None] = lambda: None
-    """Returns the other endpoint that coordinates the log's groups, if clients were sent to one."""
+    """Returns the other endpoint that coordinates the log's groups, if clients were sent there."""
 
     def address(self, client: Client) -> tuple[str, int]:
-        """Return the host and the port by which a client is told to connect.
+        """Return the host and port that a client should connect to.
 
-        Where we listen on every address, and no name is advertised, the one that it came by.
+        If the endpoint listens on all addresses and advertises no name, this is the local address
+        of the client's own connection.
         """
         if self.host not in ("0.0.0.0", "::"):  # noqa: S104 - nothing is bound here
             return self.host, self.port
         return client.local_host.removeprefix("::ffff:"), self.port
 
     def is_authorized(self, client: Client, right: Right) -> bool:
-        """Tell whether a client has a right; what its request as a whole takes was looked at."""
+        """Return True if a client has a right. Rights for whole requests are checked elsewhere."""
         return right in self.security.rights(client.principal.removeprefix("User:"))
 
     @property
     def node_id(self) -> int:
-        """The one node's id."""
+        """The id of the single node."""
         return self.options.node_id
 
     async def run(self, work: Callable[..., T], *given: Any) -> T:
-        """Return what `work(*given)` does in the pool. Cancelled, it is still carried out."""
+        """Run `work(*given)` in the pool and return its result.
+
+        Cancelling the call does not stop the work.
+        """
         return await self.loop.run_in_executor(self.pool, work, *given)

@@ -1,4 +1,4 @@
-"""Who sent a request, as the APIs see it."""
+"""The connection of the client that sent a request, as the APIs see it."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -7,40 +7,43 @@ from sparklog.kafka.sasl import SaslServer
 
 
 class Client(Protocol):
-    """A client's connection. On the loop's thread."""
+    """A client's connection. Used on the event loop's thread."""
 
     host: str
     """The client's address."""
 
     local_host: str
-    """The address of this host that it came by."""
+    """The address of this host that the client connected to."""
 
     principal: str
-    """As whom it has authenticated: `User:alice`; `User:ANONYMOUS` where nobody has to."""
+    """The authenticated principal, `User:alice`; `User:ANONYMOUS` without authentication."""
 
     sasl: SaslServer | None
-    """How it authenticates; None if it needn't."""
+    """The SASL exchange of the connection; None if SASL is disabled."""
 
     is_closed: bool
 
     @property
     def sends_files(self) -> bool:
-        """Whether an answer may have pieces that are sent from a file. TLS has to encrypt them."""
+        """Whether a response may contain file ranges.
+
+        With TLS it may not, because they are encrypted.
+        """
 
     on_closed: list[Callable[[], None]]
-    """Called once when it has ended, for whatever reason."""
+    """Called once when the connection has ended."""
 
     on_sent: list[Callable[[bool], None]]
-    """Called once when the answer to the request at hand was sent, or nobody is there to take it.
+    """Called once when the response to the current request was sent, or the client disconnected.
 
-    They are told whether its memory may be used again: all of it has gone to the network.
+    The argument is True if the response's memory can be reused because all of it was sent.
     """
 
     def authenticated(self, user: str | None) -> None:
-        """Note as whom it has authenticated; None: it has failed to."""
+        """Record the authenticated user; None records a failed authentication."""
 
     def close(self, why: str) -> None:
-        """End it at once; `why` is logged."""
+        """Close the connection at once; `why` is logged."""
 
     def close_when_answered(self, why: str, *, reason: str) -> None:
-        """End it when what is under way is answered; nothing more is read. `why` is logged."""
+        """Close the connection once pending responses are sent; `why` is logged."""

@@ -1,9 +1,8 @@
-"""Kafka's protocol on the wire: messages by their schema, read and written within bounds.
+"""Kafka's wire format: reads and writes messages by their schema, within memory limits.
 
-A message is a struct: fields one after the other, in flexible versions (KIP-482) with compact
-lengths and tagged fields behind. Where the schemas come from: `messages`. What is read comes from
-anybody: no length is believed before the bytes are there, and no more objects are made of a message
-than it could sensibly hold.
+A message is a struct of fields. Flexible versions (KIP-482) use compact lengths and end with tagged
+fields. The schemas come from `messages`. Input is untrusted: a length is not used before its bytes
+have arrived, and the number of objects per message is limited.
 """
 
 import itertools
@@ -18,16 +17,16 @@ from sparklog.errors import InvalidRequestError
 from sparklog.log.verified_batches import FileRange
 
 ELEMENTS_MAX: Final = 1 << 18
-"""Array elements in one message: some 100 MB of Python objects, whatever its bytes say."""
-KEPT_BYTES: Final = 4096  # larger pieces of a message that is written are not copied
+"""Array elements per message; limits the Python objects of a message to about 100 MB."""
+KEPT_BYTES: Final = 4096  # written pieces above this size are not copied
 Buffer = bytes | bytearray | memoryview
 Piece = Buffer | FileRange
-"""Of a message that is written: in memory, or in a file from which it is sent."""
+"""A piece of an outgoing message: memory, or a file range that is sent from the file."""
 _ZERO_UUID: Final = UUID(int=0)
 
 
 class MalformedMessageError(InvalidRequestError):
-    """What came isn't the message that it says it is; nothing of it was used."""
+    """The bytes received are not a valid message; none of them was used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,8 @@ class Field:
     """One field of a struct.
 
     `kind`: Kafka's name of the type (int8 ... int64, uint16, uint32, float64, bool, string, bytes,
-    records, uuid) or "struct", of which `struct` then is the schema. `tag`: None for a plain field.
-    `default`: what stands where a tagged field is missing, or nothing else is given.
+    records, uuid), or "struct" with the schema in `struct`. `tag`: None for a field without tag.
+    `default`: value of a missing tagged field, and of a field that the writer does not set.
     """
 
     name: str
@@ -50,7 +49,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """The schema of a message, or of a part of it, in one version."""
+    """The schema of one version of a message or of a part of a message."""
 
     name: str
     fields: tuple[Field, ...]
@@ -58,7 +57,7 @@ class Struct:
 
 
 class Cursor:
-    """Reads from `data`, at `at`."""
+    """Reads fields from `data`; `at` is the current position."""
 
     __slots__ = ("at", "data", "elements", "end")
 
@@ -67,20 +66,20 @@ class Cursor:
         self.elements = 0
 
     def take(self, size: int) -> Buffer:
-        """Return the next `size` bytes, without a copy of memory that is a view."""
+        """Return the next `size` bytes. A memoryview is sliced without copying."""
         at = self.at
         if size < 0 or size > self.end - at:
             raise MalformedMessageError(
-                f"{size} bytes are announced at byte {at} of a message of {self.end}"
+                f"the message has {self.end} bytes and declares {size} more at byte {at}"
             )
         self.at = at + size
         return self.data[at : at + size]
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        """Return the values of the next bytes."""
+        """Return the values of the next bytes in `form`."""
         at, size = self.at, form.size
         if size > self.end - at:
-            self.take(size)  # which refuses
+            self.take(size)  # raises the error
         self.at = at + size
         return form.unpack_from(self.data, at)
 
@@ -92,7 +91,7 @@ class Cursor:
         value = shift = 0
         while True:
             if self.at >= self.end or shift > 28:
-                raise MalformedMessageError(f"no varint at byte {self.at}")
+                raise MalformedMessageError(f"there is no valid varint at byte {self.at}")
             byte = self.data[self.at]
             self.at += 1
             value |= (byte & 0x7F) << shift
@@ -101,11 +100,11 @@ class Cursor:
             shift += 7
 
     def count(self, size: int) -> int:
-        """Check the length of an array before an element is made; returns it."""
+        """Check the length of an array before its elements are read, and return the length."""
         self.elements += size
         if size > self.end - self.at or self.elements > ELEMENTS_MAX:
             raise MalformedMessageError(
-                f"an array of {size} elements at byte {self.at} of a message of {self.end}"
+                f"the message of {self.end} bytes declares {size} array elements at byte {self.at}"
             )
         return size
 
@@ -124,10 +123,10 @@ _INT32: Final = _FIXED["int32"]
 
 
 def reader(schema: Struct) -> Read:
-    """Return what reads a struct to an object with its fields as attributes.
+    """Return a function that reads a struct as an object with one attribute per field.
 
-    Arrays are lists; records and bytes a slice of the message; the zero UUID None.
-    It raises MalformedMessageError.
+    Arrays become lists; records and bytes are slices of the message; the zero UUID is None. The
+    function raises MalformedMessageError.
     """
     plain = [_run_reader(run, schema.is_flexible) for run in _runs(schema)]
     tagged = {
@@ -139,19 +138,19 @@ def reader(schema: Struct) -> Read:
     is_flexible = schema.is_flexible
 
     def read(cursor: Cursor) -> SimpleNamespace:
-        found = SimpleNamespace(**missing)
-        values = found.__dict__
+        message = SimpleNamespace(**missing)
+        values = message.__dict__
         for read_run in plain:
             read_run(cursor, values)
         if is_flexible:
             _read_tagged(cursor, tagged, values)
-        return found
+        return message
 
     return read
 
 
 def _runs(schema: Struct) -> list[tuple[Field, ...]]:
-    """The plain fields in their order; neighbours of fixed size together, others alone."""
+    """Return the untagged fields in order, grouping adjacent fields of fixed size."""
     found: list[tuple[Field, ...]] = []
     plain = (field for field in schema.fields if field.tag is None)
     for is_fixed, run in itertools.groupby(plain, lambda f: f.kind in _FORMATS and not f.is_array):
@@ -161,7 +160,7 @@ def _runs(schema: Struct) -> list[tuple[Field, ...]]:
 
 
 def _run_format(run: tuple[Field, ...]) -> struct.Struct | None:
-    """What packs several fields of fixed size at once; None for one field of another kind."""
+    """Return the struct format of a group of fields of fixed size; None for any other field."""
     if run[0].kind not in _FORMATS or run[0].is_array:
         return None
     return struct.Struct(">" + "".join(_FORMATS[field.kind] for field in run))
@@ -186,7 +185,7 @@ def _run_reader(
 
 
 def skip_tagged_fields(cursor: Cursor) -> None:
-    """Read past tagged fields of which none is known."""
+    """Skip tagged fields in a position where none is known."""
     _read_tagged(cursor, {}, {})
 
 
@@ -215,7 +214,7 @@ def _field_reader(field: Field, flexible: bool) -> Read:
         if size < 0:
             if field.is_nullable and size == -1:
                 return None
-            raise MalformedMessageError(f"{field.name}: an array of {size} elements")
+            raise MalformedMessageError(f"{field.name} has an invalid array length, {size}")
         return [element(cursor) for _ in range(cursor.count(size))]
 
     return read_array
@@ -239,7 +238,7 @@ def _value_reader(field: Field, flexible: bool, *, nullable: bool) -> Read:
         if size < 0:
             if nullable and size == -1:
                 return None
-            raise MalformedMessageError(f"{field.name} has length {size}")
+            raise MalformedMessageError(f"{field.name} has an invalid length, {size}")
         return cursor.take(size)
 
     return _text_reader(field.name, read_bytes) if kind == "string" else read_bytes
@@ -282,9 +281,9 @@ def _read_uuid(cursor: Cursor) -> UUID | None:
 
 
 class Output:
-    """A message that is being written: buffers, of which large ones are the caller's own.
+    """A message that is being written, as buffers. Large buffers belong to the caller.
 
-    `small`: the last of them, to which short pieces are appended.
+    `small`: the last buffer, to which short pieces are appended.
     """
 
     __slots__ = ("buffers", "small")
@@ -295,7 +294,7 @@ class Output:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Bytes written so far."""
         return sum(map(len, self.buffers))
 
     def write(self, data: Piece) -> None:
@@ -315,7 +314,7 @@ class Output:
 
 
 class Records:
-    """Whole record batches in several pieces, as a value of kind `records`."""
+    """Record batches in several pieces, as a value of kind `records`."""
 
     __slots__ = ("buffers", "size")
 
@@ -328,10 +327,10 @@ class Records:
 
 
 def writer(schema: Struct) -> Write:
-    """Return what writes a mapping by a struct's field names.
+    """Return a function that writes a mapping, keyed by a struct's field names.
 
-    What isn't given has the field's default; what is None, though it can't be, is its default, too.
-    Other keys are left out: the caller answers by the newest version's names.
+    A missing value, or None for a field that is not nullable, becomes the field's default. Unknown
+    keys are ignored, because callers use the newest version's names.
     """
     plain = [_run_writer(run, schema.is_flexible) for run in _runs(schema)]
     tagged = sorted(

@@ -1,7 +1,7 @@
-"""Commits what producers send: one thread, one commit at a time, all that waits in each.
+"""Commits the batches that producers send: one thread and one commit at a time.
 
-A commit ends with an fsync or a PUT, however much is in it; what arrives meanwhile is the next one.
-So a lone producer waits for one commit, and many share it.
+A commit ends with an fsync or a PUT, whatever its size. Batches that arrive in the meantime form
+the next commit, so a single producer waits for one commit and many producers share one.
 """
 
 import asyncio
@@ -19,15 +19,18 @@ from sparklog.log.producing import Outcome, Produced, produce
 from sparklog.storage.commits import CommitLog
 
 COMMIT_BYTES: Final = 32 << 20
-"""No more requests go into a commit when it has so many bytes; one goes in whatever it has."""
+"""A commit takes no more requests once it has this many bytes. It always takes at least one."""
 COMMIT_BATCHES: Final = 4096
-"""Nor when it has so many batches: each is some 150 bytes of the record that commits it."""
+"""A commit takes no more requests once it has this many batches, each about 150 ledger bytes."""
 APP: Final = "kafka"
 _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
 
 class Work:
-    """A request's batches. `answer`: done when it is known what became of them, or given up."""
+    """The batches of one Produce request.
+
+    `answer` is done when their outcome is known or given up.
+    """
 
     __slots__ = ("_respond", "answer", "batches", "given_up", "size_bytes")
 
@@ -42,19 +45,22 @@ class Work:
         self.given_up = False
 
     def done(self, outcomes: Sequence[Outcome]) -> None:
-        """Answer it, if nobody has. On the loop's thread."""
+        """Answer the request, unless it was answered before. Called on the event loop's thread."""
         if not self.answer.done():
             self.answer.set_result(self._respond(outcomes))
 
     def give_up(self, error: SparklogError) -> None:
-        """Answer it with an error now: it is left out of the log if no commit has it yet."""
+        """Answer the request with an error now.
+
+        Its batches are dropped if no commit includes them yet.
+        """
         if not self.answer.done():
             self.given_up = True
             self.done([error] * len(self.batches))
 
 
 class Committer:
-    """`advanced`: told on the loop's thread where partitions end now, after each commit."""
+    """`advanced`: called on the loop's thread after each commit with the new end offsets."""
 
     def __init__(
         self,
@@ -69,9 +75,10 @@ class Committer:
         self._is_closed = False
 
     def add(self, work: Work) -> None:
-        """Commit it when it is its turn. On the loop's thread."""
+        """Queue a request for commit. Called on the event loop's thread."""
         if self._is_closed:
-            work.give_up(StorageUnavailableError("the endpoint ends; try again", passing=True))
+            error = StorageUnavailableError("the endpoint is stopping; try again", passing=True)
+            work.give_up(error)
             return
         if self._thread is None:
             self._thread = threading.Thread(
@@ -81,7 +88,7 @@ class Committer:
         self._waiting.put(work)
 
     def close(self) -> None:
-        """End when all is committed that was added. Not on the loop's thread. Idempotent."""
+        """Stop after all queued requests were committed. Not on the loop's thread. Idempotent."""
         self._is_closed = True
         if self._thread is not None:
             self._waiting.put(None)
@@ -95,11 +102,11 @@ class Committer:
                 outcomes = self._commit(works)
                 try:
                     self._loop.call_soon_threadsafe(self._publish, works, outcomes)
-                except RuntimeError:  # the loop is closed, and nobody waits any more
-                    _LOGGER.debug("nobody is left to be told of a commit")
+                except RuntimeError:  # the loop is closed, so no client waits for the result
+                    _LOGGER.debug("the event loop is closed; no client waits for this commit")
 
     def _take(self) -> tuple[list[Work], bool]:
-        """Wait for work, take what has come; and whether there will be no more."""
+        """Wait for requests and return those that are queued, and whether the queue was closed."""
         works: list[Work] = []
         size = count = 0
         work = self._waiting.get()
@@ -123,12 +130,12 @@ class Committer:
         except SparklogError as error:
             return [error] * len(batches)
         except Exception as error:
-            _LOGGER.exception("a commit of what producers sent failed")
-            failed = StorageUnavailableError(f"the commit failed here: {error!r}")
+            _LOGGER.exception("the commit of produced batches failed")
+            failed = StorageUnavailableError(f"the commit failed in the endpoint: {error!r}")
             return [failed] * len(batches)
 
     def _validate(self, batches: Iterable[ClientBatch]) -> None:
-        """Check them before the log's lock is held, by what is known of their topics."""
+        """Validate batches against their topics' configs before the log's lock is held."""
         topics, now_ms = self._commits.state.topics, self._clock()
         for batch in batches:
             topic = topics.get(batch.key.topic)

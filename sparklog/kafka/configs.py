@@ -1,7 +1,7 @@
-"""Configs of topics and of the endpoint, described and changed.
+"""Configs of topics and of the endpoint: described, altered and listed.
 
-DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources. The endpoint's own are
-set where it is started; clients only see them. Source: ConfigHelper, ConfigAdminManager,
+DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources. Clients can read the
+endpoint's configs but not change them. Source: ConfigHelper, ConfigAdminManager,
 ConfigurationControlManager (Kafka 4.1).
 """
 
@@ -40,7 +40,7 @@ _SECRET: Final = re.compile(r"password|secret|credential|jaas|scram|users", re.I
 
 
 class ResourceType(enum.IntEnum):
-    """What has configs. Source: ConfigResource.Type."""
+    """Types of resources that have configs. Source: ConfigResource.Type."""
 
     TOPIC = 2
     BROKER = 4
@@ -50,7 +50,7 @@ class ResourceType(enum.IntEnum):
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
+    """Return the handlers of the config APIs."""
     configs = Configs(broker.log, broker.options, is_writable=broker.is_writable)
 
     async def describe(request: Request) -> Response:
@@ -84,10 +84,10 @@ class Configs:
     def __init__(self, log: Log, options: EndpointOptions, *, is_writable: bool) -> None:
         self._log, self._options, self._is_writable = log, options, is_writable
 
-    # --- described ---------------------------------------------------------------------------
+    # --- describe ----------------------------------------------------------------------------
 
     def describe(self, body: Any) -> Response:
-        """Return the configs of resources, all or by name."""
+        """Return all configs of the requested resources, or those that the request names."""
         topics = self._topics(body.resources)
         results = []
         for resource in body.resources:
@@ -107,7 +107,7 @@ class Configs:
         return {"results": results}
 
     def _topics(self, resources: Iterable[Any]) -> Mapping[str, TopicInfo]:
-        """Return the topics, where one is among the resources."""
+        """Return the log's topics if one of the resources is a topic."""
         if any(resource.resource_type == ResourceType.TOPIC for resource in resources):
             return self._log.topics()
         return {}
@@ -119,7 +119,7 @@ class Configs:
                 return topic_entries(_topic(topics, name).config, is_writable=self._is_writable)
             case ResourceType.BROKER:
                 if not name:
-                    return []  # dynamic defaults of a whole cluster: there are none
+                    return []  # Kafka's cluster-wide dynamic defaults, which do not exist here
                 self._check_node(name)
                 return self._node_entries()
             case ResourceType.BROKER_LOGGER:
@@ -133,7 +133,7 @@ class Configs:
                 raise ApiError(ErrorCode.invalid_request, f"Unexpected resource type {unknown}")
 
     def _check_node(self, name: str) -> None:
-        """Raise ApiError unless this is the one node's id. Source: ConfigHelper."""
+        """Raise ApiError unless `name` is the id of the single node. Source: ConfigHelper."""
         try:
             node = int(name)
         except ValueError:
@@ -148,7 +148,7 @@ class Configs:
             )
 
     def _node_entries(self) -> list[Entry]:
-        """The endpoint's options, and what new topics of the log have, by a broker's names."""
+        """Return the endpoint's options and defaults of new topics, by a broker's config names."""
         secret = {field.name for field in fields(EndpointOptions) if not field.repr}
         entries = [
             _broker_entry(key.name, key, getattr(self._options, key.field), key.field in secret)
@@ -164,15 +164,15 @@ class Configs:
                 "name": "log.dirs", "value": self._log.path, "read_only": True,
                 "config_source": ConfigSource.STATIC_BROKER, "is_sensitive": False,
                 "synonyms": [], "config_type": config_type(ENDPOINT_KEYS["node.id"]),
-                "documentation": "Where the log is: its log dirs, or the URL of its bucket.",
+                "documentation": "Location of the log: its log dirs, or the URL of its bucket.",
             }
         )  # fmt: skip
         return sorted(entries, key=lambda entry: str(entry["name"]))
 
-    # --- changed -----------------------------------------------------------------------------
+    # --- alter -------------------------------------------------------------------------------
 
     def alter(self, body: Any) -> Response:
-        """Give resources just these configs; what isn't named goes back to its default."""
+        """Set exactly the given configs of resources; all others return to their defaults."""
 
         def values(resource: Any) -> dict[str, str | None]:
             return {config.name: config.value for config in resource.configs}
@@ -207,7 +207,7 @@ class Configs:
         changes_of: Callable[[Any, TopicConfig], Mapping[str, str | None]],
         values_of: Callable[[Any], Mapping[str, str | None]],
     ) -> Response:
-        """Change each resource, all that is said of it or nothing."""
+        """Alter each resource. All changes of a resource are applied, or none."""
         times = Counter((each.resource_type, each.resource_name) for each in body.resources)
         topics = self._topics(body.resources)
         answers = []
@@ -248,8 +248,9 @@ class Configs:
             raise ApiError(ErrorCode.invalid_config, str(error)) from None
 
     def _refuse(self, resource: Any, wanted: Sequence[str]) -> None:
-        """Raise ApiError for what only a broker lets clients set; to unset what isn't set is fine.
+        """Raise ApiError for configs that only a broker lets clients set.
 
+        Unsetting them is allowed.
         Source: DynamicBrokerConfig, "Cannot update these configs dynamically".
         """
         kind, name = resource.resource_type, resource.resource_name
@@ -260,19 +261,20 @@ class Configs:
         if not wanted:
             return
         names = ", ".join(wanted)
-        what = "options" if kind == ResourceType.BROKER else "configs of this kind"
+        subject = "options" if kind == ResourceType.BROKER else "configs of this kind"
         raise ApiError(
             ErrorCode.invalid_request,
-            f"Cannot update these configs dynamically: Set({names}). The endpoint's {what} "
-            "can't be changed by clients: give options where it is started",
+            f"Cannot update these configs dynamically: Set({names}). Clients can't "
+            f"change the endpoint's {subject}: give options where it is started",
         )
 
-    # --- listed ------------------------------------------------------------------------------
+    # --- list --------------------------------------------------------------------------------
 
     def resources(self, wanted: Sequence[int] | None) -> Response:
-        """Return the resources that have configs, by type; None: a version that has metrics alone.
+        """Return the resources that have configs, by type.
 
-        Source: KafkaApis.handleListConfigResources, KIP-1142.
+        `wanted`: None for version 0, which lists only client metrics. Source:
+        KafkaApis.handleListConfigResources, KIP-1142.
         """
         if wanted is None:
             return {"error_code": ErrorCode.none, "config_resources": []}
@@ -300,7 +302,7 @@ def _answer(resource: Any) -> Answer:
 
 
 def _shown(entry: Entry, body: Any) -> Entry:
-    """An entry with what was asked for."""
+    """Return an entry with only the parts that the request asks for."""
     return {
         **entry,
         "synonyms": entry["synonyms"] if body.include_synonyms else [],
@@ -327,7 +329,7 @@ def _check_once(resource: Any) -> None:
 
 
 def _broker_entry(name: str, key: Key, value: Any, is_secret: bool) -> Entry:
-    """An option of the endpoint. What may be secret has no value, as in Kafka."""
+    """Return an option of the endpoint as a config entry. As in Kafka, secrets have no value."""
     is_sensitive = is_secret or bool(_SECRET.search(name))
     text = None if is_sensitive or value is None else format_value(value)
     source = ConfigSource.DEFAULT if value == key.default else ConfigSource.STATIC_BROKER

@@ -1,12 +1,11 @@
-"""One client's connection: frames in, answers out in the order of the requests.
+"""A client's connection: reads request frames and sends responses in the order of the requests.
 
-As a broker does, a connection works on one request at a time, so that no client can ask for more
-than it takes; producers alone may have several under way, which are then committed together. What
-is to be sent leaves in pieces, and nothing more is read while a client doesn't take its answers.
-
-Before a client has authenticated it gets no further than that (`sasl`), and a request waits for its
-turn where many large ones come at once (`quotas`). Whoever sends something else, or nothing, or
-takes nothing, is disconnected, with a line in the log: see `check`.
+Like a broker, a connection processes one request at a time, which bounds the memory per client.
+Only producers may have several requests in progress, which are committed together. Responses are
+sent in pieces, and no further request is read until the client has received its responses. Before
+authentication a client can only authenticate (`sasl`), and large requests wait for memory
+(`quotas`). Connections that send invalid data, or neither send nor receive, are closed with a log
+line: see `check`.
 """
 
 import asyncio
@@ -42,52 +41,56 @@ from sparklog.kafka.security import ANONYMOUS, Security
 from sparklog.log.verified_batches import FileRange
 from sparklog.network.tls import subject_name
 
-PRODUCES_MAX: Final = 5  # that are under way at once; what Java clients send at most
+PRODUCES_MAX: Final = 5  # Produce requests in progress at once; the maximum of Java clients
 PIECE_BYTES: Final = 256 << 10
 WAITING_BYTES: Final = 16 << 10
-"""So much is given to the transport when the socket is full."""
-TURN_BYTES: Final = 2 << 20  # sent to one client before others have their turn
-BUFFERS_MAX: Final = 64  # in one system call
-FETCHES_BYTES: Final = 4 << 10  # of a client's last fetches are remembered, one at least
+"""Bytes given to the transport when the socket is full."""
+TURN_BYTES: Final = 2 << 20  # sent to a client before other clients get a turn
+BUFFERS_MAX: Final = 64  # buffers per system call
+# size of the Fetch requests that are remembered per client, at least one
+FETCHES_BYTES: Final = 4 << 10
 STALLED_MS: Final = 10_000
-"""Who took nothing for so long is disconnected where answers take too much memory."""
+"""When responses use too much memory, clients that received nothing for this long are closed."""
 _LENGTH_BYTES: Final = 4
 _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
 
 class Server(Protocol):
-    """What a connection asks of the endpoint that it belongs to."""
+    """The interface of the endpoint that a connection uses."""
 
     @property
     def served(self) -> Mapping[Api, Served]:
-        """What is answered."""
+        """Handlers of the served APIs."""
 
     versions: Mapping[int, tuple[int, int]]
-    """Those of `served`."""
+    """The version ranges in `served`."""
     options: EndpointOptions
     security: Security
     memory: RequestMemory
     meters: NetworkMetrics
     lines: LimitedLog
     outgoing_bytes: int
-    """Of the answers of all connections that are not sent yet; counted here."""
+    """Unsent response bytes of all connections; maintained by the connections."""
     requests: Counter[tuple[Api, int]]
-    """How many requests there were of each API and version; counted here."""
+    """Number of requests per API and version; maintained by the connections."""
 
     def opened(self, connection: "Connection") -> bool:
-        """Tell whether there is room for it; it is closed if there isn't."""
+        """Register a connection; return False if there is no room for it and it must be closed."""
 
     def closed(self, connection: "Connection") -> None:
-        """Forget it."""
+        """Remove a connection."""
 
 
 class _Answer:
-    """The place of an answer in the order of the requests."""
+    """A response's place in the order of the requests."""
 
     __slots__ = ("awaited", "began_ms", "buffers", "is_ready", "request", "taken")
 
     def __init__(self, request: Request | None, taken: int) -> None:
-        """`request`: None for a token of SASL. `taken`: of the memory for requests."""
+        """`request`: None for a SASL token.
+
+        `taken`: bytes of request memory that this request holds.
+        """
         self.request, self.taken = request, taken
         self.began_ms = monotonic_ms()
         self.awaited: asyncio.Future[Answer | None] | None = None
@@ -96,7 +99,7 @@ class _Answer:
 
 
 class Connection(asyncio.Protocol):
-    """A connection; all of it on the loop's thread. Its fields: see `Client`."""
+    """A client's connection. Used on the event loop's thread. Attributes: see `Client`."""
 
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
         self._server, self._loop = server, loop
@@ -105,34 +108,34 @@ class Connection(asyncio.Protocol):
         self.sasl: SaslServer | None = server.security.sasl()
         self.on_closed: list[Callable[[], None]] = []
         self.on_sent: list[Callable[[bool], None]] = []
-        self._when_sent: list[Callable[[bool], None]] = []  # of answers that are in `_outgoing`
+        self._when_sent: list[Callable[[bool], None]] = []  # for responses that are in `_outgoing`
         self.is_closed = False
         self.is_counted = False
-        """Whether the server has taken it in."""
+        """Whether the server has registered the connection."""
         self.made_ms = self.used_ms = monotonic_ms()
-        """When it began, and when something came or went last, by `monotonic_ms`."""
+        """Time of creation and of the last transfer, by `monotonic_ms`."""
         self._last_fetches: dict[bytes, Request] = {}
         self._last_fetches_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._is_tls = False
         self._fd = -1
-        """The socket's, which answers are sent to directly; -1: the transport encrypts them."""
+        """The socket, to which responses are sent directly; -1 if the transport encrypts them."""
         self._received = bytearray()
         self._answers: deque[_Answer] = deque()
         self._outgoing: deque[Piece] = deque()
         self._outgoing_bytes = 0
         self._can_write = True
         self._is_reading = True
-        self._ends = False  # no more is read; closes when all is sent
-        self._taken = 0  # of the memory for requests, for the one that is being received
+        self._ends = False  # nothing more is read; closes after everything was sent
+        self._taken = 0  # request memory held for the request that is being received
         self._waits_for_memory = False
         self._progress: Progress | None = None
-        self._unread_ms: float | None = None  # since when nothing is read
+        self._unread_ms: float | None = None  # since when reading is paused
 
-    # --- the transport's calls ---------------------------------------------------------------
+    # --- transport callbacks ---------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Start serving the connection."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.locate(transport)
@@ -144,18 +147,19 @@ class Connection(asyncio.Protocol):
                 self.principal = f"User:{name}"
         elif (sock := transport.get_extra_info("socket")) is not None:
             self._fd = sock.fileno()
-        # To be told when all is gone. At high=0 asyncio's TLS pauses what has nothing left to send.
+        # To be notified when the buffer is empty. With high=0, asyncio's TLS transport pauses
+        # although nothing is left to send.
         transport.set_write_buffer_limits(high=1 if self._is_tls else 0, low=0)
         if not self.is_counted and not self._server.opened(self):
             transport.abort()
 
     def locate(self, transport: asyncio.BaseTransport) -> None:
-        """Note between which addresses it is."""
+        """Record the addresses of both sides."""
         peer, here = (transport.get_extra_info(name) for name in ("peername", "sockname"))
         self.host, self.local_host = (str(each[0]) if each else "" for each in (peer, here))
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in, and work on the requests that are whole."""
+        """Buffer received bytes and process complete requests."""
         self.used_ms = monotonic_ms()
         self._server.meters.received.add(len(data))
         if self._ends:
@@ -166,27 +170,27 @@ class Connection(asyncio.Protocol):
         self._advance()
 
     def pause_writing(self) -> None:
-        """Hold back: the client doesn't take what was sent."""
+        """Pause sending: the client does not receive fast enough."""
         self._can_write = False
 
     def resume_writing(self) -> None:
-        """Go on: the client has taken all that was sent."""
+        """Resume sending: the client has received everything that was sent."""
         self._can_write = True
         self.used_ms = monotonic_ms()
         self._send()
         self._advance()
 
     def eof_received(self) -> bool:
-        """Answer what was asked before a client closed its side, then close."""
+        """Answer pending requests after the client closed its side, then close."""
         self._ends = True
-        asked = [each.request.api for each in self._answers if each.request is not None]
-        if Api.FETCH in asked:
-            return False  # it may wait for ever for what nobody takes
+        pending = [each.request.api for each in self._answers if each.request is not None]
+        if Api.FETCH in pending:
+            return False  # a Fetch could wait for ever for records that no client will receive
         self._close_when_done()
-        return not self._is_tls  # whose transports can't be closed by half
+        return not self._is_tls  # TLS transports can't be half-closed
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of all."""
+        """Release all resources of the connection."""
         self.is_closed, self._fd = True, -1
         self._received = bytearray()
         self._outgoing.clear()
@@ -211,59 +215,62 @@ class Connection(asyncio.Protocol):
 
     @property
     def sends_files(self) -> bool:
-        """Whether an answer may have pieces that are sent from a file. TLS has to encrypt them."""
+        """Whether a response may contain file ranges.
+
+        With TLS it may not, because they are encrypted.
+        """
         return self._fd >= 0
 
-    # --- who it is ---------------------------------------------------------------------------
+    # --- authentication --------------------------------------------------------------------------
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether it may ask for something."""
+        """Whether the client may send requests."""
         return self.sasl is None or self.sasl.authenticated
 
     def authenticated(self, user: str | None) -> None:
-        """Note as whom it has authenticated; None: it has failed to."""
+        """Record the authenticated user; None records a failed authentication."""
         self._server.meters.authenticated(well=user is not None)
         if user is not None:
             self.principal = f"User:{user}"
 
     def check(self, now_ms: float) -> None:
-        """Close it if nothing moves, or too slowly. Called once a second."""
+        """Close the connection if it is idle or too slow. Called every second."""
         options = self._server.options
         setup_ms = options.connections_setup_timeout_ms
         if self._ends and now_ms - self.used_ms > setup_ms and not self._answers:
-            self.end("it doesn't take what it asked for", reason="stalled")
+            self.end("the client does not receive its responses", reason="stalled")
         elif not self.is_authenticated and self._is_new and now_ms - self.made_ms > setup_ms:
-            self.end("it hasn't authenticated in time", reason="authentication")
+            self.end("the client did not authenticate in time", reason="authentication")
         elif self._is_reading and self._progress and self._progress.is_too_slow(now_ms, setup_ms):
-            self.end(f"its request doesn't come to an end in {setup_ms} ms", reason="slow")
+            self.end(f"its request was not complete after {setup_ms} ms", reason="slow")
         elif now_ms - self.used_ms > options.connections_max_idle_ms and not (
             self._answers and self._can_write
         ):
-            self.end("nothing moves on it (connections.max.idle.ms)", reason="idle")
+            self.end("the connection is idle (connections.max.idle.ms)", reason="idle")
 
     @property
     def _is_new(self) -> bool:
         return self.sasl is not None and self.sasl.user is None
 
     def stalled_ms(self, now_ms: float) -> float:
-        """Return for how long it has taken none of what is to be sent to it; 0: all is sent."""
+        """Return for how long (ms) pending data has not moved; 0 if none is pending."""
         return now_ms - self.used_ms if self._outgoing and not self._can_write else 0
 
     def drop(self) -> int:
-        """Let go of what was to be sent; returns its bytes, which the caller takes off the sum."""
+        """Discard unsent data; return its size, which the caller subtracts from the total."""
         dropped, self._outgoing_bytes = self._outgoing_bytes, 0
         self._outgoing.clear()
         return dropped
 
     def _rights_error(self, request: Request) -> str | None:
-        """Return why a request isn't for this client, None if it is."""
+        """Return why the client may not send a request, or None if it may."""
         sasl = self.sasl
         if sasl is not None and request.api not in UNAUTHENTICATED_APIS:
             if not sasl.authenticated:
-                return f"{request.api.name} before it has authenticated"
+                return f"the client sent {request.api.name} before it authenticated"
             if sasl.expired(monotonic_ms()):
-                return "its session is over (connections.max.reauth.ms)"
+                return "the session has expired (connections.max.reauth.ms)"
         return None
 
     def _is_allowed(self, api: Api) -> bool:
@@ -272,7 +279,7 @@ class Connection(asyncio.Protocol):
     # --- requests ----------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Begin the requests that are whole and may begin; stop reading where none may."""
+        """Start the complete requests that may start; pause reading if none may."""
         while not self.is_closed and not self._ends:
             size = self._announced_bytes()
             if size is None:
@@ -287,7 +294,7 @@ class Connection(asyncio.Protocol):
             self._begin(self._cut(size))
 
     def _announced_bytes(self) -> int | None:
-        """Return the size of the next request; None if it isn't known yet, or is none."""
+        """Return the size of the next request, or None if it is not known yet or invalid."""
         if not self._received:
             self._progress = None
         elif self._progress is None:
@@ -302,13 +309,13 @@ class Connection(asyncio.Protocol):
             size_max = min(size_max, options.sasl_server_max_receive_bytes)
         size = int.from_bytes(self._received[:_LENGTH_BYTES], "big", signed=True)
         if not 0 < size <= size_max:
-            known = _guess_protocol(self._received)
-            self.close(known or f"a request of {size} bytes; {size_max} are allowed")
+            protocol = _guess_protocol(self._received)
+            self.close(protocol or f"a request has {size} bytes; at most {size_max} are allowed")
             return None
         return size
 
     def _has_memory(self, size: int) -> bool:
-        """Take the memory for a large request before it is there; False: it has to wait."""
+        """Reserve memory for a large request before it arrives; return False if it has to wait."""
         if size <= SMALL_BYTES or self._taken:
             return True
         memory = self._server.memory
@@ -328,7 +335,7 @@ class Connection(asyncio.Protocol):
             self._server.memory.release(taken)
 
     def _cut(self, size: int) -> memoryview:
-        """Return the next request, and keep what is behind it. Large ones aren't copied."""
+        """Remove and return the next request. Large requests are not copied."""
         end = _LENGTH_BYTES + size
         if size > SMALL_BYTES:
             whole = memoryview(self._received).toreadonly()
@@ -412,36 +419,38 @@ class Connection(asyncio.Protocol):
         answer.awaited.add_done_callback(lambda done: self._done(answer, done))
 
     def _deny(self, answer: _Answer, request: Request) -> None:
-        """Answer a request that its user hasn't the right to."""
+        """Refuse a request that the user is not authorized to send."""
         self._server.meters.refused(request.api)
         response = denied_response(request)
         if response is None:
-            self.end(f"{self.principal} has no right to {request.api.name}", reason="authorization")
+            self.end(
+                f"{self.principal} is not authorized for {request.api.name}", reason="authorization"
+            )
         else:
             self._ready(answer, response)
 
     def _begin_token(self, sasl: SaslServer, token: bytes, taken: int) -> None:
-        """Take a token of SASL that comes alone, after a SaslHandshake of version 0."""
+        """Process a bare SASL token, which follows a SaslHandshake of version 0."""
 
         async def work() -> Answer | None:
             try:
-                found = await step(self, sasl, token)
+                reply = await step(self, sasl, token)
             except Refused as refused:
                 self._ends = True
                 options = self._server.options
                 await asyncio.sleep(options.connection_failed_authentication_delay_ms / 1000)
                 self.end(refused.message, reason="authentication")
                 return None
-            answer.buffers = [len(found.token).to_bytes(4, "big") + found.token]
+            answer.buffers = [len(reply.token).to_bytes(4, "big") + reply.token]
             return None
 
         answer = _Answer(None, taken)
         self._answers.append(answer)
         self._await(answer, work())
     def _repeated_fetch(self, frame: memoryview) -> Request | None:
-        """Return a request that says what a fetch before it said, with the same `body`.
+        """Return a request that equals an earlier Fetch, with the same `body`.
 
-        So a consumer that waits asks over and over again, and nothing of that need be read anew.
+        A waiting consumer repeats its Fetch, which then does not have to be parsed again.
         """
         if not self._last_fetches:
             return None
@@ -454,19 +463,19 @@ class Connection(asyncio.Protocol):
         )  # fmt: skip
 
     def _remember(self, frame: memoryview, request: Request) -> None:
-        """Keep the last fetches: librdkafka names its partitions in another order each time."""
-        known, said = self._last_fetches, _without_correlation_id(frame)
-        if said in known:
+        """Remember a Fetch request. Several, because librdkafka changes the partition order."""
+        known, content = self._last_fetches, _without_correlation_id(frame)
+        if content in known:
             return
-        known[said] = request
-        self._last_fetches_bytes += len(said)
+        known[content] = request
+        self._last_fetches_bytes += len(content)
         while self._last_fetches_bytes > FETCHES_BYTES and len(known) > 1:
             oldest = next(iter(known))
             del known[oldest]
             self._last_fetches_bytes -= len(oldest)
 
     def _refuse(self, error: UnsupportedApiError) -> None:
-        """Answer ApiVersions of an unknown version in version 0 (KIP-511); close for all else."""
+        """Answer an unknown ApiVersions version in version 0 (KIP-511); close for other APIs."""
         if error.api_key != Api.API_VERSIONS:
             self.close(str(error))
             return
@@ -493,7 +502,7 @@ class Connection(asyncio.Protocol):
         request = answer.request
         name = "a token" if request is None else f"{request.api.name} {request.version}"
         _LOGGER.error("%s of %s failed", name, self.host, exc_info=error)
-        self.end("its request failed here", reason="failure")
+        self.end("its request failed in the endpoint", reason="failure")
 
     def _ready(self, answer: _Answer, response: Answer | None) -> None:
         if self.is_closed:
@@ -507,21 +516,21 @@ class Connection(asyncio.Protocol):
                     self._failed(answer, error)
                     return
             took_ms = monotonic_ms() - answer.began_ms
-            told = None if isinstance(response, Encoded) else response
-            self._server.meters.answered(request.api, request.version, told, took_ms)
+            counted = None if isinstance(response, Encoded) else response
+            self._server.meters.answered(request.api, request.version, counted, took_ms)
         answer.is_ready = True
         while self._answers and self._answers[0].is_ready:
             done = self._answers.popleft()
             self._queue(done.buffers)
             self._release_memory(done.taken)
-        # Not before: what is sent until now are former answers.
+        # Only now, because everything sent so far belongs to earlier responses.
         self._when_sent += self.on_sent
         self.on_sent = []
         self._send()
         if not self._outgoing and self._received:
             self._loop.call_soon(self._advance)
 
-    # --- answers -----------------------------------------------------------------------------
+    # --- responses -------------------------------------------------------------------------------
 
     def _queue(self, buffers: list[Piece]) -> None:
         size = sum(map(len, buffers))
@@ -530,7 +539,7 @@ class Connection(asyncio.Protocol):
         self._server.outgoing_bytes += size
 
     def _send(self) -> None:
-        """Hand out pieces as long as the client takes them."""
+        """Send pieces as long as the client receives them."""
         transport = self._transport
         if transport is None or self.is_closed:
             return
@@ -540,7 +549,7 @@ class Connection(asyncio.Protocol):
                 self._write(transport, PIECE_BYTES)
             elif turn_bytes > 0:
                 turn_bytes -= self._send_directly(transport, turn_bytes)
-            else:  # others have their turn
+            else:  # other clients get their turn
                 self._loop.call_soon(self._continue_sending)
                 return
         if not self._outgoing:
@@ -554,7 +563,7 @@ class Connection(asyncio.Protocol):
             self._advance()
 
     def _write(self, transport: asyncio.Transport, size_max: int) -> None:
-        """Give the transport a piece, which it copies if the socket doesn't take all at once."""
+        """Give the transport a piece. It copies what the socket does not accept at once."""
         piece = self._outgoing.popleft()
         data: Buffer
         rest: Piece
@@ -572,10 +581,10 @@ class Connection(asyncio.Protocol):
         transport.write(data)
 
     def _send_directly(self, transport: asyncio.Transport, size_max: int) -> int:
-        """Hand pieces to the kernel from where they lie; return how many bytes are gone.
+        """Send pieces to the kernel without copying them; return the number of bytes sent.
 
-        The transport holds nothing, so nothing is overtaken. When the socket is full the transport
-        gets a small piece, because it tells when the socket has taken that.
+        The transport holds no data, so the order is preserved. When the socket is full, the
+        transport gets a small piece, because it reports when the socket has accepted that.
         """
         first = self._outgoing[0]
         try:
@@ -586,11 +595,11 @@ class Connection(asyncio.Protocol):
         except BlockingIOError:
             self._write(transport, WAITING_BYTES)
             return 0
-        except ConnectionError:  # the client is gone
+        except ConnectionError:  # the client has disconnected
             transport.abort()
             return 0
         except OSError as error:
-            self.end(f"its answer can't be sent: {error}", reason="failure")
+            self.end(f"the response can't be sent: {error}", reason="failure")
             return 0
         if not sent:
             self._end_truncated()
@@ -601,7 +610,7 @@ class Connection(asyncio.Protocol):
         return sent
 
     def _send_buffers(self) -> int:
-        """Send the pieces in memory that come first, in one system call."""
+        """Send the leading pieces that are in memory with one system call."""
         buffers: list[Buffer] = []
         for piece in itertools.islice(self._outgoing, BUFFERS_MAX):
             if isinstance(piece, FileRange):
@@ -617,8 +626,8 @@ class Connection(asyncio.Protocol):
         return sent
 
     def _end_truncated(self) -> None:
-        """End it: other bytes in the place of those that are missing would be wrong."""
-        self.end("a segment was cut while it was sent", reason="failure")
+        """Close the connection: other data in place of the missing bytes would be wrong."""
+        self.end("a segment was truncated while it was being sent", reason="failure")
 
     def _count_sent(self, size: int) -> None:
         self._outgoing_bytes -= size
@@ -626,27 +635,30 @@ class Connection(asyncio.Protocol):
         self._server.meters.sent.add(size)
 
     def _sent(self, whole: bool) -> None:
-        """Tell that nothing waits to be sent any more. `whole`: the transport holds none of it."""
+        """Call the waiting callbacks once all data was sent.
+
+        `whole`: the transport has no data left.
+        """
         calls, self._when_sent = self._when_sent, []
         for call in calls:
             call(whole)
 
     def _close_when_done(self) -> None:
         if self._ends and not self._answers and not self._outgoing and self._transport is not None:
-            self._transport.close()  # what it still holds is sent
+            self._transport.close()  # sends the buffered data first
 
     def close_when_answered(self, why: str, *, reason: str) -> None:
-        """End it when what is under way is answered."""
+        """Stop reading, and close the connection after pending responses were sent."""
         self._log_end(why, reason)
         self._ends = True
         self._set_reading(False)
 
     def close(self, why: str) -> None:
-        """End it at once: nothing sensible can come any more."""
+        """Close the connection at once after a protocol error."""
         self.end(why, reason="protocol")
 
     def end(self, why: str, *, reason: str) -> None:
-        """End it at once; `reason`: one of the metric's."""
+        """Close the connection at once; `reason`: a value of the metric's label."""
         if not self.is_closed and self._transport is not None:
             self._log_end(why, reason)
             self._ends = True
@@ -656,25 +668,25 @@ class Connection(asyncio.Protocol):
         if not self._transport or self._transport.is_closing():
             return
         self._server.meters.closed(reason)
-        who = "" if self.principal.endswith(f":{ANONYMOUS}") else f" ({self.principal})"
+        user = "" if self.principal.endswith(f":{ANONYMOUS}") else f" ({self.principal})"
         level = logging.INFO if reason in ("idle", "end") else logging.WARNING
         self._server.lines.log(
-            level, "connection of %s%s is closed: %s", self.host, who, why.strip()[:500]
+            level, "connection of %s%s is closed: %s", self.host, user, why.strip()[:500]
         )
 
 
 def _without_correlation_id(frame: memoryview) -> bytes:
-    """A request without its correlation id."""
+    """Return a request without its correlation id."""
     return b"".join((frame[:4], frame[8:]))
 
 
 def _guess_protocol(begin: bytearray) -> str | None:
-    """Say of what is no request what it seems to be."""
+    """Return a hint if the received bytes are another protocol's."""
     if begin[:2] == b"\x16\x03":
         return (
-            "it wants TLS, which isn't spoken here: give ssl.keystore.location, or set its "
-            "security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+            "the client uses TLS, which is not enabled here: set ssl.keystore.location, or set the "
+            "client's security.protocol to PLAINTEXT or SASL_PLAINTEXT"
         )
     if bytes(begin[:4]) in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN", b"PRI "):
-        return "it speaks HTTP; Kafka's protocol is spoken here, and metrics have their own port"
+        return "the client uses HTTP; this port serves Kafka's protocol, metrics have another"
     return None

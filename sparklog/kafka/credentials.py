@@ -1,11 +1,11 @@
-"""`ScramCredential`: what is kept of a password, and how one is checked against it.
+"""`ScramCredential`: the stored form of a password, and the check of a password against it.
 
     SaltedPassword = PBKDF2(password, salt, iterations)
-    StoredKey      = H(HMAC(SaltedPassword, "Client Key"))   shows that a client has the password
-    ServerKey      = HMAC(SaltedPassword, "Server Key")      shows a client that we have it, too
+    StoredKey      = H(HMAC(SaltedPassword, "Client Key"))   verifies that a client has the password
+    ServerKey      = HMAC(SaltedPassword, "Server Key")      proves to a client that the server does
 
-Neither key gives the password back, nor lets anybody log in. A password is its UTF-8 bytes, as
-Kafka's ScramFormatter has it: no SASLprep.
+Neither key reveals the password or is sufficient to log in. A password is its UTF-8 bytes, without
+SASLprep, as in Kafka's ScramFormatter.
 
 Source: RFC 5802, section 3; RFC 7677; ScramFormatter.java, ScramCredentialUtils.java (Kafka 4.1).
 """
@@ -23,14 +23,14 @@ from typing import Final, Self
 from sparklog.errors import InvalidRequestError
 
 ITERATIONS_MIN: Final = 4096  # ScramMechanism.minIterations
-ITERATIONS_MAX: Final = 1_000_000  # half a second of a core for each log in by PLAIN
-ITERATIONS: Final = 16_384  # what Kafka's own tools take at most; some 10 ms of the client's time
+ITERATIONS_MAX: Final = 1_000_000  # half a second of CPU time per PLAIN login
+ITERATIONS: Final = 16_384  # the maximum of Kafka's own tools; about 10 ms of the client's time
 SALT_BYTES: Final = 32
 SALT_BYTES_MIN: Final = 12
 
 
 class Mechanism(StrEnum):
-    """The ways to authenticate, by their names in SASL."""
+    """SASL mechanisms by name."""
 
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
@@ -48,9 +48,9 @@ SCRAM: Final = tuple(_HASHES)
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """A user's keys for one mechanism; its repr shows none.
+    """A user's keys for one mechanism. The repr contains no key.
 
-    Raises: InvalidRequestError: the salt, a key or `iterations` is out of its range.
+    Raises: InvalidRequestError: the salt, a key or `iterations` is out of range.
     """
 
     mechanism: Mechanism
@@ -63,7 +63,7 @@ class ScramCredential:
         check_iterations(self.iterations)
         if len(self.salt) < SALT_BYTES_MIN:
             raise InvalidRequestError(
-                f"{self.mechanism}: a salt of {len(self.salt)} bytes, want {SALT_BYTES_MIN} or more"
+                f"{self.mechanism}: salt has {len(self.salt)} bytes, want {SALT_BYTES_MIN} or more"
             )
         size = hashlib.new(self.mechanism.hash_name).digest_size
         for name, key in (("stored_key", self.stored_key), ("server_key", self.server_key)):
@@ -81,12 +81,13 @@ class ScramCredential:
         iterations: int = ITERATIONS,
         salt: bytes | None = None,
     ) -> Self:
-        """Make a password's keys, with a random salt by default. Cost: 10 ms at 16,384.
+        """Derive the keys of a password, with a random salt by default.
 
+        Cost: 10 ms at 16,384 iterations.
         Raises: InvalidRequestError for an empty password, or iterations out of range.
         """
         if not password or "\0" in password:
-            raise InvalidRequestError("a password has one character or more, and no NUL")
+            raise InvalidRequestError("a password needs at least one character, and no NUL")
         check_iterations(iterations)
         salt = secrets.token_bytes(SALT_BYTES) if salt is None else salt
         salted = _salted(mechanism, password, salt, iterations)
@@ -96,20 +97,23 @@ class ScramCredential:
     def from_salted_password(
         cls, mechanism: Mechanism, salted: bytes, *, iterations: int, salt: bytes
     ) -> Self:
-        """Make the keys of a SaltedPassword, which is what AlterUserScramCredentials brings."""
+        """Derive the keys of a SaltedPassword, which AlterUserScramCredentials contains."""
         name = mechanism.hash_name
         stored = hashlib.new(name, hmac.digest(salted, b"Client Key", name)).digest()
         return cls(mechanism, salt, stored, hmac.digest(salted, b"Server Key", name), iterations)
 
     def matches(self, password: str) -> bool:
-        """Tell whether a password has these keys. Cost: as `of`; equal for right and wrong."""
+        """Return True if a password has these keys.
+
+        Takes as long as `from_password`, whatever the result.
+        """
         salted = _salted(self.mechanism, password, self.salt, self.iterations)
         name = self.mechanism.hash_name
         stored = hashlib.new(name, hmac.digest(salted, b"Client Key", name)).digest()
         return hmac.compare_digest(stored, self.stored_key)
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as the users' file has it: bytes in base64, names as Kafka's."""
+        """Return the entry of the users' file: bytes in base64, with Kafka's names."""
         return {
             "salt": base64.b64encode(self.salt).decode(),
             "stored_key": base64.b64encode(self.stored_key).decode(),
@@ -119,19 +123,19 @@ class ScramCredential:
 
     @classmethod
     def from_dict(cls, mechanism: Mechanism, entry: object) -> Self:
-        """Read `to_dict`. Raises: InvalidRequestError, which shows no key."""
+        """Read an entry that `to_dict` returned. Raises: InvalidRequestError, without any key."""
         names = ("salt", "stored_key", "server_key")
         if not isinstance(entry, Mapping) or set(entry) != {*names, "iterations"}:
             raise InvalidRequestError(f"{mechanism}: want {', '.join(names)} and iterations")
         iterations = entry["iterations"]
         if type(iterations) is not int:
-            raise InvalidRequestError(f"{mechanism}: iterations are no number")
+            raise InvalidRequestError(f"{mechanism}: iterations is not a number")
         salt, stored, server = (_bytes(mechanism, name, entry[name]) for name in names)
         return cls(mechanism, salt, stored, server, iterations)
 
 
 def check_iterations(iterations: int) -> None:
-    """Raise InvalidRequestError unless a client takes so many, and a server stands them."""
+    """Raise InvalidRequestError unless `iterations` is in the accepted range."""
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise InvalidRequestError(
             f"iterations={iterations}: want {ITERATIONS_MIN}..{ITERATIONS_MAX}"
@@ -141,15 +145,15 @@ def check_iterations(iterations: int) -> None:
 def decoy(
     mechanism: Mechanism, name: str, secret: bytes, models: Sequence[ScramCredential] = ()
 ) -> ScramCredential:
-    """Return keys for a user that isn't there: always the same ones, and nobody's password.
+    """Return keys for a user that does not exist: the same on each call, matching no password.
 
-    Whoever tries names is then told of salt and iterations as for a real one, time and again, and
-    fails at the proof as with a wrong password, after as long. `secret`: the process's own;
-    `models`: the real ones, of which one's mechanism, iterations and salt's length are taken.
+    An attacker who tries names then gets a salt and iterations as for an existing user, each time
+    the same, and fails at the proof after the same time. `secret`: the process's secret; `models`:
+    the existing credentials, from which the mechanism, iterations and salt length are drawn.
     """
 
-    def drawn(what: str) -> bytes:
-        return hmac.digest(secret, f"{what} {mechanism} {name}".encode(), "sha512")
+    def drawn(purpose: str) -> bytes:
+        return hmac.digest(secret, f"{purpose} {mechanism} {name}".encode(), "sha512")
 
     iterations, salt_bytes = ITERATIONS, SALT_BYTES
     if models:
@@ -170,4 +174,4 @@ def _bytes(mechanism: Mechanism, name: str, text: object) -> bytes:
     try:
         return base64.b64decode(text if isinstance(text, str) else "?", validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidRequestError(f"{mechanism}: {name} is no base64") from None
+        raise InvalidRequestError(f"{mechanism}: {name} is not base64") from None

@@ -1,4 +1,4 @@
-"""`Endpoint`: serves a log to Kafka's clients."""
+"""`Endpoint`: serves a log to Kafka clients."""
 
 import asyncio
 import hashlib
@@ -65,7 +65,7 @@ _AREAS: Final[tuple[Callable[[Broker], dict[Api, Served]], ...]] = (
     producing.apis,
     fetching.apis,
 )
-"""What says what is served, an area each."""
+"""The functions that return the handlers of each area of the protocol."""
 _TICK_SECONDS: Final = 1.0
 _REFRESH_TICKS: Final = 5
 _LOGGER: Final = logging.getLogger("sparklog.kafka")
@@ -182,7 +182,7 @@ class EndpointServer:
 
     @property
     def advertised(self) -> Address:
-        """Where clients are told to connect to."""
+        """The address that clients are told to connect to."""
         return self.security.advertised or self.address
 
     def _serve_all(self) -> dict[Api, Served]:
@@ -195,12 +195,12 @@ class EndpointServer:
     # --- connections -------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
-        """Take a connection in; False: there is no room for it."""
+        """Register a connection; return False if there is no room for it."""
         why = self.quotas.enter(connection.host, monotonic_ms())
         if why is not None:
             self.meters.closed("quota")
             self.lines.log(
-                logging.WARNING, "a connection of %s is refused: %s", connection.host, why
+                logging.WARNING, "a connection from %s is refused: %s", connection.host, why
             )
             return False
         connection.is_counted = True
@@ -210,7 +210,7 @@ class EndpointServer:
         return True
 
     def closed(self, connection: Connection) -> None:
-        """Forget a connection that was taken in."""
+        """Remove a registered connection."""
         self._connections.discard(connection)
         self.quotas.leave(connection.host)
         self.meters.connections.add(-1)
@@ -223,7 +223,7 @@ class EndpointServer:
         return TlsHandshake(connection, self, context, self._loop)
 
     async def _check_periodically(self) -> None:
-        """Close what doesn't move, and take changed files up; for ever."""
+        """Close idle and slow connections every second, and reload changed files."""
         ticks = 0
         while True:
             await asyncio.sleep(_TICK_SECONDS)
@@ -235,18 +235,18 @@ class EndpointServer:
             if ticks % _REFRESH_TICKS == 0:
                 try:
                     await self._loop.run_in_executor(self.security.pool, self.security.refresh)
-                except Exception:  # the next round may do better
-                    _LOGGER.exception("users and certificates can't be read again")
+                except Exception:  # the next refresh may succeed
+                    _LOGGER.exception("users and certificates can't be reloaded")
 
     def _close_stalled(self, now_ms: float) -> None:
-        """Disconnect who takes no answers, where these take too much memory: longest first."""
+        """Close clients that do not receive, longest first, while responses use too much memory."""
         if self.outgoing_bytes <= self.options.queued_max_response_bytes:
             return
         stalled = [(each.stalled_ms(now_ms), each) for each in self._connections]
         for since_ms, connection in sorted(stalled, key=lambda pair: -pair[0]):
             if since_ms < STALLED_MS:
                 return
-            connection.end("it takes none of its answers", reason="stalled")
+            connection.end("the client does not receive its responses", reason="stalled")
             self.outgoing_bytes -= connection.drop()
             if self.outgoing_bytes <= self.options.queued_max_response_bytes:
                 return
@@ -265,31 +265,32 @@ class EndpointServer:
             await self._loop.create_server(self._accept, sock=each, backlog=BACKLOG)
             for each in self._sockets
         ]
-        looking_after = self._loop.create_task(self._check_periodically())
+        checks = self._loop.create_task(self._check_periodically())
         await self._stopping.wait()
-        looking_after.cancel()
-        for each in self._sockets:  # nobody new; Python 3.11 forgets whom a closed server accepts
+        checks.cancel()
+        # accept no new clients; Python 3.11 loses those that a closed server accepts
+        for each in self._sockets:
             self._loop.remove_reader(each)
-        for _ in range(5):  # who was being accepted is a connection some turns later
+        for _ in range(5):  # a connection that is being accepted exists only some loop turns later
             for connection in list(self._connections):
-                connection.end("the endpoint ends", reason="end")
-            await asyncio.sleep(0)  # what that cancels ends
+                connection.end("the endpoint is stopping", reason="end")
+            await asyncio.sleep(0)  # cancelled tasks end
         for server in servers:
             server.close()
         rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
-        await asyncio.sleep(0)  # what a cancelled task closed lets go of its socket
+        await asyncio.sleep(0)  # connections that cancelled tasks closed release their sockets
 
     def close(self) -> None:
-        """Stop serving; what is being committed is committed first. Idempotent."""
+        """Stop serving after the commits in progress. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
         for end in self._broker.at_end:
             end()
-        self._partitions.close()  # its thread talks to the loop
+        self._partitions.close()  # its thread calls the loop
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._pool.shutdown()
@@ -297,10 +298,10 @@ class EndpointServer:
 
 
 def cluster_id_of(log: Log) -> str:
-    """Return the id of the cluster that clients see: the same for a log wherever it is served.
+    """Return the cluster id that clients see. It is the same wherever a log is served.
 
-    A log dir is known by its ledger's topic id, a log in a store by its own id, and where there is
-    neither (a broker's directory, an archive) by its path.
+    The id of a log dir is its ledger's topic id, and that of a bucket is the log's id. Logs with
+    neither (a broker's directory, an archive) use a hash of their path.
     """
     try:
         known = view_of(log).topic_id(LEDGER_TOPIC, 0)
@@ -313,7 +314,7 @@ def cluster_id_of(log: Log) -> str:
 
 
 def is_writable(log: Log) -> bool:
-    """Tell whether the log was opened to be written to."""
+    """Return True if the log was opened for writing."""
     try:
         home_of(log).commits  # noqa: B018 - asking is what raises
     except InvalidRequestError:
@@ -322,9 +323,9 @@ def is_writable(log: Log) -> bool:
 
 
 def connections_max(wanted: int) -> int:
-    """Return how many connections there may be: the log needs files, too."""
+    """Return the maximum number of connections. The log needs open files as well."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     room = wanted if soft == resource.RLIM_INFINITY else max(1, soft // 2)
     if room < wanted:
-        _LOGGER.info("max.connections=%d: %d, half of `ulimit -n`", wanted, room)
+        _LOGGER.info("max.connections=%d is limited to %d, half of `ulimit -n`", wanted, room)
     return min(wanted, room)

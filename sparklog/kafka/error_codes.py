@@ -5,7 +5,8 @@ from typing import Final
 from sparklog import errors
 from sparklog.kafka.messages import ErrorCode
 
-_CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (  # the nearest class first
+# subclasses before their base classes
+_CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (
     (errors.UnknownTopicError, ErrorCode.unknown_topic_or_partition),
     (errors.RecordTooLargeError, ErrorCode.message_too_large),
     (errors.InvalidRequestError, ErrorCode.invalid_request),
@@ -21,7 +22,7 @@ _CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (  # the near
 
 
 def error_code(error: BaseException) -> ErrorCode:
-    """Return what a client is told of an error: UNKNOWN_SERVER_ERROR if it is no known one."""
+    """Return Kafka's error code for an error; UNKNOWN_SERVER_ERROR if the class is not listed."""
     return next(
         (c for kind, c in _CODES if isinstance(error, kind)), ErrorCode.unknown_server_error
     )

@@ -1,4 +1,4 @@
-"""What a fetch asks of each partition, and what it got: read in the pool, batches as they lie.
+"""The partitions of a Fetch request and the reads for them. Batches are returned unchanged.
 
 Source: ReplicaManager.readFromLog, Partition.readRecords (Kafka 4.1).
 """
@@ -35,11 +35,11 @@ _NO_TOPIC: Final = UUID(int=0)
 
 @dataclass(slots=True, eq=False)
 class FetchedPartition:
-    """One partition of a fetch: what is asked for, and what was found so far.
+    """One partition of a Fetch request, and the data read for it so far.
 
-    `topic` or `topic_uuid`: by which of them it is asked for. `current_epoch`, `last_epoch`: the
-    leader epochs that the client takes for the current one, and of the last record that it has
-    (-1: it doesn't say). `key`, `topic_id`: once it is known which partition that is.
+    `topic` or `topic_uuid`: the name or id in the request. `current_epoch`, `last_epoch`: the
+    leader epochs that the client considers current, and of the last record that it has (-1 if it
+    does not say). `key`, `topic_id`: set once the partition is resolved.
     """
 
     topic: str
@@ -62,7 +62,7 @@ class FetchedPartition:
 
 
 def partitions_of(body: Any) -> list[FetchedPartition]:
-    """Return what a Fetch asks for, in its order."""
+    """Return the partitions of a Fetch request in order."""
     return [
         FetchedPartition(
             getattr(topic, "topic", ""),
@@ -80,7 +80,7 @@ def partitions_of(body: Any) -> list[FetchedPartition]:
 
 
 class FetchReader:
-    """Reads partitions for fetches; in the pool's threads, which share it."""
+    """Reads partitions for Fetch requests. Shared by the pool's threads."""
 
     def __init__(self, view: View, memory: PartitionCache) -> None:
         self._view, self._memory = view, memory
@@ -88,9 +88,9 @@ class FetchReader:
         self._damages: set[tuple[str, int | None]] = set()
 
     def is_at_end(self, one: FetchedPartition, span: Offsets, *, committed: bool) -> bool:
-        """Tell, from memory alone, that there is neither a record for it nor an error.
+        """Return True if memory shows that a partition has neither new records nor an error.
 
-        What it is told then is set. False also where that isn't known.
+        Sets the offsets for the response in that case. Also returns False if memory cannot tell.
         """
         assert one.key is not None
         if one.last_epoch >= 0:
@@ -118,12 +118,12 @@ class FetchReader:
         allocate: Allocate | None = None,
         sends_files: bool = False,
     ) -> int:
-        """Read on, in the order of the request, up to `bytes_max` bytes; returns how many came.
+        """Read up to `bytes_max` bytes in the order of the request; return the bytes read.
 
-        `at_least_one`: a first batch comes however large it is: one a request, not one a
-        partition, whose limits hold for all others. An error is told where there are no records.
-        `allocate`: gives the memory that files are read into. `sends_files`: whether parts may stay
-        in their files.
+        `at_least_one`: the first batch of the request is returned whatever its size. All other
+        batches obey the partition limits. Errors are set only on partitions without records.
+        `allocate`: provides the buffers that files are read into. `sends_files`: whether data may
+        be returned as file ranges.
         """
         size = 0
         for one in wanted:
@@ -160,7 +160,7 @@ class FetchReader:
             one.error = wrong
             return
         if not span[0] <= one.next_offset <= span[1]:
-            # Memory may be behind what this client has seen: an end that rose just now.
+            # The cached high watermark may be older than the one that this client saw.
             span = self._view.spans([key])[key]
         one.span = span
         if one.last_epoch >= 0 and self._diverges(one, key, span):
@@ -187,7 +187,7 @@ class FetchReader:
         one.aborted += [txn for txn in found.aborted if txn not in one.aborted]
 
     def _diverges(self, one: FetchedPartition, key: TopicPartition, span: Offsets) -> bool:
-        """Tell whether the client's history parts from the log's (KIP-595)."""
+        """Return True if the client's history diverges from the log's (KIP-595)."""
         epoch, end = end_offset_for(self._memory.epochs(key, span), one.last_epoch, span[1])
         if (epoch, end) == UNDEFINED or one.offset < span[0]:
             one.error = ErrorCode.offset_out_of_range
@@ -198,7 +198,7 @@ class FetchReader:
         return False
 
     def _code(self, error: Exception, one: FetchedPartition) -> ErrorCode:
-        """Return what the client is told; damage is logged with its place, once."""
+        """Return the client's error code. Damage is logged once per position."""
         if isinstance(error, DataCorruptionError):
             if (error.path, error.position) not in self._damages:
                 if len(self._damages) < _DAMAGES_MAX:

@@ -1,9 +1,9 @@
-"""Fetch: records for consumers, who wait here for what is committed later.
+"""Fetch: records for consumers, which wait here for later commits.
 
-A client that has read all waits without costing anything: its partitions are watched, all waits
-end by one wheel, and a request that says what the one before said isn't looked at again. Fetch
-sessions (KIP-227) are not offered: every answer has session id 0, so clients ask in full each time,
-which is what a broker without room for sessions gives.
+A consumer that has read everything waits at no cost: its partitions are watched, one timing wheel
+ends all waits, and a repeated request is not parsed again. Fetch sessions (KIP-227) are not
+offered: each response has session id 0, as from a broker without room for sessions, so clients send
+full requests.
 Source: KafkaApis.handleFetchRequest, DelayedFetch, FetchManager.newContext (Kafka 4.1).
 """
 
@@ -26,18 +26,18 @@ from sparklog.kafka.timing_wheel import TimerTask, TimingWheel
 from sparklog.log.log import view_of
 from sparklog.storage.view import TopicInfo
 
-ALIKE_MAX: Final = 64  # orders of a client's partitions that are known again
-_FULL_EPOCHS: Final = (0, -1)  # session epochs of requests that name all their partitions
-_STORAGE_ERROR_SINCE: Final = 6  # older clients take it for one that no retry helps
+ALIKE_MAX: Final = 64  # orders of a client's partitions that are recognized
+_FULL_EPOCHS: Final = (0, -1)  # session epochs of requests that list all partitions
+_STORAGE_ERROR_SINCE: Final = 6  # older clients take it for a fatal error
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
+    """Return the handler of Fetch."""
     return {Api.FETCH: Served((4, 18), Fetching(broker).fetch)}
 
 
 class _Consumer:
-    """A connection that fetches: its last request, and what it waits for."""
+    """A connection that fetches: its last request, and the wait in progress."""
 
     __slots__ = (
         "alike",
@@ -52,19 +52,19 @@ class _Consumer:
 
     def __init__(self) -> None:
         self.body: Any = None
-        """Of the request that `empty` answers."""
+        """Body of the request that `empty` answers."""
         self.version = -1
         self.alike: list[Any] = []
-        """Bodies that say the same in another order."""
+        """Bodies with the same content in another order."""
         self.empty: Encoded | None = None
-        """The answer, as long as there is no news; None where there was more to say."""
+        """The empty response, valid until something changes; None if the last one had content."""
         self.incarnation = 0
         self.watch: Watch | None = None
         self.is_news = True
         self.delayed: _DelayedFetch | None = None
 
     def repeats_last_request(self, request: Request) -> bool:
-        """Tell whether a request asks what the last one did, in whatever order."""
+        """Return True if a request has the same content as the last one, in any order."""
         body = request.body
         if body is self.body or any(body is each for each in self.alike):
             return True
@@ -74,13 +74,13 @@ class _Consumer:
         return True
 
     def wake(self) -> None:
-        """A partition has changed."""
+        """Handle a change of a watched partition."""
         self.is_news = True
         if self.delayed is not None:
             self.delayed.wake()
 
     def close(self) -> None:
-        """The connection has ended."""
+        """Release the wait and the watch when the connection ends."""
         if self.watch is not None:
             self.watch.close()
         if self.delayed is not None:
@@ -88,7 +88,7 @@ class _Consumer:
 
 
 class _DelayedFetch:
-    """A request that waits for news; `future` gets whether there is any, or an answer."""
+    """A Fetch that waits for news. `future` gets a response, or whether there is news."""
 
     __slots__ = ("future", "news", "timeout", "wait")
 
@@ -104,23 +104,23 @@ class _DelayedFetch:
         self.wait: TimerTask = wheel.after(delay_ms, self.expire)
 
     def wake(self) -> None:
-        """There is news."""
+        """Handle news."""
         self.wait.close()
         if not self.future.done():
             self.news()
 
     def expire(self) -> None:
-        """Its time is over."""
+        """Handle the end of max.wait."""
         if not self.future.done():
             self.timeout()
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Cancel the wait."""
         self.wait.close()
 
 
 class Fetching:
-    """Answers fetches."""
+    """Handles Fetch requests."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -133,7 +133,7 @@ class Fetching:
         self._consumers: dict[Client, _Consumer] = {}
 
     def fetch(self, request: Request) -> Answer | Awaitable[Answer | None]:
-        """Answer Fetch: at once, or when there is enough, or its time is over."""
+        """Answer Fetch: at once, when enough data is available, or when max.wait has elapsed."""
         consumer = self._consumers.get(request.connection)
         if consumer is None:
             consumer = self._consumers[request.connection] = _Consumer()
@@ -148,7 +148,7 @@ class Fetching:
     def _deadline_s(self, request: Request) -> float:
         return float(self._broker.loop.time() + max(request.body.max_wait, 0) / 1000)
 
-    # --- without news ----------------------------------------------------------------------------
+    # --- nothing has changed ----------------------------------------------------------------------
 
     def _has_no_news(self, consumer: _Consumer) -> bool:
         return (
@@ -160,7 +160,7 @@ class Fetching:
     def _wait_for_news(
         self, consumer: _Consumer, request: Request
     ) -> Answer | Awaitable[Answer | None]:
-        """Answer a request that had an empty answer before, since when nothing has changed."""
+        """Answer a request whose previous response was empty, while nothing has changed since."""
         assert consumer.empty is not None
         empty, body = consumer.empty, request.body
         if body.max_wait <= 0 or body.min_bytes <= 0:
@@ -198,7 +198,8 @@ class Fetching:
             while True:
                 if held and self._view.incarnation != consumer.incarnation:
                     self.memory.release(held)
-                    held, wanted = 0, partitions_of(body)  # what came is of another log
+                    # earlier data belongs to the replaced log
+                    held, wanted = 0, partitions_of(body)
                 size = await self._read(consumer, wanted, request, held, lease)
                 self.memory.hold(size)
                 held += size
@@ -226,7 +227,7 @@ class Fetching:
         held: int,
         lease: Lease,
     ) -> int:
-        """Look once at all partitions; returns how many bytes came. Errors are the partitions'."""
+        """Read all partitions once; return the bytes read. Errors are set on the partitions."""
         incarnation, body = self._view.incarnation, request.body
         try:
             await self._resolve(wanted)
@@ -271,7 +272,7 @@ class Fetching:
         return int(min(max(body.max_bytes, 0), self._broker.options.fetch_max_bytes))
 
     async def _resolve(self, wanted: list[FetchedPartition]) -> None:
-        """Find out which partitions are meant; a topic may have gone, or come, since."""
+        """Set the key and topic id of partitions. Topics may have been created or deleted since."""
         topics = await self._partitions.topics()
         uuids = {one.topic_uuid for one in wanted if one.topic_uuid is not None}
         names: Mapping[Any, str] = {}
@@ -293,7 +294,7 @@ class Fetching:
         consumer.watch = self._partitions.watch(keys, consumer.wake)
 
     async def _news(self, consumer: _Consumer, left_ms: float) -> bool:
-        """TimerTask; tells whether there is any."""
+        """Wait; return True if there is news."""
         future = self._broker.loop.create_future()
         consumer.delayed = _DelayedFetch(
             future, self._wheel, left_ms,
@@ -327,7 +328,7 @@ def _copy_result(task: "asyncio.Task[Any]", future: "asyncio.Future[Any]") -> No
 
 
 def _fetch_key(body: Any) -> tuple[Any, ...]:
-    """What a Fetch says, whatever the order of its topics and partitions."""
+    """Return the content of a Fetch request, independent of the order of topics and partitions."""
     rest = {name: value for name, value in vars(body).items() if name != "topics"}
     asked = [
         (getattr(topic, "topic", None) or getattr(topic, "topic_id", None), each.partition, each)
@@ -338,7 +339,7 @@ def _fetch_key(body: Any) -> tuple[Any, ...]:
 
 
 def _replica_id(body: Any) -> int:
-    """Return which replica asks; -1: a consumer."""
+    """Return the id of the requesting replica; -1 for a consumer."""
     state = getattr(body, "replica_state", None)
     return int(getattr(body, "replica_id", -1) if state is None else state.replica_id)
 
@@ -356,9 +357,9 @@ def _unknown_error(one: FetchedPartition, names: Mapping[Any, str]) -> ErrorCode
 def _is_resolved(
     one: FetchedPartition, names: Mapping[Any, str], topics: Mapping[str, TopicInfo]
 ) -> bool:
-    """Set which partition is meant; tells whether it's there."""
+    """Set the key of a partition; return False if the partition is unknown."""
     if one.error or one.size_bytes:
-        return True  # it is answered with what there is
+        return True  # its earlier result is returned
     topic = one.topic if one.topic_uuid is None else names.get(one.topic_uuid, "")
     key = TopicPartition(topic, one.partition)
     if not known_partition(topics, key):
@@ -370,7 +371,7 @@ def _is_resolved(
 
 
 def _answer(wanted: Iterable[FetchedPartition], version: int, *, committed: bool) -> Response:
-    """Return the response, topics and partitions as they were asked for."""
+    """Return the response, with topics and partitions in the order of the request."""
     responses: list[dict[str, Any]] = []
     for one in wanted:
         same = responses and (one.topic, one.topic_uuid) == (

@@ -1,8 +1,8 @@
-"""Where an endpoint listens: addresses as people write them, who may reach them, and the sockets.
+"""Listener addresses of an endpoint: parsing, security requirements, and sockets.
 
-On loopback anybody on this host may come. Elsewhere a client has to be encrypted and known: TLS,
-and SASL or a client certificate; `listener.insecure=true` says that the network itself is trusted.
-A password in the clear (SASL PLAIN without TLS) leaves this host never.
+On loopback any process of the host may connect. On other addresses clients need TLS, and SASL or a
+client certificate, unless `listener.insecure=true` declares the network trusted. Passwords never
+leave the host unencrypted (SASL PLAIN without TLS).
 """
 
 import errno
@@ -21,16 +21,16 @@ _SAME_PORT_TRIES: Final = 20
 
 
 def parse_address(text: str, *, name: str = "--kafka") -> Address:
-    """Read PORT or HOST:PORT; the host is 127.0.0.1 by default, the port 0..65535.
+    """Read PORT or HOST:PORT; the default host is 127.0.0.1, the port 0..65535.
 
-    Raises: InvalidRequestError with `name` and what is meant.
+    Raises: InvalidRequestError with `name` and the expected form.
     """
     files = "ssl.keystore.location and sasl.users.location"
     return parse(text, name=name, example=PORT, encrypted_by=files)
 
 
 def parse_advertised(text: str) -> Address | None:
-    """Read advertised.listeners: HOST:PORT, of which Kafka's form is SCHEME://HOST:PORT; "": None.
+    """Read advertised.listeners: HOST:PORT or Kafka's SCHEME://HOST:PORT; "" returns None.
 
     Raises: InvalidRequestError.
     """
@@ -40,7 +40,7 @@ def parse_advertised(text: str) -> Address | None:
     found = parse_address(text.rpartition("://")[2], name=name)
     if ":" not in text.rpartition("://")[2] or not found.port or is_wildcard(found):
         raise InvalidRequestError(
-            f"{name}={text}: want the one HOST:PORT that clients are to connect to"
+            f"{name}={text}: want the single HOST:PORT that clients connect to"
         )
     return found
 
@@ -54,50 +54,50 @@ def check_listener(
     mechanisms: Sequence[Mechanism],
     insecure: bool,
 ) -> None:
-    """Refuse to listen where strangers could come in; see the module.
+    """Refuse to listen where unauthenticated clients could connect; see the module.
 
-    `client_certificates`: they are required. `mechanisms`: of SASL, none if there is no SASL.
-    Raises: InvalidRequestError, which names the options that are missing.
+    `client_certificates`: whether they are required. `mechanisms`: of SASL, empty without SASL.
+    Raises: InvalidRequestError, which names the missing options.
     """
     if is_loopback(addresses):
         return
     if Mechanism.PLAIN in mechanisms and not tls:
         raise InvalidRequestError(
-            f"{address}: SASL PLAIN would send passwords in the clear: give ssl.keystore.location "
-            "as well, or take PLAIN out of sasl.enabled.mechanisms; SCRAM sends no password"
+            f"{address}: SASL PLAIN would send passwords unencrypted: set ssl.keystore.location as "
+            "well, or remove PLAIN from sasl.enabled.mechanisms; SCRAM sends no password"
         )
     missing = [] if tls else ["ssl.keystore.location=FILE (a certificate and its key, PEM)"]
     if not mechanisms and not (tls and client_certificates):
         missing.append(
-            "sasl.users.location=FILE (`sparklog kafka-users FILE --add NAME` makes it), or "
+            "sasl.users.location=FILE (`sparklog kafka-users FILE --add NAME` creates it), or "
             "ssl.client.auth=required with ssl.truststore.location=FILE"
         )
     if missing and not insecure:
         raise InvalidRequestError(
-            f"{address} can be reached from other hosts, where anybody could "
+            f"{address} can be reached from other hosts, where any client could "
             + ("read and change the log" if len(missing) == 2 else _UNSAFE[bool(tls)])
-            + f"; give {' and '.join(missing)}, or listen on 127.0.0.1. If only those whom you "
-            "trust reach that address (a container's own network, say): listener.insecure=true"
+            + f"; set {' and '.join(missing)}, or listen on 127.0.0.1. If only trusted clients can "
+            "reach that address (a container's own network, for example): listener.insecure=true"
         )
 
 
-_UNSAFE: Final = {True: "read and change the log", False: "listen in, and change what is sent"}
+_UNSAFE: Final = {True: "read and change the log", False: "eavesdrop on the traffic, and change it"}
 
 
 def check_advertised(address: Address, advertised: Address | None, *, tls: bool) -> None:
-    """Refuse to leave clients without a name that they can check. Raises: InvalidRequestError."""
+    """Raise InvalidRequestError if TLS clients would get no host name that they can verify."""
     if tls and advertised is None and is_wildcard(address):
         raise InvalidRequestError(
-            f"{address}: clients check the name in the certificate, so they must be told one: "
-            "give advertised.listeners=NAME:PORT"
+            f"{address}: clients verify the host name in the certificate, so the endpoint must "
+            "advertise one: set advertised.listeners=NAME:PORT"
         )
 
 
 def listen(address: Address, addresses: Sequence[str]) -> list[socket.socket]:
-    """Listen on all `addresses` of a host that there are, all on the same port.
+    """Listen on all `addresses` of a host that exist, with the same port on each.
 
-    "::" takes IPv4 as well, as a broker's does. Raises: InvalidRequestError: it is taken, not
-    allowed, or not this host's; nothing is listened on then.
+    "::" also accepts IPv4, as a broker's listener does. Raises: InvalidRequestError: the address is
+    in use, not permitted or not this host's; no socket is left open then.
     """
     for left in reversed(range(_SAME_PORT_TRIES)):
         found: list[socket.socket] = []
@@ -107,11 +107,11 @@ def listen(address: Address, addresses: Sequence[str]) -> list[socket.socket]:
             for each in found:
                 each.close()
             lost = address.port == 0 and bool(found) and error.errno == errno.EADDRINUSE
-            if not (lost and left):  # a free port of the first address may be taken on the next
+            if not (lost and left):  # a free port of the first address may be in use on the next
                 raise _refusal(address, error) from None
         else:
             return found
-    raise AssertionError("the last try ends it")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _listen_on_each(address: Address, addresses: Sequence[str], out: list[socket.socket]) -> None:
@@ -122,11 +122,11 @@ def _listen_on_each(address: Address, addresses: Sequence[str], out: list[socket
         except OSError as error:
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 raise
-            absent = error  # ::1 of localhost, say, where there is no IPv6
+            absent = error  # for example ::1 of localhost without IPv6
             continue
         port = int(out[-1].getsockname()[1])
     if not out:
-        raise absent or OSError(errno.EADDRNOTAVAIL, "it has no address")
+        raise absent or OSError(errno.EADDRNOTAVAIL, "the host has no address")
 
 
 def _listen_on(host: str, port: int) -> socket.socket:
@@ -152,9 +152,9 @@ def _listen_on(host: str, port: int) -> socket.socket:
 def _refusal(address: Address, error: OSError) -> InvalidRequestError:
     hints = {
         errno.EADDRINUSE: "another process listens there: choose another port, or 0 for a free one",
-        errno.EACCES: "ports below 1024 are root's: choose another one",
-        errno.EADDRNOTAVAIL: "it is none of this host's addresses; clients that come by another "
-        "one are told it by advertised.listeners",
+        errno.EACCES: "ports below 1024 require root: choose another one",
+        errno.EADDRNOTAVAIL: "this host does not have the address; clients that connect to "
+        "another one need advertised.listeners",
     }
     hint = hints.get(error.errno or 0, "choose another address")
     return InvalidRequestError(f"can't listen on {address}: {error.strerror or error}; {hint}")

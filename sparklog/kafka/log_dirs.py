@@ -1,4 +1,4 @@
-"""Log dirs and the partitions in them: DescribeLogDirs.
+"""DescribeLogDirs: log dirs and the partitions in them.
 
 AlterReplicaLogDirs is not served: a partition moves only while no endpoint has the log open.
 Source: ReplicaManager.describeLogDirs (Kafka 4.1), KIP-113.
@@ -25,13 +25,13 @@ from sparklog.storage.view import TopicInfo
 
 Answer = dict[str, Any]
 Replicas = dict[str, list[Answer]]
-"""{topic: what lies in a log dir of it}."""
+"""{topic: its partitions in a log dir}."""
 _PATIENCE_MS: Final = 1000
 _UNKNOWN: Final = -1
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
+    """Return the handler of DescribeLogDirs."""
 
     async def handle(request: Request) -> Response:
         asked = request.body.topics
@@ -47,11 +47,11 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 
 def described(log: Log, wanted: Mapping[str, frozenset[int]] | None) -> list[Answer]:
-    """Return the log's dirs with the sizes in bytes of `wanted` partitions; None: of all.
+    """Return the log's dirs with the sizes in bytes of the partitions in `wanted`; None: of all.
 
-    A partition's size is that of its segments on this host, without what is only in remote storage.
-    A log in a store has one dir, its URL, with all of its segments, and nobody knows what fits in.
-    Blocks. Cost: a listing of each partition, a stat of each segment that is local.
+    The size of a partition is the size of its local segments, without remote-only segments. A log
+    in a store has one dir, its URL, with all segments and unknown capacity. Blocks. Cost: a listing
+    per partition, a stat per local segment.
     """
     url = url_of(log.path)
     found: dict[str, Replicas] = {}
@@ -78,7 +78,7 @@ def described(log: Log, wanted: Mapping[str, frozenset[int]] | None) -> list[Ans
 
 
 def _size(log: Log, info: TopicInfo, partition: int, *, is_local: bool) -> int | None:
-    """Return a partition's size; None if it is gone or offline."""
+    """Return a partition's size; None if the partition was deleted or is offline."""
     if partition in info.offline:
         return None
     for _ in attempts(_PATIENCE_MS):
@@ -87,7 +87,7 @@ def _size(log: Log, info: TopicInfo, partition: int, *, is_local: bool) -> int |
         except (FileNotFoundError, StaleReadError):
             if info.name not in log.topics():
                 return None
-            continue  # rolled, deleted or swapped meanwhile
+            continue  # a segment was rolled, deleted or swapped in the meantime
         except SparklogError:
             return None
         return sum(segment.size for segment in segments if segment.local or not is_local)

@@ -1,8 +1,8 @@
-"""Requests and responses of Kafka's protocol. The only module that knows where they come from: kio.
+"""Requests and responses of Kafka's protocol. The only module that uses kio.
 
-kio has every message of Kafka 4.1 as a class, generated from Kafka's own JSON files. Its schemas
-are what is used here: its native reader takes memory for as many elements as a message says that it
-has, and ends the process when there isn't so much (0.6.5), which a client must not be able to.
+kio has a class per message of Kafka 4.1, generated from Kafka's JSON files. Only its schemas are
+used here. Its native reader allocates memory for as many elements as a message declares and aborts
+the process if that fails (0.6.5), so a client could stop the endpoint.
 """
 
 import enum
@@ -47,7 +47,7 @@ Response = Mapping[str, Any]
 
 
 class Api(enum.IntEnum):
-    """The requests that are known here, by their API key. Source: ApiKeys (Kafka 4.1)."""
+    """Known requests by API key. Source: ApiKeys (Kafka 4.1)."""
 
     PRODUCE = 0
     FETCH = 1
@@ -99,26 +99,26 @@ class Api(enum.IntEnum):
 
 
 class Encoded:
-    """A response that was encoded once, for requests that differ in nothing but their number."""
+    """A response encoded once, for requests that differ only in their correlation id."""
 
     __slots__ = ("_head", "_rest")
 
     def __init__(self, frame: bytes) -> None:
-        self._head, self._rest = frame[:4], frame[8:]  # between them the correlation id
+        self._head, self._rest = frame[:4], frame[8:]  # the correlation id is between them
 
     def frame(self, correlation_id: int) -> bytes:
-        """Return the whole of it, as the answer to a request."""
+        """Return the complete frame of the response to a request."""
         return self._head + correlation_id.to_bytes(4, "big", signed=True) + self._rest
 
 
 Answer = Response | Encoded
-"""What a handler gives."""
+"""The return value of a handler."""
 
 
 class UnsupportedApiError(InvalidRequestError):
-    """A request of an API key or version that isn't served: answered by closing, as Kafka does.
+    """A request with an unsupported API key or version. As in Kafka, it closes the connection.
 
-    ApiVersions alone is answered (UNSUPPORTED_VERSION), which needs its `correlation_id`.
+    Only ApiVersions gets a response (UNSUPPORTED_VERSION), which needs its `correlation_id`.
     """
 
     def __init__(self, message: str, *, api_key: int, version: int, correlation_id: int) -> None:
@@ -128,9 +128,9 @@ class UnsupportedApiError(InvalidRequestError):
 
 @dataclass(slots=True)
 class Request:
-    """One request. `body` has the fields of its version as attributes, by kio's names.
+    """A request. `body` has the fields of its version as attributes, by kio's names.
 
-    Durations are in ms. `size`: bytes of its frame.
+    Durations are in ms. `size`: bytes of the frame.
     """
 
     api: Api
@@ -145,18 +145,16 @@ class Request:
 def read_request(
     frame: Buffer, versions: Mapping[int, tuple[int, int]], connection: Client
 ) -> Request:
-    """Read a frame, without its length, whose API and version are among `versions`.
+    """Read a frame without its length prefix. The API and version must be among `versions`.
 
-    Bytes behind the request are passed over, as a broker does: librdkafka 2.16's Metadata 13 has
-    three.
-
-    Raises: MalformedMessageError: the connection is of no more use. UnsupportedApiError.
+    Trailing bytes are ignored, as in a broker: librdkafka 2.16 sends three after Metadata 13.
+    Raises: MalformedMessageError: the connection cannot be used any more. UnsupportedApiError.
     """
     cursor = Cursor(frame)
     api_key, version = _PREFIX.read(cursor)
     if api_key not in versions or not versions[api_key][0] <= version <= versions[api_key][1]:
         raise UnsupportedApiError(
-            f"API key {api_key} version {version} isn't served here",
+            f"API key {api_key} version {version} is not supported by this endpoint",
             api_key=api_key,
             version=version,
             correlation_id=_INT32.read(cursor),
@@ -172,16 +170,17 @@ def read_request(
 
 
 def prepare(api: Api, version: int, response: Mapping[str, Any]) -> Encoded:
-    """Encode a response that is to be given more than once; see `encode`."""
-    # No such response has records, so no piece is a range of a file; join would refuse that.
+    """Encode a response that is sent more than once; see `encode`."""
+    # These responses have no records, so no piece is a file range, which join would reject.
     return Encoded(b"".join(cast("list[Buffer]", encode_as(api, version, 0, response))))
 
 
 def encode(request: Request, response: Answer) -> list[Piece]:
-    """Return the frame of a response, its length included, in pieces to be sent in their order.
+    """Return the frame of a response, including its length prefix, as pieces in order.
 
-    `response` goes by kio's names of the newest version: what the request's version hasn't is left
-    out, what is missing has its default; durations are in ms, `records` bytes or `Records`.
+    `response` uses kio's names of the newest version. Fields that the request's version lacks are
+    left out, missing fields get their default; durations are in ms, `records` are bytes or
+    `Records`.
     """
     if isinstance(response, Encoded):
         return [response.frame(request.correlation_id)]
@@ -189,7 +188,7 @@ def encode(request: Request, response: Answer) -> list[Piece]:
 
 
 def encode_as(api: Api, version: int, correlation_id: int, response: Response) -> list[Piece]:
-    """Return the frame of a response of another version than was asked for; see `encode`."""
+    """Return the frame of a response in a given version; see `encode`."""
     schema = _response(int(api), version)
     out = Output()
     out.write(correlation_id.to_bytes(4, "big", signed=True))
@@ -203,7 +202,7 @@ def encode_as(api: Api, version: int, correlation_id: int, response: Response) -
 
 
 def unknown_names(api: Api, response: Response) -> list[str]:
-    """Return the keys of a response that no version of it has: slips, for tests."""
+    """Return the keys of a response that no version of it has. Used by tests to find typos."""
     found: list[str] = []
     structs = [_response(int(api), v).struct for v in schema_name_map[api_key_map[int(api)]]]
     _compare(structs, response, "", found)
@@ -243,11 +242,11 @@ class _ResponseSchema:
 
 
 class _Prefix:
-    """The first two fields of a request, which say how the rest is to be read."""
+    """Reads the first two fields of a request, which select the schema of the rest."""
 
     def read(self, cursor: Cursor) -> tuple[int, int]:
         at, data = cursor.at, cursor.take(4)
-        cursor.at = at  # they are part of the header
+        cursor.at = at  # the header contains them
         return (
             int.from_bytes(data[:2], "big", signed=True),
             int.from_bytes(data[2:], "big", signed=True),
@@ -255,7 +254,7 @@ class _Prefix:
 
 
 class _Int32:
-    """The correlation id behind the prefix."""
+    """Reads the correlation id that follows the prefix."""
 
     def read(self, cursor: Cursor) -> int:
         cursor.take(4)
@@ -270,7 +269,7 @@ _INT32: Final = _Int32()
 def _request(api_key: int, version: int) -> _RequestSchema:
     body = load_request_schema(api_key, version)
     header: Any = body.__header_schema__
-    # Its client id has the old form in flexible versions, too. Source: RequestHeader.json
+    # The client id has the non-compact form even in flexible versions. Source: RequestHeader.json
     plain = Struct("RequestHeader", _struct(header).fields, is_flexible=False)
     return _RequestSchema(reader(plain), bool(header.__flexible__), reader(_struct(body)))
 
@@ -284,7 +283,7 @@ def _response(api_key: int, version: int) -> _ResponseSchema:
 
 
 def _struct(kind: Any) -> Struct:
-    """Return the schema that one of kio's classes is."""
+    """Return the schema of a kio class."""
     found = tuple(_field(field) for field in fields(kind))
     return Struct(kind.__name__, found, bool(kind.__flexible__))
 
@@ -309,7 +308,7 @@ def _field(field: Any) -> Field:
     else:
         default = _plain(field.default)
     if default is None and name == "int64":
-        default = -1  # a time that isn't known
+        default = -1  # an unknown time
     return Field(field.name, name, array, nullable, tag, default)
 
 
@@ -320,7 +319,7 @@ _KINDS: Final = {
 
 
 def _plain(value: Any) -> Any:
-    """Return a default as values are given and read here: durations in ms."""
+    """Return a default in the representation used here: durations in ms."""
     return round(value / timedelta(milliseconds=1)) if isinstance(value, timedelta) else value
 
 
@@ -334,5 +333,5 @@ def _empty(kind: str, *, array: bool, nullable: bool) -> Any:
 
 
 def defaults(schema: Struct) -> SimpleNamespace:
-    """Return what a struct is of which nothing was said."""
+    """Return a struct with the default of each field."""
     return SimpleNamespace(**{field.name: field.default for field in schema.fields})

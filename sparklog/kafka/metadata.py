@@ -1,4 +1,4 @@
-"""What is here: ApiVersions, Metadata, DescribeCluster. Source: KafkaApis, MetadataRequest."""
+"""ApiVersions, Metadata and DescribeCluster. Source: KafkaApis, MetadataRequest."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -19,13 +19,13 @@ from sparklog.log.partition_reader import reader_of
 from sparklog.storage.view import TopicInfo
 
 NOT_ASKED: Final = -(2**31)
-"""Of authorized operations that a client didn't ask for, or isn't told of."""
+"""Value of authorized operations that were not requested or are not reported."""
 EPOCHS_MS: Final = 5_000
-"""So old the leader epochs may be that clients are told."""
+"""Maximum age of the leader epochs in responses."""
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
+    """Return the handlers of Metadata and DescribeCluster."""
     metadata = Metadata(broker)
     return {
         Api.METADATA: Served((0, 13), metadata.metadata),
@@ -34,7 +34,7 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 
 def api_versions(served: Mapping[Api, Served]) -> Served:
-    """Return what answers ApiVersions: all that is served, itself included."""
+    """Return the handler of ApiVersions for all served APIs, including itself."""
     own = (0, 4)
 
     def answer(request: Request) -> Response:
@@ -51,7 +51,7 @@ def api_versions(served: Mapping[Api, Served]) -> Served:
 
 
 class Metadata:
-    """Topics, their partitions, and the one node that leads them."""
+    """Topics, their partitions, and the single node that leads them."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -59,12 +59,12 @@ class Metadata:
         self._epochs: dict[str, _Epochs] = {}
 
     async def metadata(self, request: Request) -> Response:
-        """Answer Metadata: of the topics asked for, by name or id, or of all."""
+        """Answer Metadata for the requested topics, by name or id, or for all topics."""
         asked = request.body.topics
         everything = asked is None or (request.version == 0 and not asked)
         broker = self._broker
         try:
-            # Who asks for all takes a topic that isn't among them for one that isn't there.
+            # A client that lists all topics takes a missing topic for a deleted one.
             age_ms = 0 if everything else broker.partitions.news_ms
             topics = await broker.partitions.topics(max_age_ms=age_ms)
             refused = await self._auto_create(request, topics)
@@ -83,19 +83,20 @@ class Metadata:
         return {**self._cluster(request), "topics": described}
 
     def describe_cluster(self, request: Request) -> Response:
-        """Answer DescribeCluster; there are no controllers to be asked for (KIP-919)."""
+        """Answer DescribeCluster. Controllers cannot be described (KIP-919)."""
         if getattr(request.body, "endpoint_type", 1) != 1:
             return {
                 "error_code": ErrorCode.unsupported_endpoint_type,
-                "error_message": "there are no controllers here: connect to the broker",
+                "error_message": "this endpoint has no controllers: connect to the broker",
             }
         return {**self._cluster(request, node_id="broker_id"), "endpoint_type": 1}
 
     def _cluster(self, request: Request, *, node_id: str = "node_id") -> dict[str, Any]:
-        """Return the cluster; the two APIs name a node's id differently.
+        """Return the cluster.
 
-        A client drops a coordinator that is missing from the list of brokers (librdkafka 2.16), so
-        every endpoint that FindCoordinator names is in it.
+        `node_id`: the field of a node's id, which differs between the two APIs.
+        librdkafka 2.16 drops a coordinator that is missing from the list of brokers, so the list
+        contains every endpoint that FindCoordinator returns.
         """
         broker = self._broker
         nodes = [Node(broker.node_id, *broker.address(request.connection))]
@@ -115,9 +116,9 @@ class Metadata:
     async def _auto_create(
         self, request: Request, topics: Mapping[str, TopicInfo]
     ) -> dict[str, ErrorCode] | None:
-        """Make the topics that are asked for by name and missing, where that is wanted.
+        """Create the topics that are requested by name and missing, if auto creation is enabled.
 
-        Returns {name: why it isn't there}; None: there was nothing to make.
+        Returns {name: error of a topic that was not created}; None if no topic had to be created.
         """
         broker, body = self._broker, request.body
         if not (broker.options.auto_create_topics_enable and broker.is_writable):
@@ -137,7 +138,7 @@ class Metadata:
     async def _asked(
         self, asked: Any, topics: Mapping[str, TopicInfo], refused: Mapping[str, ErrorCode]
     ) -> TopicInfo | dict[str, Any]:
-        """Return a topic that was asked for, or the answer that it isn't there."""
+        """Return a requested topic, or the response for an unknown topic."""
         topic_id: UUID | None = getattr(asked, "topic_id", None)
         name = asked.name
         if topic_id is not None and not name:
@@ -146,7 +147,7 @@ class Metadata:
                 return _unknown(asked, ErrorCode.unknown_topic_id)
             name = names[topic_id]
             topics = await self._broker.partitions.topics()
-        if name not in topics:  # it may just have been made
+        if name not in topics:  # it may have been created just now
             topics = await self._broker.partitions.topics(max_age_ms=0)
         if name not in topics:
             return _unknown(asked, refused.get(name, ErrorCode.unknown_topic_or_partition))
@@ -184,7 +185,8 @@ class Metadata:
     async def _leader_epochs(self, topics: Iterable[TopicInfo]) -> dict[str, dict[int, int]]:
         """Return {topic: {partition: newest leader epoch}}, at most EPOCHS_MS old.
 
-        They seldom change: when a log is restored, say. A client that lags is told by Fetch.
+        Epochs change rarely, for example when a log is restored. Fetch corrects clients with an old
+        epoch.
         """
         now_ms = monotonic_ms()
         topics = list(topics)
@@ -209,7 +211,7 @@ class Metadata:
 
 
 class _Epochs(NamedTuple):
-    """The newest leader epochs of a topic's partitions, as they were read at a time."""
+    """The newest leader epochs of a topic's partitions, and when they were read."""
 
     topic_id: str
     read_ms: float
@@ -222,7 +224,7 @@ def epochs_of_topics(broker: Broker, topics: Sequence[TopicInfo]) -> dict[str, d
 
 
 def newest_epochs(broker: Broker, info: TopicInfo) -> dict[int, int]:
-    """Return {partition: newest leader epoch}, 0 where none is known. Reads a small file each."""
+    """Return {partition: newest leader epoch}, 0 if unknown. Reads a small file per partition."""
     view = view_of(broker.log)
     return {
         p: 0 if p in info.offline else reader_of(view, info.name, p).leader_epoch() or 0

@@ -1,7 +1,7 @@
-"""ListOffsets and OffsetForLeaderEpoch: where a partition begins and ends, where a time lies in it.
+"""ListOffsets and OffsetForLeaderEpoch: start, end and time offsets of partitions.
 
-The ends of a log are answered from memory, without a look at a disk or a store: Spark's connector
-asks for them with every poll. Times take a look-up, in the pool.
+The start and end of a partition are answered from memory, without disk or store access, because
+Spark's connector requests them in every poll. Timestamps need a lookup, in the pool.
 Source: ReplicaManager.fetchOffset, Partition.fetchOffsetForTimestamp (Kafka 4.1).
 """
 
@@ -28,15 +28,15 @@ from sparklog.storage.leader_epochs import end_offset_for
 from sparklog.storage.view import Offsets, TopicInfo
 
 SINCE_VERSION: Final = {LATEST: 1, EARLIEST: 1, LARGEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-"""The version of ListOffsets that brought a special timestamp."""
+"""The version of ListOffsets that introduced each special timestamp."""
 READ_COMMITTED: Final = 1
 _NONE: Final = (-1, -1, -1)
 _Found = tuple[int, int, int]
-"""(timestamp in ms, offset, leader epoch); -1 each where there is none."""
+"""(timestamp in ms, offset, leader epoch); -1 if unknown."""
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
+    """Return the handlers of ListOffsets and OffsetForLeaderEpoch."""
     listing = OffsetListing(broker)
     return {
         Api.LIST_OFFSETS: Served((1, 10), listing.list_offsets),
@@ -46,7 +46,7 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 @dataclass(frozen=True, slots=True)
 class _RequestedPartition:
-    """A partition that is asked for. `value`: a timestamp, or a leader epoch."""
+    """A partition of a request. `value`: a timestamp, or a leader epoch."""
 
     key: TopicPartition
     value: int
@@ -54,7 +54,7 @@ class _RequestedPartition:
 
 
 class OffsetListing:
-    """Answers both."""
+    """Handles both requests."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -99,7 +99,8 @@ class OffsetListing:
         answers = await self._answers(asked, self._epoch_end, self._known_epoch_end)
         return {"topics": _by_topic(asked, answers, "topic", _epoch_ended)}
 
-    # --- on the loop's thread --------------------------------------------------------------------
+    # --- event loop's thread
+    # ------------------------------------------------------------------------
 
     async def _answers(
         self,
@@ -139,7 +140,7 @@ class OffsetListing:
     def _known_offset(
         self, asked: _RequestedPartition, span: Offsets, epochs: Epochs, *, committed: bool
     ) -> _Found | None:
-        """Return where a log begins or ends, if nothing has to be looked at for it."""
+        """Return the start or end of a partition if that is in memory, else None."""
         if asked.value == EARLIEST:
             return -1, span[0], epoch_at(epochs[:1], span[0])
         if asked.value != LATEST:
@@ -152,7 +153,8 @@ class OffsetListing:
         epoch, end = end_offset_for(epochs, asked.value, span[1])
         return -1, end, epoch
 
-    # --- in the pool -----------------------------------------------------------------------------
+    # --- pool
+    # ---------------------------------------------------------------------------------------
 
     def _read_offsets(
         self,
@@ -193,7 +195,7 @@ class OffsetListing:
 def _special(
     reader: PartitionReader, *, timestamp: int, start: int, end: int
 ) -> tuple[int, int] | None:
-    """Return (timestamp, offset) of a time, or of a special one; None if there is none."""
+    """Return (timestamp, offset) of a timestamp, or of a special one; None if there is none."""
     if timestamp == EARLIEST_LOCAL:
         local = reader.segments.first_local_base()
         return None if local is None else (-1, min(max(start, local), end))
@@ -208,7 +210,7 @@ def _special(
 
 
 def _missing(topics: Mapping[str, TopicInfo], key: TopicPartition) -> ErrorCode:
-    """Return what to say of a partition that nothing can be looked up in."""
+    """Return the error code of a partition that cannot be looked up."""
     if known_partition(topics, key) and key.partition in topics[key.topic].offline:
         return ErrorCode.kafka_storage_error
     return ErrorCode.unknown_topic_or_partition

@@ -1,4 +1,4 @@
-"""Changes that clients ask for: made in the pool, waited for as long as the request says."""
+"""Runs changes that clients request, with the timeout that the request names."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from sparklog.kafka.messages import ErrorCode, Request, Response
 
 TIMED_OUT = (
     ErrorCode.request_timed_out,
-    "the change is still under way when the request's timeout is over: look whether it came",
+    "the request timed out while the change was in progress: check whether it was applied",
 )
 
 
@@ -19,10 +19,10 @@ async def run_with_timeout(
     make: Callable[[Any], Response],
     late: Callable[[Any], Response],
 ) -> Response:
-    """Return what `make(body)` answers; `late(body)` once the request's timeout (ms) is over.
+    """Return the response of `make(body)`, or `late(body)` after the request's timeout (ms).
 
-    A timeout of 0 or less means to wait. Late or cancelled, the change is made all the same, and
-    whoever follows the log is told. Source: QuorumController's deadlines.
+    A timeout of 0 or less waits for the change. A change that times out or is cancelled still
+    completes, and followers of the log are notified. Source: QuorumController's deadlines.
     """
 
     async def made() -> Response:
@@ -39,6 +39,6 @@ async def run_with_timeout(
 
 
 def _retrieve(work: "asyncio.Future[Response]") -> None:
-    """Note an error that nobody may be waiting for."""
+    """Retrieve an exception for which no caller waits, so that asyncio does not report it."""
     if not work.cancelled():
         work.exception()

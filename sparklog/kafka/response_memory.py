@@ -1,18 +1,17 @@
-"""How much memory the answers to fetches may hold, over all connections."""
+"""Memory limit of the Fetch responses of all connections."""
 
 from typing import Final
 
 LEAST_BYTES: Final = 64 << 10
-"""What an answer may always take, so that every client gets on."""
+"""Bytes that a response may always use, so that every client makes progress."""
 
 
 class ResponseMemory:
-    """Bytes of records in answers that aren't sent yet. On the loop's thread.
+    """Bytes of records in unsent Fetch responses. Used on the event loop's thread.
 
-    Each answer may take half of what is free. So nobody ever waits for memory: clients that don't
-    take their answers hold less and less each, together never more than `bytes_max`, and beside
-    them there is always something left for one that does. Above it come at most LEAST_BYTES, or
-    one batch, a connection.
+    Each response may use half of the free memory, so no response ever waits for memory. Clients
+    that do not read their responses get less and less, together at most `bytes_max`, and leave room
+    for other clients. Beyond `bytes_max`, each connection can use LEAST_BYTES or one batch.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -20,14 +19,14 @@ class ResponseMemory:
         self.held_bytes = 0
 
     def allowance(self) -> int:
-        """Return how many bytes the next answer may take."""
+        """Return the number of bytes that the next response may use."""
         return max((self._bytes_max - self.held_bytes) // 2, LEAST_BYTES)
 
     def hold(self, size: int) -> None:
-        """Count the bytes of an answer."""
+        """Count the bytes of a response as used."""
         self.held_bytes += size
 
     def release(self, size: int) -> None:
-        """Count the bytes of an answer no more: it was sent, or nobody is there to take it."""
+        """Release the bytes of a response that was sent or whose connection was closed."""
         self.held_bytes -= size
         assert self.held_bytes >= 0

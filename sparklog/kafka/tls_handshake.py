@@ -1,8 +1,8 @@
-"""`TlsHandshake`: what a connection is until it is encrypted.
+"""`TlsHandshake`: the protocol of a connection until it is encrypted.
 
-It counts as a connection from its first byte, and has a time to come to an end, so that nobody
-takes what others need by beginning handshakes. asyncio's own TLS servers hand a connection over
-only when its handshake is done.
+The connection counts against the limits from its first byte and has a time limit, so that
+unfinished handshakes cannot exhaust the endpoint. asyncio's own TLS servers report a connection
+only after its handshake.
 """
 
 import asyncio
@@ -16,21 +16,27 @@ from sparklog.kafka.connection import Connection, Server
 _SHUTDOWN_SECONDS: Final = 1.0
 _PLAIN_HTTP: Final = "HTTP_REQUEST"
 _HINTS: Final = {
-    "WRONG_VERSION_NUMBER": "it doesn't speak TLS, or none of 1.2 and above: set its "
-    "security.protocol to SSL or SASL_SSL",
-    "UNSUPPORTED_PROTOCOL": "it speaks no TLS of 1.2 and above",
-    _PLAIN_HTTP: "it speaks HTTP; Kafka's protocol is spoken here, over TLS",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate (ssl.client.auth=required)",
-    "CERTIFICATE_VERIFY_FAILED": "its certificate isn't of an authority in ssl.truststore.location",
-    "TLSV1_ALERT_UNKNOWN_CA": "it doesn't trust our certificate's authority",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it doesn't trust our certificate",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "it doesn't trust our certificate",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate has expired",
+    "WRONG_VERSION_NUMBER": "the client does not use TLS 1.2 or later: set its security.protocol "
+    "to SSL or SASL_SSL",
+    "UNSUPPORTED_PROTOCOL": "the client does not support TLS 1.2 or later",
+    _PLAIN_HTTP: "the client uses HTTP; this port serves Kafka's protocol over TLS",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate "
+    "(ssl.client.auth=required)",
+    "CERTIFICATE_VERIFY_FAILED": "the client's certificate was not issued by an authority in "
+    "ssl.truststore.location",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the authority of the endpoint's "
+    "certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not trust the endpoint's certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not trust the endpoint's certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the endpoint's certificate has expired",
 }
 
 
 class TlsHandshake(asyncio.Protocol):
-    """The protocol of a connection that is to be encrypted; then `connection` is."""
+    """The asyncio protocol of a connection during the handshake.
+
+    `connection` takes over afterwards.
+    """
 
     def __init__(
         self,
@@ -47,7 +53,7 @@ class TlsHandshake(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake, if there is room for another connection."""
+        """Start the handshake if there is room for another connection."""
         assert isinstance(transport, asyncio.Transport)
         if self._task is not None:
             return
@@ -59,11 +65,11 @@ class TlsHandshake(asyncio.Protocol):
         self._task = self._loop.create_task(self._shake(transport))
 
     def data_received(self, data: bytes) -> None:
-        """Keep what comes encrypted before the connection has been told that it is."""
+        """Buffer decrypted data that arrives before the connection takes over."""
         self._early += data
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note that it is over."""
+        """Record that the connection was lost."""
         self._is_lost, self._ended = True, exc
 
     async def _shake(self, transport: asyncio.Transport) -> None:
@@ -91,12 +97,12 @@ class TlsHandshake(asyncio.Protocol):
 
     def _refuse(self, transport: asyncio.Transport, error: Exception) -> None:
         reason = getattr(error, "reason", None) or ""
-        said = _HINTS.get(str(reason), str(error) or type(error).__name__)
+        hint = _HINTS.get(str(reason), str(error) or type(error).__name__)
         if not isinstance(error, ConnectionError) or reason:
-            # One that only goes away, as a port scan does, is no fault of anybody's.
+            # A client that only disconnects, for example a port scan, is not an error.
             self._server.meters.closed("tls")
             self._server.lines.log(
-                logging.WARNING, "TLS with %s failed: %s", self._connection.host, said
+                logging.WARNING, "TLS with %s failed: %s", self._connection.host, hint
             )
         self._forget(transport)
 

@@ -1,6 +1,7 @@
-"""What a cluster has and a log hasn't: ACLs and quotas of single clients.
+"""APIs for features that a log does not have: ACLs and quotas of users and clients.
 
-Tools that ask for them get an answer, and whoever would change them is told where it is done.
+Requests that describe them return an empty result. Requests that change them are refused with a
+message that names the replacement.
 Source: KafkaApis, AuthHelper; a broker without authorizer (Kafka 4.1).
 """
 
@@ -9,17 +10,17 @@ from sparklog.kafka.broker import Broker
 from sparklog.kafka.messages import Api, ErrorCode, Request
 
 _NO_ACLS = (
-    "No Authorizer is configured: the endpoint's own users and their rights say who may do what, "
-    "and are given where it is started"
+    "No Authorizer is configured. The endpoint has users with rights instead, which are configured "
+    "where it is started"
 )
 _NO_QUOTAS = (
-    "there are no quotas of single users or clients: the endpoint's limits are options, which are "
-    "given where it is started"
+    "The endpoint has no quotas per user or client. Its limits are options, which are given where "
+    "it is started"
 )
 
 
 def apis(_: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
+    """Return the handlers of the ACL and quota APIs."""
     return {
         Api.DESCRIBE_ACLS: Served((1, 3), _describe_acls),
         Api.CREATE_ACLS: Served((1, 3), _create_acls),

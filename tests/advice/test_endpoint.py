@@ -54,14 +54,14 @@ def test_strangers_are_kept_out_as_the_refusal_says(
     pem, ca, users = files(tmp_path)
     name = f"localhost:{free_port()}"
     advice = (
-        r"give ssl\.keystore\.location=FILE \(a certificate and its key, PEM\) and "
-        r"sasl\.users\.location=FILE \(`sparklog kafka-users FILE --add NAME` makes it\), or "
+        r"set ssl\.keystore\.location=FILE \(a certificate and its key, PEM\) and "
+        r"sasl\.users\.location=FILE \(`sparklog kafka-users FILE --add NAME` creates it\), or "
         r"ssl\.client\.auth=required with ssl\.truststore\.location=FILE, or listen on 127\.0\.0\.1"
     )
     with pytest.raises(InvalidRequestError, match=advice):
         Endpoint(sparklog_log, host="0.0.0.0")
     plain = {"sasl.users.location": users, "sasl.enabled.mechanisms": "PLAIN"}
-    with pytest.raises(InvalidRequestError, match=r"or take PLAIN out of sasl\.enabled\.mechanism"):
+    with pytest.raises(InvalidRequestError, match=r"or remove PLAIN from sasl\.enabled\.mechanism"):
         Endpoint(sparklog_log, host="0.0.0.0", options=plain)
     tls = {"ssl.keystore.location": pem, "advertised.listeners": name}
     options: dict[str, str] = {

@@ -63,7 +63,7 @@ def test_a_byte_a_second(sparklog_log, caplog):
                 client.sendall(b"\0")
                 time.sleep(0.1)
         assert _is_closed(client) and _works(endpoint)
-    assert [line for line in _lines(caplog) if "doesn't come to an end in 1500 ms" in line]
+    assert [line for line in _lines(caplog) if "was not complete after 1500 ms" in line]
 
 
 def test_nothing_at_all(sparklog_log, caplog):
@@ -86,29 +86,29 @@ def test_who_does_not_authenticate(sparklog_log, caplog, tmp_path):
             for _ in range(3):  # no answer puts the end off
                 client.sendall(API_VERSIONS)
         assert _is_closed(client)
-        assert "it hasn't authenticated in time" in caplog.text
+        assert "the client did not authenticate in time" in caplog.text
     with Endpoint(sparklog_log, options=users) as endpoint:
         with _connect(endpoint) as client:
             client.sendall(METADATA_ALL)
             assert _is_closed(client)
-        assert "METADATA before it has authenticated" in caplog.text
+        assert "METADATA before it authenticated" in caplog.text
         with _connect(endpoint) as client:
             client.sendall(struct.pack(">i", 600 << 10))
             assert _is_closed(client)
-        assert f"a request of {600 << 10} bytes; {512 << 10} are allowed" in caplog.text
+        assert f"a request has {600 << 10} bytes; at most {512 << 10} are allowed" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "it speaks HTTP"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "it wants TLS"),
-        (struct.pack(">i", -1), "a request of -1 bytes"),
-        (struct.pack(">i", 0), "a request of 0 bytes"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "the client uses HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "the client uses TLS"),
+        (struct.pack(">i", -1), "a request has -1 bytes"),
+        (struct.pack(">i", 0), "a request has 0 bytes"),
         (struct.pack(">i", (100 << 20) + 1), "bytes; 104857600 are allowed"),
         (struct.pack(">ihhi", 8, 999, 0, 1), "API key 999 version 0 isn't served"),
         (struct.pack(">ihhi", 8, 3, 99, 1), "API key 3 version 99 isn't served"),
-        (struct.pack(">ihh", 4, 3, 1), "are announced at byte"),
+        (struct.pack(">ihh", 4, 3, 1), "more at byte"),
     ],
 )
 def test_what_is_no_request(sparklog_log, caplog, sent, said):

@@ -169,7 +169,7 @@ def test_a_file_that_is_cut_meanwhile_ends_the_connection(
             os.truncate(segment(large_log), 0)
             with pytest.raises(ConnectionError):
                 slow.receive()
-        until(lambda: "a segment was cut while it was sent" in caplog.text)
+        until(lambda: "a segment was truncated while it was being sent" in caplog.text)
 
 
 def test_a_file_that_has_changed_is_checked_again(

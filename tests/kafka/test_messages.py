@@ -194,13 +194,13 @@ def test_a_message_has_no_more_elements_than_it_may_have() -> None:
     read = reader(Struct("s", (Field("names", "string", is_array=True),), is_flexible=False))
     count = ELEMENTS_MAX
     assert len(read(Cursor(struct.pack(">i", count) + bytes(2 * count))).names) == count
-    with pytest.raises(MalformedMessageError, match=f"an array of {count + 1} elements"):
+    with pytest.raises(MalformedMessageError, match=f"declares {count + 1} array elements"):
         read(Cursor(struct.pack(">i", count + 1) + bytes(2 * (count + 1))))
 
 
 def test_an_array_is_refused_before_its_elements_are_read() -> None:
     read = reader(Struct("s", (INT32,), is_flexible=False))
-    with pytest.raises(MalformedMessageError, match="an array of 9 elements at byte 4"):
+    with pytest.raises(MalformedMessageError, match="declares 9 array elements at byte 4"):
         read(Cursor(struct.pack(">ii", 9, 1)))
 
 

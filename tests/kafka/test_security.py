@@ -140,19 +140,20 @@ def test_each_protocol_says_what_a_client_of_another_one_does_wrong(sparklog_log
         until(told, said)
 
     with Endpoint(sparklog_log) as endpoint:
-        fails(endpoint, "SSL", "it wants TLS, which isn't spoken here")
+        fails(endpoint, "SSL", "the client uses TLS, which is not enabled here")
         assert "t" in _topics(_client(endpoint, files, "PLAINTEXT"))
     with Endpoint(sparklog_log, options=_options(files, "SASL_PLAINTEXT")) as endpoint:
-        fails(endpoint, "SASL_SSL", "or set its security.protocol to PLAINTEXT or SASL_PLAINTEXT")
+        advice = "or set the client's security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+        fails(endpoint, "SASL_SSL", advice)
         assert "t" in _topics(_client(endpoint, files, "SASL_PLAINTEXT"))
     with Endpoint(sparklog_log, options=_options(files, "SSL")) as endpoint:
-        fails(endpoint, "PLAINTEXT", "it doesn't speak TLS")
+        fails(endpoint, "PLAINTEXT", "the client does not use TLS 1.2 or later")
         assert "t" in _topics(_client(endpoint, files, "SSL"))
         with socket.create_connection(("127.0.0.1", endpoint.port)) as client:
             client.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            until(lambda: "it speaks HTTP; Kafka's protocol is" in caplog.text)
+            until(lambda: "the client uses HTTP; this port serves Kafka's protocol" in caplog.text)
     with Endpoint(sparklog_log, options=_options(files, "SASL_PLAINTEXT")) as endpoint:
-        fails(endpoint, "PLAINTEXT", "METADATA before it has authenticated")
+        fails(endpoint, "PLAINTEXT", "METADATA before it authenticated")
 
 
 @pytest.mark.sparklog(topics={"t": 1})
@@ -273,7 +274,7 @@ def test_on_every_address_a_client_is_told_the_one_that_it_came_by(sparklog_log,
         ({"ssl.key.location": "k"}, "ssl.key.location: give ssl.keystore.location=FILE"),
         ({"ssl.keystore.location": "no.pem"}, "ssl.keystore.location=no.pem: no such file"),
         ({"sasl.users.location": "no.json"}, "no.json: no such users' file"),
-        ({"advertised.listeners": "9092"}, "advertised.listeners=9092: want the one HOST:PORT"),
+        ({"advertised.listeners": "9092"}, "advertised.listeners=9092: want the single HOST:PORT"),
     ],
 )
 def test_options_that_can_not_be(sparklog_log, options, said):

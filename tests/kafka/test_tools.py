@@ -146,7 +146,7 @@ def test_configs_of_all_else(run: Run) -> None:
     assert done(run("configs", "--describe", "--entity-type", "client-metrics")) == []
     limited = ["--alter", "--entity-type", "clients", "--entity-name", "a"]
     quota = run("configs", *limited, "--add-config", "producer_byte_rate=1024")
-    assert "no quotas of single users or clients" in failed(quota)
+    assert "no quotas per user or client" in failed(quota)
 
 
 # --- kafka-delete-records, kafka-log-dirs --------------------------------------------------------

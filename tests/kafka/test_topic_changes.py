@@ -179,7 +179,7 @@ def test_what_takes_longer_than_a_client_waits_is_made_all_the_same(
     with Wire(endpoint) as wire:
         answer = wire.ask(Api.CREATE_TOPICS, 7, topics=[topic], timeout=200)
         assert [topic["error_code"] for topic in answer["topics"]] == [7], "request timed out"
-        assert "look whether it came" in answer["topics"][0]["error_message"]
+        assert "check whether it was applied" in answer["topics"][0]["error_message"]
         should_retry.set()
         until(lambda: "new" in sparklog_log.topics())
         known = wire.ask(Api.METADATA, 12, topics=[{"name": "new"}])["topics"]
