@@ -1,15 +1,15 @@
-"""Why a request, or a part of one, is refused: Kafka's error code, and words for people."""
+"""Errors of requests or of parts of a request: Kafka's error code and a message."""
 
 from sparklog.errors import SparklogError
 from sparklog.kafka.error_codes import error_code
 from sparklog.kafka.messages import ErrorCode
 
 REQUEST_ERRORS = (SparklogError, OSError)
-"""What a part of a request may end with, and the others not: see `reason`."""
+"""Errors that fail one part of a request and not the others: see `code_and_message`."""
 
 
 class ApiError(SparklogError):
-    """Refused as a broker would, with `code`."""
+    """An error with Kafka's error `code`, as a broker would return it."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -26,9 +26,9 @@ def code_and_message(error: BaseException) -> tuple[ErrorCode, str]:
 
 
 def read_only_error(path: str) -> ApiError:
-    """Return the refusal of every change of a log that was opened for reading."""
+    """Return the error for changes of a log that was opened for reading."""
     return ApiError(
         ErrorCode.cluster_authorization_failed,
-        f"{path} is open for reading: nothing can be changed here; serve a log that is opened to "
-        "be written to (an archive or a broker's own directory can't be)",
+        f"{path} is open for reading and can't be changed; serve a log that is opened for writing "
+        "(an archive or a broker's own directory can't be)",
     )

@@ -87,24 +87,25 @@ class FetchReader:
         self._verified = VerifiedBatches()
         self._damages: set[tuple[str, int | None]] = set()
 
-    def is_at_end(self, one: FetchedPartition, span: Offsets, *, committed: bool) -> bool:
+    def is_at_end(self, fetched: FetchedPartition, span: Offsets, *, committed: bool) -> bool:
         """Return True if memory shows that a partition has neither new records nor an error.
 
         Sets the offsets for the response in that case. Also returns False if memory cannot tell.
         """
-        assert one.key is not None
-        if one.last_epoch >= 0:
+        assert fetched.key is not None
+        if fetched.last_epoch >= 0:
             return False
-        if one.current_epoch >= 0:
-            epochs = self._memory.known_epochs(one.key, span)
-            if epochs is None or one.current_epoch != (epochs[-1][0] if epochs else 0):
+        if fetched.current_epoch >= 0:
+            epochs = self._memory.known_epochs(fetched.key, span)
+            if epochs is None or fetched.current_epoch != (epochs[-1][0] if epochs else 0):
                 return False
         end: int | None = span[1]
         if committed:
-            end = self._memory.known_stable_offset(one.key, span)
-        if end is None or not end <= one.next_offset <= span[1] or one.next_offset < span[0]:
+            end = self._memory.known_stable_offset(fetched.key, span)
+        offset = fetched.next_offset
+        if end is None or not end <= offset <= span[1] or offset < span[0]:
             return False
-        one.span, one.stable_offset = span, end if committed else -1
+        fetched.span, fetched.stable_offset = span, end if committed else -1
         return True
 
     def read(
@@ -126,27 +127,28 @@ class FetchReader:
         be returned as file ranges.
         """
         size = 0
-        for one in wanted:
-            assert one.key is not None
+        for fetched in wanted:
+            assert fetched.key is not None
             budget = ReadBudget(
-                max(min(one.bytes_max - one.size_bytes, bytes_max - size), 0),
+                max(min(fetched.bytes_max - fetched.size_bytes, bytes_max - size), 0),
                 at_least_one=at_least_one and not size,
             )
-            held = one.size_bytes
+            held = fetched.size_bytes
             try:
                 self._read_one(
-                    one, one.key, spans[one.key], budget, committed, incarnation, allocate,
+                    fetched, fetched.key, spans[fetched.key], budget, committed, incarnation,
+                    allocate,
                     self._verified if sends_files else None,
                 )  # fmt: skip
             except Exception as error:  # noqa: BLE001 - the client is told, by a code
-                if not one.size_bytes:
-                    one.error = self._code(error, one)
-            size += one.size_bytes - held
+                if not fetched.size_bytes:
+                    fetched.error = self._code(error, fetched)
+            size += fetched.size_bytes - held
         return size
 
     def _read_one(
         self,
-        one: FetchedPartition,
+        fetched: FetchedPartition,
         key: TopicPartition,
         span: Offsets,
         budget: ReadBudget,
@@ -155,62 +157,62 @@ class FetchReader:
         allocate: Allocate | None,
         verified: VerifiedBatches | None,
     ) -> None:
-        wrong = self._memory.epoch_error(key, span, one.current_epoch)
+        wrong = self._memory.epoch_error(key, span, fetched.current_epoch)
         if wrong is not None:
-            one.error = wrong
+            fetched.error = wrong
             return
-        if not span[0] <= one.next_offset <= span[1]:
+        if not span[0] <= fetched.next_offset <= span[1]:
             # The cached high watermark may be older than the one that this client saw.
             span = self._view.spans([key])[key]
-        one.span = span
-        if one.last_epoch >= 0 and self._diverges(one, key, span):
+        fetched.span = span
+        if fetched.last_epoch >= 0 and self._diverges(fetched, key, span):
             return
-        if not span[0] <= one.next_offset <= span[1]:
-            check_topic_id(self._view, *key, one.topic_id)
-            one.error = ErrorCode.offset_out_of_range
+        if not span[0] <= fetched.next_offset <= span[1]:
+            check_topic_id(self._view, *key, fetched.topic_id)
+            fetched.error = ErrorCode.offset_out_of_range
             return
         end = self._memory.stable_offset(key, span) if committed else span[1]
-        one.stable_offset = end if committed else -1
-        if one.next_offset >= end or not (budget.left_bytes or budget.at_least_one):
+        fetched.stable_offset = end if committed else -1
+        if fetched.next_offset >= end or not (budget.left_bytes or budget.at_least_one):
             return
-        found = read_batches(
-            self._view, key.topic, key.partition, one.next_offset, end, budget,
-            topic_id=one.topic_id, incarnation=incarnation,
+        batches = read_batches(
+            self._view, key.topic, key.partition, fetched.next_offset, end, budget,
+            topic_id=fetched.topic_id, incarnation=incarnation,
             isolation="read_committed" if committed else "read_uncommitted", allocate=allocate,
             verified=verified,
         )  # fmt: skip
-        if found.file_range is not None:
-            one.parts.append(found.file_range)
-        one.parts += found.parts
-        one.size_bytes += found.size_bytes
-        one.next_offset = max(found.next_offset, one.next_offset)
-        one.aborted += [txn for txn in found.aborted if txn not in one.aborted]
+        if batches.file_range is not None:
+            fetched.parts.append(batches.file_range)
+        fetched.parts += batches.parts
+        fetched.size_bytes += batches.size_bytes
+        fetched.next_offset = max(batches.next_offset, fetched.next_offset)
+        fetched.aborted += [txn for txn in batches.aborted if txn not in fetched.aborted]
 
-    def _diverges(self, one: FetchedPartition, key: TopicPartition, span: Offsets) -> bool:
+    def _diverges(self, fetched: FetchedPartition, key: TopicPartition, span: Offsets) -> bool:
         """Return True if the client's history diverges from the log's (KIP-595)."""
-        epoch, end = end_offset_for(self._memory.epochs(key, span), one.last_epoch, span[1])
-        if (epoch, end) == UNDEFINED or one.offset < span[0]:
-            one.error = ErrorCode.offset_out_of_range
+        epoch, end = end_offset_for(self._memory.epochs(key, span), fetched.last_epoch, span[1])
+        if (epoch, end) == UNDEFINED or fetched.offset < span[0]:
+            fetched.error = ErrorCode.offset_out_of_range
             return True
-        if epoch < one.last_epoch or end < one.offset:
-            one.diverging = epoch, end
+        if epoch < fetched.last_epoch or end < fetched.offset:
+            fetched.diverging = epoch, end
             return True
         return False
 
-    def _code(self, error: Exception, one: FetchedPartition) -> ErrorCode:
+    def _code(self, error: Exception, fetched: FetchedPartition) -> ErrorCode:
         """Return the client's error code. Damage is logged once per position."""
         if isinstance(error, DataCorruptionError):
             if (error.path, error.position) not in self._damages:
                 if len(self._damages) < _DAMAGES_MAX:
                     self._damages.add((error.path, error.position))
-                _LOGGER.error("%s-%d can't be served: %s", one.topic, one.partition, error)
+                _LOGGER.error("%s-%d can't be served: %s", fetched.topic, fetched.partition, error)
             if isinstance(error, PartitionOfflineError):
                 return ErrorCode.kafka_storage_error
             return ErrorCode.corrupt_message
         if isinstance(error, TopicReplacedError | UnknownTopicError):
-            by_id = one.topic_uuid is not None
+            by_id = fetched.topic_uuid is not None
             return ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
         code = error_code(error)
         if code is ErrorCode.unknown_server_error:
-            _LOGGER.error("%s-%d can't be served", one.topic, one.partition, exc_info=error)
+            _LOGGER.error("%s-%d can't be served", fetched.topic, fetched.partition, exc_info=error)
         return code

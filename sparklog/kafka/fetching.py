@@ -193,8 +193,8 @@ class Fetching:
         held, lease = 0, self._buffers.lease()
         try:
             if _replica_id(body) >= 0:
-                for one in wanted:
-                    one.error = ErrorCode.not_leader_or_follower
+                for fetched in wanted:
+                    fetched.error = ErrorCode.not_leader_or_follower
             while True:
                 if held and self._view.incarnation != consumer.incarnation:
                     self.memory.release(held)
@@ -204,13 +204,14 @@ class Fetching:
                 self.memory.hold(size)
                 held += size
                 bytes_min = min(body.min_bytes, self._bytes_max(body))
-                if held >= bytes_min or any(one.error or one.diverging for one in wanted):
+                has_answer = any(fetched.error or fetched.diverging for fetched in wanted)
+                if held >= bytes_min or has_answer:
                     break
                 left_ms = 1000 * (deadline_s - self._broker.loop.time())
                 if left_ms <= 0 or not (consumer.is_news or await self._news(consumer, left_ms)):
                     break
             answer = _answer(wanted, version, committed=_is_committed(body))
-            if not held and not any(one.error or one.diverging for one in wanted):
+            if not held and not any(fetched.error or fetched.diverging for fetched in wanted):
                 consumer.empty = prepare(Api.FETCH, version, answer)
                 consumer.body, consumer.version = body, version
             self._release_when_sent(request.connection, held, lease)
@@ -231,27 +232,29 @@ class Fetching:
         incarnation, body = self._view.incarnation, request.body
         try:
             await self._resolve(wanted)
-            there = [one for one in wanted if one.key is not None]
-            keys = list(dict.fromkeys(one.key for one in there if one.key is not None))
+            resolved = [fetched for fetched in wanted if fetched.key is not None]
+            known = (fetched.key for fetched in resolved)
+            keys = list(dict.fromkeys(key for key in known if key is not None))
             self._watch(consumer, keys)
             consumer.is_news, consumer.incarnation = False, incarnation
             spans = await self._partitions.spans(keys)
-            for one in there:
-                if one.key not in spans:
-                    gone = _unknown_error(one, {})
-                    one.key, one.error = None, ErrorCode.none if one.size_bytes else gone
+            for fetched in resolved:
+                if fetched.key not in spans:
+                    gone = _unknown_error(fetched, {})
+                    fetched.key = None
+                    fetched.error = ErrorCode.none if fetched.size_bytes else gone
             committed = _is_committed(body)
             rest = [
-                one
-                for one in there
-                if one.key is not None
-                and not self._reader.is_at_end(one, spans[one.key], committed=committed)
+                fetched
+                for fetched in resolved
+                if fetched.key is not None
+                and not self._reader.is_at_end(fetched, spans[fetched.key], committed=committed)
             ]
             if not rest:
                 return 0
             allowed = min(
                 self._bytes_max(body) - held,
-                sum(one.bytes_max - one.size_bytes for one in rest),
+                sum(fetched.bytes_max - fetched.size_bytes for fetched in rest),
                 self.memory.allowance(),
             )
             self.memory.hold(allowed)
@@ -264,8 +267,9 @@ class Fetching:
                 self.memory.release(allowed)
         except Exception as error:  # noqa: BLE001 - the client is told, by a code
             code = error_code(error)
-            for one in wanted:
-                one.error = one.error or (code if not one.size_bytes else ErrorCode.none)
+            for fetched in wanted:
+                if not fetched.error and not fetched.size_bytes:
+                    fetched.error = code
             return 0
 
     def _bytes_max(self, body: Any) -> int:
@@ -274,17 +278,17 @@ class Fetching:
     async def _resolve(self, wanted: list[FetchedPartition]) -> None:
         """Set the key and topic id of partitions. Topics may have been created or deleted since."""
         topics = await self._partitions.topics()
-        uuids = {one.topic_uuid for one in wanted if one.topic_uuid is not None}
+        uuids = {fetched.topic_uuid for fetched in wanted if fetched.topic_uuid is not None}
         names: Mapping[Any, str] = {}
         if uuids:
             names = await self._partitions.topic_names(uuids)
             topics = await self._partitions.topics()
         for again in (True, False):
-            missing = [one for one in wanted if not _is_resolved(one, names, topics)]
+            missing = [fetched for fetched in wanted if not _is_resolved(fetched, names, topics)]
             if missing and again:
                 topics = await self._partitions.topics(max_age_ms=self._view.poll_ms)
-        for one in missing:
-            one.key, one.error = None, _unknown_error(one, names)
+        for fetched in missing:
+            fetched.key, fetched.error = None, _unknown_error(fetched, names)
 
     def _watch(self, consumer: _Consumer, keys: list[TopicPartition]) -> None:
         if consumer.watch is not None:
@@ -348,59 +352,61 @@ def _is_committed(body: Any) -> bool:
     return bool(body.isolation_level == READ_COMMITTED)
 
 
-def _unknown_error(one: FetchedPartition, names: Mapping[Any, str]) -> ErrorCode:
-    if one.topic_uuid is None or one.topic_uuid in names:
+def _unknown_error(fetched: FetchedPartition, names: Mapping[Any, str]) -> ErrorCode:
+    if fetched.topic_uuid is None or fetched.topic_uuid in names:
         return ErrorCode.unknown_topic_or_partition
     return ErrorCode.unknown_topic_id
 
 
 def _is_resolved(
-    one: FetchedPartition, names: Mapping[Any, str], topics: Mapping[str, TopicInfo]
+    fetched: FetchedPartition, names: Mapping[Any, str], topics: Mapping[str, TopicInfo]
 ) -> bool:
     """Set the key of a partition; return False if the partition is unknown."""
-    if one.error or one.size_bytes:
+    if fetched.error or fetched.size_bytes:
         return True  # its earlier result is returned
-    topic = one.topic if one.topic_uuid is None else names.get(one.topic_uuid, "")
-    key = TopicPartition(topic, one.partition)
+    topic = fetched.topic if fetched.topic_uuid is None else names.get(fetched.topic_uuid, "")
+    key = TopicPartition(topic, fetched.partition)
     if not known_partition(topics, key):
         return False
-    one.key, one.topic_id = key, topics[topic].id or None
-    if one.partition in topics[topic].offline:
-        one.key, one.error = None, ErrorCode.kafka_storage_error
+    fetched.key, fetched.topic_id = key, topics[topic].id or None
+    if fetched.partition in topics[topic].offline:
+        fetched.key, fetched.error = None, ErrorCode.kafka_storage_error
     return True
 
 
 def _answer(wanted: Iterable[FetchedPartition], version: int, *, committed: bool) -> Response:
     """Return the response, with topics and partitions in the order of the request."""
     responses: list[dict[str, Any]] = []
-    for one in wanted:
-        same = responses and (one.topic, one.topic_uuid) == (
+    for fetched in wanted:
+        same = responses and (fetched.topic, fetched.topic_uuid) == (
             responses[-1]["topic"], responses[-1]["topic_id"],
         )  # fmt: skip
         if not same:
-            responses.append({"topic": one.topic, "topic_id": one.topic_uuid, "partitions": []})
-        responses[-1]["partitions"].append(_partition(one, version, committed=committed))
+            responses.append(
+                {"topic": fetched.topic, "topic_id": fetched.topic_uuid, "partitions": []}
+            )
+        responses[-1]["partitions"].append(_partition(fetched, version, committed=committed))
     return {"error_code": ErrorCode.none, "session_id": 0, "responses": responses}
 
 
-def _partition(one: FetchedPartition, version: int, *, committed: bool) -> dict[str, Any]:
-    code = one.error
+def _partition(fetched: FetchedPartition, version: int, *, committed: bool) -> dict[str, Any]:
+    code = fetched.error
     if code is ErrorCode.kafka_storage_error and version < _STORAGE_ERROR_SINCE:
         code = ErrorCode.not_leader_or_follower
-    found: dict[str, Any] = {"partition_index": one.partition, "error_code": code}
+    found: dict[str, Any] = {"partition_index": fetched.partition, "error_code": code}
     if code is not ErrorCode.none:
         return found | {"high_watermark": -1, "records": b""}
     found |= {
-        "high_watermark": one.span[1], "log_start_offset": one.span[0],
-        "last_stable_offset": one.stable_offset, "records": Records(one.parts),
+        "high_watermark": fetched.span[1], "log_start_offset": fetched.span[0],
+        "last_stable_offset": fetched.stable_offset, "records": Records(fetched.parts),
     }  # fmt: skip
-    if one.diverging is not None:
-        epoch, end = one.diverging
+    if fetched.diverging is not None:
+        epoch, end = fetched.diverging
         found["diverging_epoch"] = {"epoch": epoch, "end_offset": end}
     found["aborted_transactions"] = None
     if committed:
         found["aborted_transactions"] = [
             {"producer_id": txn.producer_id, "first_offset": txn.first_offset}
-            for txn in one.aborted
+            for txn in fetched.aborted
         ]
     return found

@@ -1,7 +1,7 @@
-"""What an endpoint counts of its clients; among the log's other numbers at /metrics.
+"""Metrics of an endpoint's clients, exported at /metrics with the log's other metrics.
 
-Kafka's names where there are such (kafka.network:type=RequestMetrics); ours begin with
-sparklog_kafka_. Source: RequestChannel.updateRequestMetrics, Selector's metrics.
+Names are Kafka's where Kafka has the metric (kafka.network:type=RequestMetrics); the others begin
+with sparklog_kafka_. Source: RequestChannel.updateRequestMetrics, Selector's metrics.
 """
 
 from collections.abc import Mapping
@@ -13,42 +13,42 @@ from sparklog.metrics import SECONDS, Kind, Meters, Metric
 
 REQUESTS: Final = Metric(
     "kafka_network_requestmetrics_requests_total", Kind.COUNTER,
-    "Requests of Kafka's clients by their API and its version.", ("request", "version"),
+    "Requests of Kafka clients by API and version.", ("request", "version"),
     kafka="kafka.network:type=RequestMetrics,name=RequestsPerSec",
 )  # fmt: skip
 ERRORS: Final = Metric(
     "kafka_network_requestmetrics_errors_total", Kind.COUNTER,
-    "Error codes in the answers, NONE included: of a topic, a partition, or the whole.",
+    "Error codes in responses, including NONE, per topic, partition or whole response.",
     ("request", "error"), kafka="kafka.network:type=RequestMetrics,name=ErrorsPerSec",
 )  # fmt: skip
 SECONDS_TAKEN: Final = Metric(
     "sparklog_kafka_request_duration_seconds", Kind.HISTOGRAM,
-    "Time from a request's last byte to its answer, in which a Fetch or a Join may have waited.",
+    "Time from a request's last byte to its response, including waits of Fetch and JoinGroup.",
     ("request",), buckets=SECONDS,
 )  # fmt: skip
 CONNECTIONS: Final = Metric(
-    "sparklog_kafka_connections", Kind.GAUGE, "Connections of Kafka's clients."
+    "sparklog_kafka_connections", Kind.GAUGE, "Connections of Kafka clients."
 )
 OPENED: Final = Metric(
-    "sparklog_kafka_opened_connections_total", Kind.COUNTER, "Connections that there have been."
+    "sparklog_kafka_opened_connections_total", Kind.COUNTER, "Connections accepted."
 )
 CLOSED: Final = Metric(
     "sparklog_kafka_closed_connections_total", Kind.COUNTER,
-    "Connections that the endpoint closed, by why: quota, protocol, idle, slow, stalled, "
+    "Connections that the endpoint closed, by reason: quota, protocol, idle, slow, stalled, "
     "authentication, authorization, tls, failure.", ("reason",),
 )  # fmt: skip
 AUTHENTICATED: Final = Metric(
     "sparklog_kafka_authentications_total", Kind.COUNTER,
-    "Authentications by SASL; result: ok or failed.", ("result",),
+    "SASL authentications; result: ok or failed.", ("result",),
 )  # fmt: skip
 REFUSED: Final = Metric(
     "sparklog_kafka_unauthorized_requests_total", Kind.COUNTER,
-    "Requests whose user hasn't the right to them.", ("request",),
+    "Requests that the user was not authorized to send.", ("request",),
 )  # fmt: skip
 RECEIVED: Final = Metric(
     "sparklog_kafka_received_bytes_total", Kind.COUNTER, "Bytes of requests."
 )
-SENT: Final = Metric("sparklog_kafka_sent_bytes_total", Kind.COUNTER, "Bytes of answers.")
+SENT: Final = Metric("sparklog_kafka_sent_bytes_total", Kind.COUNTER, "Bytes of responses.")
 METRICS: Final = (
     REQUESTS, ERRORS, SECONDS_TAKEN, CONNECTIONS, OPENED, CLOSED, AUTHENTICATED, REFUSED, RECEIVED,
     SENT,
@@ -69,7 +69,7 @@ class NetworkMetrics:
         self.connections.set(0)
 
     def answered(self, api: Api, version: int, response: Response | None, took_ms: float) -> None:
-        """Count a request. Cost: some 3 us, and 0.2 us for each partition of its answer."""
+        """Count a request. Cost: about 3 us, and 0.2 us per partition in the response."""
         name = api.name.title().replace("_", "")
         self._requests.add(1, name, str(version))
         self._seconds.observe(took_ms / 1000, name)
@@ -80,7 +80,7 @@ class NetworkMetrics:
             self._errors.add(count, name, _NAMES.get(ErrorCode(code), str(code)))
 
     def closed(self, reason: str) -> None:
-        """Count a connection that is closed by us."""
+        """Count a connection that the endpoint closed."""
         self._closed.add(1, reason)
 
     def authenticated(self, *, well: bool) -> None:
@@ -88,7 +88,7 @@ class NetworkMetrics:
         self._authenticated.add(1, "ok" if well else "failed")
 
     def refused(self, api: Api) -> None:
-        """Count a request that its user has no right to."""
+        """Count a request that the user was not authorized to send."""
         self._refused.add(1, api.name.title().replace("_", ""))
 
 

@@ -1,7 +1,7 @@
-"""What was found out about partitions, as long as it holds: leader epochs, last stable offsets.
+"""Cache of the leader epochs and last stable offsets of partitions.
 
-Both change only with a partition's span, or with the whole log. So a consumer that waits asks for
-no file, and a hundred of them that read the same news look once.
+Both change only with a partition's span or the whole log. A waiting consumer therefore causes no
+file access, and a hundred consumers that read the same new records cause one lookup.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from sparklog.log.partition_reader import reader_of
 from sparklog.storage.view import Offsets, View
 
 KNOWN_MAX: Final = 20_000
-"""Partitions at which all is forgotten, and looked up again when it is asked for."""
+"""Number of partitions at which the cache is cleared."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a partition that was in this state. `stamp`: span and incarnation."""
+    """Cached values of a partition. `stamp`: the span and incarnation for which they are valid."""
 
     stamp: tuple[Offsets, int]
     epochs: Epochs | None = None
@@ -29,10 +29,11 @@ class _Known:
 
 
 class PartitionCache:
-    """Leader epochs and last stable offsets of a log's partitions. Threads share it.
+    """Leader epochs and last stable offsets of a log's partitions. Thread-safe.
 
-    Methods that look take `span`, (log start offset, high watermark), as it is now. They touch
-    files or a store where that is news, so they run in the pool; `known_...` ask for nothing.
+    Methods that may look values up take `span`, the current (log start offset, high watermark).
+    They access files or a store if the span has changed, so they run in the pool. The `known_...`
+    methods only return cached values.
     """
 
     def __init__(self, view: View) -> None:
@@ -40,18 +41,18 @@ class PartitionCache:
         self._known: dict[TopicPartition, _Known] = {}
 
     def known_epochs(self, key: TopicPartition, span: Offsets) -> Epochs | None:
-        """Return the leader epochs, None if they aren't known by now."""
+        """Return the leader epochs, None if they are not cached."""
         return self._entry(key, span).epochs
 
     def known_stable_offset(self, key: TopicPartition, span: Offsets) -> int | None:
-        """Return the last stable offset, None if it isn't known by now."""
+        """Return the last stable offset, None if it is not cached."""
         return self._entry(key, span).stable_offset
 
     def epochs(self, key: TopicPartition, span: Offsets, *, reload: bool = False) -> Epochs:
-        """Return the leader epochs that began below the high watermark.
+        """Return the leader epochs that begin below the high watermark.
 
-        None where their file is damaged: clients then read on without. Raises: UnknownTopicError,
-        PartitionOfflineError, StorageUnavailableError. Cost: one small file.
+        The list is empty if their file is damaged; clients can still read. Raises:
+        UnknownTopicError, PartitionOfflineError, StorageUnavailableError. Cost: one small file.
         """
         known = self._entry(key, span)
         if known.epochs is None or reload:
@@ -65,20 +66,20 @@ class PartitionCache:
         return known.epochs
 
     def stable_offset(self, key: TopicPartition, span: Offsets) -> int:
-        """Return the last stable offset. Raises and costs what `last_stable_offset` does."""
+        """Return the last stable offset. Raises and costs the same as `last_stable_offset`."""
         known = self._entry(key, span)
         if known.stable_offset is None:
             known.stable_offset = max(span[0], last_stable_offset(self._view, *key, span[1]))
         return known.stable_offset
 
     def epoch_error(self, key: TopicPartition, span: Offsets, asked: int) -> ErrorCode | None:
-        """Return what is wrong with the leader epoch that a client takes for the current one.
+        """Return the error code for a client's current leader epoch, None if it is correct.
 
-        `asked`: -1 if it says none. Source: Partition.checkCurrentLeaderEpoch.
+        `asked`: -1 if the client sent none. Source: Partition.checkCurrentLeaderEpoch.
         """
         if asked < 0 or asked == newest(self.epochs(key, span)):
             return None
-        now = newest(self.epochs(key, span, reload=True))  # a history may just have begun
+        now = newest(self.epochs(key, span, reload=True))  # a new epoch may just have begun
         if asked == now:
             return None
         return ErrorCode.fenced_leader_epoch if asked < now else ErrorCode.unknown_leader_epoch
@@ -88,16 +89,16 @@ class PartitionCache:
         known = self._known.get(key)
         if known is None or known.stamp != stamp:
             if known is None and len(self._known) >= KNOWN_MAX:
-                self._known.clear()  # topics that are gone, most likely
+                self._known.clear()  # most likely most of these topics were deleted
             known = self._known[key] = _Known(stamp)
         return known
 
 
 def newest(epochs: Epochs) -> int:
-    """Return the leader epoch that clients are told of: 0 where none is known."""
+    """Return the current leader epoch, 0 if unknown."""
     return epochs[-1][0] if epochs else 0
 
 
 def epoch_at(epochs: Epochs, offset: int) -> int:
-    """Return the leader epoch of an offset; -1 where nobody knows."""
+    """Return the leader epoch of an offset, -1 if unknown."""
     return next((epoch for epoch, start in reversed(epochs) if start <= offset), -1)

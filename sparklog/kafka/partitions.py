@@ -1,8 +1,8 @@
-"""Topics, log starts and high watermarks in memory: what clients ask for again and again.
+"""Topics, log start offsets and high watermarks in memory, for frequent client requests.
 
-One thread follows the log at the pace of its view, for as long as anybody asks; nothing is asked of
-a store or a disk for a client's request, or for each of those that wait. What this endpoint itself
-commits is known at once.
+One thread follows the log at the view's poll interval while clients request partitions, so requests
+and waiting clients cause no store or disk access of their own. Commits of this endpoint are known
+immediately.
 """
 
 import asyncio
@@ -21,19 +21,21 @@ from sparklog.kafka.topic_ids import uuid_of
 from sparklog.storage.view import Offsets, TopicInfo, View
 
 KEPT_MS: Final = 10_000
-"""So long spans are followed after they were asked for."""
+"""How long a partition is followed after the last request for its span."""
 TOPICS_MS: Final = 1_000
-"""So old a list of topics may be, unless the caller wants it younger."""
+"""Maximum age of the topic list, unless the caller requires a newer one."""
 IDLE_POLL_MS: Final = 100
-"""How often the log is looked at when nothing came for IDLE_AFTER_MS: a quarter of a percent of a
-core. What this endpoint commits itself is known at once all the same."""
+"""Poll interval after IDLE_AFTER_MS without changes; costs 0.25% of a core.
+
+Commits of this endpoint are known immediately all the same.
+"""
 IDLE_AFTER_MS: Final = 2_000
 _FAILING_MS: Final = 1_000
 _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
 
 class Watch:
-    """Somebody who waits for partitions to change; `close` it."""
+    """A subscription to changes of partitions; ends with `close`."""
 
     __slots__ = ("_partitions", "keys", "wake")
 
@@ -43,12 +45,12 @@ class Watch:
         self._partitions, self.keys, self.wake = partitions, keys, wake
 
     def close(self) -> None:
-        """Wait no more. Idempotent."""
+        """Stop watching. Idempotent."""
         self._partitions._unwatch(self)
 
 
 class Partitions:
-    """What is known of the log's partitions. All methods but `close` on the loop's thread."""
+    """State of the log's partitions. All methods except `close` run on the event loop's thread."""
 
     def __init__(
         self, view: View, loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor
@@ -61,19 +63,20 @@ class Partitions:
         self._names: dict[UUID, str] = {}
         self._topics_ms = self._forgotten_ms = self._tried_ms = float("-inf")
         self._listing: asyncio.Future[None] | None = None
-        self._listing_ms = 0.0  # how long the last one took
+        self._listing_ms = 0.0  # duration of the last listing
         self._due = threading.Event()
         self._followed: frozenset[TopicPartition] = frozenset()
-        self._commits = 0  # of this endpoint's own; a look that one overtook counts for nothing
+        # of this endpoint; the result of a poll during which one happened is discarded
+        self._commits = 0
         self._looked_ms = float("-inf")
-        self._says_all = False  # the thread's next look tells all that it sees
+        self._says_all = False  # the next poll reports all partitions, not only changes
         self._closed = False
         self._thread: threading.Thread | None = None
 
     # --- topics ------------------------------------------------------------------------------
 
     async def topics(self, max_age_ms: float = TOPICS_MS) -> Mapping[str, TopicInfo]:
-        """Return the topics, listed at most `max_age_ms` ago; 0: from now on.
+        """Return the topics, listed at most `max_age_ms` ago; 0 requires a listing that begins now.
 
         Raises: StorageUnavailableError, DataCorruptionError.
         """
@@ -84,19 +87,20 @@ class Partitions:
 
     @property
     def news_ms(self) -> float:
-        """How old a list of topics may be for who wants what is new: for `topics`.
+        """Maximum age of the topic list for callers that expect new topics; for `topics`.
 
-        The view's pace; of thousands of topics longer, for a listing may take a tenth of the time.
+        This is the view's poll interval, and longer for thousands of topics, because a listing may
+        use a tenth of the time.
         """
         return min(TOPICS_MS, max(self._view.poll_ms, 10 * self._listing_ms))
 
     def _look_for_topics(self) -> None:
-        """List topics anew while somebody waits: theirs may go, or be made again."""
+        """List the topics while clients wait: a topic may be deleted or created again."""
         if self._watches and self._tried_ms < monotonic_ms() - TOPICS_MS:
             self._begin_listing()
 
     def _begin_listing(self) -> "asyncio.Future[None]":
-        # One that is done may still be here: to await it again and again would never end.
+        # A completed listing may still be here; awaiting it repeatedly would never end.
         if self._listing is None or self._listing.done():
             self._tried_ms = monotonic_ms()
             self._listing = asyncio.ensure_future(self._list())
@@ -115,10 +119,10 @@ class Partitions:
         if self._listing is listing:
             self._listing = None
         if not listing.cancelled():
-            listing.exception()  # whoever waits has it; nobody may
+            listing.exception()  # waiting callers raise it; there may be none
 
     async def topic_names(self, ids: Iterable[UUID]) -> dict[UUID, str]:
-        """Return {topic id: name}, without those of no topic that is there now."""
+        """Return {topic id: name} of the existing topics among `ids`."""
         wanted = list(ids)
         await self.topics()
         if not all(each in self._names for each in wanted):
@@ -126,13 +130,13 @@ class Partitions:
         return {each: self._names[each] for each in wanted if each in self._names}
 
     def forget_topics(self) -> None:
-        """List anew when topics are asked for the next time: this endpoint changed them."""
-        self._forgotten_ms = monotonic_ms()  # a listing under way is older, and counts for nothing
+        """Require a new listing for the next request, because this endpoint changed topics."""
+        self._forgotten_ms = monotonic_ms()  # a listing in progress is older and does not count
 
     # --- spans -------------------------------------------------------------------------------
 
     def known_span(self, key: TopicPartition) -> Offsets | None:
-        """Return (log start offset, high watermark) where it is followed; asks for nothing."""
+        """Return (log start offset, high watermark) if followed; without any lookup."""
         return self._spans.get(key)
 
     async def spans(
@@ -140,8 +144,8 @@ class Partitions:
     ) -> dict[TopicPartition, Offsets]:
         """Return {partition: (log start offset, high watermark)}, at most `max_age_ms` old.
 
-        None: as they are followed, which is IDLE_POLL_MS at most. Partitions that aren't there are
-        left out. Raises: StorageUnavailableError, DataCorruptionError.
+        None: as followed, which is at most IDLE_POLL_MS old. Missing partitions are left out.
+        Raises: StorageUnavailableError, DataCorruptionError.
         """
         now_ms = monotonic_ms()
         is_old = max_age_ms is not None and self._looked_ms < now_ms - max_age_ms
@@ -153,12 +157,12 @@ class Partitions:
             found = await self._loop.run_in_executor(self._pool, _spans, self._view, asked)
             if is_old and commits == self._commits:
                 self._take(found, ())
-            self._spans = found | self._spans  # what came meanwhile is newer
+            self._spans = found | self._spans  # values that arrived in the meantime are newer
             self._follow(asked)
         return {key: self._spans[key] for key in keys if key in self._spans}
 
     def watch(self, keys: Sequence[TopicPartition], wake: Callable[[], None]) -> Watch:
-        """Call `wake` whenever one of `keys` changes, or is gone, until the watch is closed."""
+        """Call `wake` whenever one of `keys` changes or disappears, until the watch is closed."""
         found = Watch(self, keys, wake)
         for key in keys:
             self._watches.setdefault(key, set()).add(found)
@@ -176,33 +180,33 @@ class Partitions:
                     del self._watches[key]
 
     def advanced(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Take in where partitions end after a commit of this endpoint's own."""
+        """Record the end offsets after a commit of this endpoint."""
         self._commits += 1
         known = {k: (self._spans[k][0], end) for k, end in ends.items() if k in self._spans}
         self._take({k: span for k, span in known.items() if span[1] > self._spans[k][1]}, ())
 
     def changed(self) -> None:
-        """Look now: this endpoint changed something."""
+        """Poll now, because this endpoint changed something."""
         self.forget_topics()
         self._due.set()
 
     async def refresh(self) -> None:
-        """Know all that is followed as it is from now on: this endpoint changed topics or starts.
+        """Reload all followed partitions after this endpoint changed topics or log starts.
 
-        Whoever waits for a partition that is gone, or begins later, is woken. Where the log can't
-        be asked, the thread goes on trying.
+        Clients that wait for a partition that was deleted or has a higher log start are woken. If
+        the log cannot be read, the thread retries.
         """
-        self._commits += 1  # a look that is under way is older
+        self._commits += 1  # a poll in progress is older
         self.changed()
         followed, commits = tuple(self._followed), self._commits
         with contextlib.suppress(SparklogError, OSError):
             spans = await self._loop.run_in_executor(self._pool, _spans, self._view, followed)
             self._looked(spans, [key for key in followed if key not in spans], commits)
 
-    # --- following ---------------------------------------------------------------------------
+    # --- polling ---------------------------------------------------------------------------------
 
     def _follow(self, keys: Iterable[TopicPartition]) -> None:
-        """Let the thread follow what it doesn't yet; begins it."""
+        """Add partitions to those that the thread follows; start the thread if necessary."""
         if self._followed.issuperset(keys):
             return
         self._followed = frozenset({**self._watches, **self._asked_ms})
@@ -214,7 +218,7 @@ class Partitions:
         self._due.set()
 
     def _poll(self) -> None:
-        """The thread: look, tell the loop what is new, wait."""
+        """Thread function: poll, pass changes to the event loop, wait."""
         seen: dict[TopicPartition, Offsets] = {}
         news_ms = monotonic_ms()
         while not self._closed:
@@ -226,7 +230,7 @@ class Partitions:
             try:
                 spans = _spans(self._view, followed) if followed else {}
             except Exception as error:  # noqa: BLE001 - it goes on when the log is back
-                _LOGGER.warning("%s: can't follow the log: %s", self._view.home, error)
+                _LOGGER.warning("%s: polling the log failed: %s", self._view.home, error)
                 spans, wait_ms = seen, _FAILING_MS
             new = {key: span for key, span in spans.items() if seen.get(key) != span}
             gone = [key for key in followed if key not in spans]
@@ -245,10 +249,11 @@ class Partitions:
     def _looked(
         self, new: Mapping[TopicPartition, Offsets], gone: Iterable[TopicPartition], commits: int
     ) -> None:
-        """Take in what a look found that began after so many commits of this endpoint.
+        """Apply the result of a poll that began after `commits` commits of this endpoint.
 
-        One that a commit overtook may say less than is known: then what is more counts, and the
-        next look says all. (To look again at once would never end beside steady producers.)
+        If a commit happened during the poll, the result may be older than the known state. Then
+        only higher values are applied, and the next poll reports everything. Polling again at once
+        would never end with steady producers.
         """
         if commits == self._commits:
             self._take(new, gone)
@@ -275,7 +280,7 @@ class Partitions:
             watch.wake()
 
     def _drop_idle(self) -> None:
-        """Follow no longer what nobody has asked for in a while."""
+        """Stop following partitions that were not requested for a while."""
         before_ms = monotonic_ms() - KEPT_MS
         idle = [k for k, at in self._asked_ms.items() if at < before_ms and k not in self._watches]
         for key in idle:
@@ -285,7 +290,7 @@ class Partitions:
             self._followed = frozenset({**self._watches, **self._asked_ms})
 
     def close(self) -> None:
-        """End the thread. Idempotent; from any thread."""
+        """Stop the thread. Idempotent; callable from any thread."""
         self._closed = True
         self._due.set()
         if self._thread is not None:
@@ -293,13 +298,13 @@ class Partitions:
 
 
 def known_partition(topics: Mapping[str, TopicInfo], key: TopicPartition) -> bool:
-    """Tell whether a partition is among `topics`."""
+    """Return True if a partition is in `topics`."""
     info = topics.get(key.topic)
     return info is not None and key.partition in info.dirs
 
 
 def _place(key: TopicPartition, topics: Mapping[str, TopicInfo]) -> tuple[str, bool] | None:
-    """Return what of a listing concerns a partition: its topic's id, and whether it's offline."""
+    """Return a partition's topic id and whether it is offline; None if it is not listed."""
     if not known_partition(topics, key):
         return None
     info = topics[key.topic]
@@ -307,7 +312,7 @@ def _place(key: TopicPartition, topics: Mapping[str, TopicInfo]) -> tuple[str, b
 
 
 def _spans(view: View, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
-    """Return the spans of those that are there."""
+    """Return the spans of the partitions that exist."""
     try:
         return view.spans(keys)
     except UnknownTopicError:

@@ -1,8 +1,7 @@
-"""What partitions know of producers, and the transactions there aren't.
+"""DescribeProducers, ListTransactions and DescribeTransactions.
 
-DescribeProducers; ListTransactions and DescribeTransactions, of which kafka-transactions asks.
-A log that a broker wrote to may hold transactions in its records, open ones too: those show in
-DescribeProducers. Their coordinator stayed with the broker.
+A log that a broker wrote may contain transactions, even open ones; DescribeProducers shows them.
+Their coordinator stayed with the broker, so the transaction APIs (kafka-transactions) return none.
 Source: ReplicaManager.activeProducerState, TransactionCoordinator (Kafka 4.1).
 """
 
@@ -29,7 +28,7 @@ _STATES = frozenset(
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
+    """Return the handlers of the producer and transaction APIs."""
 
     async def describe(request: Request) -> Response:
         topics = [(topic.name, list(topic.partition_indexes)) for topic in request.body.topics]
@@ -58,9 +57,9 @@ def apis(broker: Broker) -> dict[Api, Served]:
 def described(
     log: Log, topics: Iterable[tuple[str, Iterable[int]]], now_ms: int
 ) -> list[Answer]:
-    """Return the producers of partitions that aren't expired, with their open transactions.
+    """Return the unexpired producers of partitions, with their open transactions.
 
-    Blocks. Cost: the batch headers behind the newest producer snapshot of each partition.
+    Blocks. Cost: the batch headers after the newest producer snapshot of each partition.
     """
     return [
         {"name": name, "partitions": [_partition(log, TopicPartition(name, p), now_ms) for p in ps]}

@@ -1,8 +1,8 @@
-"""Produce and InitProducerId: what producers send is committed. Transactions are refused.
+"""Produce and InitProducerId. Transactions are refused.
 
-Every acks is the log's own commit: who asks for none gets no answer, and waits in the same line.
-Several requests of a connection may be under way; all that wait, of whatever connection, are
-committed together (`committer`), each batch judged by itself.
+Every `acks` value uses the log's own commit; with acks=0 the request waits in the same queue but
+gets no response. Several requests of a connection may be in progress. All waiting requests are
+committed together (`committer`), and each batch is validated individually.
 Source: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords (Kafka 4.1).
 """
 
@@ -33,14 +33,14 @@ from sparklog.log.producing import Outcome, Produced
 
 VERSIONS: Final = (3, 13)
 ADVERTISED_MIN: Final = 0
-"""librdkafka compresses for no broker that doesn't advertise 0 (KAFKA-18659)."""
+"""librdkafka compresses only for brokers that advertise version 0 (KAFKA-18659)."""
 ZSTD_VERSION: Final = 7
 TOPIC_ID_VERSION: Final = 13
 WAIT_MS_MIN: Final = 1000
-"""A request's timeout is for replicas to follow, which there are none of: some clients say 0."""
+"""Minimum timeout. A request's timeout is meant for followers, so some clients send 0."""
 PRODUCER_ID_MIN: Final = 1 << 62
-"""From here on ids are the endpoints' own: a broker counts from 0 and doesn't come so far."""
-_NO_TRANSACTIONS: Final = "this log takes no transactions: produce without transactional.id"
+"""The endpoints' producer ids begin here. Brokers count from 0 and never get this far."""
+_NO_TRANSACTIONS: Final = "the endpoint supports no transactions: produce without transactional.id"
 _FAULTS: Final = {
     Fault.CORRUPT: ErrorCode.corrupt_message,
     Fault.INVALID_RECORD: ErrorCode.invalid_record,
@@ -51,7 +51,7 @@ _FAULTS: Final = {
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
+    """Return the handlers of Produce and InitProducerId."""
     producing = Producing(broker)
     return {
         Api.PRODUCE: Served(VERSIONS, producing.produce, ADVERTISED_MIN),
@@ -60,7 +60,7 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 
 class _Part(NamedTuple):
-    """A partition of a request: its batch, or why there is none."""
+    """A partition of a request: its batch, or the error that refuses it."""
 
     number: int
     batch: ClientBatch | None
@@ -74,7 +74,7 @@ class _Topic(NamedTuple):
 
 
 class Producing:
-    """What answers producers; on the loop's thread."""
+    """Handles requests of producers. Used on the event loop's thread."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -89,7 +89,7 @@ class Producing:
     # --- Produce -----------------------------------------------------------------------------
 
     def produce(self, request: Request) -> Awaitable[Response | None] | Response | None:
-        """Answer Produce. Within one connection requests are committed in their order."""
+        """Answer Produce. Requests of one connection are committed in order."""
         body = request.body
         refusal = self._refusal(body)
         if refusal is None and request.version >= TOPIC_ID_VERSION:
@@ -99,13 +99,13 @@ class Producing:
         return self._begin(request, refusal)
 
     async def _look_up(self, request: Request, ids: Sequence[UUID]) -> Response | None:
-        """Look for topics that aren't known yet, then go on."""
+        """Look up topic ids that are not known yet, then continue."""
         self._names |= await self._broker.partitions.topic_names(ids)
         response = self._begin(request, None)
         return await response if isinstance(response, Awaitable) else response
 
     def _refusal(self, body: Any) -> SparklogError | None:
-        """Return why nothing of a request is taken, whatever it holds."""
+        """Return the error that refuses a whole request, whatever its batches."""
         if body.acks not in (-1, 0, 1):
             return ApiError(
                 ErrorCode.invalid_required_acks, f"acks={body.acks}: want -1 (all), 0 or 1"
@@ -115,7 +115,7 @@ class Producing:
         if self._committer is None:
             return ApiError(
                 ErrorCode.topic_authorization_failed,
-                f"{self._broker.log.path} is open for reading: nothing can be produced here",
+                f"{self._broker.log.path} is open for reading, so producing is not possible",
             )
         return None
 
@@ -138,14 +138,14 @@ class Producing:
             wait_ms = max(request.body.timeout, WAIT_MS_MIN)
             late = LogLockedError(
                 f"no commit within timeout.ms={wait_ms}: another process holds the log's lock, or "
-                "its disk or store is slow; whether it will be is not known"
+                "its disk or store is slow. The batch may still be committed"
             )
             timer = loop.call_later(wait_ms / 1000, work.give_up, late)
             work.answer.add_done_callback(lambda _: timer.cancel())
         return work.answer
 
     def _validate(self, batches: Sequence[ClientBatch]) -> None:
-        """Check what takes no time, so that the committer finds it done."""
+        """Validate batches as far as this takes no time, so that the committer does not have to."""
         topics, now_ms = home_of(self._broker.log).commits.state.topics, self._broker.clock()
         for batch in batches:
             topic = topics.get(batch.key.topic)
@@ -156,10 +156,10 @@ class Producing:
         topic_id: UUID | None = getattr(data, "topic_id", None)
         name = data.name if topic_id is None else self._name(topic_id)
         if refusal is None and name is None:
-            refusal = ApiError(ErrorCode.unknown_topic_id, f"there is no topic of id {topic_id}")
+            refusal = ApiError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic_id}")
         if refusal is None and name in RESERVED:
             refusal = ApiError(
-                ErrorCode.invalid_topic_exception, f"{name} is an internal topic: nobody writes it"
+                ErrorCode.invalid_topic_exception, f"{name} is an internal topic: it is read-only"
             )
         zstd = request.version >= ZSTD_VERSION
         known = "" if topic_id is None else topic_id_text(topic_id.bytes)
@@ -174,7 +174,7 @@ class Producing:
         return _Topic(name or "", topic_id, parts)
 
     def _name(self, topic_id: UUID) -> str | None:
-        """Return the name of a topic by its id, as far as is known; the commit looks again."""
+        """Return a topic's name by its id if it is known. The commit checks it again."""
         if topic_id not in self._names and self._committer is not None:
             topics = list(home_of(self._broker.log).commits.state.topics.items())
             self._names |= {uuid_of(topic.id): name for name, topic in topics}
@@ -183,11 +183,11 @@ class Producing:
     # --- InitProducerId ----------------------------------------------------------------------
 
     def init_producer_id(self, request: Request) -> Response:
-        """Answer InitProducerId: an idempotent producer gets an id, one of transactions none.
+        """Answer InitProducerId: idempotent producers get an id, transactional ones an error.
 
-        An id is a random number of 62 bits above all that brokers give: it asks nothing of the log,
-        and is neither another endpoint's, nor in records that were copied from a broker, nor that
-        of a broker which takes the log over. A producer that lost its place goes on with the next
+        The id is a random number of 62 bits above all ids of brokers. It needs no access to the
+        log, and cannot collide with ids of other endpoints, of records copied from a broker, or of
+        a broker that takes the log over. A producer that lost its state continues with the next
         epoch, which it counts itself (KIP-360).
         """
         body = request.body
@@ -203,10 +203,10 @@ class Producing:
 
 
 def _response(request: Request, topics: Sequence[_Topic], outcomes: Any) -> Response | None:
-    """Return the answer; None where the client wants none.
+    """Return the response, or None with acks=0.
 
-    Who wants none and has sent something that isn't taken is hung up on, as a broker does, so that
-    it looks anew where its topics are.
+    With acks=0 a refused batch closes the connection, as in a broker, so that the client refreshes
+    its metadata.
     """
     responses: list[dict[str, Any]] = []
     failed: SparklogError | None = None
@@ -228,7 +228,7 @@ def _response(request: Request, topics: Sequence[_Topic], outcomes: Any) -> Resp
     if request.body.acks != 0:
         return {"responses": responses}
     if failed is not None:
-        request.connection.close(f"what it produced with acks=0 is refused: {failed}")
+        request.connection.close(f"a batch that it produced with acks=0 is refused: {failed}")
     return None
 
 
@@ -247,14 +247,14 @@ def _refused(error: SparklogError, version: int) -> dict[str, Any]:
 
 
 def _code(error: SparklogError, version: int) -> ErrorCode:
-    """Return the code by which a producer knows whether to try again, and what to do first."""
+    """Return the error code, which tells a producer whether to retry and what to refresh first."""
     if isinstance(error, RefusedBatchError):
         return _FAULTS[error.fault]
     if isinstance(error, CommitUnknownError):
-        return ErrorCode.not_enough_replicas_after_append  # it may be in; retriable
+        return ErrorCode.not_enough_replicas_after_append  # the batch may be committed; retriable
     if isinstance(error, TopicReplacedError):
         by_id = version >= TOPIC_ID_VERSION
         return ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
-    if type(error) is InvalidRequestError:  # an open transaction of a broker's, say
+    if type(error) is InvalidRequestError:  # for example an open transaction of a broker
         return ErrorCode.invalid_record
     return code_and_message(error)[0]

@@ -1,7 +1,8 @@
-"""What clients may take of a process that does other work, too: connections, memory, log lines.
+"""Limits for clients: connections, request memory, and log lines.
 
-Source of the keys: KafkaConfig, ConnectionQuotas in SocketServer.scala (Kafka 4.1). A broker
-stops accepting where this closes: the client is told at once, and others are not kept waiting.
+Source of the keys: KafkaConfig, ConnectionQuotas in SocketServer.scala (Kafka 4.1). A broker stops
+accepting connections at its limit. The endpoint closes them instead, so that the client notices at
+once and other clients do not wait.
 """
 
 import logging
@@ -13,7 +14,7 @@ from typing import Final
 from sparklog.clock import monotonic_ms
 
 SMALL_BYTES: Final = 64 << 10
-"""Requests up to here are not counted: Connection's own buffers are as large."""
+"""Requests up to this size are not counted; each connection has buffers of this size anyway."""
 _RATE_WINDOW_MS: Final = 1000
 _LINES_MAX: Final = 20
 _LINES_WINDOW_MS: Final = 10_000
@@ -21,10 +22,10 @@ _LINES_WINDOW_MS: Final = 10_000
 
 @dataclass(slots=True)
 class ConnectionQuotas:
-    """Counts connections, by address as well. On the loop's thread.
+    """Counts connections, in total and by address. Used on the event loop's thread.
 
-    `connections_max`, `per_ip_max`: max.connections, max.connections.per.ip. `rate_max`: new ones
-    a second (max.connection.creation.rate).
+    `connections_max`, `per_ip_max`: max.connections, max.connections.per.ip. `rate_max`: new
+    connections per second (max.connection.creation.rate).
     """
 
     connections_max: int
@@ -40,23 +41,23 @@ class ConnectionQuotas:
         self._allowance = float(self.rate_max)
 
     def enter(self, host: str, now_ms: float) -> str | None:
-        """Count a connection; returns why there is no room for it, None if there is."""
+        """Count a connection. Return None, or the limit that it exceeds."""
         passed = (now_ms - self._seen_ms) / _RATE_WINDOW_MS if self._seen_ms else 0.0
         self._seen_ms = now_ms
         self._allowance = min(self.rate_max, self._allowance + passed * self.rate_max)
         if self.count >= self.connections_max:
             return f"there are {self.count} connections already (max.connections)"
         if self._by_host[host] >= self.per_ip_max:
-            return f"it has {self.per_ip_max} connections already (max.connections.per.ip)"
+            return f"the address has {self.per_ip_max} connections already (max.connections.per.ip)"
         if self._allowance < 1:
-            return f"more than {self.rate_max} a second (max.connection.creation.rate)"
+            return f"more than {self.rate_max} per second (max.connection.creation.rate)"
         self._allowance -= 1
         self.count += 1
         self._by_host[host] += 1
         return None
 
     def leave(self, host: str) -> None:
-        """Forget a connection that had entered."""
+        """Remove a connection that was counted."""
         self.count -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:
@@ -64,10 +65,10 @@ class ConnectionQuotas:
 
 
 class RequestMemory:
-    """The bytes of large requests that are being received or worked on. On the loop's thread.
+    """Memory of large requests that are being received or processed. On the event loop's thread.
 
-    Kafka: queued.max.request.bytes. Whoever finds no room waits in line; the first in line gets
-    what becomes free, so that a large request isn't passed by small ones for ever.
+    Kafka: queued.max.request.bytes. Requests that do not fit wait in order. Memory goes to the
+    first in the queue, so small requests cannot overtake a large one for ever.
     """
 
     def __init__(self, size_max: int) -> None:
@@ -76,13 +77,14 @@ class RequestMemory:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """Number of waiting requests."""
         return len(self._waiting)
 
     def take(self, owner: object, size: int, wake: Callable[[], None]) -> bool:
-        """Take `size` bytes; False: there is no room, and `wake` is called when they are taken.
+        """Reserve `size` bytes.
 
-        A request larger than all of the memory gets all of it.
+        Return False if there is no room; `wake` is called once they are reserved.
+        A request that is larger than the limit reserves all memory.
         """
         size = min(size, self.size_max)
         if not self._waiting and self.used + size <= self.size_max:
@@ -92,12 +94,12 @@ class RequestMemory:
         return False
 
     def release(self, size: int) -> None:
-        """Free what was taken; wakes those for whom there is room now."""
+        """Release reserved memory, and wake requests that now fit."""
         self.used -= min(size, self.size_max)
         self._serve()
 
     def forget(self, owner: object) -> None:
-        """Let one that waits go."""
+        """Remove a waiting request."""
         if self._waiting.pop(owner, None) is not None:
             self._serve()
 
@@ -112,37 +114,37 @@ class RequestMemory:
 
 
 class Progress:
-    """Whether what is received comes fast enough: a request has `grace_ms`, then a byte rate.
+    """Whether a request arrives fast enough: `grace_ms`, and a minimum byte rate afterwards.
 
-    So a client that sends a byte a second holds nothing for long, and a slow network gets through.
-    Time counts only while we read.
+    A client that sends one byte per second therefore cannot block a connection, and a slow network
+    still works. Only time during which the endpoint reads counts.
     """
 
     __slots__ = ("_bytes", "_since_ms")
 
-    RATE_MIN: Final = 8 << 10  # bytes a second
+    RATE_MIN: Final = 8 << 10  # bytes per second
 
     def __init__(self, now_ms: float) -> None:
         self._since_ms, self._bytes = now_ms, 0
 
     def received(self, size: int) -> None:
-        """Count bytes."""
+        """Count received bytes."""
         self._bytes += size
 
     def paused(self, for_ms: float) -> None:
-        """Leave out a time in which nothing was read, for it was us who didn't."""
+        """Exclude a period in which the endpoint did not read."""
         self._since_ms += for_ms
 
     def is_too_slow(self, now_ms: float, grace_ms: int) -> bool:
-        """Tell whether it fell behind."""
+        """Return True if the request is below the minimum rate."""
         late_ms = now_ms - self._since_ms - grace_ms
         return late_ms > 0 and self._bytes < late_ms * self.RATE_MIN / 1000
 
 
 class LimitedLog:
-    """Lines about clients: at most 20 in ten seconds, then how many were left out.
+    """Log lines about clients: at most 20 per 10 seconds, then the number of suppressed lines.
 
-    Anybody who can connect causes them, and nobody may fill a disk with them.
+    Any client that can connect causes such lines, and must not be able to fill a disk with them.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -150,7 +152,7 @@ class LimitedLog:
         self._window_ms, self._lines, self._left_out = 0.0, 0, 0
 
     def log(self, level: int, message: str, *given: object) -> None:
-        """Write a line, if there is room."""
+        """Write a line if the limit allows it."""
         now_ms = monotonic_ms()
         if now_ms - self._window_ms >= _LINES_WINDOW_MS:
             if self._left_out:

@@ -1,7 +1,4 @@
-"""Records deleted at a partition's start: DeleteRecords.
-
-Source: KafkaApis.handleDeleteRecordsRequest, Partition.deleteRecordsOnLeader (Kafka 4.1), KIP-107.
-"""
+"""DeleteRecords: deletes the records before an offset by raising the log start."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +14,7 @@ from sparklog.storage.view import TopicInfo
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
+    """Return the handler of DeleteRecords."""
     deletion = RecordDeletion(broker.log, is_writable=broker.is_writable)
 
     async def handle(request: Request) -> Response:
@@ -27,15 +24,16 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 
 class RecordDeletion:
-    """Raises a log's starts. Its methods block."""
+    """Raises log start offsets. Its methods block."""
 
     def __init__(self, log: Log, *, is_writable: bool) -> None:
         self._log, self._is_writable = log, is_writable
 
     def delete_records(self, body: Any) -> Response:
-        """Raise log starts; -1 means the high watermark. A topic's partitions at once, if they can.
+        """Raise log starts; -1 means the high watermark.
 
-        There is no room for words in the answer.
+        All partitions of a topic in one step if possible.
+        The response has no field for messages.
         """
         known = self._log.topics()
         answers = []

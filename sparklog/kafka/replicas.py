@@ -1,8 +1,8 @@
-"""Leaders and replicas, where there is one node: elections and reassignments.
+"""ElectLeaders and partition reassignments, for a single node.
 
-ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: kafka-topics --describe asks
-for the last, kafka-leader-election and kafka-reassign-partitions for all. Every partition is where
-it can be, so what a cluster would do here is done or refused at once.
+kafka-topics --describe sends ListPartitionReassignments; kafka-leader-election and
+kafka-reassign-partitions use ElectLeaders and AlterPartitionReassignments as well. Partitions
+cannot move to another node, so each request is answered or refused at once.
 Source: ReplicationControlManager (Kafka 4.1).
 """
 
@@ -19,7 +19,7 @@ _UNCLEAN = 1
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
+    """Return the handlers of elections and reassignments."""
 
     async def elect(request: Request) -> Response:
         topics = await broker.partitions.topics(max_age_ms=0)
@@ -40,7 +40,7 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 
 def elect_leaders(body: Any, topics: Mapping[str, TopicInfo]) -> Response:
-    """Tell that the node leads; of an offline partition, how its owner gives up what it misses.
+    """Answer that the node leads. For an offline partition, tell how to give up its missing data.
 
     For all partitions (null), those that need no election are left out, as in Kafka.
     """
@@ -80,7 +80,7 @@ def _elected(name: str, partition: int, info: TopicInfo | None, is_unclean: bool
 
 
 def reassign_partitions(body: Any, topics: Mapping[str, TopicInfo], node_id: int) -> Response:
-    """Take a partition to where it is; anything else has no node to go to."""
+    """Accept reassignments to the node itself and refuse all others."""
     return {
         "error_code": ErrorCode.none,
         "error_message": None,
@@ -107,8 +107,8 @@ def _reassigned(info: TopicInfo | None, asked: Any, node_id: int) -> Answer:
     elif list(asked.replicas) != [node_id]:
         code = ErrorCode.invalid_replica_assignment
         message = (
-            f"The log has one copy of each record, on node {node_id}, the only one there is: "
-            f"replicas {list(asked.replicas)} can't be"
+            f"The log has one copy of each record, on its only node {node_id}, so replicas "
+            f"{list(asked.replicas)} are not possible"
         )
     return {
         "partition_index": asked.partition_index, "error_code": code, "error_message": message,

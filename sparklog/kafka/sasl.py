@@ -1,13 +1,12 @@
-"""`SaslServer`: one connection's authentication: handshake, tokens, and again later (KIP-368).
+"""`SaslServer`: the SASL exchange of a connection, including re-authentication (KIP-368).
 
-    SaslHandshake v1, SaslAuthenticate ...     tokens in requests of Kafka's
-    SaslHandshake v0, token, token ...         tokens alone, each with its length before it
+    SaslHandshake v1, SaslAuthenticate ...     tokens in Kafka requests
+    SaslHandshake v0, token, token ...         bare tokens, each with a length prefix
 
-Nothing here reads a socket; the caller sends what it gets, and closes after `Refused`, once
-connection.failed.authentication.delay.ms have passed. Errors for clients tell nothing of users.
-
-Source: SaslServerAuthenticator.java, PlainSaslServer.java, ScramSaslServer.java (Kafka 4.1), whose
-texts these are; RFC 5802 by the library scramp.
+The class does no I/O. The caller sends the tokens, and after `Refused` closes the connection with a
+delay of connection.failed.authentication.delay.ms. Errors for clients reveal nothing about users.
+Source: SaslServerAuthenticator.java, PlainSaslServer.java, ScramSaslServer.java (Kafka 4.1), which
+also have the texts; RFC 5802 by the library scramp.
 """
 
 from collections.abc import Sequence
@@ -24,24 +23,25 @@ from sparklog.kafka.users import Users
 with needed(InvalidRequestError):
     from scramp import ScramException, ScramMechanism
 
-TOKEN_BYTES_MAX: Final = 64 << 10  # a name has 255 bytes, a nonce some 40; passwords may be long
+# a name has up to 255 bytes, a nonce about 40; passwords may be long
+TOKEN_BYTES_MAX: Final = 64 << 10
 
 
 class State(Enum):
-    """Where a connection stands."""
+    """State of a connection's authentication."""
 
     HANDSHAKE = auto()
-    """Wants a SaslHandshake (or ApiVersions)."""
+    """Expects a SaslHandshake (or ApiVersions)."""
     TOKENS = auto()
-    """Wants tokens of the mechanism."""
+    """Expects tokens of the mechanism."""
     DONE = auto()
-    """Is somebody's."""
+    """Authenticated."""
     FAILED = auto()
-    """Is nobody's any more: closed after a delay."""
+    """Failed; the connection is closed after a delay."""
 
 
 class Failure(Enum):
-    """Why a request is refused, by the name of Kafka's error code."""
+    """Reasons for a refusal, by the names of Kafka's error codes."""
 
     UNSUPPORTED_SASL_MECHANISM = auto()
     SASL_AUTHENTICATION_FAILED = auto()
@@ -49,7 +49,7 @@ class Failure(Enum):
 
 
 class Refused(Exception):
-    """The connection gets `failure` as its answer, and is closed."""
+    """The connection gets `failure` as its response and is closed."""
 
     def __init__(self, failure: Failure, message: str) -> None:
         super().__init__(message)
@@ -58,28 +58,31 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back for a token: `token`, and after the last one the session's length (ms)."""
+    """The server's `token`; after the last one also the length of the session (ms)."""
 
     token: bytes
     session_lifetime_ms: int = 0
 
 
 class Exchange(Protocol):
-    """One try to authenticate by a mechanism."""
+    """One authentication attempt with a mechanism."""
 
     def step(self, token: bytes) -> tuple[bytes, str | None]:
-        """Return the answer, and the user's name after the last token. Raises: _BadCredentials."""
+        """Return the server's token, and the user's name after the last token.
+
+        Raises: _BadCredentials.
+        """
 
 
 class _BadCredentials(Exception):
-    """The credentials are. With a text: one that a client may read."""
+    """Wrong credentials. A message, if any, may be sent to the client."""
 
 
 class SaslServer:
-    """The state of one connection; `user` is who it is, None before.
+    """The authentication state of one connection. `user`: the authenticated name, None before.
 
-    `step` may take 100 ms of CPU (PLAIN) and looks at the users' file: not for an event loop's
-    thread. One call at a time.
+    `step` may use 100 ms of CPU time (PLAIN) and checks the users' file, so it must not run on the
+    event loop's thread. One call at a time.
     """
 
     def __init__(
@@ -90,9 +93,9 @@ class SaslServer:
         max_reauth_ms: int = 0,
         pool: Executor | None = None,
     ) -> None:
-        """`mechanisms`: the enabled ones; max_reauth_ms: connections.max.reauth.ms, 0: never.
+        """`mechanisms`: the enabled ones; max_reauth_ms: connections.max.reauth.ms, 0 means never.
 
-        `pool`: where the caller is to run `step`.
+        `pool`: where the caller should run `step`.
         """
         self.users, self.mechanisms, self.pool = users, tuple(mechanisms), pool
         self.state = State.HANDSHAKE
@@ -105,23 +108,23 @@ class SaslServer:
 
     @property
     def authenticated(self) -> bool:
-        """Whether requests are served: also while a client authenticates again, as in Kafka."""
+        """Whether requests are served; also during re-authentication, as in Kafka."""
         return self.state is State.DONE
 
     def expired(self, now_ms: float) -> bool:
-        """Tell whether the session is over by a monotonic clock: only a SaslHandshake may come."""
+        """Return True if the session has expired, so that only a SaslHandshake may follow."""
         return self._expires_ms is not None and now_ms >= self._expires_ms
 
     def handshake(self, mechanism: str, *, version: int) -> None:
-        """Take a SaslHandshake in. Raises: Refused; the state is FAILED then."""
+        """Process a SaslHandshake. Raises: Refused; the state is FAILED then."""
         if self.state not in (State.HANDSHAKE, State.DONE):
-            self._refuse(Failure.ILLEGAL_SASL_STATE, "SaslHandshake in the midst of another")
+            self._refuse(Failure.ILLEGAL_SASL_STATE, "SaslHandshake received during a handshake")
         if mechanism not in self.mechanisms:
             self._refuse(
                 Failure.UNSUPPORTED_SASL_MECHANISM,
                 f"Unsupported SASL mechanism {mechanism[:64]}",
             )
-        if self._mechanism not in (None, mechanism):  # a session stays with what it began by
+        if self._mechanism not in (None, mechanism):  # a session keeps its mechanism
             self._refuse(
                 Failure.SASL_AUTHENTICATION_FAILED,
                 f"SASL mechanism '{mechanism}' requested by client is not supported for "
@@ -136,14 +139,14 @@ class SaslServer:
         self.state = State.TOKENS
 
     def step(self, token: bytes, *, now_ms: float) -> Answer:
-        """Take a token in. Raises: Refused; the state is FAILED then."""
+        """Process a token. Raises: Refused; the state is FAILED then."""
         if self.state is not State.TOKENS or self._exchange is None:
-            said = (
+            message = (
                 "SaslAuthenticate request received after successful authentication"
                 if self.state is State.DONE
                 else "SaslAuthenticate request received before a SaslHandshake"
             )
-            self._refuse(Failure.ILLEGAL_SASL_STATE, said)
+            self._refuse(Failure.ILLEGAL_SASL_STATE, message)
         again = "authentication" if self.user is None else "re-authentication"
         try:
             if len(token) > TOKEN_BYTES_MAX:
@@ -151,11 +154,11 @@ class SaslServer:
             self.users.refresh()
             answer, name = self._exchange.step(token)
         except _BadCredentials as error:
-            said = str(error) or (
+            message = str(error) or (
                 f"Authentication failed during {again} due to invalid credentials "
                 f"with SASL mechanism {self._mechanism}"
             )
-            self._refuse(Failure.SASL_AUTHENTICATION_FAILED, said)
+            self._refuse(Failure.SASL_AUTHENTICATION_FAILED, message)
         if name is None:
             return Answer(answer)
         if self.user not in (None, name):
@@ -225,17 +228,18 @@ class _Scram:
                 return self._server.get_server_first().encode(), None
             self._accept_doubled_nonce(text)
             self._server.set_client_final(text)
-            if not self._exists:  # a decoy's keys are nobody's; no chance is left to chance
+            if not self._exists:  # defence in depth: a decoy's keys match no password
                 raise _BadCredentials
             return self._server.get_server_final().encode(), self._name
         except (ScramException, UnicodeError):
             raise _BadCredentials from None
 
     def _accept_doubled_nonce(self, text: str) -> None:
-        """Take the nonce of librdkafka before 2.6.1 (Debian's kcat) for what it should be.
+        """Correct the nonce of librdkafka before 2.6.1 (Debian's kcat).
 
-        It has the client's own part twice (confluentinc/librdkafka#4895), as Kafka 3.8.1 to 3.9
-        let it. Ours is in it whole, and the proof is of what was sent, so nothing can be replayed.
+        It contains the client's part twice (confluentinc/librdkafka#4895), which Kafka 3.8.1 to 3.9
+        accepts. The server's part is complete and the proof covers what was sent, so nothing can be
+        replayed.
         """
         whole = str(self._server.nonce)
         begin = whole.removesuffix(self._own_nonce)

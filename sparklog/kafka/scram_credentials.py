@@ -1,8 +1,8 @@
-"""Users and how they authenticate, as kafka-configs --entity-type users shows them.
+"""DescribeUserScramCredentials, AlterUserScramCredentials (kafka-configs --entity-type users).
 
-DescribeUserScramCredentials, AlterUserScramCredentials. The users' file says who there is, and
-`sparklog kafka-users` changes it: a client that could would make itself whatever it likes.
-Source: ScramImage.describe, ScramControlManager (Kafka 4.1), KIP-554.
+The users' file is authoritative, and only `sparklog kafka-users` changes it: a client that could
+change users could give itself any right. Source: ScramImage.describe, ScramControlManager (Kafka
+4.1), KIP-554.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ _NUMBERS: Final = {Mechanism.SCRAM_SHA_256: 1, Mechanism.SCRAM_SHA_512: 2}
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
+    """Return the handlers of the SCRAM credential APIs."""
 
     def describe(request: Request) -> Response:
         asked = request.body.users
@@ -47,7 +47,10 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 
 def described(users: Mapping[str, User], names: Iterable[str] | None) -> list[dict[str, Any]]:
-    """Return who of `names` (None: all) has which keys; those without any are as good as absent."""
+    """Return the mechanisms of the users in `names` (None: all).
+
+    Users without any count as missing.
+    """
     held = {name: user for name, user in users.items() if user.credentials}
     times = Counter(sorted(held) if names is None else names)
     return [_result(name, held.get(name), count > 1) for name, count in times.items()]

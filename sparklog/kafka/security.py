@@ -1,9 +1,8 @@
-"""`Security`: who may connect to an endpoint, and what they may do; as its options say it.
+"""`Security`: who may connect to an endpoint and with which rights, according to its options.
 
-TLS is spoken if there is a certificate, SASL if there are users; what may be reached from other
-hosts needs both, or certificates of the clients' own (`listeners`). Without users everybody who
-comes in may do everything; with users each has the rights that the file says, at once when it says
-otherwise.
+TLS is used if there is a certificate, SASL if there is a users' file. A listener that other hosts
+can reach needs both, or client certificates (`listeners`). Without a users' file every client has
+all rights. With one, each user has the rights listed there, and changes apply at once.
 """
 
 import ssl
@@ -25,19 +24,19 @@ from sparklog.network.addresses import Address
 from sparklog.network.tls import ClientAuth, Tls, TlsFiles
 
 ANONYMOUS: Final = "ANONYMOUS"
-"""Who has not been asked. Source: KafkaPrincipal.ANONYMOUS."""
+"""The user name of unauthenticated clients. Source: KafkaPrincipal.ANONYMOUS."""
 
 
 class Security:
-    """What an endpoint asks of its clients. `pool` checks passwords, one at a time."""
+    """Security settings of an endpoint. `pool` checks passwords, one at a time."""
 
     def __init__(
         self, options: EndpointOptions, address: Address, addresses: Sequence[str]
     ) -> None:
-        """Read the files, and check that strangers can't come in.
+        """Read the files, and check that unauthenticated clients cannot connect from other hosts.
 
-        `address` is where it listens, `addresses` what that resolves to. Raises:
-        InvalidRequestError, with the option or the file, and what to do; StorageUnavailableError.
+        `address`: the listener; `addresses`: the addresses it resolves to. Raises:
+        InvalidRequestError with the option or file and the remedy; StorageUnavailableError.
         """
         self._options = options
         self.advertised = parse_advertised(options.advertised_listeners)
@@ -58,16 +57,16 @@ class Security:
 
     @property
     def protocol(self) -> str:
-        """Kafka's security.protocol, as clients have to say it."""
+        """Kafka's security.protocol that clients have to use."""
         return ("SASL_" if self.mechanisms else "") + ("PLAINTEXT" if self.tls is None else "SSL")
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """What new connections are encrypted by; None: they aren't."""
+        """The TLS context of new connections; None without TLS."""
         return None if self.tls is None else self.tls.context
 
     def sasl(self) -> SaslServer | None:
-        """Return a new connection's authentication; None: it needs none."""
+        """Return the SASL exchange of a new connection; None if SASL is disabled."""
         if not self.mechanisms:
             return None
         return SaslServer(
@@ -78,29 +77,29 @@ class Security:
         )
 
     def rights(self, name: str) -> frozenset[Right]:
-        """Return what a user may do now. Cost: a look-up in memory."""
+        """Return the current rights of a user. Cost: a lookup in memory."""
         return ALL if self.users.path is None else self.users.rights(name)
 
     def refresh(self) -> None:
-        """Take changed files up; not on an event loop's thread."""
+        """Reload changed files. Must not run on an event loop's thread."""
         self.users.refresh()
         if self.tls is not None:
             self.tls.refresh()
 
     def close(self) -> None:
-        """End the pool."""
+        """Shut the pool down."""
         self.pool.shutdown()
 
 
 def _mechanisms(options: EndpointOptions) -> tuple[Mechanism, ...]:
-    """Return the enabled ones; none without users."""
+    """Return the enabled mechanisms; empty without a users' file."""
     wanted = options.sasl_enabled_mechanisms
     if options.sasl_users_location:
         return tuple(map(Mechanism, wanted))
     if wanted != tuple(SCRAM):
         raise InvalidRequestError(
             f"sasl.enabled.mechanisms={','.join(wanted)}: give sasl.users.location=FILE as well; "
-            "`sparklog kafka-users FILE --add NAME` makes it"
+            "`sparklog kafka-users FILE --add NAME` creates it"
         )
     return ()
 

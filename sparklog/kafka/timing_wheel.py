@@ -1,4 +1,4 @@
-"""One clock for all that waits: hundreds of clients wait at once, each for half a second or so."""
+"""Timeouts of waiting clients: hundreds wait at the same time, each for about half a second."""
 
 import asyncio
 import math
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 TICK_MS: Final = 20
-"""How exact it is: nothing is called early, and at most this late."""
+"""Resolution: a call is never early and at most this late."""
 
 
 class TimerTask:
-    """Something that is to be called at the end of a time, unless it is closed before."""
+    """A call that is scheduled for a time and can be cancelled with `close`."""
 
     __slots__ = ("_tick", "_wheel", "call")
 
@@ -18,15 +18,15 @@ class TimerTask:
         self._wheel, self._tick, self.call = wheel, tick, call
 
     def close(self) -> None:
-        """TimerTask no more. Idempotent."""
+        """Cancel the call. Idempotent."""
         self._wheel.cancel(self._tick, self)
 
 
 class TimingWheel:
-    """Calls back after a time. On the loop's thread.
+    """Schedules calls. Used on the event loop's thread.
 
-    All that ends within one tick takes one timer of the loop, so that clients which are answered
-    together ask again together. Cost: about 1 us a wait.
+    All calls within one tick share one timer of the loop, so clients that are answered together
+    also send their next request together. Cost: about 1 us per wait.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -34,7 +34,7 @@ class TimingWheel:
         self._waits: dict[int, set[TimerTask]] = {}
 
     def after(self, delay_ms: float, call: Callable[[], None]) -> TimerTask:
-        """Call `call` in `delay_ms`; see TICK_MS."""
+        """Schedule `call` in `delay_ms`; see TICK_MS."""
         end_s = self._loop.time() + max(delay_ms, 0) / 1000
         tick = math.ceil(end_s * 1000 / TICK_MS)
         waits = self._waits.get(tick)
@@ -46,7 +46,7 @@ class TimingWheel:
         return wait
 
     def cancel(self, tick: int, wait: TimerTask) -> None:
-        """Let go of a wait."""
+        """Remove a scheduled call."""
         waits = self._waits.get(tick)
         if waits is not None:
             waits.discard(wait)

@@ -1,8 +1,7 @@
-"""Topics made, deleted and grown: CreateTopics, DeleteTopics, CreatePartitions.
+"""CreateTopics, DeleteTopics and CreatePartitions.
 
-Every topic of a request is for itself: one that is refused keeps none of the others. The words are
-Kafka's where a client may look at them. Source: ReplicationControlManager, ControllerApis
-(Kafka 4.1).
+The topics of a request are independent: an error of one does not affect the others. Messages that
+clients may parse are Kafka's. Source: ReplicationControlManager, ControllerApis (Kafka 4.1).
 """
 
 from collections import Counter
@@ -25,14 +24,16 @@ from sparklog.log.topic_names import check_new
 from sparklog.storage.view import TopicInfo
 
 PARTITIONS_MAX: Final = 10_000
-"""Partitions that one request may make. Source: ReplicationControlManager.MAX_PARTITIONS_PER_BATCH.
+"""Maximum partitions that one request creates.
+
+Source: ReplicationControlManager.MAX_PARTITIONS_PER_BATCH.
 """
 Answer = dict[str, Any]
 Topics = dict[str, TopicInfo]
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
+    """Return the handlers of the topic APIs."""
     admin = TopicAdmin.for_broker(broker)
 
     def handled(make: Any, late: Any) -> Any:
@@ -53,18 +54,18 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 
 class TopicAdmin:
-    """Changes of a log's topics, as its one broker makes them. Its methods block."""
+    """Creates, deletes and grows topics of a log. Its methods block."""
 
     def __init__(
         self, log: Log, *, node_id: int, num_partitions: int, is_writable: bool
     ) -> None:
-        """`num_partitions`: of a topic whose maker doesn't say."""
+        """`num_partitions`: of topics that are created without a number of partitions."""
         self._log, self._node_id = log, node_id
         self._num_partitions, self._is_writable = num_partitions, is_writable
 
     @classmethod
     def for_broker(cls, broker: Broker) -> Self:
-        """Return that of an endpoint."""
+        """Return the instance of an endpoint."""
         return cls(
             broker.log, node_id=broker.node_id, num_partitions=broker.options.num_partitions,
             is_writable=broker.is_writable,
@@ -73,7 +74,7 @@ class TopicAdmin:
     # --- CreateTopics ------------------------------------------------------------------------
 
     def create_topics(self, body: Any) -> Response:
-        """Make topics, or with `validate_only` tell what would come of it."""
+        """Create topics; with `validate_only` only check the request."""
         times = Counter(topic.name for topic in body.topics)
         known = self._log.topics()
         is_too_much = sum(map(self._asked, body.topics)) > PARTITIONS_MAX
@@ -90,9 +91,10 @@ class TopicAdmin:
         return {"topics": answers}
 
     def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
-        """Make topics that a client asked about; returns {name: why it isn't there}.
+        """Create topics for metadata requests.
 
-        Source: AutoTopicCreationManager, which sends the client away until the topic is there.
+        Return {name: error of a topic that was not created}.
+        Source: AutoTopicCreationManager, which makes clients retry until the topic exists.
         """
         refused = {}
         known = self._log.topics()
@@ -141,7 +143,10 @@ class TopicAdmin:
     def _made(
         self, name: str, count: int, values: Mapping[str, Any], known: Topics
     ) -> TopicInfo:
-        """Make a topic; `known` has it then. Raises: ApiError: somebody else was quicker."""
+        """Create a topic and add it to `known`.
+
+        Raises: ApiError: another process created it first.
+        """
         self._check_writable()
         _check_new(name, known)
         try:
@@ -155,7 +160,7 @@ class TopicAdmin:
         return info
 
     def _partition_count(self, topic: Any) -> int:
-        """Return how many partitions a new topic is to have. Raises: ApiError."""
+        """Return the number of partitions of a new topic. Raises: ApiError."""
         if topic.assignments:
             return self._assigned(topic)
         if topic.replication_factor < -1 or topic.replication_factor == 0:
@@ -228,13 +233,13 @@ class TopicAdmin:
         asked = _deletions(body)
         times = Counter(asked)
         meant = Counter(_name_of(each, ids) for each in times)
-        meant[None] = 0  # ids that are no topic's
+        meant[None] = 0  # ids of no existing topic
         answers = []
         for name, topic_id in times:
             try:
                 if times[name, topic_id] > 1:
-                    what = "name" if name is not None else "id"
-                    raise ApiError(ErrorCode.invalid_request, f"Duplicate topic {what}.")
+                    kind = "name" if name is not None else "id"
+                    raise ApiError(ErrorCode.invalid_request, f"Duplicate topic {kind}.")
                 if meant[_name_of((name, topic_id), ids)] > 1:
                     raise ApiError(
                         ErrorCode.invalid_request,
@@ -261,7 +266,7 @@ class TopicAdmin:
         if found is None or found not in known:
             raise _unknown(str(found))
         info = known[found]
-        # By its id: another topic of this name that came meanwhile isn't the one that was meant.
+        # By id, so that a topic that was created under this name in the meantime is not deleted.
         self._log.delete_topic(found, topic_id=info.id or None)
         known.pop(found)
         return {
@@ -325,7 +330,7 @@ class TopicAdmin:
             raise read_only_error(self._log.path)
 
 
-# --- answers -------------------------------------------------------------------------------------
+# --- responses -----------------------------------------------------------------------------------
 
 
 def _refused(error: BaseException, **fields: Any) -> Answer:
@@ -364,7 +369,7 @@ def _creation_configs(config: TopicConfig) -> list[Answer]:
 
 
 def _deletions(body: Any) -> list[tuple[str | None, UUID | None]]:
-    """What is to be deleted, as (name, topic id): versions 1 to 5 have names alone."""
+    """Return the topics to delete as (name, topic id). Versions 1 to 5 have only names."""
     if hasattr(body, "topic_names"):
         return [(name, None) for name in body.topic_names]
     return [(topic.name, topic.topic_id) for topic in body.topics]
@@ -375,7 +380,7 @@ def _name_of(asked: tuple[str | None, UUID | None], ids: Mapping[UUID, str]) -> 
     return ids.get(topic_id) if topic_id is not None else name
 
 
-# --- what is answered when the request's time is over --------------------------------------------
+# --- responses after a timeout -------------------------------------------------------------------
 
 
 def _late(asked: str, answered: str, body: Any) -> Response:

@@ -1,7 +1,4 @@
-"""A topic's configs as the protocol has them: values, sources, types; and changes of them.
-
-Source: ConfigHelper, ConfigurationControlManager, ServerTopicConfigSynonyms (Kafka 4.1).
-"""
+"""A topic's configs in the protocol: values, sources, types, and changes of them."""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -14,11 +11,11 @@ from sparklog.kafka.api_errors import ApiError
 from sparklog.kafka.messages import ErrorCode
 
 Entry = dict[str, Any]
-"""A config in an answer, by the protocol's field names."""
+"""A config in a response, by the protocol's field names."""
 
 
 class ConfigSource(enum.IntEnum):
-    """Where a value comes from. Source: DescribeConfigsResponse.ConfigSource."""
+    """Source of a value. Source: DescribeConfigsResponse.ConfigSource."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -27,7 +24,7 @@ class ConfigSource(enum.IntEnum):
 
 
 class ConfigType(enum.IntEnum):
-    """What a value is. Source: DescribeConfigsResponse.ConfigType."""
+    """Type of a value. Source: DescribeConfigsResponse.ConfigType."""
 
     BOOLEAN = 1
     STRING = 2
@@ -38,7 +35,7 @@ class ConfigType(enum.IntEnum):
 
 
 class Operation(enum.IntEnum):
-    """What becomes of a config. Source: AlterConfigOp.OpType."""
+    """Kind of a change. Source: AlterConfigOp.OpType."""
 
     SET = 0
     DELETE = 1
@@ -66,22 +63,22 @@ _WITHOUT_BROKER_CONFIG: Final = OWN_KEYS | {
 
 
 def config_type(key: Key) -> ConfigType:
-    """Return the type that Kafka's ConfigDef gives an option."""
+    """Return the type of an option in Kafka's ConfigDef."""
     if key.kind in _TYPES:
         return _TYPES[key.kind]
     return ConfigType.LONG if key.high is not None and key.high > INT_MAX else ConfigType.INT
 
 
 def topic_entries(config: TopicConfig, *, is_writable: bool) -> list[Entry]:
-    """Return all configs of a topic, by name, as DescribeConfigs has them.
+    """Return all configs of a topic by name, as in DescribeConfigs.
 
-    What was set on the topic, or in the log's options when it was made, has the source TOPIC, and
-    so has Kafka's default where it was set on the topic.
+    Values that were set on the topic, or in the log's options when it was created, have the source
+    TOPIC, even if they equal Kafka's default.
     """
     entries = []
     for name, key in sorted(KEYS.items()):
         value = getattr(config, key.field)
-        if value is None:  # internal.segment.bytes that nobody set
+        if value is None:  # internal.segment.bytes is not set
             continue
         is_set = is_explicit(config, key)
         synonyms = _default_synonyms(key)
@@ -104,8 +101,9 @@ def topic_entries(config: TopicConfig, *, is_writable: bool) -> list[Entry]:
 
 
 def _default_synonyms(key: Key) -> list[Entry]:
-    """The broker's config with its default. One that has several units has none: Kafka's is null.
+    """Return the broker's config with its default.
 
+    Options with several units have none, as in Kafka.
     Source: ConfigHelper.configSynonyms.
     """
     if key.name in _WITHOUT_BROKER_CONFIG or key.default is None or len(key.also) > 1:
@@ -119,9 +117,9 @@ def _synonym(name: str, value: Any, source: ConfigSource) -> Entry:
 
 
 def checked(values: Mapping[str, str | None], *, base: TopicConfig | None = None) -> TopicConfig:
-    """Return a topic's config of what a client gives.
+    """Return the topic config for values that a client sent.
 
-    Raises: ApiError: INVALID_CONFIG. A broker's names are none of a topic's, as in Kafka.
+    Raises: ApiError: INVALID_CONFIG. As in Kafka, broker names are not accepted for topics.
     """
     if nulls := sorted(name for name, value in values.items() if value is None):
         raise ApiError(
@@ -145,7 +143,7 @@ def _check_name(name: str) -> None:
 
 
 def replacing(config: TopicConfig, values: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the changes after which a topic has just `values` (AlterConfigs).
+    """Return the changes after which a topic has exactly `values` (AlterConfigs).
 
     Raises: ApiError: INVALID_CONFIG.
     """
@@ -154,9 +152,9 @@ def replacing(config: TopicConfig, values: Mapping[str, str | None]) -> dict[str
 
 
 def altering(config: TopicConfig, alterations: Iterable[Alteration]) -> dict[str, str | None]:
-    """Return {config: its new value, None: the default} (IncrementalAlterConfigs).
+    """Return {config: new value, or None for the default} (IncrementalAlterConfigs).
 
-    Raises: ApiError: INVALID_CONFIG; INVALID_REQUEST for an operation that nobody knows.
+    Raises: ApiError: INVALID_CONFIG; INVALID_REQUEST for an unknown operation.
     """
     known = config.to_dict()
     return {each.name: _altered(each, known.get(each.name)) for each in alterations}
@@ -169,7 +167,7 @@ def _altered(alteration: Alteration, known: str | None) -> str | None:
     except ValueError:
         raise ApiError(ErrorCode.invalid_request, f"Unknown operations type {number}") from None
     if operation is Operation.DELETE:
-        return None  # of one that isn't known, too, as in Kafka
+        return None  # also for an unknown config, as in Kafka
     if value is None:
         raise ApiError(ErrorCode.invalid_request, f"Null value not supported for : {name}")
     _check_name(name)

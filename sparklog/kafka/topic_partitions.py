@@ -1,8 +1,4 @@
-"""Topics described page by page: DescribeTopicPartitions, which kafka-topics --describe asks for.
-
-Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicResponse (Kafka 4.1),
-KIP-966.
-"""
+"""DescribeTopicPartitions: descriptions of topics in pages (kafka-topics --describe)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -18,12 +14,12 @@ from sparklog.kafka.topic_ids import uuid_of
 from sparklog.storage.view import TopicInfo
 
 PARTITIONS_MAX: Final = 2000
-"""Partitions of one answer. Source: max.request.partition.size.limit."""
+"""Maximum partitions per response. Source: max.request.partition.size.limit."""
 Answer = dict[str, Any]
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
+    """Return the handler of DescribeTopicPartitions."""
 
     async def handle(request: Request) -> Response:
         body = request.body
@@ -38,7 +34,7 @@ def apis(broker: Broker) -> dict[Api, Served]:
 
 
 def _page(broker: Broker, body: Any, topics: Mapping[str, TopicInfo]) -> Response:
-    """Return the partitions of topics from the cursor on, and where the next page begins."""
+    """Return the partitions of topics from the cursor on, and the cursor of the next page."""
     left = max(min(PARTITIONS_MAX, body.response_partition_limit), 1)
     answers: list[Answer] = []
     for name, first in _from_cursor(body, topics):
@@ -57,7 +53,7 @@ def _page(broker: Broker, body: Any, topics: Mapping[str, TopicInfo]) -> Respons
 
 
 def _from_cursor(body: Any, topics: Mapping[str, TopicInfo]) -> list[tuple[str, int]]:
-    """Return (topic, first partition) of what is asked for, by name. Raises: ApiError."""
+    """Return (topic, first partition) of the requested topics, sorted by name. Raises: ApiError."""
     asked = {topic.name for topic in body.topics} or set(topics)
     cursor = body.cursor
     if cursor is None:

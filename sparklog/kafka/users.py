@@ -1,12 +1,12 @@
-"""The users' file: who may connect, by what keys, and what they may do then.
+"""The users' file: names, SCRAM keys and rights of clients.
 
     {"users": {
-      "alice": {"rights": ["read", "write"], "SCRAM-SHA-512": {"salt": ..., "iterations": ...}},
-      "CN=loader": {"rights": ["write"]}}}
+        "alice": {"rights": ["read", "write"], "SCRAM-SHA-512": {"salt": ..., "iterations": ...}},
+        "CN=loader": {"rights": ["write"]}}}
 
-A user without keys comes by a client certificate of that name. The file is replaced as a whole,
-readable for its owner alone; an endpoint that has it open takes a change up as it comes, and stays
-with what it knew while the file is gone or broken.
+A user without keys authenticates with a client certificate of that name. The file is replaced as a
+whole and readable only by its owner. A running endpoint reloads a changed file, and continues with
+the last valid content if the file is missing or damaged.
 """
 
 import contextlib
@@ -29,15 +29,15 @@ from sparklog.fs.files import translate_os_errors
 from sparklog.kafka.credentials import SCRAM, Mechanism, ScramCredential, decoy
 
 _LOGGER: Final = logging.getLogger("sparklog.kafka")
-_SIZE_MAX: Final = 16 << 20  # a user takes some 500 bytes
+_SIZE_MAX: Final = 16 << 20  # a user needs about 500 bytes
 _NAME_MAX: Final = 255  # RFC 4616
 
 
 class Right(StrEnum):
-    """What a user may do; each stands alone. To look (metadata, offsets, configs) takes none."""
+    """Rights of a user. They are independent of each other; describing needs any one of them."""
 
     READ = "read"
-    """Fetch, and take part in groups."""
+    """Fetch, and join groups."""
     WRITE = "write"
     """Produce."""
     ADMIN = "admin"
@@ -50,7 +50,7 @@ NONE: Final[frozenset[Right]] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One user; `credentials` are by mechanism, none for one who brings a certificate."""
+    """A user. `credentials` are by mechanism, empty for a user with a client certificate."""
 
     name: str
     rights: frozenset[Right]
@@ -58,17 +58,17 @@ class User:
 
     @property
     def rights_held(self) -> list[str]:
-        """Its rights' names, in their order."""
+        """Names of the rights, in order."""
         return [right.value for right in Right if right in self.rights]
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as the file has it."""
+        """Return the entry of the users' file."""
         rights: dict[str, object] = {"rights": self.rights_held}
         return rights | {m.value: c.to_dict() for m, c in sorted(self.credentials.items())}
 
     @classmethod
     def from_dict(cls, name: str, entry: object) -> Self:
-        """Read `to_dict`. Raises: InvalidRequestError."""
+        """Read an entry that `to_dict` returned. Raises: InvalidRequestError."""
         if not isinstance(entry, Mapping) or "rights" not in entry:
             raise InvalidRequestError("want an object with rights")
         check_name(name)
@@ -85,7 +85,7 @@ class User:
 
 
 def check_name(name: str) -> None:
-    """Raise InvalidRequestError for a name that clients can't send, or that reads as another."""
+    """Raise InvalidRequestError for a name that clients cannot send or that resembles another."""
     if not 0 < len(name.encode()) <= _NAME_MAX:
         raise InvalidRequestError(f"a user's name has 1..{_NAME_MAX} bytes: {name[:40]!r}")
     if not name.isprintable() or unicodedata.normalize("NFKC", name) != name:
@@ -93,7 +93,7 @@ def check_name(name: str) -> None:
 
 
 def parse_rights(text: str) -> frozenset[Right]:
-    """Read "read,write"; "" is none. Raises InvalidRequestError."""
+    """Parse "read,write"; "" means no rights. Raises InvalidRequestError."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
         if word not in ALL:
@@ -102,24 +102,24 @@ def parse_rights(text: str) -> frozenset[Right]:
 
 
 def parse_users(data: bytes, *, path: str) -> dict[str, User]:
-    """Read a users' file. Raises: InvalidRequestError with the path and the user, and no key."""
+    """Parse a users' file. Raises: InvalidRequestError with the path and the user, without keys."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
         if len(found) != len(items):
-            raise ValueError("a name is there twice")
+            raise ValueError("a name occurs twice")
         return found
 
     try:
         document = json.loads(data.decode(), object_pairs_hook=pairs)
     except (ValueError, RecursionError) as error:
-        why = "no UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        raise InvalidRequestError(f"{path}: no users' file: {why}", path=path) from None
+        why = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise InvalidRequestError(f"{path}: not a users' file: {why}", path=path) from None
     users = document.get("users") if isinstance(document, dict) else None
     if not isinstance(users, dict) or set(document) != {"users"}:
         raise InvalidRequestError(
-            f'{path}: no users\' file: want {{"users": {{name: {{...}}}}}}; '
-            "`sparklog kafka-users` makes one", path=path,
+            f'{path}: not a users\' file: want {{"users": {{name: {{...}}}}}}; '
+            "`sparklog kafka-users` creates one", path=path,
         )  # fmt: skip
     found = {}
     for name, entry in users.items():
@@ -133,7 +133,7 @@ def parse_users(data: bytes, *, path: str) -> dict[str, User]:
 def read_users(path: str) -> dict[str, User]:
     """Return the file's users by name.
 
-    Raises: InvalidRequestError: it isn't there, anybody may write to it, or it is no users' file;
+    Raises: InvalidRequestError: the file is missing, world-writable or invalid;
     StorageUnavailableError.
     """
     try:
@@ -142,27 +142,27 @@ def read_users(path: str) -> dict[str, User]:
             data = file.read(_SIZE_MAX + 1)
     except FileNotFoundError:
         raise InvalidRequestError(
-            f"{path}: no such users' file; `sparklog kafka-users {path} --add NAME` makes it",
+            f"{path}: no such users' file; `sparklog kafka-users {path} --add NAME` creates it",
             path=path,
         ) from None
     if len(data) > _SIZE_MAX:
         raise InvalidRequestError(f"{path}: larger than {_SIZE_MAX} bytes", path=path)
     if mode & stat.S_IWOTH:
         raise InvalidRequestError(
-            f"{path}: everybody on this host may write to it; run: chmod 600 {path}", path=path
+            f"{path} is world-writable; run: chmod 600 {path}", path=path
         )
     if mode & stat.S_IROTH:
-        _LOGGER.warning("%s: everybody on this host may read it; run: chmod 600 %s", path, path)
+        _LOGGER.warning("%s is world-readable; run: chmod 600 %s", path, path)
     return parse_users(data, path=path)
 
 
 def change_users(path: str, change: Callable[[dict[str, User]], None]) -> dict[str, User]:
-    """Let `change` alter the users, and replace the file; it is made if there is none.
+    """Let `change` modify the users, and replace the file, which is created if missing.
 
-    Others wait meanwhile. What isn't there is `{}`. Raises: as `read_users`, and what `change`
-    raises; the file is then as it was.
+    Concurrent calls wait. A missing file counts as `{}`. Raises: as `read_users`, and the
+    exceptions of `change`; the file does not change then.
     """
-    path = os.path.realpath(path)  # a link stays one
+    path = os.path.realpath(path)  # keeps a symbolic link
     with _locked(os.path.dirname(path)):
         users = read_users(path) if os.path.lexists(path) else {}
         change(users)
@@ -187,14 +187,16 @@ def _locked(directory: str) -> Iterator[None]:
 
 
 def _replace(path: str, data: bytes) -> None:
-    temporary = f"{path}.{secrets.token_hex(8)}.tmp"  # no other's, and no link that waits there
+    # a random name, so neither another process nor a prepared link can interfere
+    temporary = f"{path}.{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with translate_os_errors("write", path):
         fd = os.open(temporary, flags, 0o600)
         try:
             with os.fdopen(fd, "wb") as file:
                 with contextlib.suppress(FileNotFoundError, PermissionError):
-                    before = os.stat(path)  # the endpoint may run as another user, in its group
+                    # the endpoint may run as another user of the file's group
+                    before = os.stat(path)
                     os.fchown(fd, before.st_uid, before.st_gid)
                     os.fchmod(fd, stat.S_IMODE(before.st_mode) & 0o660)
                 file.write(data)
@@ -209,10 +211,9 @@ def _replace(path: str, data: bytes) -> None:
 
 
 class Users:
-    """The users of an endpoint, in memory; threads may share it.
+    """The users of an endpoint in memory. Thread-safe.
 
-    `refresh` looks at the file; everything else answers from memory. Without a file (`path` None)
-    there is nobody.
+    Only `refresh` accesses the file. Without a file (`path` None) there are no users.
     """
 
     def __init__(self, path: str | None) -> None:
@@ -227,7 +228,7 @@ class Users:
             self._known = read_users(path)
 
     def refresh(self) -> None:
-        """Take a change of the file up. Cost: a stat; what is wrong is logged, once a change."""
+        """Reload the file if it changed. Cost: a stat. Errors are logged once per change."""
         if self.path is None:
             return
         with self._mutex:
@@ -243,7 +244,7 @@ class Users:
 
     @property
     def known(self) -> Mapping[str, User]:
-        """All users, by name."""
+        """All users by name."""
         return self._known
 
     def find(self, name: str) -> User | None:
@@ -251,14 +252,14 @@ class Users:
         return self._known.get(name)
 
     def rights(self, name: str) -> frozenset[Right]:
-        """Return what a user may do: nothing, if there is none of the name."""
+        """Return a user's rights; empty for an unknown name."""
         user = self._known.get(name)
         return NONE if user is None else user.rights
 
     def credential(self, name: str, mechanism: Mechanism) -> tuple[ScramCredential, bool]:
-        """Return a user's keys, and True; else a decoy's, and False.
+        """Return a user's keys and True, or a decoy's keys and False.
 
-        For PLAIN those of any mechanism: SHA-512 if there are both.
+        For PLAIN the keys of any mechanism, preferably SHA-512.
         """
         user = self._known.get(name)
         found = None if user is None else _held(user, mechanism)

@@ -83,7 +83,7 @@ def test_options_that_need_others_work_with_them(sparklog_log: Log, tmp_path: Pa
     certificates = {"ssl.client.auth": "required", "ssl.truststore.location": ca}
     cases = [
         ({"sasl.enabled.mechanisms": "PLAIN"}, "give sasl.users.location=FILE as well; "
-         "`sparklog kafka-users FILE --add NAME` makes it", {"sasl.users.location": users}),
+         "`sparklog kafka-users FILE --add NAME` creates it", {"sasl.users.location": users}),
         (certificates, "give ssl.keystore.location=FILE as well, the endpoint's own certificate "
          r"\(PEM\)", {"ssl.keystore.location": pem}),
         ({"ssl.client.auth": "required", "ssl.keystore.location": pem}, "give "
@@ -101,11 +101,12 @@ def test_options_that_need_others_work_with_them(sparklog_log: Log, tmp_path: Pa
 
 def test_a_users_file_is_made_as_its_refusals_say(tmp_path: Path) -> None:
     path = str(tmp_path / "users.json")
-    with pytest.raises(InvalidRequestError, match=r"`sparklog kafka-users .* --add NAME` makes it"):
+    creates = r"`sparklog kafka-users .* --add NAME` creates it"
+    with pytest.raises(InvalidRequestError, match=creates):
         read_users(path)
     Path(path).write_text('{"users": []}')
     os.chmod(path, 0o600)
-    with pytest.raises(InvalidRequestError, match="`sparklog kafka-users` makes one"):
+    with pytest.raises(InvalidRequestError, match="`sparklog kafka-users` creates one"):
         read_users(path)
     os.unlink(path)
     assert run(["kafka-users", path, "--add", "a", "--no-password"]) == 0

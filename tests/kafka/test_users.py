@@ -69,12 +69,12 @@ def test_a_group_that_may_read_it_still_may_and_a_link_stays_one(path, tmp_path)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no users' file"),
+        ("", "not a users' file"),
         ("\xff", "no UTF-8"),
-        ("[" * 100_000, "no users' file"),
-        ("[]", "no users' file: want"),
-        ('{"users": []}', "kafka-users` makes one"),
-        ('{"users": {}, "user": {}}', "no users' file: want"),
+        ("[" * 100_000, "not a users' file"),
+        ("[]", "not a users' file: want"),
+        ('{"users": []}', "kafka-users` creates one"),
+        ('{"users": {}, "user": {}}', "not a users' file: want"),
         ('{"users": {"a": {"rights": []}, "a": {"rights": ["admin"]}}}', "there twice"),
         ('{"users": {"a": {"rights": [], "rights": ["admin"]}}}', "there twice"),
         ('{"users": {"a": {}}}', "user 'a': want an object with rights"),
@@ -112,7 +112,7 @@ def test_a_file_that_is_not_there_and_one_that_anybody_may_write(path, caplog):
         os.chmod(path, mode)
         if not refusal:
             assert "alice" in read_users(path)
-            assert "everybody on this host may read it" in caplog.text
+            assert "is world-readable" in caplog.text
         (advice,) = re.findall(r"run: (chmod 600 .*)", refusal or caplog.text)
         subprocess.run(shlex.split(advice), check=True)
         caplog.clear()

@@ -303,7 +303,7 @@ MUTANTS = (
     mutant(
         "unknown-names-have-other-salts-each-time",
         "kafka/credentials.py",
-        'return hmac.digest(secret, f"{what} {mechanism} {name}".encode(), "sha512")',
+        'return hmac.digest(secret, f"{purpose} {mechanism} {name}".encode(), "sha512")',
         'return secrets.token_bytes(64)',
         "kafka/test_credentials.py::test_a_decoy_is_as_the_real_ones_and_stays",
     ),

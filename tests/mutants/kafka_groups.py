@@ -222,14 +222,14 @@ MUTANTS = (
     mutant(
         "protocol-that-only-some-members-know",
         "kafka/groups/classic_group.py",
-        "self._supported[name] == everybody for name",
+        "self._supported[name] == member_count for name",
         "self._supported[name] >= 1 for name",
         f"{CLASSIC}::test_a_protocol_that_only_some_members_know_is_none_to_join_with",
     ),
     mutant(
         "protocol-chosen-that-some-members-lack",
         "kafka/groups/classic_group.py",
-        "for name, count in self._supported.items() if count == everybody}",
+        "for name, count in self._supported.items() if count == member_count}",
         "for name, count in self._supported.items()}",
         f"{CLASSIC}::test_select_protocol_chooses_compatible_protocol",
     ),

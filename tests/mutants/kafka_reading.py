@@ -21,7 +21,7 @@ MUTANTS = (
     mutant(
         "aborted-transactions-are-not-listed",
         "kafka/fetching.py",
-        "for txn in one.aborted\n",
+        "for txn in fetched.aborted\n",
         "for txn in ()\n",
         f"{ISOLATION}::test_a_committed_fetch_ends_at_the_last_stable_offset",
     ),
@@ -35,8 +35,8 @@ MUTANTS = (
     mutant(
         "fetch-past-the-high-watermark",
         "kafka/fetched_partitions.py",
-        "one.next_offset, end, budget,",
-        "one.next_offset, end + 1000, budget,",
+        "fetched.next_offset, end, budget,",
+        "fetched.next_offset, end + 1000, budget,",
         f"{ISOLATION}::test_no_fetch_passes_the_high_watermark",
     ),
     mutant(
@@ -70,14 +70,14 @@ MUTANTS = (
     mutant(
         "fetch-under-a-fenced-epoch",
         "kafka/fetched_partitions.py",
-        "wrong = self._memory.epoch_error(key, span, one.current_epoch)",
+        "wrong = self._memory.epoch_error(key, span, fetched.current_epoch)",
         "wrong = None",
         f"{REFUSALS}::test_an_unknown_epoch_is_no_reason_to_wait[directory]",
     ),
     mutant(
         "wait-under-an-unknown-epoch",
         "kafka/fetched_partitions.py",
-        "if epochs is None or one.current_epoch != (epochs[-1][0] if epochs else 0):",
+        "if epochs is None or fetched.current_epoch != (epochs[-1][0] if epochs else 0):",
         "if epochs is None:",
         f"{REFUSALS}::test_an_unknown_epoch_is_no_reason_to_wait[directory]",
     ),
@@ -98,22 +98,22 @@ MUTANTS = (
     mutant(
         "diverging-history-is-read-on",
         "kafka/fetched_partitions.py",
-        "if epoch < one.last_epoch or end < one.offset:",
-        "if epoch < one.last_epoch and end < one.offset:",
+        "if epoch < fetched.last_epoch or end < fetched.offset:",
+        "if epoch < fetched.last_epoch and end < fetched.offset:",
         f"{GOLDEN}::test_histories_that_part",
     ),
     mutant(
         "epoch-that-nobody-knows-diverges-nowhere",
         "kafka/fetched_partitions.py",
-        "if (epoch, end) == UNDEFINED or one.offset < span[0]:",
-        "if one.offset < span[0]:",
+        "if (epoch, end) == UNDEFINED or fetched.offset < span[0]:",
+        "if fetched.offset < span[0]:",
         f"{GOLDEN}::test_histories_that_part",
     ),
     mutant(
         "fetch-below-the-log-start",
         "kafka/fetched_partitions.py",
-        "        if not span[0] <= one.next_offset <= span[1]:\n            check_topic_id",
-        "        if one.next_offset > span[1]:\n            check_topic_id",
+        "        if not span[0] <= fetched.next_offset <= span[1]:\n            check_topic_id",
+        "        if fetched.next_offset > span[1]:\n            check_topic_id",
         f"{FETCHING}::TestWhatComes::test_a_log_start_within_a_batch[directory]",
     ),
     mutant(
@@ -140,7 +140,7 @@ MUTANTS = (
     mutant(
         "bytes-of-a-partition-unlimited",
         "kafka/fetched_partitions.py",
-        "max(min(one.bytes_max - one.size_bytes, bytes_max - size), 0)",
+        "max(min(fetched.bytes_max - fetched.size_bytes, bytes_max - size), 0)",
         "max(bytes_max - size, 0)",
         f"{FETCHING}::test_a_partitions_limit_is_its_own",
     ),
@@ -245,15 +245,15 @@ MUTANTS = (
     mutant(
         "fetch-by-the-id-of-a-deleted-topic",
         "kafka/fetching.py",
-        "one.key, one.topic_id = key, topics[topic].id or None",
-        "one.key, one.topic_id = key, None",
+        "fetched.key, fetched.topic_id = key, topics[topic].id or None",
+        "fetched.key, fetched.topic_id = key, None",
         f"{FETCHING}::TestWaiting::test_a_topic_that_is_made_again_meanwhile[directory]",
     ),
     mutant(
         "unknown-topic-id-is-an-unknown-topic",
         "kafka/fetching.py",
-        "if one.topic_uuid is None or one.topic_uuid in names:",
-        "if one.topic_uuid != 0:",
+        "if fetched.topic_uuid is None or fetched.topic_uuid in names:",
+        "if fetched.topic_uuid != 0:",
         f"{REFUSALS}::test_what_is_not_there[directory]",
     ),
     mutant(

@@ -1,12 +1,13 @@
-"""Consumer groups: the coordinator that Kafka's brokers are, in front of the log's readers.
+"""Consumer groups: the group coordinator of Kafka's brokers, on top of the log's readers.
 
-- `coordinator`: which endpoint it is, and what it keeps going
-- `membership`: members' requests; `classic_groups`: the classic protocol; `classic_group`: a group,
-  `classic_members`: who is in it; `subscriptions`: what members say that they read
-- `consumer_requests`, `consumer_groups`: the next-generation protocol (KIP-848); `assignors`: who
-  reads what there
-- `offset_requests`: commits asked for and made; `offset_store`: where they are kept
-- `group_admin`: groups found, listed, described, deleted; `active_groups`: published state
+- `coordinator`: which endpoint coordinates, and its periodic work
+- `membership`: requests of members; `classic_groups`: the classic protocol; `classic_group`: one
+  group
+- `classic_members`: its members; `subscriptions`: encoded subscriptions and assignments
+- `consumer_requests`, `consumer_groups`: the consumer protocol (KIP-848); `assignors`: its
+  assignors
+- `offset_requests`: OffsetCommit and OffsetFetch; `offset_store`: committed offsets
+- `group_admin`: finds, lists, describes and deletes groups; `active_groups`: published group state
 - `timers`: deadlines; `group_errors`: error codes
 """
 
@@ -23,7 +24,7 @@ __all__ = ["apis"]
 
 
 def apis(broker: Broker) -> dict[Api, Served]:
-    """Return what is served here."""
+    """Return the handlers of all group APIs."""
     coordinator = Coordinator(broker)
     return {
         **GroupAdmin(broker, coordinator).apis(),

@@ -1,4 +1,4 @@
-"""What an endpoint tells other processes of the groups that it coordinates: those with members."""
+"""The groups with members, as published to other processes of the log."""
 
 from sparklog.kafka.groups.classic_group import ClassicGroup, State
 from sparklog.kafka.groups.classic_groups import ClassicGroups
@@ -10,9 +10,10 @@ Fingerprint = tuple[tuple[str, str, int, int, tuple[str, ...]], ...]
 
 
 def fingerprint_of(classic: ClassicGroups, modern: ConsumerGroups) -> Fingerprint:
-    """Return what changes whenever a group or its members do. Cost: a few fields a group.
+    """Return a value that changes whenever a group or its members change.
 
-    With the members' ids: a static member that is started anew changes nothing else (KIP-345).
+    Cost: a few fields per group.
+    Includes the members' ids, because a restarted static member changes nothing else (KIP-345).
     """
     return (
         *((g.group, g.state, g.generation, 0, tuple(g.members)) for g in classic.groups.values()),

@@ -1,9 +1,9 @@
-"""Who reads which partitions: the server-side assignors of the consumer protocol. Pure.
+"""Server-side assignors of the consumer protocol. Pure functions.
 
-`uniform` gives every member as many partitions as the others, and leaves with each what it has.
-`range` gives the members of a topic, in their order, one run of its partitions each, so that topics
-with as many partitions are assigned alike; it moves what that takes.
-Source: UniformAssignor, RangeAssignor (Kafka 4.1), whose promises these keep, not each choice.
+`uniform` gives all members equally many partitions and keeps existing assignments. `range` gives
+each member of a topic one contiguous run of its partitions, in member order, so that topics with
+equally many partitions are assigned alike; existing assignments are not kept.
+Source: UniformAssignor, RangeAssignor (Kafka 4.1). These keep their guarantees, not each choice.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,9 +14,9 @@ from uuid import UUID
 Partitions = frozenset[tuple[UUID, int]]
 """(topic id, partition)"""
 Subscriptions = Mapping[str, frozenset[UUID]]
-"""{member: the topics that it reads}, in the order in which members count."""
+"""{member: ids of the topics that it reads}, in member order."""
 Counts = Mapping[UUID, int]
-"""{topic id: how many partitions it has}"""
+"""{topic id: number of partitions}"""
 Current = Mapping[str, Partitions]
 Assignor = Callable[[Subscriptions, Counts, Current], dict[str, Partitions]]
 
@@ -24,9 +24,9 @@ Assignor = Callable[[Subscriptions, Counts, Current], dict[str, Partitions]]
 def uniform(
     subscriptions: Subscriptions, counts: Counts, current: Current
 ) -> dict[str, Partitions]:
-    """Assign as evenly as subscriptions allow, moving as little as that takes.
+    """Assign as evenly as the subscriptions allow, moving as few partitions as possible.
 
-    Cost: that of sorting the partitions where all read the same topics.
+    Cost: sorting the partitions if all members read the same topics.
     """
     owned: dict[str, set[tuple[UUID, int]]] = {member: set() for member in subscriptions}
     read = sorted(set().union(*subscriptions.values()) & counts.keys())
@@ -55,7 +55,7 @@ def uniform(
 def _fill(
     owned: dict[str, set[tuple[UUID, int]]], free: list[tuple[UUID, int]], *, total: int
 ) -> None:
-    """Give all members the same number of partitions, but for one: who has more keeps one more."""
+    """Balance the members to within one partition. Members with more keep the extra one."""
     size, extra = divmod(total, len(owned))
     for member in sorted(owned, key=lambda m: -len(owned[m])):
         wanted = size + (extra > 0)
@@ -72,7 +72,7 @@ def _fill(
 
 
 def _even_out(owned: dict[str, set[tuple[UUID, int]]], subscriptions: Subscriptions) -> None:
-    """Move partitions from who has two more than another one that reads them, until nobody has."""
+    """Move partitions between members that both read them until they differ by at most one."""
     while True:
         by_size = sorted(owned, key=lambda member: len(owned[member]))
         for rich in reversed(by_size):
@@ -97,7 +97,7 @@ def _even_out(owned: dict[str, set[tuple[UUID, int]]], subscriptions: Subscripti
 def by_range(
     subscriptions: Subscriptions, counts: Counts, current: Current
 ) -> dict[str, Partitions]:
-    """Assign each topic's partitions in runs, to the members that read it, by their names."""
+    """Assign each topic's partitions in runs to the members that read it, sorted by name."""
     owned: dict[str, set[tuple[UUID, int]]] = {member: set() for member in subscriptions}
     for topic, count in counts.items():
         readers = sorted(member for member, topics in subscriptions.items() if topic in topics)
@@ -110,4 +110,4 @@ def by_range(
 
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": uniform, "range": by_range}
-"""By the names that members ask for; the first one is what they get else."""
+"""Assignors by name; the first one is the default."""

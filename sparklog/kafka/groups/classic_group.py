@@ -1,4 +1,4 @@
-"""A classic group: its state, generation, leader, members and protocol. No timers, no requests.
+"""A classic group: its state, generation, leader, members and protocol. No timers or requests.
 
     Empty ----> PreparingRebalance ----> CompletingRebalance ----> Stable
       ^               |      ^                    |                  |
@@ -31,7 +31,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class State(StrEnum):
-    """A group's state, as clients are told it. Dead: it isn't there."""
+    """A group's state as reported to clients. Dead: the group does not exist."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -46,23 +46,23 @@ _BEFORE: Final = {
     State.COMPLETING: {State.PREPARING},
     State.STABLE: {State.COMPLETING},
 }
-"""The states from which a group may go to another."""
+"""The states from which a group may enter another."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """Bytes that members of all groups take, of at most `limit`."""
+    """Memory (bytes) of the members of all groups, limited to `limit`."""
 
     limit: int
     used: int = 0
 
     def has(self, size: int) -> bool:
-        """Tell whether there is room for so many bytes more."""
+        """Return True if `size` more bytes fit."""
         return self.used + size <= self.limit
 
 
 class ClassicGroup:
-    """One group. `members` in the order in which they came."""
+    """One group. `members` are in the order in which they joined."""
 
     def __init__(self, group: str, now_ms: float, budget: Budget) -> None:
         self.group = group
@@ -77,19 +77,19 @@ class ClassicGroup:
         self.pending_syncs: set[str] = set()
         self.static_members: dict[str, str] = {}
         self.topics: frozenset[str] | None = None
-        """What the members subscribe to; None: nobody can tell."""
+        """The topics that the members subscribe to; None if unknown."""
         self.was_joined = False
-        """Whether a member came during the delay before the first rebalance."""
+        """Whether a member joined during the delay before the first rebalance."""
         self._supported: Counter[str] = Counter()
         self._budget = budget
         self._awaiting_joins = 0
 
     def is_in(self, *states: State) -> bool:
-        """Tell whether it is in one of `states`."""
+        """Return True if the group is in one of `states`."""
         return self.state in states
 
     def transition(self, state: State, now_ms: float) -> None:
-        """Go to another state."""
+        """Enter another state."""
         assert self.state in _BEFORE[state], f"{self.group}: {self.state} to {state}"
         self.previous_state, self.state, self.state_since_ms = self.state, state, now_ms
 
@@ -105,16 +105,16 @@ class ClassicGroup:
 
     @property
     def awaiting_joins(self) -> int:
-        """How many members wait for the next generation."""
+        """Number of members that wait for the next generation."""
         return self._awaiting_joins
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long the slowest member may take to join again."""
+        """Time that the slowest member may take to join again."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     def not_yet_joined(self) -> list[Member]:
-        """Return the members that don't wait for the next generation."""
+        """Return the members that do not wait for the next generation."""
         return [member for member in self.members.values() if member.answer_join is None]
 
     # --- members -----------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class ClassicGroup:
         return f"{client_id if instance_id is None else instance_id}-{uuid.uuid4()}"
 
     def add(self, member: Member) -> None:
-        """Take in a member, with the request of its that waits."""
+        """Add a member with its waiting request."""
         assert member.member_id not in self.members
         if member.instance_id is not None:
             assert member.instance_id not in self.static_members
@@ -155,10 +155,10 @@ class ClassicGroup:
 
     def _drop_protocols(self, member: Member) -> None:
         self._supported.subtract(set(member.protocol_names))
-        self._supported = +self._supported  # without those that nobody supports any more
+        self._supported = +self._supported  # drops protocols without members
 
     def update(self, member: Member, request: JoinRequest) -> None:
-        """Take in what a member says when it joins again; its request is put apart."""
+        """Update a member that joins again. Its waiting request is set separately."""
         self._drop_protocols(member)
         self._budget.used -= self._weight(member)
         member.protocols = request.protocols
@@ -168,12 +168,12 @@ class ClassicGroup:
         self._budget.used += self._weight(member)
 
     def assign(self, member: Member, assignment: bytes) -> None:
-        """Keep what the leader assigned to a member."""
+        """Store the assignment that the leader sent for a member."""
         self._budget.used += len(assignment) - len(member.assignment)
         member.assignment = assignment
 
     def remove(self, member_id: str) -> None:
-        """Forget a member, or an id that was given out; another member becomes the leader."""
+        """Remove a member or a pending member id, and choose another leader if necessary."""
         member = self._take(member_id)
         if member is not None and member.instance_id is not None:
             self.static_members.pop(member.instance_id, None)
@@ -183,7 +183,7 @@ class ClassicGroup:
         self.pending_syncs.discard(member_id)
 
     def add_pending(self, member_id: str) -> None:
-        """Remember an id that was given to a member which is to join with it."""
+        """Record an id that was given to a member which has to join with it."""
         self.pending_joins.add(member_id)
         self._budget.used += weight(member_id, "", ())
 
@@ -193,7 +193,10 @@ class ClassicGroup:
             self._budget.used -= weight(member_id, "", ())
 
     def replace_static(self, instance_id: str, old_id: str, new_id: str) -> Member:
-        """Give a static member another id; who has the old one is fenced, waiting requests too."""
+        """Replace a static member's id.
+
+        The holder of the old id is fenced, as are its waiting requests.
+        """
         member = self._take(old_id)
         assert member is not None
         self._awaiting_joins += member.answer_join is not None  # it is answered below
@@ -213,7 +216,10 @@ class ClassicGroup:
         return new
 
     def elect_joined_leader(self) -> bool:
-        """Let the leader be a member that waits for the next generation; False: none does."""
+        """Make a waiting member the leader if the leader does not wait.
+
+        Return False if none waits.
+        """
         if self.leader is None:
             return False
         if self.members[self.leader].answer_join is None:
@@ -227,7 +233,7 @@ class ClassicGroup:
         return True
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Return UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID unless that is a member."""
+        """Return NONE for a member, else UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if instance_id is not None:
             known = self.static_members.get(instance_id)
             if known is None:
@@ -239,24 +245,24 @@ class ClassicGroup:
     # --- protocols ---------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, protocols: Collection[str]) -> bool:
-        """Tell whether a member with these protocols may join."""
+        """Return True if a member with these protocols may join."""
         if self.state is State.EMPTY:
             return bool(protocol_type) and bool(protocols)
-        everybody = len(self.members)
+        member_count = len(self.members)
         return self.protocol_type == protocol_type and any(
-            self._supported[name] == everybody for name in protocols
+            self._supported[name] == member_count for name in protocols
         )
 
     def select_protocol(self) -> str:
-        """Return the protocol that most members like best of those that all support."""
+        """Return the most preferred protocol that all members support."""
         assert self.members
-        everybody = len(self.members)
-        candidates = {name for name, count in self._supported.items() if count == everybody}
+        member_count = len(self.members)
+        candidates = {name for name, count in self._supported.items() if count == member_count}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     def begin_generation(self, now_ms: float) -> None:
-        """Go on to the next generation: with members to their assignment, without to Empty."""
+        """Begin the next generation; without members the group becomes Empty."""
         self.generation += 1
         self.pending_syncs.clear()
         self.protocol_name = self.select_protocol() if self.members else None
@@ -264,7 +270,7 @@ class ClassicGroup:
         self.transition(State.COMPLETING if self.members else State.EMPTY, now_ms)
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Return the topics that members subscribe to; None: that can't be told."""
+        """Return the topics that members subscribe to; None if a subscription is unreadable."""
         if self.protocol_type != PROTOCOL_TYPE:
             return None
         found: set[str] = set()
@@ -276,20 +282,20 @@ class ClassicGroup:
         return frozenset(found)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Tell whether members read a topic, or may do so."""
+        """Return True if members read a topic, or might do so."""
         if self.topics is None:
             return self.protocol_type == PROTOCOL_TYPE
         return topic in self.topics
 
     def described_members(self) -> tuple[tuple[str, str | None, bytes], ...]:
-        """Return what the leader is told of all members."""
+        """Return the description of all members that the leader receives."""
         name = self.protocol_name
         return tuple((m.member_id, m.instance_id, m.metadata(name)) for m in self.members.values())
 
-    # --- requests that wait ------------------------------------------------------------------
+    # --- waiting requests ------------------------------------------------------------------------
 
     def await_join(self, member: Member, answer: AnswerJoin) -> None:
-        """Keep a member's request until the next generation, instead of one that waits already."""
+        """Hold a member's request until the next generation; answers an earlier waiting one."""
         self.answer_join(
             member, JoinResponse(error=ErrorCode.rebalance_in_progress, member_id=member.member_id)
         )
@@ -297,12 +303,12 @@ class ClassicGroup:
         member.answer_join = answer
 
     def await_sync(self, member: Member, answer: AnswerSync) -> None:
-        """Keep a member's request until the leader has assigned, as `await_join`."""
+        """Hold a member's request until the leader has assigned; answers an earlier waiting one."""
         self.answer_sync(member, SyncResponse(error=ErrorCode.rebalance_in_progress))
         member.answer_sync = answer
 
     def answer_join(self, member: Member, joined: JoinResponse) -> bool:
-        """Answer a member's request, if one waits."""
+        """Answer a member's waiting request, if any."""
         answer, member.answer_join = member.answer_join, None
         if answer is None:
             return False
@@ -311,7 +317,7 @@ class ClassicGroup:
         return True
 
     def answer_sync(self, member: Member, synced: SyncResponse) -> bool:
-        """Answer a member's request, if one waits."""
+        """Answer a member's waiting request, if any."""
         answer, member.answer_sync = member.answer_sync, None
         if answer is None:
             return False

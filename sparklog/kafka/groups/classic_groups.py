@@ -1,8 +1,9 @@
-"""The classic group protocol: members join, their leader assigns, heartbeats keep them.
+"""The classic group protocol: members join, their leader assigns, heartbeats extend sessions.
 
-A pure state machine: requests come in by methods, answers go out by callbacks, time is a clock's,
-and nothing waits. Answers of a generation go out together, in the call that completes it.
-Source: GroupMetadataManager.classicGroupJoin and below it (Kafka 4.1), method by method.
+A pure state machine: requests are method calls, responses are callbacks, time comes from a clock,
+and nothing blocks. All responses of a generation are sent by the call that completes it.
+Source: GroupMetadataManager.classicGroupJoin and the methods it calls (Kafka 4.1), method by
+method.
 """
 
 import logging
@@ -31,14 +32,14 @@ from sparklog.kafka.groups.timers import Timers
 from sparklog.kafka.messages import ErrorCode
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
-"""How long a member's first join may wait: it has no id yet, so it can't send heartbeats."""
+"""How long a member's first join may wait. It has no id yet, so it cannot send heartbeats."""
 _GROUP_BYTES: Final = 1024
 _LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What groups are allowed. The comment is the broker config."""
+    """Limits of groups. The comments name the broker configs."""
 
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
     min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms
@@ -48,7 +49,7 @@ class Limits:
 
 
 class ClassicGroups:
-    """All classic groups. One thread."""
+    """All classic groups. Used by one thread."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class ClassicGroups:
         *,
         emptied: Callable[[ClassicGroup, frozenset[str] | None], None] = lambda _, __: None,
     ) -> None:
-        """`emptied` hears of a group without members any more, and what it subscribed to."""
+        """`emptied`: called with a group that lost its last member, and its subscribed topics."""
         self._limits, self._clock, self._timers = limits, clock, timers
         self.budget = Budget(limits.members_max_bytes)
         self._emptied = emptied
@@ -67,7 +68,7 @@ class ClassicGroups:
     # --- JoinGroup ---------------------------------------------------------------------------
 
     def join(self, request: JoinRequest, answer: AnswerJoin) -> None:
-        """Let a member join or join again; `answer` is called now, or with the generation."""
+        """Let a member join or rejoin; `answer` is called now, or with the next generation."""
         error = self._refusal(request)
         group = self.groups.get(request.group)
         is_unknown = request.member_id == NO_MEMBER
@@ -87,7 +88,7 @@ class ClassicGroups:
             return
         if not self.budget.has(size):
             _LOGGER.warning(
-                "group %s: no room for a member in group.members.max.bytes=%d, which is for all",
+                "group %s: a member does not fit into group.members.max.bytes=%d of all groups",
                 request.group, self.budget.limit,
             )  # fmt: skip
             answer(JoinResponse(error=ErrorCode.group_max_size_reached))
@@ -110,7 +111,7 @@ class ClassicGroups:
         return ErrorCode.none
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Tell whether there is room for a member. Source: acceptJoiningMember."""
+        """Return True if there is room for a member. Source: acceptJoiningMember."""
         if group.state is State.EMPTY:
             return True
         member = group.members.get(member_id)
@@ -154,7 +155,7 @@ class ClassicGroups:
             group.await_join(member, answer)
             self._rebalance_or_complete(group, f"{member_id} joins again: {request.reason}")
             return
-        # The answer to its first request was lost, or nothing changed: as it is in this generation.
+        # Its first response was lost, or nothing changed: repeat the current generation.
         answer(self._joined(group, member, leads=leads and group.state is State.COMPLETING))
 
     def _joined(self, group: ClassicGroup, member: Member, *, leads: bool) -> JoinResponse:
@@ -185,7 +186,7 @@ class ClassicGroups:
     def _replace_static(
         self, group: ClassicGroup, request: JoinRequest, ids: tuple[str, str], answer: AnswerJoin
     ) -> None:
-        """Let a static member that was restarted go on. Source: updateStaticMember...Join."""
+        """Let a restarted static member continue. Source: updateStaticMember...Join."""
         assert request.instance_id is not None
         led_by = group.leader or NO_MEMBER
         member = group.replace_static(request.instance_id, *ids)
@@ -195,7 +196,7 @@ class ClassicGroups:
         group.update(member, request)
         group.await_join(member, answer)
         if group.state is State.COMPLETING:
-            # The leader may have been told of the old id already, and would assign nothing to this.
+            # The leader may have received the old id, and would assign nothing to the new one.
             self._prepare(group, f"static member {request.instance_id} has a new id")
         elif group.state is not State.STABLE:
             self._complete_if_all_joined(group)
@@ -205,7 +206,7 @@ class ClassicGroups:
             leads = group.leader == member.member_id
             joined = self._joined(group, member, leads=leads)
             group.answer_join(member, _skipping(joined) if leads else joined)
-        else:  # a leader that isn't told that it leads doesn't assign anew
+        else:  # a leader that does not know that it leads does not assign again
             joined = self._joined(group, member, leads=False)
             group.answer_join(member, _led_by(joined, led_by))
 
@@ -218,7 +219,7 @@ class ClassicGroups:
             self._complete_if_all_joined(group)
 
     def _prepare(self, group: ClassicGroup, reason: str) -> None:
-        """Begin a rebalance: who waits for an assignment is to join again."""
+        """Begin a rebalance: members that wait for an assignment have to join again."""
         if group.state is State.COMPLETING:
             self._assign(group, {}, ErrorCode.rebalance_in_progress)
         group.pending_syncs.clear()
@@ -228,7 +229,7 @@ class ClassicGroups:
         _LOGGER.info(
             "group %s rebalances, after generation %d: %s", group.group, group.generation, reason
         )
-        if is_first:  # the group is new: give the others time to come
+        if is_first:  # a new group waits for further members
             delay_ms = self._limits.initial_rebalance_delay_ms
             left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
             self._delay_first(group, delay_ms, left_ms)
@@ -259,13 +260,13 @@ class ClassicGroups:
             self._complete_join(group)
 
     def _complete_join(self, group: ClassicGroup) -> None:
-        """Begin the next generation, without dynamic members that haven't joined again."""
+        """Begin the next generation, without dynamic members that did not join again."""
         self._timers.cancel(("join", group.group))
         for member in group.not_yet_joined():
             if member.instance_id is None:
                 self._forget(group, member.member_id)
         if group.members and not group.elect_joined_leader():
-            self._schedule_join(group)  # static members: until their sessions end
+            self._schedule_join(group)  # wait for static members until their sessions expire
             return
         topics = group.topics
         group.begin_generation(self._clock())
@@ -302,7 +303,10 @@ class ClassicGroups:
     # --- SyncGroup ---------------------------------------------------------------------------
 
     def sync(self, request: SyncRequest, answer: AnswerSync) -> None:
-        """Give a member its assignment; `answer` is called now, or once the leader has assigned."""
+        """Answer a member with its assignment.
+
+        `answer` is called now, or once the leader has assigned.
+        """
         group = self.groups.get(request.group)
         error = self._sync_refusal(group, request)
         if group is None or error is not ErrorCode.none:
@@ -347,7 +351,7 @@ class ClassicGroups:
         wanted = {m: assigned for m, assigned in request.assignments if m in group.members}
         if not self.budget.has(sum(map(len, wanted.values()))):
             _LOGGER.warning(
-                "group %s: no room for its assignments in group.members.max.bytes", group.group
+                "group %s: its assignments do not fit into group.members.max.bytes", group.group
             )
             self._assign(group, {}, ErrorCode.unknown_server_error)
             self._rebalance_or_complete(group, "its assignments are too large")
@@ -356,7 +360,7 @@ class ClassicGroups:
         self._assign(group, wanted, ErrorCode.none)
 
     def _assign(self, group: ClassicGroup, assigned: dict[str, bytes], error: ErrorCode) -> None:
-        """Keep assignments, and answer who waits for them."""
+        """Store assignments, and answer the members that wait for them."""
         is_good = error is ErrorCode.none
         for member in list(group.members.values()):
             group.assign(member, assigned.get(member.member_id, b""))
@@ -367,7 +371,7 @@ class ClassicGroups:
                 assignment=member.assignment,
             )
             if group.answer_sync(member, synced):
-                # Its session may have ended while it waited, which counted for nothing.
+                # Its session may have expired while it waited, which did not count.
                 self._schedule_heartbeat(group, member.member_id, member.session_timeout_ms)
 
     # --- Heartbeat, LeaveGroup ---------------------------------------------------------------
@@ -375,7 +379,10 @@ class ClassicGroups:
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Keep a member's session; the code tells it to join again, or that it is none."""
+        """Extend a member's session.
+
+        The error code tells it to rejoin, or that it is not a member.
+        """
         if not group_id:
             return ErrorCode.invalid_group_id
         group = self.groups.get(group_id)
@@ -391,26 +398,26 @@ class ClassicGroups:
         return ErrorCode.rebalance_in_progress if is_preparing else ErrorCode.none
 
     def keep(self, group: ClassicGroup, member_id: str) -> None:
-        """Let a member's session begin anew."""
+        """Restart a member's session."""
         self._schedule_heartbeat(group, member_id, group.members[member_id].session_timeout_ms)
 
     def leave(
         self, group_id: str, leaving: Sequence[LeavingMember]
     ) -> tuple[ErrorCode, list[ErrorCode]]:
-        """Let members go; returns the error of all, and that of each."""
+        """Remove members; return the error of the request, and one per member."""
         if not group_id:
             return ErrorCode.invalid_group_id, []
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.none, [ErrorCode.unknown_member_id] * len(leaving)
-        told = [self._leave(group, each) for each in leaving]
-        if ErrorCode.none in told:
+        errors = [self._leave(group, each) for each in leaving]
+        if ErrorCode.none in errors:
             reason = ", ".join(f"{each.instance_id or each.member_id} left" for each in leaving)
             if group.is_in(State.STABLE, State.COMPLETING):
                 self._rebalance_or_complete(group, reason)
             else:
                 self._complete_if_all_joined(group)
-        return ErrorCode.none, told
+        return ErrorCode.none, errors
 
     def _leave(self, group: ClassicGroup, leaving: LeavingMember) -> ErrorCode:
         member_id = leaving.member_id
@@ -427,7 +434,7 @@ class ClassicGroups:
         return ErrorCode.none
 
     def _forget(self, group: ClassicGroup, member_id: str) -> None:
-        """Remove a member; one whose first join waits is told to begin anew."""
+        """Remove a member. If its first join is waiting, the response makes it join again."""
         self._timers.cancel(self._heartbeat_key(group, member_id))
         member = group.members.get(member_id)
         if member is not None:
@@ -458,22 +465,22 @@ class ClassicGroups:
             return
         if member.lives_by_request:
             return
-        _LOGGER.info("group %s: %s is silent, and removed", group.group, member_id)
+        _LOGGER.info("group %s: the session of %s expired", group.group, member_id)
         self._forget(group, member_id)
         if group.is_in(State.STABLE, State.COMPLETING):
-            self._rebalance_or_complete(group, f"{member_id} is silent")
+            self._rebalance_or_complete(group, f"the session of {member_id} expired")
         elif group.state is State.PREPARING and group.has_all_joined:
             self._complete_join(group)
 
     # --- groups ------------------------------------------------------------------------------
 
     def is_active(self, group_id: str) -> bool:
-        """Tell whether a group has members, or is about to."""
+        """Return True if a group has members, or some are about to join."""
         group = self.groups.get(group_id)
         return group is not None and (group.state is not State.EMPTY or bool(group.pending_joins))
 
     def forget_group(self, group_id: str) -> None:
-        """Forget a group without members."""
+        """Remove a group without members."""
         group = self.groups.get(group_id)
         if group is not None and group.state is State.EMPTY:
             for member_id in list(group.pending_joins):
@@ -482,14 +489,17 @@ class ClassicGroups:
             self.budget.used -= _GROUP_BYTES
 
     def forget_idle(self, idle_ms: float) -> None:
-        """Forget groups that have had no member for so long; their offsets are kept elsewhere."""
+        """Remove groups that had no members for this long. Their offsets are stored elsewhere."""
         before_ms = self._clock() - idle_ms
         for group in list(self.groups.values()):
             if not self.is_active(group.group) and group.state_since_ms <= before_ms:
                 self.forget_group(group.group)
 
     def resign(self) -> None:
-        """Forget everything: another endpoint coordinates. Who waits is sent there."""
+        """Remove all groups, because another endpoint coordinates.
+
+        Waiting members are sent there.
+        """
         for group in self.groups.values():
             for member in list(group.members.values()):
                 joined = JoinResponse(error=ErrorCode.not_coordinator, member_id=member.member_id)

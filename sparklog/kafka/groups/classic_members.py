@@ -1,4 +1,4 @@
-"""Members of a classic group, what they ask for when they join and sync, and what they are told."""
+"""Members of a classic group, and the requests and responses of JoinGroup and SyncGroup."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -7,15 +7,18 @@ from typing import Final
 from sparklog.kafka.messages import ErrorCode
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(name, metadata) of each protocol that a member supports, the one it likes best first."""
+"""(name, metadata) of each protocol that a member supports, in order of preference."""
 NO_MEMBER: Final = ""
 _OVERHEAD: Final = 512
-"""Bytes of a member's objects, beside its strings: a round number above what was measured."""
+"""Bytes of a member's objects besides its strings; rounded up from measurements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """A JoinGroup request. `needs_member_id`: version 4 and up; `may_skip`: 9 and up (KIP-814)."""
+    """A JoinGroup request.
+
+    `needs_member_id`: version 4 and later; `may_skip`: version 9 and later (KIP-814).
+    """
 
     group: str
     protocol_type: str
@@ -33,7 +36,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinResponse:
-    """The answer to JoinGroup. `members`: (member id, instance id, metadata), for the leader."""
+    """The response to JoinGroup. `members`: (member id, instance id, metadata), for the leader."""
 
     error: ErrorCode = ErrorCode.none
     member_id: str = NO_MEMBER
@@ -47,7 +50,7 @@ class JoinResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """A SyncGroup request. `assignments`: {member id: its assignment}, from the leader."""
+    """A SyncGroup request. `assignments`: (member id, assignment) pairs, sent by the leader."""
 
     group: str
     generation: int
@@ -60,7 +63,7 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncResponse:
-    """The answer to SyncGroup."""
+    """The response to SyncGroup."""
 
     error: ErrorCode = ErrorCode.none
     protocol_type: str | None = None
@@ -70,7 +73,7 @@ class SyncResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeavingMember:
-    """One member that LeaveGroup names: by its id, or an operator's by its instance id alone."""
+    """A member in LeaveGroup, by its id; an operator may name only an instance id."""
 
     member_id: str = NO_MEMBER
     instance_id: str | None = None
@@ -79,7 +82,7 @@ class LeavingMember:
 
 @dataclass(slots=True)
 class Member:
-    """A member. `answer_join` and `answer_sync`: requests that wait; `is_new`: since its first.
+    """A member. `answer_join` and `answer_sync`: waiting requests; `is_new`: since its first join.
 
     Source: ClassicGroupMember (Kafka 4.1).
     """
@@ -99,26 +102,26 @@ class Member:
 
     @property
     def lives_by_request(self) -> bool:
-        """Whether a request that waits stands for its heartbeats; not that of a new member."""
+        """Whether a waiting request replaces heartbeats; not for a new member's first join."""
         if self.is_new:
             return False
         return self.answer_join is not None or self.answer_sync is not None
 
     @property
     def protocol_names(self) -> list[str]:
-        """The protocols that it supports."""
+        """The protocols that the member supports."""
         return [name for name, _ in self.protocols]
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return what it says under a protocol that it supports."""
+        """Return the member's metadata for a protocol that it supports."""
         return next(metadata for name, metadata in self.protocols if name == protocol)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """Return the one of `candidates` that it likes best; it supports one of them."""
+        """Return the member's preferred protocol among `candidates`."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
 def weight(member_id: str, client_id: str, protocols: Protocols) -> int:
-    """Return the bytes that a member takes, without its assignment."""
+    """Return the memory of a member in bytes, without its assignment."""
     said = sum(len(name) + len(metadata) for name, metadata in protocols)
     return _OVERHEAD + len(member_id) + len(client_id) + said

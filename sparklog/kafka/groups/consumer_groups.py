@@ -1,8 +1,9 @@
-"""The consumer protocol (KIP-848): heartbeats say what members read, and are told what is theirs.
+"""The consumer protocol (KIP-848): heartbeats carry subscriptions and return assignments.
 
-The coordinator assigns. A group's epoch rises with its subscriptions and topics; a new target is
-assigned at it, and each member is led there: it first gives up what is others', then gets what they
-have given up. A pure state machine, as `classic_groups`.
+The coordinator assigns partitions. A group's epoch increases when its subscriptions or topics
+change. Each epoch has a target assignment, and the members converge to it: they first revoke
+partitions that belong to others, and then get partitions that others have released. A pure state
+machine, like `classic_groups`.
 Source: GroupMetadataManager.consumerGroupHeartbeat, CurrentAssignmentBuilder (Kafka 4.1).
 """
 
@@ -26,7 +27,7 @@ from sparklog.kafka.groups.timers import Timers
 from sparklog.kafka.messages import ErrorCode
 
 Topics = Mapping[str, tuple[UUID, int]]
-"""{name: (topic id, partitions)} of the log: the same object as long as they are the same."""
+"""{name: (topic id, partitions)} of the log. The object is replaced only when it changes."""
 JOINING, LEAVING, LEAVING_FOR_NOW = 0, -1, -2
 NOTHING: Final[Partitions] = frozenset()
 _MEMBER_BYTES: Final = 1024
@@ -34,7 +35,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class ConsumerGroupError(SparklogError):
-    """A member is refused, with Kafka's error code."""
+    """An error for a member, with Kafka's error code."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -42,7 +43,7 @@ class ConsumerGroupError(SparklogError):
 
 
 class MemberState(StrEnum):
-    """How far a member is on its way to the target."""
+    """A member's progress towards the target assignment."""
 
     STABLE = "stable"
     UNREVOKED = "unrevoked partitions"
@@ -51,7 +52,7 @@ class MemberState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRequest:
-    """A ConsumerGroupHeartbeat. None: as it was said before."""
+    """A ConsumerGroupHeartbeat request. None: unchanged since the last heartbeat."""
 
     group: str
     member_id: str
@@ -68,7 +69,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatResponse:
-    """The answer to a heartbeat. `assigned` None: as it was told before."""
+    """The response to a heartbeat. `assigned` None: unchanged."""
 
     member_id: str
     epoch: int
@@ -77,7 +78,7 @@ class HeartbeatResponse:
 
 @dataclass(slots=True)
 class ConsumerMember:
-    """A member: what it reads, and what it has of it."""
+    """A member: its subscription and its current assignment."""
 
     member_id: str
     instance_id: str | None = None
@@ -95,13 +96,13 @@ class ConsumerMember:
 
     @property
     def weight(self) -> int:
-        """The bytes that it takes."""
+        """Memory of the member in bytes."""
         return _MEMBER_BYTES + len(self.regex) + sum(map(len, self.topics))
 
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """A group. `target`: {member id: what is to be its}, of `assignment_epoch`."""
+    """A group. `target`: {member id: target assignment} of `assignment_epoch`."""
 
     group: str
     epoch: int = 0
@@ -111,14 +112,14 @@ class ConsumerGroup:
     static_members: dict[str, str] = field(default_factory=dict)
     target: dict[str, Partitions] = field(default_factory=dict)
     read: dict[str, tuple[UUID, int]] = field(default_factory=dict)
-    """The topics that it reads, as they were when it was assigned."""
+    """The topics that the group reads, as of the last assignment."""
     seen: Topics | None = None
     matches: dict[str, frozenset[str]] = field(default_factory=dict)
-    """{regular expression: the topics that it stands for}"""
+    """{regular expression: matching topics}"""
 
     @property
     def state(self) -> str:
-        """What operators are told."""
+        """The state that operators see."""
         if not self.members:
             return "Empty"
         if self.epoch > self.assignment_epoch:
@@ -134,16 +135,16 @@ class ConsumerGroup:
         return member.topics | self.matches.get(member.regex, frozenset())
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Tell whether a member reads a topic."""
+        """Return True if a member reads a topic."""
         return any(topic in self.topics_of(member) for member in self.members.values())
 
     def owned(self) -> set[tuple[UUID, int]]:
-        """Return what members have, or haven't given up yet."""
+        """Return the partitions that members own or have not revoked yet."""
         return {p for m in self.members.values() for p in m.assigned | m.revoking}
 
 
 class ConsumerGroups:
-    """All groups of the consumer protocol. One thread."""
+    """All groups of the consumer protocol. Used by one thread."""
 
     def __init__(
         self,
@@ -160,7 +161,7 @@ class ConsumerGroups:
         self.groups: dict[str, ConsumerGroup] = {}
 
     def heartbeat(self, request: HeartbeatRequest, topics: Topics) -> HeartbeatResponse:
-        """Take in what a member says; returns what it is to know. Raises: ConsumerGroupError."""
+        """Process a heartbeat and return the response. Raises: ConsumerGroupError."""
         check(request)
         if request.epoch < JOINING:
             return self._leave(request)
@@ -193,7 +194,7 @@ class ConsumerGroups:
     # --- members -----------------------------------------------------------------------------
 
     def _member(self, group: ConsumerGroup, request: HeartbeatRequest) -> ConsumerMember:
-        """Return the member that beats; made where it joins."""
+        """Return the member that sent a heartbeat; created when it joins."""
         known = group.members.get(request.member_id)
         if request.instance_id is not None:
             static_id = group.static_members.get(request.instance_id)
@@ -244,7 +245,7 @@ class ConsumerGroups:
         return known
 
     def _update_member(self, member: ConsumerMember, request: HeartbeatRequest) -> bool:
-        """Keep what a member says of itself; tells whether it reads other topics now."""
+        """Store a member's properties; return True if its subscription changed."""
         read = member.topics, member.regex
         self._budget.used -= member.weight
         member.client_id, member.client_host = request.client_id, request.client_host
@@ -291,7 +292,7 @@ class ConsumerGroups:
     # --- the target --------------------------------------------------------------------------
 
     def _refresh_subscriptions(self, group: ConsumerGroup, topics: Topics, *, bump: bool) -> None:
-        """Take in what topics there are; the epoch rises where that changes what is read."""
+        """Update the group's topics; increase the epoch if the set of topics to read changes."""
         used = {member.regex for member in group.members.values() if member.regex}
         known = group.matches if topics is group.seen else {}
         group.matches = {r: known[r] if r in known else matching(r, topics) for r in used}
@@ -303,7 +304,10 @@ class ConsumerGroups:
             group.epoch += 1
 
     def _assign(self, group: ConsumerGroup) -> None:
-        """Assign anew, at the group's epoch, by the assignor that most members ask for."""
+        """Compute a new target for the group's epoch.
+
+        Uses the assignor that most members request.
+        """
         wanted = Counter(m.assignor for m in group.members.values() if m.assignor is not None)
         group.assignor = wanted.most_common(1)[0][0] if wanted else next(iter(ASSIGNORS))
         subscriptions = {
@@ -323,7 +327,7 @@ class ConsumerGroups:
     def _reconcile(
         self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
     ) -> None:
-        """Lead a member towards the target. Source: CurrentAssignmentBuilder."""
+        """Advance a member towards the target. Source: CurrentAssignmentBuilder."""
         epoch = member.epoch
         if member.state is MemberState.STABLE and epoch == group.assignment_epoch:
             return
@@ -353,12 +357,12 @@ class ConsumerGroups:
         member_id, epoch = member.member_id, member.epoch
 
         def silent() -> None:
-            _LOGGER.info("group %s: %s is silent, and removed", group.group, member_id)
+            _LOGGER.info("group %s: the session of %s expired", group.group, member_id)
             self._remove(group, group.members[member_id])
 
         def stuck() -> None:
             if group.members[member_id].epoch == epoch:
-                _LOGGER.info("group %s: %s gave up nothing in time", group.group, member_id)
+                _LOGGER.info("group %s: %s did not revoke in time", group.group, member_id)
                 self._remove(group, group.members[member_id])
 
         self._timers.schedule(("session", group.group, member_id), self._session_timeout_ms, silent)
@@ -377,7 +381,7 @@ class ConsumerGroups:
     def check_commit(
         self, group: ConsumerGroup, member_id: str, epoch: int, version: int
     ) -> ErrorCode:
-        """Return NONE if a member of this epoch commits, or asks for what was committed."""
+        """Return NONE if a member with this epoch may commit or fetch offsets."""
         member = group.members.get(member_id)
         if member is None:
             return ErrorCode.unknown_member_id
@@ -386,20 +390,21 @@ class ConsumerGroups:
         return ErrorCode.stale_member_epoch if version >= 9 else ErrorCode.unsupported_version
 
     def resign(self) -> None:
-        """Forget everything: another endpoint coordinates."""
+        """Remove all groups, because another endpoint coordinates."""
         for group in self.groups.values():
             self._budget.used -= sum(member.weight for member in group.members.values())
         self.groups.clear()
 
 
 def matching(regex: str, topics: Topics) -> frozenset[str]:
-    """Return the topics that a regular expression stands for as a whole, by RE2: in linear time.
+    """Return the topics that match a whole regular expression (RE2, linear time).
 
     Raises: ConsumerGroupError.
     """
     names = list(topics)
     try:
-        pc.match_substring_regex(pa.array([""]), regex)  # it is whole by itself
+        # the expression is valid without the anchors
+        pc.match_substring_regex(pa.array([""]), regex)
         found = pc.match_substring_regex(pa.array(names, pa.string()), rf"\A(?:{regex})\z")
     except pa.ArrowInvalid as error:
         raise ConsumerGroupError(
@@ -410,7 +415,7 @@ def matching(regex: str, topics: Topics) -> frozenset[str]:
 
 
 def check(request: HeartbeatRequest) -> None:
-    """Raise ConsumerGroupError for what no member may say.
+    """Raise ConsumerGroupError for an invalid heartbeat.
 
     Source: throwIfConsumerGroupHeartbeatRequestIsInvalid.
     """
@@ -444,14 +449,14 @@ def check(request: HeartbeatRequest) -> None:
 
 
 def new_member_id() -> str:
-    """Return an id as Kafka's Uuid writes it."""
+    """Return a member id in the form of Kafka's Uuid."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def _check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:
-    """Raise FENCED_MEMBER_EPOCH unless a member's epoch is its own.
+    """Raise FENCED_MEMBER_EPOCH unless the request has the member's epoch.
 
-    The previous one is good where the answer that raised it was lost.
+    The previous epoch is accepted if the response with the new one was lost.
     """
     if request.epoch in (member.epoch, JOINING):
         return

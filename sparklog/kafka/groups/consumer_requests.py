@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat, ConsumerGroupDescribe: requests of the consumer protocol (KIP-848)."""
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe (consumer protocol, KIP-848)."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -19,19 +19,19 @@ from sparklog.kafka.messages import Api, ErrorCode, Request
 from sparklog.kafka.topic_ids import uuid_of
 
 _NOT_ASKED: Final = -(2**31)
-_CONSUMER: Final = 1  # a member's type: of this protocol, not of the classic one
+_CONSUMER: Final = 1  # the type of a member of the consumer protocol
 Answer = dict[str, Any]
 
 
 class ConsumerRequests:
-    """Answers members of the consumer protocol. On the loop's thread."""
+    """Handles requests of the consumer protocol. Used on the event loop's thread."""
 
     def __init__(self, broker: Broker, coordinator: Coordinator) -> None:
         self._broker, self._coordinator = broker, coordinator
         self._topics: Topics = {}
 
     def apis(self) -> dict[Api, Served]:
-        """Return what is served here."""
+        """Return the handlers of both APIs."""
         return {
             Api.CONSUMER_GROUP_HEARTBEAT: Served((0, 1), self.heartbeat),
             Api.CONSUMER_GROUP_DESCRIBE: Served((0, 1), self.describe),
@@ -67,7 +67,7 @@ class ConsumerRequests:
         }
 
     async def _known_topics(self) -> Topics:
-        """Return the log's topics: the same object as long as they are the same."""
+        """Return the log's topics; the same object until they change."""
         listed = await self._broker.partitions.topics()
         found = {n: (uuid_of(info.id), info.partitions) for n, info in listed.items() if info.id}
         if found != self._topics:
@@ -75,7 +75,7 @@ class ConsumerRequests:
         return self._topics
 
     async def describe(self, request: Request) -> Response:
-        """Answer ConsumerGroupDescribe; of other groups, GROUP_ID_NOT_FOUND."""
+        """Answer ConsumerGroupDescribe; GROUP_ID_NOT_FOUND for groups of the classic protocol."""
         error = await self._coordinator.check()
         groups = []
         for name in request.body.group_ids:
@@ -96,7 +96,7 @@ class ConsumerRequests:
 
 
 def heartbeat_request(request: Request) -> HeartbeatRequest:
-    """Return what a heartbeat says."""
+    """Return the content of a heartbeat request."""
     body = request.body
     names, owned = body.subscribed_topic_names, body.topic_partitions
     return HeartbeatRequest(

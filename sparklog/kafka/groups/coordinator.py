@@ -1,12 +1,12 @@
-"""Which endpoint coordinates the log's groups, and what it keeps going while it is this one.
+"""Decides which endpoint coordinates the log's groups, and runs its periodic work.
 
-Two endpoints of one log would each hand all partitions to their own members. So one of them holds
-the log's endpoint lease, and the others send clients to its address (FindCoordinator), which they
-read in the lease. It is taken when a client first asks for a coordinator, and kept until the
-endpoint ends; when its holder dies, whichever is asked next takes it, and the members join anew.
-
-A log that has no place for a lease (an archive, a broker's directory, a place that may not be
-written to) has as many coordinators as endpoints; a log line says so once.
+Two coordinating endpoints would each assign all partitions to their own members. Therefore one
+endpoint holds the log's endpoint lease. The others read its address in the lease and send clients
+there (FindCoordinator). The lease is acquired when a client first asks for a coordinator and held
+until the endpoint stops. If the holder dies, the next endpoint that is asked acquires it, and
+members join again.
+A log without a place for a lease (an archive, a broker's directory, a read-only location) has one
+coordinator per endpoint, which is logged once.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from sparklog.storage.group_members import groups_to_json
 from sparklog.storage.lease import LeaseLostError
 
 CHECK_MS: Final = 3_000
-"""How often the lease is looked at: a stat in a log dir, now and then a request in a store."""
+"""How often the lease is checked: a stat in a log dir, an occasional request in a store."""
 STALE_MS: Final = 20_000
-"""Nobody is coordinated by a lease that couldn't be looked at for so long."""
-_LOOK_MS: Final = 1_000  # who stands by looks no more often
-_TELL_MS: Final = 1_000  # what others know of groups is no older, where anything changed
-_TICK_MS: Final = 20  # deadlines that are nearer than that to one another are met at once
+"""An unverified lease is not used for coordination after this time."""
+_LOOK_MS: Final = 1_000  # a standby endpoint checks no more often
+_TELL_MS: Final = 1_000  # maximum age of the published groups after a change
+_TICK_MS: Final = 20  # deadlines closer than this share one wake-up
 _TOUCH_MS: Final = 86_400_000
 _ALIAS: Final = 1 << 30
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound here
@@ -45,7 +45,7 @@ _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
 
 class Coordinator:
-    """The groups of a log, while this endpoint coordinates them. On the loop's thread."""
+    """The groups of a log while this endpoint coordinates them. On the event loop's thread."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -83,21 +83,21 @@ class Coordinator:
         broker.other_coordinator = self.other
 
     def close(self) -> None:
-        """Give the lease back, so that another endpoint takes over at once. From any thread."""
+        """Release the lease, so that another endpoint can take over at once. From any thread."""
         with self._ending:
             self._has_ended = True
             self._lease.release()
 
-    # --- who coordinates ---------------------------------------------------------------------
+    # --- leadership -------------------------------------------------------------------------------
 
     @property
     def is_here(self) -> bool:
-        """Whether this endpoint coordinates, as of a moment ago."""
+        """Whether this endpoint coordinates, as of the last check."""
         held = self._lease.held and monotonic_ms() - self._checked_ms < STALE_MS
         return self._is_without_lease or held
 
     async def check(self) -> ErrorCode:
-        """Return NONE, or why a group's request can't be served here."""
+        """Return NONE, or the reason why a group's request cannot be served here."""
         if self.is_here:
             return ErrorCode.none
         node = await self.find()
@@ -106,7 +106,7 @@ class Coordinator:
         return ErrorCode.none if self.is_here else ErrorCode.not_coordinator
 
     async def find(self) -> Node | None:
-        """Return which endpoint coordinates; this one becomes it if none does. None: unknown."""
+        """Return the coordinating endpoint, which is this one if no other is; None if unknown."""
         if self.is_here:
             return self._own
         if self._looking is None:
@@ -121,10 +121,11 @@ class Coordinator:
                 self._looking = None
 
     def other(self) -> Node | None:
-        """Return the other endpoint that clients were sent to; None: none, or this one coordinates.
+        """Return the other endpoint that clients were sent to.
 
-        The answer may be old: the lease is looked at behind the call, at most every CHECK_MS. So
-        it stops naming an endpoint that has ended.
+        None if none, or if this one coordinates.
+        The result may be old: the lease is read in the background, at most every CHECK_MS, so an
+        endpoint that has stopped is eventually no longer returned.
         """
         seen = None if self.is_here else self._seen
         if seen is None or seen == self._own:
@@ -135,13 +136,13 @@ class Coordinator:
         return seen
 
     async def _refresh(self) -> None:
-        if await self.find() is None:  # nobody holds the lease, or the store doesn't answer
+        if await self.find() is None:  # the lease is free, or the store does not answer
             self._looked_ms = monotonic_ms()
 
     async def _look(self) -> Node | None:
-        """Take the lease, or read who has it."""
+        """Acquire the lease or read its holder."""
         try:
-            found = await self._broker.run(self._acquire)
+            node = await self._broker.run(self._acquire)
         except InvalidRequestError as error:
             self._coordinate_without_lease(str(error))
             return self._own
@@ -149,23 +150,24 @@ class Coordinator:
             if is_refused(error):
                 self._coordinate_without_lease(str(error))
                 return self._own
-            _LOGGER.warning("groups can't be coordinated now: %s", error)
+            _LOGGER.warning("groups can't be coordinated at the moment: %s", error)
             return None
         self._looked_ms = monotonic_ms()
-        if found is None:
+        if node is None:
             return None
-        if found == self._own and self.is_here:
+        if node == self._own and self.is_here:
             self._begin()
-        self._seen = found
-        return found
+        self._seen = node
+        return node
 
     def _acquire(self) -> Node | None:
-        """In the pool. Raises: InvalidRequestError: no lease can be here. StorageUnavailableError.
+        """Acquire the lease in the pool. Raises: InvalidRequestError: a lease is impossible here.
 
-        Nothing is made where no log is: that may be a mount point.
+        Nothing is created where no log exists, because that may be an empty mount point. Raises:
+        StorageUnavailableError.
         """
         if not keeps_readers(self._broker):
-            raise InvalidRequestError("it has no place for the lease of endpoints")
+            raise InvalidRequestError("the log has no place for the endpoint lease")
         with self._ending:
             if not self._has_ended and (self._lease.held or self._lease.acquire()):
                 self._lease.check()
@@ -177,15 +179,15 @@ class Coordinator:
             return None
         node_id = holder.get("node_id")
         node_id = node_id if isinstance(node_id, int) else 0
-        # Clients know a node by its id alone, and would take the other one for this.
+        # Clients identify a node only by its id, and would confuse the two endpoints.
         return Node(node_id | _ALIAS if node_id == self._own.node_id else node_id, host, int(port))
 
     def _coordinate_without_lease(self, why: str) -> None:
         if not self._is_without_lease:
             self._is_without_lease = True
             _LOGGER.warning(
-                "%s: this endpoint coordinates consumer groups without looking for others (%s); "
-                "serve it by one endpoint", self._broker.log.path, why,
+                "%s: this endpoint coordinates consumer groups without a lease (%s); the log "
+                "must have only one endpoint", self._broker.log.path, why,
             )  # fmt: skip
             self._schedule_upkeep()
 
@@ -197,7 +199,7 @@ class Coordinator:
             self._schedule_upkeep()
 
     async def _keep_lease(self) -> None:
-        """Look whether the lease is still ours, until it isn't."""
+        """Check periodically whether the lease is still held, until it is lost."""
         try:
             while self._lease.held:
                 await asyncio.sleep(CHECK_MS / 1000)
@@ -207,13 +209,13 @@ class Coordinator:
                 except LeaseLostError as error:
                     _LOGGER.warning("%s", error)
                 except SparklogError as error:
-                    _LOGGER.warning("whether this endpoint still coordinates: %s", error)
+                    _LOGGER.warning("the endpoint lease can't be checked: %s", error)
         finally:
             self._checking = None
             self._resign()
 
     async def _publish_groups(self) -> None:
-        """Tell other processes which groups have members, as long as the lease is ours."""
+        """Publish the groups with members to other processes while the lease is held."""
         told: Fingerprint = ()
         while self._lease.held:
             await asyncio.sleep(_TELL_MS / 1000)
@@ -227,10 +229,10 @@ class Coordinator:
             except LeaseLostError:
                 return
             except SparklogError as error:
-                _LOGGER.debug("groups at work can't be told of: %s", error)
+                _LOGGER.debug("the active groups can't be published: %s", error)
 
     def _resign(self) -> None:
-        """Let go of all members: they look for their coordinator, and join there."""
+        """Drop all members; they find the new coordinator and join there."""
         self.classic.resign()
         self.modern.resign()
         self.timers.clear()
@@ -240,7 +242,7 @@ class Coordinator:
     # --- time --------------------------------------------------------------------------------
 
     def _rearm(self) -> None:
-        """Wake up when the next deadline is due."""
+        """Schedule a wake-up for the next deadline."""
         if self._tick is not None:
             self._tick.cancel()
             self._tick = None
@@ -254,7 +256,7 @@ class Coordinator:
         try:
             self.timers.expire()
         except Exception:
-            _LOGGER.exception("a fault in the coordination of groups; it goes on")
+            _LOGGER.exception("an error in the group coordination; it continues")
         self._rearm()
 
     def _schedule_upkeep(self) -> None:
@@ -274,17 +276,20 @@ class Coordinator:
         self.timers.schedule("touch", touch_ms, touch)
 
     async def check_not_query(self, group: str) -> ErrorCode:
-        """Return NONE unless the name is a streaming query's. Cost: a small file or object."""
+        """Return NONE unless the name is that of a streaming query.
+
+        Cost: a small file or object.
+        """
         try:
             is_taken = await self.offsets.is_query(group)
         except SparklogError as error:
             code = group_error(group, error)
-            # A damaged group is one that commits anew.
+            # A damaged group is rewritten by its next commit.
             return ErrorCode.none if code is ErrorCode.unknown_server_error else code
         return ErrorCode.group_authorization_failed if is_taken else ErrorCode.none
 
     async def _touch_all(self) -> None:
-        """Keep commits of groups at work from expiring, which may read an idle topic (KIP-211)."""
+        """Renew the commits of active groups, which may read an idle topic (KIP-211)."""
         for group in list(self.classic.groups.values()):
             if self.classic.is_active(group.group):
                 await self._touch(group.group, group.is_subscribed_to)
@@ -292,13 +297,13 @@ class Coordinator:
             await self._touch(each.group, each.is_subscribed_to)
 
     def is_active(self, group: str) -> bool:
-        """Tell whether a group has members, of either protocol."""
+        """Return True if a group has members, of either protocol."""
         return self.classic.is_active(group) or group in self.modern.groups
 
     def _emptied(
         self, group: ClassicGroup | ConsumerGroup, topics: frozenset[str] | None
     ) -> None:
-        """Let a group's commits expire from now on, when its last member is gone (KIP-211)."""
+        """Start the expiration of a group's commits when its last member leaves (KIP-211)."""
         self._spawn(self._touch(group.group, lambda topic: topics is None or topic in topics))
 
     async def _touch(self, group: str, is_read: Callable[[str], bool]) -> None:

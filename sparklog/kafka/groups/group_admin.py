@@ -1,8 +1,8 @@
-"""FindCoordinator, DescribeGroups, ListGroups, DeleteGroups: groups as operators see them.
+"""FindCoordinator, DescribeGroups, ListGroups and DeleteGroups.
 
-A group is what has members, or has committed: plain readers in Python, Kafka's clients, and
-streaming queries. A query shows as a stable group of one member, its host, which is assigned what
-it reads: so its lag is seen by every tool, and none of them takes it for one that may be reset.
+A group has members or has committed offsets: Python readers, Kafka clients and streaming queries. A
+query appears as a stable group with one member, its host, that is assigned the partitions which it
+reads. Tools therefore show its lag and refuse to reset it.
 """
 
 from collections.abc import Mapping
@@ -31,14 +31,14 @@ Answer = dict[str, Any]
 
 
 class GroupAdmin:
-    """Answers what is asked of groups as a whole. On the loop's thread."""
+    """Handles requests about whole groups. Used on the event loop's thread."""
 
     def __init__(self, broker: Broker, coordinator: Coordinator) -> None:
         self._broker, self._coordinator = broker, coordinator
         self._classic, self._offsets = coordinator.classic, coordinator.offsets
 
     def apis(self) -> dict[Api, Served]:
-        """Return what is served here."""
+        """Return the handlers of the group APIs."""
         return {
             Api.FIND_COORDINATOR: Served((0, 6), self.find_coordinator),
             Api.DESCRIBE_GROUPS: Served((0, 6), self.describe),
@@ -49,7 +49,7 @@ class GroupAdmin:
     # --- FindCoordinator ---------------------------------------------------------------------
 
     async def find_coordinator(self, request: Request) -> Response:
-        """Answer FindCoordinator: of groups; of transactions and share groups why there is none."""
+        """Answer FindCoordinator; an error for transactions and share groups."""
         body = request.body
         kind = getattr(body, "key_type", _GROUP)
         found = await self._find(kind, request.connection)
@@ -70,7 +70,7 @@ class GroupAdmin:
         code, message = ErrorCode.invalid_request, _NO_SHARE_GROUPS
         if kind == _GROUP:
             code = ErrorCode.coordinator_not_available
-            message = "which endpoint of this log coordinates can't be told now; try again"
+            message = "the coordinating endpoint of this log is not known at the moment; try again"
         elif kind == _TRANSACTION:
             code = ErrorCode.transactional_id_authorization_failed
             message = _NO_TRANSACTIONS
@@ -109,7 +109,7 @@ class GroupAdmin:
         return _not_found(group, version, f"Group {group} not found.")
 
     async def list(self, request: Request) -> Response:
-        """Answer ListGroups: those in the states, and of the types, that are asked for."""
+        """Answer ListGroups for the requested states and types."""
         error = await self._coordinator.check()
         readers: Mapping[str, Reader] = {}
         if not error:
@@ -146,7 +146,7 @@ class GroupAdmin:
     # --- DeleteGroups ------------------------------------------------------------------------
 
     async def delete(self, request: Request) -> Response:
-        """Answer DeleteGroups: those without members, and no query's."""
+        """Answer DeleteGroups for groups without members that are not queries."""
         error = await self._coordinator.check()
         names = dict.fromkeys(request.body.groups_names)
         results = [
@@ -171,7 +171,7 @@ class GroupAdmin:
 
 
 def _not_found(group: str, version: int, message: str) -> Answer:
-    """Return the answer for a group that isn't there, by KIP-1043 an error from version 6 on."""
+    """Return the response for a missing group; an error from version 6 on (KIP-1043)."""
     answer = _described(group, State.DEAD)
     if version >= 6:
         answer |= {"error_code": ErrorCode.group_id_not_found, "error_message": message}
@@ -207,7 +207,7 @@ def _described(
 
 
 def _describe_classic(group: ClassicGroup) -> Answer:
-    """Return a group; what its members say, only once it is stable."""
+    """Describe a classic group; members' metadata is included only when it is stable."""
     is_stable = group.state is State.STABLE
     members = tuple(
         {
@@ -229,7 +229,7 @@ def _describe_classic(group: ClassicGroup) -> Answer:
 
 
 def _describe_query(reader: Reader) -> Answer:
-    """Return a streaming query as a group of one member."""
+    """Describe a streaming query as a group of one member."""
     owned: dict[str, list[int]] = {}
     for topic, partition in reader.offsets:
         owned.setdefault(topic, []).append(partition)

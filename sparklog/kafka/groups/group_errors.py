@@ -1,7 +1,4 @@
-"""What clients are told where a group's request fails.
-
-Source: CoordinatorOperationExceptionHelper (Kafka 4.1).
-"""
+"""Error codes of failed group requests."""
 
 import logging
 from typing import Final
@@ -19,21 +16,22 @@ _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
 
 def group_error(group: str, error: SparklogError) -> ErrorCode:
-    """Return the error code for a group's request that failed; a warning says why.
+    """Return the error code of a failed group request, and log a warning.
 
-    What passes is COORDINATOR_NOT_AVAILABLE, which clients try again. A streaming query's group is
-    GROUP_AUTHORIZATION_FAILED, which ends them with the group's name.
+    Transient errors are COORDINATOR_NOT_AVAILABLE, which clients retry. A streaming query's group
+    is GROUP_AUTHORIZATION_FAILED, which stops the client with the group's name.
     """
     _LOGGER.warning("group %s: %s", group, error)
     if isinstance(error, StorageUnavailableError | LogLockedError):
         return ErrorCode.coordinator_not_available
     if isinstance(error, InvalidRequestError):
         return ErrorCode.group_authorization_failed
-    return ErrorCode.unknown_server_error  # it is damaged: to begin elsewhere would lose its place
+    # a damaged group; starting elsewhere would lose its position
+    return ErrorCode.unknown_server_error
 
 
 def name_error(group: str | None) -> ErrorCode:
-    """Return NONE, or INVALID_GROUP_ID for what can be no group's name."""
+    """Return NONE, or INVALID_GROUP_ID for an invalid group name."""
     try:
         check_group(group or "")
     except InvalidRequestError:

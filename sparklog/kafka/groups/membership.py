@@ -1,7 +1,7 @@
-"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: what members of the classic protocol send.
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of the classic protocol.
 
-Requests are turned into the state machine's and back; what waits there waits here as a future,
-which ends with the client's connection. Source: KafkaApis, GroupCoordinatorService (Kafka 4.1).
+Converts between protocol messages and the state machine. A waiting request is a future that is
+cancelled with the client's connection. Source: KafkaApis, GroupCoordinatorService (Kafka 4.1).
 """
 
 import asyncio
@@ -27,13 +27,13 @@ _REASON_CHARS_MAX: Final = 255
 
 
 class Membership:
-    """Answers members. On the loop's thread."""
+    """Handles requests of members. Used on the event loop's thread."""
 
     def __init__(self, broker: Broker, coordinator: Coordinator) -> None:
         self._broker, self._coordinator = broker, coordinator
 
     def apis(self) -> dict[Api, Served]:
-        """Return what is served here."""
+        """Return the handlers of the membership APIs."""
         return {
             Api.JOIN_GROUP: Served((0, 9), self.join),
             Api.SYNC_GROUP: Served((0, 5), self.sync),
@@ -42,7 +42,7 @@ class Membership:
         }
 
     async def join(self, request: Request) -> Response:
-        """Answer JoinGroup, once the group's generation begins."""
+        """Answer JoinGroup when the group's next generation begins."""
         join_request = join_request_of(request)
         error = name_error(join_request.group) or await self._coordinator.check()
         if not error and join_request.group not in self._coordinator.classic.groups:
@@ -58,7 +58,7 @@ class Membership:
         return joined_response(await answer, request)
 
     async def sync(self, request: Request) -> Response:
-        """Answer SyncGroup, once the leader has assigned."""
+        """Answer SyncGroup when the leader has assigned."""
         body = request.body
         error = name_error(body.group_id) or await self._coordinator.check()
         if error:
@@ -87,7 +87,10 @@ class Membership:
         }
 
     def heartbeat(self, request: Request) -> Response | Awaitable[Response]:
-        """Answer Heartbeat; at once, for they are most of what idle consumers send."""
+        """Answer Heartbeat.
+
+        Synchronous if possible, because idle consumers send mostly heartbeats.
+        """
         if self._coordinator.is_here:
             return self._heartbeat(request)
         return self._find_and_heartbeat(request)
@@ -105,7 +108,7 @@ class Membership:
         return {"error_code": error}
 
     async def leave(self, request: Request) -> Response:
-        """Answer LeaveGroup: of one member, or from version 3 on of several."""
+        """Answer LeaveGroup for one member, or from version 3 on for several."""
         body = request.body
         error = name_error(body.group_id) or await self._coordinator.check()
         if request.version < 3:
@@ -121,9 +124,9 @@ class Membership:
             ]
         if error:
             return {"error_code": error, "members": []}
-        error, told = self._coordinator.classic.leave(body.group_id, leaving)
+        error, errors = self._coordinator.classic.leave(body.group_id, leaving)
         if request.version < 3:
-            return {"error_code": error or told[0]}
+            return {"error_code": error or errors[0]}
         return {
             "error_code": error,
             "members": [
@@ -132,20 +135,20 @@ class Membership:
                     "group_instance_id": each.instance_id,
                     "error_code": code,
                 }
-                for each, code in zip(leaving, told, strict=True)
+                for each, code in zip(leaving, errors, strict=True)
             ],
         }
 
 
 def join_request_of(request: Request) -> JoinRequest:
-    """Return what a JoinGroup request asks for. Source: JoinGroupRequest."""
+    """Return the content of a JoinGroup request. Source: JoinGroupRequest."""
     body, connection = request.body, request.connection
     return JoinRequest(
         group=body.group_id,
         protocol_type=body.protocol_type,
         protocols=tuple((each.name, bytes(each.metadata)) for each in body.protocols),
         session_timeout_ms=body.session_timeout,
-        # Version 0 has one time-out for both.
+        # Version 0 has one timeout for both.
         rebalance_timeout_ms=getattr(body, "rebalance_timeout", body.session_timeout),
         member_id=body.member_id,
         instance_id=getattr(body, "group_instance_id", None),
@@ -158,7 +161,7 @@ def join_request_of(request: Request) -> JoinRequest:
 
 
 def joined_response(joined: JoinResponse, request: Request) -> Response:
-    """Return the answer to JoinGroup; before version 7 no protocol is "" (KIP-559)."""
+    """Return the response to JoinGroup. Before version 7 a missing protocol is "" (KIP-559)."""
     name = joined.protocol_name
     return {
         "error_code": joined.error,
@@ -181,10 +184,10 @@ def _reason(body: Any) -> str:
 
 
 def _set_result_of(answer: "asyncio.Future[T]") -> Callable[[T], None]:
-    """Return what gives an answer to who waits for it, if anybody still does."""
+    """Return a function that sets a future's result, unless the future is done."""
 
-    def told(value: T) -> None:
+    def errors(value: T) -> None:
         if not answer.done():
             answer.set_result(value)
 
-    return told
+    return errors

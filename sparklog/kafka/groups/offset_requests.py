@@ -1,7 +1,7 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: what groups have committed, and who may change it.
+"""OffsetCommit, OffsetFetch and OffsetDelete.
 
-Source: OffsetMetadataManager, KafkaApis.handleOffsetCommitRequest (Kafka 4.1). A commit's own
-retention time (versions 2 to 4) counts for nothing: offsets.retention.minutes is the log's.
+Source: OffsetMetadataManager, KafkaApis.handleOffsetCommitRequest (Kafka 4.1). The retention time
+in commits of versions 2 to 4 is ignored; the log's offsets.retention.minutes applies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,20 +20,20 @@ from sparklog.kafka.messages import Api, ErrorCode, Request
 from sparklog.kafka.topic_ids import uuid_of
 from sparklog.storage.groups import GROUP, Committed, Reader
 
-_PROBE_MS: Final = 100  # so young a list is enough to say that a topic isn't there
+_PROBE_MS: Final = 100  # a list this recent is sufficient to report a missing topic
 _NO_OFFSET: Final = -1
 Answer = dict[str, Any]
 
 
 class OffsetRequests:
-    """Answers what is asked of committed offsets. On the loop's thread."""
+    """Handles requests about committed offsets. Used on the event loop's thread."""
 
     def __init__(self, broker: Broker, coordinator: Coordinator) -> None:
         self._broker, self._coordinator = broker, coordinator
         self._offsets = coordinator.offsets
 
     def apis(self) -> dict[Api, Served]:
-        """Return what is served here."""
+        """Return the handlers of the offset APIs."""
         return {
             Api.OFFSET_COMMIT: Served((2, 10), self.commit),
             Api.OFFSET_FETCH: Served((1, 10), self.fetch),
@@ -43,7 +43,7 @@ class OffsetRequests:
     # --- OffsetCommit ------------------------------------------------------------------------
 
     async def commit(self, request: Request) -> Response:
-        """Answer OffsetCommit, once it is durable."""
+        """Answer OffsetCommit once the commit is durable."""
         body = request.body
         error = name_error(body.group_id) or await self._coordinator.check()
         try:
@@ -82,12 +82,12 @@ class OffsetRequests:
         return ErrorCode.none
 
     def _commit_refusal(self, request: Request) -> ErrorCode:
-        """Return NONE if the sender may commit; a member that does lives. Source:
-        ClassicGroup.validateOffsetCommit.
+        """Return NONE if the sender may commit, which also extends a member's session.
 
-        A group that only commits has no members. One whose members were lost with the coordinator
-        that had them is told UNKNOWN_MEMBER_ID, so that they join again; a broker, which remembers
-        members, says GROUP_ID_NOT_FOUND to who never was one.
+        A group without members may commit. Members that were lost with their coordinator get
+        UNKNOWN_MEMBER_ID, so that they join again. A broker, which remembers members, answers
+        GROUP_ID_NOT_FOUND to clients that never were members. Source:
+        ClassicGroup.validateOffsetCommit.
         """
         body = request.body
         generation = body.generation_id_or_member_epoch
@@ -138,7 +138,7 @@ class OffsetRequests:
     async def _topics(
         self, asked: Sequence[Any]
     ) -> tuple[dict[UUID, str], dict[str, Mapping[int, Any]]]:
-        """Return ({topic id: name}, {name: its partitions}) of the topics that a request names."""
+        """Return ({topic id: name}, {name: its partitions}) of the topics in a request."""
         ids = {topic.topic_id for topic in asked if getattr(topic, "topic_id", None) is not None}
         partitions = self._broker.partitions
         names = await partitions.topic_names(ids) if ids else {}
@@ -151,7 +151,7 @@ class OffsetRequests:
     # --- OffsetFetch -------------------------------------------------------------------------
 
     async def fetch(self, request: Request) -> Response:
-        """Answer OffsetFetch: of one group, or from version 8 on of several.
+        """Answer OffsetFetch for one group, or from version 8 on for several.
 
         There are no transactions, so every commit is stable.
         """
@@ -160,7 +160,8 @@ class OffsetRequests:
             return {"groups": [await self._fetch_group(request, each) for each in body.groups]}
         found = await self._fetch_group(request, body)
         del found["group_id"]
-        if request.version < 2 and found["error_code"]:  # it has no place for the group's error
+        # these versions have no field for the group's error
+        if request.version < 2 and found["error_code"]:
             for topic in found["topics"]:
                 for part in topic["partitions"]:
                     part["error_code"] = found["error_code"]
@@ -220,7 +221,7 @@ class OffsetRequests:
         return found
 
     async def _with_ids(self, topics: list[Answer]) -> list[Answer]:
-        """Return those that are there, with their ids: version 10 knows topics by nothing else."""
+        """Return the existing topics with their ids, which version 10 requires."""
         known = await self._broker.partitions.topics()
         ids = {name: uuid_of(info.id) for name, info in known.items() if info.id}
         return [t | {"topic_id": ids[t["name"]]} for t in topics if t["name"] in ids]
@@ -228,7 +229,7 @@ class OffsetRequests:
     # --- OffsetDelete ------------------------------------------------------------------------
 
     async def delete(self, request: Request) -> Response:
-        """Answer OffsetDelete: of topics that no member subscribes to."""
+        """Answer OffsetDelete for topics that no member subscribes to."""
         body = request.body
         error = name_error(body.group_id) or await self._coordinator.check()
         if error:
@@ -274,7 +275,7 @@ class OffsetRequests:
 
 
 def _of_topic(asked: Any, partitions: list[Answer]) -> Answer:
-    """Return an answer's topic, by name or by id as it was asked for."""
+    """Return a topic of a response, by name or id as in the request."""
     found: Answer = {"partitions": partitions}
     if hasattr(asked, "topic_id"):
         found["topic_id"] = asked.topic_id
@@ -286,7 +287,7 @@ def _of_topic(asked: Any, partitions: list[Answer]) -> Answer:
 def _position(partition: int, at: Committed | None, code: ErrorCode = ErrorCode.none) -> Answer:
     epoch = _NO_OFFSET
     if at is not None:
-        # What Python has read knows the epoch of the record before, which is the same thing.
+        # Python readers record the epoch of the record before the offset, which is equivalent.
         known = at.leader_epoch if at.origin is None else at.origin.epoch
         epoch = _NO_OFFSET if known is None else known
     return {

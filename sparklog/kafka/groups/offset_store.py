@@ -1,12 +1,10 @@
-"""Committed offsets, where the log keeps its registered readers; in memory where it keeps none.
+"""Committed offsets, stored with the log's registered readers, or in memory.
 
-A group's commits that arrive while one of its own is written are written together, by the next
-one. Each group has one write under way at most; groups don't wait for one another, but for a thread
-of the pool.
-
-A broker's directory, an archive and a file system or bucket that may not be written to keep no
-readers. There commits live as long as the endpoint, above what is kept already; a log line says so
-once. A disk that is full is no such place: clients are told to try again.
+Commits of a group that arrive during a write are combined in its next write. Each group has at most
+one write in progress. Groups do not wait for each other, only for a thread of the pool.
+A broker's directory, an archive, and a read-only file system or bucket store no readers. There
+commits live in memory as long as the endpoint, in addition to the stored ones, which is logged
+once. A full disk does not count: clients have to retry.
 """
 
 import asyncio
@@ -44,10 +42,10 @@ _LOGGER: Final = logging.getLogger("sparklog.kafka")
 
 
 class OffsetStore:
-    """What groups have committed. All methods on the loop's thread; the work is done in the pool.
+    """Committed offsets of groups. Methods run on the event loop's thread, the work in the pool.
 
-    Raises: StorageUnavailableError, LogLockedError; DataCorruptionError where a group is read that
-    is damaged; InvalidRequestError for what is a streaming query's, or can be no group's name.
+    Raises: StorageUnavailableError, LogLockedError; DataCorruptionError when reading a damaged
+    group; InvalidRequestError for a streaming query's group or an invalid group name.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -61,7 +59,7 @@ class OffsetStore:
     # --- reading -----------------------------------------------------------------------------
 
     async def reader(self, group: str) -> Reader | None:
-        """Return what is known of a group; None if nothing is."""
+        """Return a group's reader; None if it has never committed."""
         check_group(group)
         if self._memory is not None and (known := self._memory.reader(group)) is not None:
             return known
@@ -79,14 +77,14 @@ class OffsetStore:
         return found
 
     async def is_query(self, group: str) -> bool:
-        """Tell whether a streaming query has that name."""
+        """Return True if a streaming query has this name."""
         known = await self.reader(group)
         return known is not None and known.kind != GROUP
 
     # --- writing -----------------------------------------------------------------------------
 
     async def commit(self, client: Reader, offsets: Offsets) -> None:
-        """Keep commits of a client's (its group, host and app), durably."""
+        """Store a client's commit durably; `client` has its group, host and app."""
         check_group(client.group)
         if not offsets:
             return
@@ -98,7 +96,7 @@ class OffsetStore:
         await asyncio.shield(commit.done)
 
     async def _write_all(self, group: str) -> None:
-        """Write what waits, and what comes meanwhile, until nothing does."""
+        """Write waiting commits, and those that arrive in the meantime, until none is left."""
         try:
             while commits := self._waiting.pop(group, None):
                 merged: dict[TopicPartition, Committed] = {}
@@ -106,7 +104,7 @@ class OffsetStore:
                     merged |= commit.offsets
                 try:
                     await self._write(commits[-1].client, merged)
-                except Exception as error:  # noqa: BLE001 - each client is told
+                except Exception as error:  # noqa: BLE001 - each client is committed
                     for commit in commits:
                         commit.failed(error)
                 else:
@@ -121,20 +119,20 @@ class OffsetStore:
 
         def write(groups: Groups | GroupsInMemory) -> None:
             origins = detector.origins({key: at.offset for key, at in offsets.items()})
-            told = {
+            committed = {
                 key: at._replace(time_ms=now_ms, origin=origins.get(key))
                 for key, at in offsets.items()
             }
-            groups.change(client.group, lambda known: committed_by_client(known, client, told))
+            groups.change(client.group, lambda known: committed_by_client(known, client, committed))
 
         await self._changed(write)
 
     async def forget(self, group: str, keys: Collection[TopicPartition]) -> bool:
-        """Forget a group's commits of some partitions; tells whether it had any."""
+        """Delete a group's commits of some partitions; return True if it had any."""
         return await self._change(group, lambda known: without_partitions(known, keys))
 
     async def delete(self, group: str) -> bool:
-        """Forget all that a group has committed; tells whether it had."""
+        """Delete all commits of a group; return True if it had any."""
 
         def decide(known: Reader | None) -> Reader | None:
             if known is not None and known.kind != GROUP:
@@ -144,7 +142,7 @@ class OffsetStore:
         return await self._change(group, decide)
 
     async def touch(self, group: str, keys: Collection[TopicPartition]) -> None:
-        """Let commits of a group that is at work count as made now, so that they don't expire."""
+        """Renew commits of an active group, so that they do not expire."""
         now_ms = self._broker.clock()
         await self._change(group, lambda known: touched(known, keys, now_ms))
 
@@ -153,10 +151,10 @@ class OffsetStore:
         return await self._changed(lambda groups: groups.change(group, decide))
 
     async def _changed(self, work: "Callable[[Groups | GroupsInMemory], T]") -> T:
-        """Do `work` on what keeps the groups, which is memory where nothing else does."""
+        """Run `work` on the stored groups, or on those in memory if the log stores none."""
         if not self._is_asked:
             if not await self._broker.run(keeps_readers, self._broker):
-                self._keep_in_memory("nothing there waits for readers")
+                self._keep_in_memory("it has no directory for readers")
             self._is_asked = True
         if self._memory is None:
             try:
@@ -175,18 +173,18 @@ class OffsetStore:
         if self._memory is None:
             self._memory = GroupsInMemory(self._kept)
             _LOGGER.warning(
-                "%s keeps no committed offsets (%s): those of Kafka clients live as long as this "
-                "endpoint", self._broker.log.path, why,
+                "%s stores no committed offsets (%s): those of Kafka clients are lost when this "
+                "endpoint stops", self._broker.log.path, why,
             )  # fmt: skip
 
     def expire(self, retention_ms: int) -> None:
-        """Forget what is old where nobody else does: in memory."""
+        """Delete old commits that are in memory. The service deletes stored ones."""
         if self._memory is not None:
             self._memory.expire(self._broker.clock(), retention_ms)
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether commits live no longer than this endpoint, as far as is known yet."""
+        """Whether commits are in memory only, as far as is known."""
         return self._memory is not None
 
 
@@ -205,11 +203,11 @@ class _Commit:
     def failed(self, error: Exception) -> None:
         if not self.done.done():
             self.done.set_exception(error)
-            self.done.exception()  # its client may be gone
+            self.done.exception()  # its client may have disconnected
 
 
 class GroupsInMemory:
-    """Groups above those that are kept, for a log that can't keep any. Threads may share it."""
+    """Groups in memory on top of the stored ones, for a log that cannot store any. Thread-safe."""
 
     def __init__(self, kept: Groups) -> None:
         self._kept = kept
@@ -218,11 +216,11 @@ class GroupsInMemory:
         self.forgotten: set[str] = set()
 
     def reader(self, group: str) -> Reader | None:
-        """Return a group that was changed here."""
+        """Return a group that was changed in memory."""
         return self.groups.get(group)
 
     def change(self, group: str, decide: Decision) -> bool:
-        """Make of a group what `decide` wants; see `sparklog.storage.groups.Groups.change`."""
+        """Apply `decide` to a group; see `sparklog.storage.groups.Groups.change`."""
         with self._lock:
             known = self.groups.get(group)
             if known is None and group not in self.forgotten:
@@ -244,11 +242,11 @@ class GroupsInMemory:
         except InvalidRequestError:
             raise
         except SparklogError as error:
-            _LOGGER.warning("group %s begins anew: %s", group, error)
+            _LOGGER.warning("group %s is reset: %s", group, error)
             return None
 
     def expire(self, now_ms: int, retention_ms: int) -> None:
-        """Forget commits that are older."""
+        """Delete commits that are older than the retention time."""
         with self._lock:
             for group, reader in list(self.groups.items()):
                 expired = expired_offsets(reader, now_ms, retention_ms)
@@ -261,22 +259,23 @@ class GroupsInMemory:
 
 
 def keeps_readers(broker: Broker) -> bool:
-    """Tell whether the log has a place for its readers, which a broker's directory hasn't.
+    """Return True if the log can store readers, which a broker's directory cannot.
 
-    In the pool. Raises: StorageUnavailableError: it had, for it was opened to be written to.
+    Runs in the pool. Raises: StorageUnavailableError: the log was opened for writing but is
+    missing.
     """
     if home_of(broker.log).groups.are_waited_for:
         return True
     if broker.is_writable:
         raise StorageUnavailableError(
-            f"{broker.log.path} holds no log any more: it was removed, or its disk is not mounted; "
-            "bring it back", path=broker.log.path,
+            f"{broker.log.path} contains no log any more: it was removed, or its disk is not "
+            "mounted; bring it back", path=broker.log.path,
         )  # fmt: skip
     return False
 
 
 def is_refused(error: BaseException) -> bool:
-    """Tell whether a place may not be written to, which no waiting mends."""
+    """Return True if an error means that a location is read-only, so that a retry is useless."""
     if isinstance(error, StorageUnavailableError) and error.passing:
         return False
     found: BaseException | None = error

@@ -1,7 +1,7 @@
-"""What members of the protocol type "consumer" say of themselves: bytes in, topics out, and back.
+"""Encodes and decodes subscriptions and assignments of the protocol type "consumer".
 
-  Subscription v0: int16 version, [string topic], bytes user data; later versions only add to it.
-  Assignment v0: int16 version, [string topic, [int32 partition]], bytes user data.
+Subscription v0: int16 version, [string topic], bytes user data; later versions only append fields.
+Assignment v0: int16 version, [string topic, [int32 partition]], bytes user data.
 Source: ConsumerProtocol, ConsumerProtocolSubscription.json (Kafka 4.1).
 """
 
@@ -14,9 +14,9 @@ _NO_USER_DATA: Final = struct.pack(">i", -1)
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """Return the topics of a member's subscription; None: it is none, or it is damaged.
+    """Return the topics of a member's subscription; None if it is invalid.
 
-    Cost: in proportion to the bytes, whatever they say.
+    Cost: proportional to the bytes, whatever their content.
     """
     try:
         version, count = struct.unpack_from(">hi", metadata)
@@ -36,13 +36,13 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
 
 
 def subscription(topics: Iterable[str]) -> bytes:
-    """Return the subscription to topics, version 0."""
+    """Return a subscription to topics, version 0."""
     names = sorted(topics)
     return struct.pack(">hi", 0, len(names)) + b"".join(map(_string, names)) + _NO_USER_DATA
 
 
 def assignment(partitions: Mapping[str, Iterable[int]]) -> bytes:
-    """Return the assignment of {topic: partitions}, version 0."""
+    """Return an assignment of {topic: partitions}, version 0."""
     parts = [struct.pack(">hi", 0, len(partitions))]
     for topic, numbers in sorted(partitions.items()):
         owned = sorted(numbers)
@@ -51,7 +51,7 @@ def assignment(partitions: Mapping[str, Iterable[int]]) -> bytes:
 
 
 def assigned_partitions(raw: bytes) -> dict[str, list[int]]:
-    """Return {topic: partitions} of an assignment; nothing of what is none, or damaged."""
+    """Return {topic: partitions} of an assignment; empty if it is invalid."""
     found: dict[str, list[int]] = {}
     try:
         version, count = struct.unpack_from(">hi", raw)

@@ -1,7 +1,7 @@
-"""Deadlines of groups and members: one clock and one heap for all of them.
+"""Deadlines of groups and members, with one clock and one heap.
 
-A member that lives only moves its deadline, three times a session: a write to a dictionary. The
-heap learns of it when the old deadline comes.
+A heartbeat only moves a deadline, three times per session, which is a dictionary write. The heap is
+updated when the old deadline is reached.
 """
 
 import heapq
@@ -14,9 +14,9 @@ _STALE_MAX: Final = 1000
 
 
 class Timers:
-    """Actions by key, each due at a time of `clock` (ms, monotonic). One thread.
+    """Actions by key, each due at a time of `clock` (ms, monotonic). Used by one thread.
 
-    `rearm` is called whenever something is due earlier than all else was.
+    `rearm` is called whenever an action becomes due earlier than all others.
     """
 
     def __init__(self, clock: Callable[[], float], rearm: Callable[[], None]) -> None:
@@ -26,12 +26,12 @@ class Timers:
         self._numbers = itertools.count()
 
     def schedule(self, key: Hashable, delay_ms: float, action: Action) -> None:
-        """Call `action` after `delay_ms`, instead of what was scheduled for `key`."""
+        """Call `action` after `delay_ms`, replacing the action scheduled for `key`."""
         at = self._clock() + delay_ms
         known = self._due.get(key)
         self._due[key] = at, action
         if known is not None and known[0] <= at:
-            return  # the heap has an earlier time, which looks here when it comes
+            return  # the heap has an earlier entry, which is rescheduled when it is reached
         is_first = not self._heap or at < self._heap[0][0]
         heapq.heappush(self._heap, (at, next(self._numbers), key))
         if len(self._heap) > 2 * len(self._due) + _STALE_MAX:
@@ -41,35 +41,35 @@ class Timers:
             self._rearm()
 
     def cancel(self, key: Hashable) -> None:
-        """Forget what was scheduled for `key`. Idempotent."""
+        """Remove the action scheduled for `key`. Idempotent."""
         self._due.pop(key, None)
 
     def is_scheduled(self, key: Hashable) -> bool:
-        """Tell whether anything waits under `key`."""
+        """Return True if an action is scheduled for `key`."""
         return key in self._due
 
     @property
     def next_ms(self) -> float | None:
-        """When to call `expire` again, at the latest; None: nothing waits."""
+        """Latest time for the next call of `expire`; None if nothing is scheduled."""
         while self._heap and self._heap[0][2] not in self._due:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def expire(self) -> None:
-        """Carry out what is due, in the order of the deadlines."""
+        """Run the actions that are due, in order of their deadlines."""
         now = self._clock()
         while self._heap and self._heap[0][0] <= now:
             _, _, key = heapq.heappop(self._heap)
             due = self._due.get(key)
             if due is None:
                 continue
-            if due[0] > now:  # it was moved, meanwhile
+            if due[0] > now:  # it was postponed
                 heapq.heappush(self._heap, (due[0], next(self._numbers), key))
                 continue
             del self._due[key]
             due[1]()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all actions."""
         self._due.clear()
         self._heap.clear()

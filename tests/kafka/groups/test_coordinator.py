@@ -249,8 +249,8 @@ def test_commits_live_in_memory_where_nothing_can_be_written_and_it_is_said_once
         assert wire.ask(Api.OFFSET_DELETE, 0, group_id="h", topics=asked)["error_code"] == NONE
         assert fetch(wire, "h") == {}
     words = [record.message for record in caplog.records]
-    assert sum("live as long as this endpoint" in each for each in words) == 1
-    assert sum("without looking for others" in each for each in words) == 1
+    assert sum("are lost when this endpoint" in each for each in words) == 1
+    assert sum("coordinates consumer groups without a lease" in each for each in words) == 1
 
 
 def test_a_file_system_that_turns_read_only_is_no_reason_to_forget(
