@@ -1,7 +1,7 @@
-"""Finds the batches of aborted transactions, which a read_committed reader leaves out.
+"""Find the batches of aborted transactions, which readers with read_committed skip.
 
-Aborted transactions are listed in `.txnindex` files, by the segment that holds their marker.
-A producer's batches are skipped from where its transaction began to its ABORT marker.
+Aborted transactions are listed in the `.txnindex` file of the segment that contains their marker. A
+producer's batches are skipped from the first offset of its transaction up to the ABORT marker.
 Source: LocalLog.collectAbortedTransactions; the consumer's CompletedFetch (Kafka 4.1).
 """
 
@@ -20,7 +20,7 @@ Table = NDArray[Any]
 
 
 class AbortedTxn(NamedTuple):
-    """An aborted transaction; `last_offset` is its marker's."""
+    """An aborted transaction. `last_offset` is the offset of its marker."""
 
     producer_id: int
     first_offset: int
@@ -28,39 +28,42 @@ class AbortedTxn(NamedTuple):
 
 
 class TransactionIndexes:
-    """The `.txnindex` files of a partition, each read once. For one look at its segments."""
+    """The `.txnindex` files of a partition, for a single listing of its segments.
+
+    Each file is read once.
+    """
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
         self._read: dict[int, Entries] = {}
 
     def aborted(self, start: int, end: int) -> list[AbortedTxn]:
-        """Return the aborted transactions that touch [start, end), by their markers' offsets.
+        """Return the aborted transactions that overlap [start, end), ordered by their markers.
 
-        Cost: a look for a file for each segment from the one that holds `start`.
+        Cost: one file lookup per segment, beginning with the segment that contains `start`.
         """
-        found: list[AbortedTxn] = []
+        aborted: list[AbortedTxn] = []
         base: int | None = self._lookup.floor(start)
         while base is not None:
             entries = self._entries(base)
             if len(entries):
                 hits, complete = collect_aborted(entries, start, end)
-                found += (AbortedTxn(*hit) for hit in hits)
+                aborted += (AbortedTxn(*hit) for hit in hits)
                 if complete:
                     break
             base = self._lookup.following(base)
-        return found
+        return aborted
 
     def _entries(self, base: int) -> Entries:
-        found = self._read.get(base)
-        if found is None:
+        entries = self._read.get(base)
+        if entries is None:
             # Markers past the end are needed as well: the data before them is below it.
-            found = self._read[base] = txn_entries(self._lookup.segments, base, end=2**63 - 1)
-        return found
+            entries = self._read[base] = txn_entries(self._lookup.segments, base, end=2**63 - 1)
+        return entries
 
 
 class AbortedFilter:
-    """Tells batch by batch, in the order of the log, what to keep."""
+    """Selects the batches that do not belong to aborted transactions. Batches come in log order."""
 
     def __init__(self, aborted: list[AbortedTxn]) -> None:
         self._waiting = [(txn.first_offset, txn.producer_id, txn.last_offset) for txn in aborted]
@@ -68,19 +71,19 @@ class AbortedFilter:
         self._active: dict[int, int] = {}  # producer id -> its marker's offset
 
     def keep(self, table: Table, is_abort: Any) -> Table:
-        """Return the rows of `table` that belong to no aborted transaction.
+        """Return the rows of `table` that do not belong to an aborted transaction.
 
-        `is_abort(row)` reads a control batch. Tables must come in the order of the log.
+        `is_abort(row)` reads a control batch. Tables must come in log order.
         """
         aborted = self.aborted(table, is_abort)
         return table[~aborted] if aborted.any() else table
 
     def aborted(self, table: Table, is_abort: Any) -> NDArray[np.bool_]:
-        """Tell which rows of `table` are data of an aborted transaction; its marker isn't one."""
-        found = np.zeros(len(table), np.bool_)
+        """Return a mask of the rows that are data of an aborted transaction, markers excluded."""
+        mask = np.zeros(len(table), np.bool_)
         marked = np.flatnonzero(table["attributes"] & TRANSACTIONAL)
         if not len(marked) or not (self._waiting or self._active):
-            return found
+            return mask
         for at in marked.tolist():
             row = table[at]
             while self._waiting and self._waiting[0][0] <= int(row["last_offset"]):
@@ -91,6 +94,6 @@ class AbortedFilter:
                 if is_abort(row):
                     self._active.pop(producer_id, None)
             elif self._active.get(producer_id, -1) > int(row["last_offset"]):
-                # Not behind its marker's place: the cleaner may have taken the marker away.
-                found[at] = True
-        return found
+                # Compare with the marker's offset: the cleaner may have removed the marker itself.
+                mask[at] = True
+        return mask

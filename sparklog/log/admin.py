@@ -1,6 +1,6 @@
-"""Changes of topics: made, altered, deleted, cut at the start; writers set back.
+"""Changes of topics and writers: create, alter, delete, restore, delete records, reset writers.
 
-Each is one change with one record.
+Each change is one ledger record.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -32,7 +32,7 @@ from sparklog.storage.topic_state import TopicState
 
 
 def unknown(name: str, path: str, topics: Collection[str]) -> UnknownTopicError:
-    """Return the error for a topic that isn't there."""
+    """Return the error for a topic that does not exist."""
     held = ", ".join(sorted(topics)) or "none"
     return UnknownTopicError(f"topic {name} is not in {path}; its topics: {held}")
 
@@ -45,7 +45,7 @@ def create_topic(
     if_not_exists: bool,
     starts: Mapping[int, int] | None = None,
 ) -> None:
-    """Make a topic with all its partitions; nothing, or all of it. See `Log.create_topic`."""
+    """Create a topic with all its partitions in one change. See `Log.create_topic`."""
     if partitions < 1:
         raise refused("partitions", partitions, "at least 1")
     parsed = TopicConfig.parse(config, base=commits.topic_defaults)
@@ -67,7 +67,10 @@ def create_topic(
 
 
 def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> dict[int, int]:
-    """Return where the partitions begin. Raises InvalidRequestError: a former topic was there."""
+    """Return the base offsets of the partitions.
+
+    Raises InvalidRequestError if a start lies below the end of a deleted topic of the same name.
+    """
     for p, start in starts.items():
         if p not in bases or start < 0:
             raise InvalidRequestError(
@@ -83,9 +86,9 @@ def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> 
 
 
 def create_internal(commits: CommitLog, name: str, config: Mapping[str, object]) -> bool:
-    """Make a topic of sparklog's own, with one partition; tells whether it wasn't there.
+    """Create an internal topic with one partition. Return False if it exists already.
 
-    Raises InvalidRequestError if there are records in a directory of that name: a broker's.
+    Raises InvalidRequestError if a broker's directory of that name contains records.
     """
     assert name in INTERNAL
     parsed = TopicConfig.parse(config)
@@ -106,13 +109,13 @@ def alter_topic(
     partitions: int | None,
     config: Mapping[str, object | None],
 ) -> None:
-    """Set or reset configs, add partitions."""
+    """Change configs (None resets a config) or add partitions."""
     refuse_internal(name)
 
     def decide(state: LogState) -> Change:
         topic = _topic(commits, name)
         parsed = altered_config(name, topic.config, config, commits.topic_defaults)
-        count = max(topic.dirs) + 1  # not those found: a number that was given out stays so
+        count = max(topic.dirs) + 1  # a number that was assigned once is never assigned again
         wanted = count if partitions is None else partitions
         if wanted < count:
             raise InvalidRequestError(
@@ -120,11 +123,11 @@ def alter_topic(
                 "only grow; make a new topic instead"
             )
         fresh = commits.placement(range(count, wanted))
-        gaps = topic.adopted or topic.parsed().compact  # they stay when compaction ends
+        gaps = topic.adopted or topic.parsed().compact  # gaps stay when compaction is turned off
         altered = TopicState(
             topic.id, parsed.to_dict(), {**topic.dirs, **fresh}, gaps, left=topic.left
         )
-        before = state.dropped  # a former life had more partitions
+        before = state.dropped  # a deleted topic of this name may have had more partitions
         bases = {p: before.get(TopicPartition(name, p), 0) for p in fresh}
         return Change(record=TopicRecord.of(name, altered, bases))
 
@@ -137,9 +140,9 @@ def altered_config(
     config: Mapping[str, object | None],
     defaults: TopicConfig = NEW_TOPICS,
 ) -> TopicConfig:
-    """Return what a topic's config is after a change; None resets a key to the log's default.
+    """Return a topic's config after a change. None resets a key to the log's default.
 
-    Raises: InvalidRequestError.
+    Raises InvalidRequestError.
     """
     merged: dict[str, object] = {k: v for k, v in before.items() if k not in config}
     reset = defaults.to_dict()
@@ -151,9 +154,10 @@ def altered_config(
 
 
 def _check_tiering(name: str, before: TopicConfig, after: TopicConfig) -> None:
-    """Refuse to leave copies behind. Source: LogConfig.validateTurningOffRemoteStorageWithDelete.
+    """Reject turning tiering off while remote copies are left behind.
 
-    A topic that never had a copy pays nothing for saying that its copies may go.
+    A topic without copies can set remote.log.delete.on.disable too; nothing is deleted then.
+    Source: LogConfig.validateTurningOffRemoteStorageWithDelete.
     """
     turned_off = before.remote_storage_enable and not after.remote_storage_enable
     if turned_off and not after.remote_log_delete_on_disable:
@@ -165,7 +169,7 @@ def _check_tiering(name: str, before: TopicConfig, after: TopicConfig) -> None:
 
 
 def refuse_internal(name: str) -> None:
-    """Raise InvalidRequestError for a topic that users read at most."""
+    """Raise InvalidRequestError for an internal topic, which users can only read."""
     if name in INTERNAL:
         raise InvalidRequestError(f"topic {name} is sparklog's own; leave it as it is")
 
@@ -179,7 +183,10 @@ def _topic(commits: CommitLog, name: str) -> TopicState:
 def delete_topic(
     commits: CommitLog, name: str, topic_id: str | None = None, *, now: bool = False
 ) -> int:
-    """Record the drop; returns for how long (ms) it can be given back. See `Log.delete_topic`."""
+    """Record a deletion and return for how long (ms) the topic can be restored.
+
+    See `Log.delete_topic`.
+    """
     refuse_internal(name)
     if now:
         gone = purge_topics(commits, lambda one: one.name == name and topic_id in (None, one.id))
@@ -191,9 +198,9 @@ def delete_topic(
 def drop_topic(
     commits: CommitLog, name: str, topic_id: str | None = None, *, now: bool = True
 ) -> int:
-    """Delete a topic, an internal one too; only if it has `topic_id`, where that is given.
+    """Delete a topic, internal topics included. With `topic_id`, delete it only if it has that id.
 
-    It can be given back for its file.delete.delay.ms, which is returned; `now`: never.
+    Returns how long (ms) the topic can be restored: its file.delete.delay.ms, or 0 with `now`.
     """
     delay_ms = 0
 
@@ -215,26 +222,28 @@ def drop_topic(
 def undelete_topic(
     commits: CommitLog, name: str, topic_id: str | None = None, new_name: str | None = None
 ) -> str:
-    """Give a deleted topic back; returns the name that it has now. See `Log.undelete_topic`."""
+    """Restore a deleted topic and return its present name. See `Log.undelete_topic`."""
     target = name if new_name is None else new_name
 
     def decide(state: LogState) -> Change:
-        held = _deleted(commits, name, topic_id)
+        deleted = _deleted(commits, name, topic_id)
         if target in state.topics:
-            raise _made_since(held, f"topic {target} is there")
+            raise _made_since(deleted, f"topic {target} is there")
         check_new(target, state.topics)
         if target != name:
-            _check_new_name(state, held, target)
-        elif any(state.dropped.get(TopicPartition(name, p)) != end for p, end in held.ends.items()):
-            raise _made_since(held, f"a topic {name} that was made since has given its offsets")
-        return Change(record=UndeleteRecord(topic=target, id=held.id))
+            _check_new_name(state, deleted, target)
+        elif any(
+            state.dropped.get(TopicPartition(name, p)) != end for p, end in deleted.ends.items()
+        ):
+            raise _made_since(deleted, f"a topic {name} that was made since has given its offsets")
+        return Change(record=UndeleteRecord(topic=target, id=deleted.id))
 
     change(commits, decide)
     return target
 
 
 def _deleted(commits: CommitLog, name: str, topic_id: str | None) -> DeletedTopic:
-    """The topic of that name, the newest one, that was deleted and can be given back."""
+    """Return the newest deleted topic of that name (and id) that can be restored."""
     known = commits.state.deleted.values()
     found = [one for one in known if one.name == name and topic_id in (None, one.id)]
     if found:
@@ -272,9 +281,9 @@ def _check_new_name(state: LogState, held: DeletedTopic, name: str) -> None:
 def purge_topics(
     commits: CommitLog, is_due: Callable[[DeletedTopic], bool]
 ) -> list[DeletedTopic]:
-    """Give up deleted topics for good, those that `is_due` says; returns them.
+    """Remove the deleted topics for which `is_due` returns True for good, and return them.
 
-    Cost: nothing where none is known that is due, else a change.
+    Cost: one change if any topic is due, else nothing.
     """
     gone: list[DeletedTopic] = []
 
@@ -287,7 +296,7 @@ def purge_topics(
 
 
 def delete_records(commits: CommitLog, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-    """Record new log starts; a start that lies behind the present one changes nothing."""
+    """Record new log start offsets. An offset below the present log start changes nothing."""
     refuse_internal(topic)
     starts: dict[TopicPartition, int] = {}
 
@@ -305,7 +314,7 @@ def delete_records(commits: CommitLog, topic: str, offsets: Mapping[int, int]) -
 
 
 def _new_start(commits: CommitLog, key: TopicPartition, offset: int) -> int:
-    """Return the log start once the records before `offset` are gone; -1: the high watermark."""
+    """Return the log start after deleting the records before `offset` (-1: high watermark)."""
     check_known(commits, key)
     if key in commits.offline:
         raise commits.offline[key]
@@ -325,7 +334,7 @@ def _new_start(commits: CommitLog, key: TopicPartition, offset: int) -> int:
 def reset_writers(commits: CommitLog, writer: str, batch: int) -> list[str]:
     """Record that `writer`, or all writers of that query, may commit again after `batch`.
 
-    Returns the writers that had gone further; where there is none, nothing is written.
+    Returns the writers that had committed a later batch. If there is none, nothing is written.
     """
     if batch < -1:
         raise InvalidRequestError(f"batch={batch}: want the last one that stays, -1 for none")
@@ -350,15 +359,15 @@ def reset_writers(commits: CommitLog, writer: str, batch: int) -> list[str]:
 
 
 def _declared(state: LogState, writer: str, batch: int) -> LedgerRecord | None:
-    """Return the record that says which batch was a writer's last one, where its own may be lost.
+    """Return the record that declares a writer's last batch after its commits may have been lost.
 
-    None where nothing is lost, or the writer has committed or was reset since.
+    None if no commit was lost, or if the writer has committed or was reset since.
     """
     last = state.writers.get(writer)
     if state.lost is None or (last is not None and last.time_ms >= state.lost.time_ms):
         return None
     if last is None and any(is_writer_of(known, writer) for known in state.writers):
-        return None  # the name of a query, whose sinks are the writers
+        return None  # `writer` is a query's id; its sinks are the writers
     if last is not None and batch == last.batch:
         return ResetRecord(writer=writer, batch=batch, writers={writer: _now(last, state)})
     if last is not None and batch < last.batch:
@@ -367,17 +376,17 @@ def _declared(state: LogState, writer: str, batch: int) -> LedgerRecord | None:
 
 
 def _now(last: LastMicroBatch, state: LogState) -> LastMicroBatch:
-    """Return a writer's last micro-batch as one that was declared after the ledger's repair."""
+    """Return a writer's last micro-batch with a time after the ledger's repair."""
     assert state.lost is not None
     return last._replace(time_ms=max(state.time_ms, state.lost.time_ms))
 
 
 def _last(commits: CommitLog, writer: str, batch: int) -> LastMicroBatch | None:
-    """What the state is to say of a writer that goes back to `batch`."""
+    """Return the state to record for a writer that is reset to `batch`."""
     if batch < 0:
         return None
-    found = find_commit(commits, commits.position, {writer}, batch)
-    if found is None:  # it expired, or there was none of that number
+    commit = find_commit(commits, commits.position, {writer}, batch)
+    if commit is None:  # the record has expired, or the batch was never committed
         return LastMicroBatch(batch, "", commits.clock())
-    _, record = found
+    _, record = commit
     return LastMicroBatch(batch, record.fingerprint, record.time_ms, record.ends)

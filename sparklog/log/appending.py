@@ -1,4 +1,4 @@
-"""Arrow data appended by plain Python: checked, cut into commits, framed, committed."""
+"""Append Arrow data from plain Python: check columns, split into commits, frame, commit."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,19 +15,20 @@ from sparklog.storage.view import TopicInfo
 
 Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 APPEND_BYTES: Final = 64 << 20
-"""A reader given to `append` is committed in pieces of about so many bytes."""
+"""Approximate size of a commit when `append` gets a RecordBatchReader."""
 
 _COLUMNS: Final = ("key", "value", "headers", "partition", "timestamp")
 
 
 def known_topic(home: Home, name: str, look: Callable[[str], TopicInfo]) -> TopicInfo:
-    """Return a topic as of the commit log's last step: the commit checks again.
+    """Return a topic as of the commit log's last step. The commit checks the topic again.
 
-    Args: look: asked for one that the commit log doesn't know.
+    Args:
+        look: Looks up a topic that the commit log does not know.
     """
     commits = home.commits
     if commits.offline:
-        with commits.exclusive():  # what was missing may be back
+        with commits.exclusive():  # taking the lock looks again for missing directories
             pass
     known = commits.state.topics.get(name)
     return look(name) if known is None else home.describe(name, known)
@@ -43,7 +44,11 @@ def append(
     producer: tuple[int, int, int] | None,
     framing: Framing,
 ) -> Ends:
-    """Commit `data`, piece by piece; see `Log.append`. `stage` makes the stager of a piece."""
+    """Commit `data` in one or more commits; see `Log.append`.
+
+    Args:
+        stage: Returns a stager for one commit.
+    """
     if producer is not None:
         if partition is None or isinstance(data, pa.RecordBatchReader):
             raise InvalidRequestError(
@@ -63,7 +68,7 @@ def append(
 
 
 def _checked(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Raise InvalidRequestError unless the columns are ones that `append` knows."""
+    """Raise InvalidRequestError unless all columns are valid for `append`."""
     unknown = [name for name in rows.schema.names if name not in _COLUMNS]
     if unknown or "value" not in rows.schema.names:
         raise InvalidRequestError(
@@ -74,7 +79,7 @@ def _checked(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _pieces(data: Data) -> Iterator[list[pa.RecordBatch]]:
-    """Cut the input into commits."""
+    """Yield the rows of each commit."""
     if isinstance(data, pa.RecordBatch):
         yield [data]
     elif isinstance(data, pa.Table):

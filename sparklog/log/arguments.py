@@ -59,7 +59,10 @@ def partition_number(value: object, name: str = "partition") -> int:
 
 
 def partition_numbers(value: object, name: str = "partitions") -> list[int] | None:
-    """Return numbers of partitions, each once, in the order given; None: all of the topic's."""
+    """Return partition numbers without duplicates, in the order given.
+
+    None means all partitions.
+    """
     if value is None:
         return None
     expected = "a list of partition numbers such as [0, 1], or None for all partitions"
@@ -81,22 +84,22 @@ def mapping(name: str, value: object, expected: str) -> Mapping[Any, Any]:
 def partition_offsets(name: str, value: object) -> dict[int, int]:
     """Return {partition: offset}."""
     expected = "{partition: offset}, both integers"
-    found = mapping(name, value, expected)
-    if not all(_is_integer(number) for pair in found.items() for number in pair):
+    offsets = mapping(name, value, expected)
+    if not all(_is_integer(number) for pair in offsets.items() for number in pair):
         raise refused(name, value, expected)
-    return {operator.index(p): operator.index(offset) for p, offset in found.items()}
+    return {operator.index(p): operator.index(offset) for p, offset in offsets.items()}
 
 
 def topic_offsets(name: str, value: object) -> dict[str, dict[int, int]]:
     """Return {topic: {partition: offset}}."""
     expected = "{topic: {partition: offset}}, such as {'flights': {0: 42}}"
-    found: dict[str, dict[int, int]] = {}
+    offsets: dict[str, dict[int, int]] = {}
     for topic, by_partition in mapping(name, value, expected).items():
         try:
-            found[text(name, topic, expected)] = partition_offsets(name, by_partition)
+            offsets[text(name, topic, expected)] = partition_offsets(name, by_partition)
         except InvalidRequestError:
             raise refused(name, value, expected) from None
-    return found
+    return offsets
 
 
 def topic_partitions(name: str, value: object) -> list[TopicPartition]:

@@ -1,9 +1,10 @@
-"""How large record batches are and what compression makes of them, by codec.
+"""Statistics of record batches: sizes and compression rates, by codec.
 
-Terms are those of Kafka's producers: batch-size-avg, compression-rate-avg; a rate is compressed
-bytes by bytes in plain, so 1.0 saves nothing. A header holds a batch's size, records and codec,
-but not what its records were in plain: that takes decompressing some.
-Source: KafkaProducer's metrics (SenderMetricsRegistry), MemoryRecordsBuilder.compressionRatio.
+Terms are those of Kafka's producers: batch-size-avg, compression-rate-avg. A rate is compressed
+bytes divided by uncompressed bytes, so 1.0 saves nothing. A header contains a batch's size, record
+count and codec, but not the uncompressed size of its records; that takes decompressing some
+batches. Source: KafkaProducer's metrics (SenderMetricsRegistry),
+MemoryRecordsBuilder.compressionRatio.
 """
 
 from collections.abc import Iterable
@@ -18,24 +19,25 @@ from sparklog.format.batch import CODEC_MASK, CONTROL, HEADER_SIZE, MAGIC
 from sparklog.format.compression import Codec, decompress
 
 Table = NDArray[Any]
-PLAIN_MAX: Final = 16 << 20  # bytes of one batch in plain; a larger one doesn't count for a rate
-_SMALL_RECORDS: Final = 2  # so few records on average have little in common to compress
-_FEW: Final = 20  # batches that say too little for a word of advice
-_WORTH_BYTES: Final = 1 << 20  # of a topic: what is smaller may be as it likes
-_EXACT_BITS: Final = 8  # of a number; larger ones are rounded down, by less than 1 %
+PLAIN_MAX: Final = 16 << 20  # uncompressed bytes; larger batches do not count for a rate
+_SMALL_RECORDS: Final = 2  # fewer records on average share too little to compress
+_FEW: Final = 20  # fewer batches are not enough for advice
+_WORTH_BYTES: Final = 1 << 20  # size of a topic; smaller ones get no advice
+_EXACT_BITS: Final = 8  # numbers with more bits are rounded down, by less than 1 %
 _HALF: Final = 1 << (_EXACT_BITS - 1)
 _BUCKETS: Final = (32 - _EXACT_BITS + 2) * _HALF  # a batch's size is below 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFigures:
-    """A topic's record batches of one codec (its name, as in compression.type).
+    """Statistics of a topic's record batches with the same codec (as in compression.type).
 
-    Transactions' markers and batches that compaction emptied don't count, nor does magic 0 and 1.
-    `bytes` are those of whole batches, headers included. `sampled`: these are the newest batches of
-    some partitions, not all. `compression_rate`: compressed bytes of records by their bytes in
-    plain, headers left out; of `rated_bytes` of compressed records, for batches are decompressed
-    until some 100 KiB were. None: not one was. 1.0 for the codec none.
+    Transaction markers, batches that compaction emptied, and batches of magic 0 and 1 are not
+    counted. `bytes` is the size of whole batches, headers included. `sampled`: only the newest
+    batches of some partitions were counted. `compression_rate`: compressed bytes of records divided
+    by their uncompressed bytes, without headers; measured on `rated_bytes` of compressed records
+    (batches are decompressed up to about 100 KiB). None if no batch was decompressed; 1.0 for the
+    codec none.
     """
 
     codec: str
@@ -54,20 +56,20 @@ class BatchFigures:
 
     @property
     def small(self) -> bool:
-        """Whether compression is on and batches hold too few records for it."""
-        is_told = self.codec != "none" and self.batches >= _FEW
-        return is_told and self.records_avg < _SMALL_RECORDS
+        """Whether compression is on and batches have too few records to benefit from it."""
+        is_judged = self.codec != "none" and self.batches >= _FEW
+        return is_judged and self.records_avg < _SMALL_RECORDS
 
 
 class BatchTally:
-    """Counts batches. Memory: some KiB, however many come. Not shared between threads."""
+    """Counts batches in a few KiB of memory. Not thread-safe."""
 
     def __init__(self) -> None:
         self._of: dict[int, _Codec] = {}
 
     def take(self, table: Table) -> None:
         """Count the batches of a scan's table."""
-        counted = _counts(table)  # columns alone: a row is copied dearly
+        counted = _counts(table)  # whole columns, because copying a row is expensive
         codecs = (table["attributes"] & CODEC_MASK)[counted]
         if not len(codecs):
             return
@@ -77,16 +79,18 @@ class BatchTally:
             self._codec(codec).take(records[of], sizes[of])
 
     def rate(self, table: Table, data: bytes | memoryview, position: int, *, budget: int) -> int:
-        """Decompress batches of `table` until `budget` compressed bytes were; returns what is left.
+        """Decompress batches until `budget` compressed bytes are used up; return the rest.
 
-        Args: data: bytes of the file from byte `position` on, which hold those batches whole.
-            Batches that can't be decompressed, or are huge in plain, are passed over: who checks a
-            log says so elsewhere.
-        Cost: some ms for 128 KiB, whatever the codec.
+        Args:
+            data: Bytes of the file from byte `position` on; they contain the batches of `table`.
+                Batches that can't be decompressed, or are larger than PLAIN_MAX, are skipped;
+                verification reports damage elsewhere.
+
+        Cost: a few ms per 128 KiB, with any codec.
         """
         view = memoryview(data)
-        packed_ones = _counts(table) & ((table["attributes"] & CODEC_MASK) != Codec.NONE)
-        for at in np.flatnonzero(packed_ones):
+        is_packed = _counts(table) & ((table["attributes"] & CODEC_MASK) != Codec.NONE)
+        for at in np.flatnonzero(is_packed):
             if budget <= 0:
                 break
             row = table[at]
@@ -104,7 +108,7 @@ class BatchTally:
         return budget
 
     def add(self, other: "BatchTally") -> None:
-        """Count what another counted, too."""
+        """Add the counts of another tally."""
         for codec, theirs in other._of.items():
             ours = self._codec(codec)
             for name in ("batches", "records", "bytes", "packed", "plain"):
@@ -113,9 +117,10 @@ class BatchTally:
             ours.by_bytes += theirs.by_bytes
 
     def figures(self, *, sampled: bool) -> tuple[BatchFigures, ...]:
-        """Return the figures of each codec, by bytes, the most first."""
-        found = [of.figures(_name(codec), sampled) for codec, of in self._of.items() if of.batches]
-        return tuple(sorted(found, key=lambda each: (-each.bytes, each.codec)))
+        """Return the statistics of each codec, ordered by bytes, largest first."""
+        counted = [(codec, of) for codec, of in self._of.items() if of.batches]
+        figures = [of.figures(_name(codec), sampled) for codec, of in counted]
+        return tuple(sorted(figures, key=lambda entry: (-entry.bytes, entry.codec)))
 
     def _codec(self, codec: int) -> "_Codec":
         return self._of.setdefault(codec, _Codec())
@@ -154,15 +159,15 @@ class _Codec:
 
 
 def small_batches(figures: Iterable[BatchFigures], size_bytes: int) -> str | None:
-    """Say that batches are too small for compression, and what helps; None where they aren't.
+    """Return a hint if batches are too small to compress well, else None.
 
-    `size_bytes`: of the topic; below a MiB nothing is worth a word.
+    `size_bytes` is the size of the topic. No hint is given below 1 MiB.
     """
-    for each in figures:
-        if each.small and size_bytes >= _WORTH_BYTES:
+    for entry in figures:
+        if entry.small and size_bytes >= _WORTH_BYTES:
             return (
-                f"its {each.codec} batches hold {each.records_avg:.1f} records on average, "
-                f"{each.bytes_avg:.0f} bytes: compression has little to work on, and each batch "
+                f"its {entry.codec} batches hold {entry.records_avg:.1f} records on average, "
+                f"{entry.bytes_avg:.0f} bytes: compression has little to work on, and each batch "
                 "costs 61 bytes of header. Write more records at a time: to fewer partitions a "
                 "micro-batch, or in longer triggers (Spark); with a larger linger.ms and "
                 "batch.size (Kafka's producers)"
@@ -171,11 +176,11 @@ def small_batches(figures: Iterable[BatchFigures], size_bytes: int) -> str | Non
 
 
 def _counts(table: Table) -> NDArray[np.bool_]:
-    """Which rows are batches of records."""
-    found: NDArray[np.bool_] = (
+    """Return a mask of the rows that are batches of records."""
+    mask: NDArray[np.bool_] = (
         (table["magic"] >= MAGIC) & (table["count"] > 0) & (table["attributes"] & CONTROL == 0)
     )
-    return found
+    return mask
 
 
 def _name(codec: int) -> str:
@@ -186,14 +191,14 @@ def _name(codec: int) -> str:
 
 
 def _buckets(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The bucket of each value: its leading bits, and how many follow them."""
+    """Return the bucket of each value: its leading bits and the number of bits that follow."""
     shift = np.maximum(np.frexp(values)[1].astype(np.int64) - _EXACT_BITS, 0)
-    found: NDArray[np.int64] = shift * _HALF + (values >> shift)
-    return found
+    buckets: NDArray[np.int64] = shift * _HALF + (values >> shift)
+    return buckets
 
 
 def _quantile(counts: NDArray[np.int64], quantile: float) -> int:
-    """The least value that at least this share of all is at or below, less what is rounded off."""
+    """Return the smallest bucket value that reaches the quantile, rounded down by less than 1%."""
     sums = counts.cumsum()
     bucket = int(np.searchsorted(sums, quantile * int(sums[-1])))
     shift = max(0, bucket // _HALF - 1)

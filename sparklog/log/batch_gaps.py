@@ -1,7 +1,7 @@
-"""Detects missing batch numbers of a writer: batches skipped, or lost by a restore.
+"""Detect missing batch numbers of a writer: batches skipped, or lost by a restore.
 
-The log can't tell the two apart: foreachBatch may leave a batch out. So it is a warning, one a
-writer and open log.
+The log can't distinguish the two cases, because foreachBatch may skip a batch. A gap is therefore a
+warning, given once per writer and open log.
 """
 
 import logging
@@ -13,13 +13,13 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def warn_of_gap(commits: CommitLog, writer: str, batch: int) -> None:
-    """Say which micro-batches before `batch` are missing in the log. Under the lock."""
+    """Warn if micro-batches before `batch` are missing in the log. The caller holds the lock."""
     last = commits.state.writers.get(writer)
     if last is None or batch <= last.batch + 1:
         return
-    told = commits.reported_gaps
-    if writer not in told:
-        told.add(writer)
+    warned_writers = commits.reported_gaps
+    if writer not in warned_writers:
+        warned_writers.add(writer)
         _LOGGER.warning(
             "%s: writer %s goes on with micro-batch %d, but its last one here is %d: either it "
             "wrote nothing in between, or the log was restored to an earlier state and those rows "

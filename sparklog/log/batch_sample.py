@@ -1,7 +1,7 @@
-"""The newest record batches of a partition, for figures of how a topic is written just now.
+"""Sample the newest record batches of a partition, to see how a topic is written at present.
 
-A sample and not a count: what tells all of it reads all of it, and `verify` does. The newest ones
-are those that today's settings made.
+A sample costs little; `verify` reads and counts all batches. The newest batches show the effect of
+the present producer settings.
 """
 
 from typing import Final
@@ -16,19 +16,20 @@ from sparklog.storage.segments import PartitionSegments, SegmentLog
 
 SAMPLE_BYTES: Final = 256 << 10
 RATED_BYTES: Final = 96 << 10
-PARTITIONS_MAX: Final = 4  # of a topic: they are written alike
+PARTITIONS_MAX: Final = 4  # per topic; its partitions are usually written alike
 _READ_MAX: Final = 4 << 20
 _MAGIC_AT: Final = 16
 
 
 def sample(segments: PartitionSegments, end: int, tally: BatchTally) -> None:
-    """Count the last whole batches below offset `end`, some SAMPLE_BYTES of them, in `tally`.
+    """Count about SAMPLE_BYTES of the last whole batches below offset `end` in `tally`.
 
-    Of one segment, the last that has any. Damaged or changing bytes give fewer batches, or none.
-    Raises: FileNotFoundError, StaleReadError, StorageUnavailableError: as any read of a segment.
-    Cost: a listing, a dozen small reads of an index, one read of 256 KiB (of a batch's size, up to
-        4 MiB, where batches are larger), and decompressing some 96 KiB: 1 to 3 ms. In a store two
-        or three GETs.
+    The batches come from the last segment that has any. Damaged or changing bytes give fewer
+    batches, or none. Raises FileNotFoundError, StaleReadError or StorageUnavailableError, as any
+    read of a segment.
+
+    Cost: a listing, a dozen small index reads, one read of 256 KiB (up to 4 MiB if a batch is
+        larger), and decompressing about 96 KiB: 1 to 3 ms. In a bucket, 2 or 3 GETs.
     """
     for base in reversed(segments.bases()):
         if base >= end:
@@ -41,7 +42,7 @@ def sample(segments: PartitionSegments, end: int, tally: BatchTally) -> None:
 
 
 def _start(segments: PartitionSegments, base: int, log: SegmentLog, size: int) -> int:
-    """A position where a batch begins, SAMPLE_BYTES before the end or a bit more; else 0."""
+    """Return a batch's position at least SAMPLE_BYTES before the end; 0 if the index has none."""
     index = segments.index(base, INDEX) if size > SAMPLE_BYTES else None
     if index is None:
         return 0
@@ -60,17 +61,17 @@ def _take(log: SegmentLog, start: int, size: int, end: int, tally: BatchTally) -
     table = batches.table[batches.table["last_offset"] < end]
     if len(table):
         tally.take(table)
-        # The newest tell best; of a segment without an index the first ones were read.
+        # Rate the newest first. Without an index, the read began with the segment's first batches.
         tally.rate(table[::-1], data, start, budget=RATED_BYTES)
         return
     if len(data) >= HEADER_SIZE and data[_MAGIC_AT] == MAGIC and batches.error is None:
-        header = unpack_header(data, 0)  # larger than what is read: its header tells most
+        header = unpack_header(data, 0)  # a batch larger than the read: count it by its header
         if header.last_offset < end:
             tally.take(header_row(header, start))
 
 
 def choose_partitions(partitions: list[int], most: int = PARTITIONS_MAX) -> list[int]:
-    """Choose up to `most` of a topic's partitions, evenly over them."""
+    """Return up to `most` of a topic's partitions, evenly spaced."""
     if len(partitions) <= most:
         return partitions
     return [partitions[at * len(partitions) // most] for at in range(most)]

@@ -1,4 +1,4 @@
-"""Reads a range of a partition as the batches that lie there, undecoded."""
+"""Stream a range of a partition's offsets as undecoded record batches."""
 
 import logging
 from collections.abc import Iterator
@@ -29,11 +29,11 @@ def stream_batches(
     isolation: str = "read_uncommitted",
     topic_id: str | None = None,
 ) -> Iterator[StreamedBatches]:
-    """Yield the batches that [start, end) needs, `end` at or below the high watermark.
+    """Yield the batches that contain offsets of [start, end); `end` <= the high watermark.
 
-    The first may begin before `start`, the last end behind `end`; markers and what was aborted
-    come, too. Where the topic is compacted offsets may be missing between two of them.
-    Args, Raises: as `sparklog.log.fetch.read_partition`. Memory: a few MiB, or one batch.
+    The first batch may begin before `start`, the last may end behind `end`. Control batches and
+    aborted batches are included. In a compacted topic, offsets may be missing between batches. Args
+    and Raises: see `sparklog.log.fetch.read_partition`. Memory: a few MiB, or one batch.
     """
     begun = view.renew()
     topic_id = topic_id or view.topic_id(topic, partition)
@@ -49,7 +49,7 @@ def stream_batches(
                 yield raw
             return
         except (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError) as error:
-            # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
+            # A roll, a cleaning or an undo may have moved files: list again before judging.
             check_incarnation(view, begun)
             judge_failed_read(view, topic, partition, topic_id, at, end, error)
             if not tries.should_retry(view, topic, partition, at, end):

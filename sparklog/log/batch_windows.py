@@ -14,7 +14,7 @@ WINDOW_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A piece of a file: `data` begins at byte `position`; `batches` are the whole ones in it."""
+    """A range of a file from byte `position`, and the whole batches in it."""
 
     data: bytes | memoryview
     position: int
@@ -31,8 +31,9 @@ def walk(
 ) -> Iterator[Window]:
     """Yield the whole batches in the bytes [start, limit) of a segment's log, window by window.
 
-    `start` must be where a batch starts. The last window has `batches.error` set if damage ended
-    the walk; without it the rest is a torn batch or nothing. Nothing is yielded for no bytes.
+    `start` must be the position of a batch. If damage ends the walk, the last window has
+    `batches.error` set; otherwise the remaining bytes are a torn batch or none. An empty range
+    yields nothing.
     """
     limit = file.size() if limit is None else limit
     at, span = start, window_bytes
@@ -42,7 +43,7 @@ def walk(
         yield Window(data, at, batches)
         if batches.error is not None:
             return
-        if batches.end == at:  # not one whole batch: torn, or larger than the window
+        if batches.end == at:  # no whole batch: torn, or larger than the window
             needed = int.from_bytes(data[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
             if len(data) < LOG_OVERHEAD or needed <= len(data) or at + needed > limit:
                 return
@@ -52,11 +53,11 @@ def walk(
 
 
 def marker_reader(window: Window, path: str) -> Callable[[Any], Marker | None]:
-    """Return what reads the markers of a window's control batches."""
+    """Return a function that reads the markers of a window's control batches."""
 
     def read(row: Any) -> Marker | None:
         if row["count"] == 0:
-            return None  # the cleaner removed the whole transaction
+            return None  # the cleaner emptied the batch
         at = int(row["position"]) - window.position
         header = unpack_header(window.data, at)
         return read_marker(window.data, at, header, path=path, position=window.position)
@@ -65,7 +66,7 @@ def marker_reader(window: Window, path: str) -> Callable[[Any], Marker | None]:
 
 
 def abort_reader(window: Window, path: str) -> Callable[[Any], bool]:
-    """Return what tells of a window's control batches whether they abort a transaction."""
+    """Return a function that tells whether a control batch of a window aborts a transaction."""
     read = marker_reader(window, path)
 
     def is_abort(row: Any) -> bool:

@@ -1,8 +1,8 @@
-"""Turns Arrow rows into chunks, whatever the log's home: partitions, frames and compresses them.
+"""Turn Arrow rows into chunks: partition, frame and compress them, for any home.
 
-Used by `Log.append`, by the sink in the driver, and by Spark tasks. Where a chunk goes as it grows
-is the home's `ChunkPlace`. No lock is taken and nothing here is visible to readers; what was staged
-and is never committed is rubbish with a name of its own, and is swept.
+Used by `Log.append`, by the sink in the driver, and by Spark tasks. The home's `ChunkPlace` stores
+growing chunks. Staging takes no lock, and readers never see staged chunks. Chunks that are not
+committed have unique names and are swept later.
 """
 
 import contextlib
@@ -28,19 +28,19 @@ from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import ChunkPlace, Framing, GrowingChunk
 from sparklog.storage.view import TopicInfo
 
-_FLUSH_BYTES: Final = 1 << 20  # rows are framed when so many bytes of a partition have come
-_HELD_BYTES: Final = 64 << 20  # and all rows when Arrow batches of this size were kept for them
+_FLUSH_BYTES: Final = 1 << 20  # pending bytes of a partition at which its rows are framed
+_HELD_BYTES: Final = 64 << 20  # bytes of retained Arrow batches at which all rows are framed
 
 
 @dataclass(frozen=True, slots=True)
 class ChunksInMemory:
-    """The `ChunkPlace` where all stays in memory; every home has it. `home`: for messages."""
+    """A `ChunkPlace` that keeps all chunks in memory; every home has one. `home`: for messages."""
 
     home: str
     is_memory: bool = True
 
     def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
-        """Keep the batches; their buffer is their own."""
+        """Keep the batches, which have a buffer of their own."""
         chunk.parts.append(data)
         return False
 
@@ -49,16 +49,16 @@ class ChunksInMemory:
         return chunk.closed(data=chunk.data())
 
     def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        """Nothing leaves this process."""
+        """Return the chunks unchanged."""
         return chunks
 
     def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: memory needs no clean-up."""
 
 
 @dataclass(slots=True)
 class _Partition:
-    """The rows of one partition that aren't framed yet, and the chunk that grows."""
+    """The rows of a partition that are not framed yet, and its growing chunk."""
 
     topic: TopicInfo
     chunk: GrowingChunk
@@ -67,13 +67,14 @@ class _Partition:
 
 
 class ChunkStager:
-    """A `sparklog.storage.staging.Stager`: takes rows of any topics; `finish` gives the chunks.
+    """A `sparklog.storage.staging.Stager` for rows of any topics; `finish` returns the chunks.
 
-    Rows that say nothing of their partition go to one, and every batch.size bytes to the next, as
-    Kafka's producer sends them; `spread` says where that begins. The values of such rows alone
-    count, so the same rows go to the same partitions, however they come together in Arrow batches,
-    and in the JVM too (ChunkStager.scala). Source: BuiltInPartitioner (Kafka 4.1).
-    Memory: about _HELD_BYTES of rows, and what `place` holds.
+    Rows without a key or partition number go to a sticky partition, which changes every batch.size
+    bytes as in Kafka's producer. `spread` determines the first partition. Only the values of such
+    rows count towards batch.size, so the same rows go to the same partitions regardless of Arrow
+    batch boundaries, also in the JVM (ChunkStager.scala). Source: BuiltInPartitioner (Kafka 4.1).
+
+    Memory: about _HELD_BYTES of rows, and the memory of `place`.
     """
 
     def __init__(
@@ -84,16 +85,17 @@ class ChunkStager:
         self._done: list[Chunk] = []
         self._start = _hashed(str(spread))
         self._adrift: dict[str, int] = {}  # topic -> bytes of values without a partition
-        self._sequences: dict[TopicPartition, int] = {}  # of a producer, over all chunks
+        self._sequences: dict[TopicPartition, int] = {}  # records of a producer in all chunks
         self._scratch = None if place.is_memory else Scratch()
-        self._held = 0  # bytes of Arrow batches since all was framed
+        self._held = 0  # bytes of Arrow batches since all rows were framed
 
     def add(self, topic: TopicInfo, rows: pa.RecordBatch, *, partition: int | None = None) -> None:
-        """Stage rows: columns value [, key, headers, timestamp, partition].
+        """Stage rows with columns value [, key, headers, timestamp, partition].
 
-        A null partition leaves the row to its key, as in Kafka's connector.
-        Raises: InvalidRequestError for a partition that isn't there, and for a null key where the
-        topic is compacted; RecordTooLargeError; PartitionOfflineError.
+        A row with a null partition is assigned by its key, as in Spark's Kafka sink.
+
+        Raises InvalidRequestError for a partition that does not exist and for a null key in a
+        compacted topic; RecordTooLargeError; PartitionOfflineError.
         """
         if rows.num_rows == 0:
             return
@@ -109,7 +111,7 @@ class ChunkStager:
             growing.row_bytes += part.size_bytes
             if growing.row_bytes >= max(_FLUSH_BYTES, self._framing.batch_size):
                 self._frame(growing)
-        # Rows of a rare partition keep their whole Arrow batch in memory.
+        # A few pending rows of a rare partition keep their whole Arrow batch in memory.
         self._held += rows.get_total_buffer_size()
         if self._held > _HELD_BYTES:
             for growing in self._growing.values():
@@ -132,7 +134,7 @@ class ChunkStager:
             yield number, Picked(batch, order)
 
     def _numbers(self, topic: TopicInfo, rows: pa.RecordBatch) -> NDArray[np.int32]:
-        """Each row's partition: its column, else murmur2 of its key, else sticky."""
+        """Return the partition of each row: its column, else murmur2 of its key, else sticky."""
         given = rows.column("partition") if "partition" in rows.schema.names else None
         if given is not None and not given.null_count:
             return np.asarray(_as_numbers(given))
@@ -149,19 +151,19 @@ class ChunkStager:
         return numbers
 
     def _sticky(self, topic: TopicInfo, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
-        """A partition for each of some rows, by the bytes of those before it."""
-        come = self._adrift.get(topic.name, 0) + np.cumsum(sizes)
-        self._adrift[topic.name] = int(come[-1])
-        steps = self._start + (come - sizes) // self._framing.batch_size
-        there = [p for p in range(topic.partitions) if p not in topic.offline] or [0]
-        found: NDArray[np.int32] = np.asarray(there, np.int32)[steps % len(there)]
-        return found  # Kafka: availablePartitionsForTopic
+        """Return the sticky partition of each row, by the bytes of the rows before it."""
+        seen_bytes = self._adrift.get(topic.name, 0) + np.cumsum(sizes)
+        self._adrift[topic.name] = int(seen_bytes[-1])
+        steps = self._start + (seen_bytes - sizes) // self._framing.batch_size
+        available = [p for p in range(topic.partitions) if p not in topic.offline] or [0]
+        partitions: NDArray[np.int32] = np.asarray(available, np.int32)[steps % len(available)]
+        return partitions  # Kafka: availablePartitionsForTopic
 
     def _begun(self, topic: TopicInfo, partition: int) -> GrowingChunk:
         return GrowingChunk(topic, partition, idempotent=self._framing.producer is not None)
 
     def _frame(self, growing: _Partition) -> None:
-        """Turn the rows that came so far into record batches."""
+        """Frame the pending rows as record batches."""
         if not growing.rows:
             return
         rows, growing.rows, growing.row_bytes = growing.rows, [], 0
@@ -203,14 +205,14 @@ class ChunkStager:
                 self._close(growing)
 
     def _close(self, growing: _Partition) -> None:
-        """Turn what has grown into a chunk, and begin anew behind it."""
+        """Close the growing chunk and begin the next one."""
         chunk = growing.chunk
         if chunk.size_bytes:
             self._done.append(self._place.close(chunk))
             growing.chunk = self._begun(chunk.topic, chunk.partition)
 
     def finish(self) -> Sequence[Chunk]:
-        """Return all chunks, in the order in which their partitions must get them."""
+        """Return all chunks, in the order in which their partitions must append them."""
         for growing in self._growing.values():
             self._frame(growing)
         for growing in self._growing.values():
@@ -220,7 +222,7 @@ class ChunkStager:
         return self._done
 
     def discard(self) -> None:
-        """Let go of what was staged, after a failure."""
+        """Delete the staged chunks after a failure."""
         self._place.discard([growing.chunk for growing in self._growing.values()], self._done)
 
 
@@ -230,7 +232,7 @@ def _key(chunk: GrowingChunk) -> TopicPartition:
 
 @contextlib.contextmanager
 def _naming(topic: TopicInfo, home: str) -> Iterator[None]:
-    """Say of a record that is too large whose limit that is, and what raises it."""
+    """Add the topic and the way to raise the limit to a RecordTooLargeError."""
     try:
         yield
     except RecordTooLargeError as error:
@@ -241,7 +243,7 @@ def _naming(topic: TopicInfo, home: str) -> Iterator[None]:
 
 
 def _lengths(values: pa.Array) -> NDArray[np.int64]:
-    """Each value's bytes; of a null, 0."""
+    """Return the size of each value in bytes, 0 for null."""
     binary = columns.to_binary(values, "value")
     return np.asarray(pc.fill_null(pc.binary_length(binary), 0)).astype(np.int64)
 
@@ -251,7 +253,10 @@ def _hashed(text: str) -> int:
 
 
 def _check_keys(topic: TopicInfo, rows: pa.RecordBatch) -> None:
-    """Refuse what compaction would erase. Source: LogValidator.validateKey (Kafka 4.1)."""
+    """Reject rows without a key in a compacted topic.
+
+    Source: LogValidator.validateKey (Kafka 4.1).
+    """
     if not topic.config.compact or not rows.num_rows:
         return
     if "key" not in rows.schema.names or rows.column("key").null_count:
@@ -267,7 +272,7 @@ def _check_partition(topic: TopicInfo, low: int, high: int) -> None:
 
 
 def _as_numbers(given: pa.Array) -> pa.Array:
-    """The column partition as int32. Raises InvalidRequestError."""
+    """Return the column partition as int32. Raises InvalidRequestError."""
     try:
         return given.cast(pa.int32())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -1,8 +1,8 @@
-"""Decides which aborted data and markers the cleaner may drop (CleanedTransactionMetadata).
+"""Decide which aborted data and markers the cleaner may drop (CleanedTransactionMetadata).
 
-Data of aborted transactions go at once. A marker stays as long as any batch of its transaction
-was met on the way; without one it gets a delete horizon, and goes when that has passed. Entries
-of aborted transactions stay as long as their markers have data before them.
+Data of aborted transactions are dropped at once. A marker stays while the cleaner still meets a
+batch of its transaction. After that the marker gets a delete horizon, and is dropped once the
+horizon has passed. An index entry of an aborted transaction stays while data precede its marker.
 Source: CleanedTransactionMetadata, LocalLog.collectAbortedTransactions (Kafka 4.1).
 """
 
@@ -24,7 +24,7 @@ AbortedEntry: TypeAlias = tuple[int, int, int, int]
 class AbortedEntries:
     """The aborted transactions of a partition, from the indexes of its segments.
 
-    Each index is read once. Args of the constructor: `bases`: of all segments, ascending.
+    Each index is read once. `bases` are the base offsets of all segments, ascending.
     """
 
     def __init__(
@@ -34,18 +34,18 @@ class AbortedEntries:
         self._known: dict[int, list[AbortedEntry]] = {}
 
     def touching(self, base: int, end: int) -> list[AbortedEntry]:
-        """Return those of segment `base` and the following ones that begin below `end`."""
-        found: list[AbortedEntry] = []
+        """Return the transactions of segment `base` and later segments that begin below `end`."""
+        entries: list[AbortedEntry] = []
         for following in self._bases:
             if following < base:
                 continue
             for entry in self._of(following):
                 _, first, marker, stable = entry
                 if marker >= self._log_start and first < end:
-                    found.append(entry)
+                    entries.append(entry)
                 if stable >= end:
-                    return found
-        return found
+                    return entries
+        return entries
 
     def _of(self, base: int) -> list[AbortedEntry]:
         if base not in self._known:
@@ -56,14 +56,14 @@ class AbortedEntries:
 
 @dataclass(slots=True)
 class _Ongoing:
-    """An aborted transaction between its first offset and its marker."""
+    """An aborted transaction between its first offset and its marker. `seen`: data were met."""
 
     entry: AbortedEntry
     seen: bool = False
 
 
 class CleanedTransactions:
-    """The transactions that are open at the cleaner's place in the log; batches come in order."""
+    """The transactions that are open at the cleaner's position. Batches come in log order."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, AbortedEntry]] = []
@@ -72,7 +72,7 @@ class CleanedTransactions:
         self.index = b""  # entries for the new segment's index of aborted transactions
 
     def add(self, entries: Iterable[AbortedEntry]) -> None:
-        """Learn of aborted transactions before their batches come."""
+        """Add aborted transactions before their batches come."""
         for entry in entries:
             heapq.heappush(self._waiting, (entry[1], entry))
 
@@ -82,7 +82,7 @@ class CleanedTransactions:
             self._aborted.setdefault(entry[0], _Ongoing(entry))
 
     def take_data(self, row: Any) -> bool:
-        """Meet a transactional batch of data; tell whether its transaction was aborted."""
+        """Process a transactional data batch; return whether its transaction was aborted."""
         self._reach(int(row["last_offset"]))
         producer_id = int(row["producer_id"])
         ongoing = self._aborted.get(producer_id)
@@ -93,13 +93,13 @@ class CleanedTransactions:
         return True
 
     def take_control(self, row: Any, marker: Marker | None) -> bool:
-        """Meet a control batch; tell whether nothing of its transaction is left.
+        """Process a control batch; return whether no data of its transaction remain.
 
-        `marker` None: it holds no marker of a transaction.
+        `marker` is None if the batch contains no transaction marker.
         """
         self._reach(int(row["last_offset"]))
         if marker is None:
-            return int(row["count"]) == 0  # emptied before, or KRaft's
+            return int(row["count"]) == 0  # emptied by an earlier cleaning, or a KRaft record
         if marker.type is ControlType.COMMIT:
             seen = marker.producer_id in self._committed
             self._committed.discard(marker.producer_id)
@@ -111,6 +111,6 @@ class CleanedTransactions:
         return False
 
     def take_index(self) -> bytes:
-        """The entries since the last call."""
+        """Return the index entries since the last call."""
         entries, self.index = self.index, b""
         return entries

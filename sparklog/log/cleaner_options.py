@@ -1,4 +1,4 @@
-"""Cleaner options (log.cleaner.*), and its I/O throttle."""
+"""Options of the log cleaner (log.cleaner.*) and its I/O throttle."""
 
 import threading
 from collections.abc import Callable
@@ -9,33 +9,33 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.compaction import LOAD_FACTOR
 
 Throttle = Callable[[int], None]
-"""Is told of bytes read or written, and takes its time."""
+"""Called with the number of bytes read or written; waits to keep the rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerOptions:
-    """Options of one cleaning; memory beyond the map is a few windows of 4 MiB."""
+    """Options of one cleaning. Memory beyond the offset map is a few windows of 4 MiB."""
 
-    dedupe_buffer_bytes: int = 128 << 20  # log.cleaner.dedupe.buffer.size, here a partition's
+    dedupe_buffer_bytes: int = 128 << 20  # log.cleaner.dedupe.buffer.size, here per partition
     load_factor: float = LOAD_FACTOR  # log.cleaner.io.buffer.load.factor
     io_max_bytes_per_second: float | None = None  # log.cleaner.io.max.bytes.per.second
 
     def throttle(self) -> Throttle:
-        """Make a brake; share it among threads that clean at the same time."""
+        """Return a throttle to share among all threads that clean at the same time."""
         if self.io_max_bytes_per_second is None:
             return unthrottled
         return RateLimit(self.io_max_bytes_per_second)
 
 
 def unthrottled(_: int) -> None:
-    """Let everything pass at once."""
+    """Do not limit the rate."""
 
 
 class RateLimit:
-    """Holds the bytes of all its threads at a rate. Source: Throttler.java, without its stats.
+    """Limits the bytes per second of all its threads. Source: Throttler.java, without its metrics.
 
-    Time that nobody used is not saved up: at most a tenth of a second's bytes come in a burst.
-    Raises: InvalidRequestError: the rate is not positive.
+    Unused time is not saved up: a burst is at most the bytes of a tenth of a second. Raises
+    InvalidRequestError if the rate is not positive.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class RateLimit:
             )
         self._bytes_per_ms = bytes_per_second / 1000
         self._timer, self._sleep = timer, sleep
-        self._free_at = timer()  # when the bytes so far are paid for
+        self._free_at = timer()  # when the bytes so far are within the rate
         self._lock = threading.Lock()
 
     def __call__(self, size: int) -> None:
-        """Wait until `size` more bytes fit the rate."""
+        """Wait until `size` more bytes are within the rate."""
         with self._lock:
             now = self._timer()
             self._free_at = max(self._free_at, now - 100) + size / self._bytes_per_ms

@@ -1,13 +1,12 @@
-"""What a client sent as records for one partition: checked as a broker would, made a chunk.
+"""Validate the record batch that a Kafka producer sent for a partition, and make it a chunk.
 
-Nothing of it is believed: sizes, counts and the CRC, whether the records come out of their codec
-and parse to the last byte, keys and times by the topic's config. One pass over the records, in
-native code.
-Source: ProduceRequest.validateRecords, UnifiedLog.append, LogValidator (Kafka 4.1).
+Nothing in the batch is trusted: sizes, counts, the CRC, compressed records down to the last byte,
+and keys and timestamps by the topic's config. One pass over the records, in native code. Source:
+ProduceRequest.validateRecords, UnifiedLog.append, LogValidator (Kafka 4.1).
 
-Stricter than a broker, where what it takes in would be of no use to readers: the offsets in a batch
-count from 0 without gaps (a broker doesn't look at those of uncompressed ones), a client sets no
-delete horizon, and so much comes out of a codec at most (`PLAIN_BYTES_MAX`).
+sparklog is stricter than a broker where readers could not use the batch: offsets in a batch must
+count from 0 without gaps (a broker does not check uncompressed batches), producers must not set a
+delete horizon, and the uncompressed size is limited (`PLAIN_BYTES_MAX`).
 """
 
 from collections.abc import Sequence
@@ -44,15 +43,15 @@ from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import Framing
 
 PLAIN_BYTES_MAX: Final = 128 << 20
-"""Bytes that the records of a compressed batch may have: what one check takes of memory."""
+"""Largest uncompressed size of a compressed batch; limits the memory of a validation."""
 RECORD_FAULTS_MAX: Final = 1000
-"""So many records of a batch are named when it is refused."""
+"""Maximum number of invalid records that an error lists."""
 QUICK_BYTES: Final = 256 << 10
 _NONE: Final[NDArray[np.int64]] = np.empty(0, np.int64)
 
 
 class Fault(Enum):
-    """Why a batch is refused, as far as clients react to it differently."""
+    """Why a batch is rejected, as far as producers react differently."""
 
     CORRUPT = auto()
     INVALID_RECORD = auto()
@@ -62,14 +61,14 @@ class Fault(Enum):
 
 
 class RecordFault(NamedTuple):
-    """What is wrong with a record; `number`: its place in the batch, from 0."""
+    """Why a record is invalid. `number` is its index in the batch, from 0."""
 
     number: int
     why: str
 
 
 class RefusedBatchError(InvalidRequestError):
-    """A client's batch isn't taken; the same one never will be. `records`: which ones, if any."""
+    """A producer's batch is invalid, and will be invalid again. `records`: its invalid records."""
 
     def __init__(self, message: str, *, fault: Fault, records: Sequence[RecordFault] = ()) -> None:
         super().__init__(message)
@@ -77,9 +76,9 @@ class RefusedBatchError(InvalidRequestError):
 
 
 class ClientBatch:
-    """What a client sent for a partition: a chunk once the config is known that it is judged by.
+    """A batch that a producer sent for a partition; becomes a chunk once the config is known.
 
-    `zstd`: whether the client's version of Produce knows that codec. Not thread-safe.
+    `zstd`: whether the request's version of Produce supports zstd. Not thread-safe.
     """
 
     __slots__ = ("_chunk", "_config", "_data", "_error", "_zstd", "key", "size_bytes", "topic_id")
@@ -95,19 +94,19 @@ class ClientBatch:
 
     @property
     def is_quick(self) -> bool:
-        """Whether a look at it takes no more than a fraction of a millisecond."""
+        """Whether validation takes only a fraction of a millisecond."""
         attributes = self._data[CRC_START + 1] if len(self._data) > CRC_START + 1 else 0
         return self.size_bytes <= QUICK_BYTES and not attributes & CODEC_MASK
 
     def look(self, config: TopicConfig, now_ms: int) -> None:
-        """Make it a chunk already, or find out that it is none: `chunk` will tell."""
+        """Validate the batch ahead of time. `chunk` returns or raises the result."""
         with suppress(InvalidRequestError):
             self.chunk(config, now_ms)
 
     def chunk(self, config: TopicConfig, now_ms: int) -> Chunk:
-        """Return it as `chunk_of` makes it; asked for again under the same config, what it was.
+        """Return the result of `chunk_of`, cached for the same config.
 
-        Raises: as `chunk_of`, the same each time.
+        Raises the same error each time, as `chunk_of`.
         """
         if config is not self._config and config != self._config:
             self._chunk, self._error, self._config = None, None, config
@@ -124,10 +123,12 @@ class ClientBatch:
 
 
 def check_form(data: memoryview, *, zstd: bool = True) -> BatchHeader:
-    """Check what needs no topic: that it is one whole batch v2 of plain records, as it says.
+    """Check the form that does not depend on the topic: exactly one whole batch v2.
 
-    Args: zstd: whether the client's version of Produce knows zstd (7 and newer).
-    Raises: RefusedBatchError. Cost: none of the records is looked at.
+    Args:
+        zstd: Whether the request's version of Produce supports zstd (7 and newer).
+
+    Raises RefusedBatchError. Cost: the records are not read.
     """
     if len(data) <= MAGIC_END:
         raise _refused("there is no record batch: a produce request has one for each partition")
@@ -164,13 +165,15 @@ def chunk_of(
     topic_id: str = "",
     zstd: bool = True,
 ) -> Chunk:
-    """Return a client's batch as a chunk that may be committed to a topic of this config.
+    """Return a producer's batch as a chunk that can be committed to a topic with this config.
 
-    It is `data` itself where it can stay as it is. A largest timestamp that the header has wrong is
-    mended, another codec than the topic's compression.type replaced, as a broker does.
-    Raises: RefusedBatchError, RecordTooLargeError.
-    Memory: `PLAIN_BYTES_MAX`, if it is compressed. Cost: a pass over the records, plain ones.
-    """  # fmt: skip
+    The chunk shares `data` if the batch needs no change. As in a broker, a wrong largest timestamp
+    in the header is corrected, and records are recompressed if compression.type names another
+    codec. Raises RefusedBatchError, RecordTooLargeError.
+
+    Memory: up to `PLAIN_BYTES_MAX` for a compressed batch. Cost: one pass over the uncompressed
+        records.
+    """
     header = check_form(data, zstd=zstd)
     _check_size(header.size, key, config)
     crc = crc32c(data[CRC_START:])
@@ -232,7 +235,7 @@ def _check_header(header: BatchHeader, key: TopicPartition) -> None:
 
 
 def _plain(data: memoryview, header: BatchHeader, key: TopicPartition) -> memoryview:
-    """Return the records out of their codec."""
+    """Return the uncompressed records."""
     try:
         records = decompress(
             header.codec, data[HEADER_SIZE:], path=str(key), position=HEADER_SIZE,
@@ -248,7 +251,7 @@ def _plain(data: memoryview, header: BatchHeader, key: TopicPartition) -> memory
 def _checked(
     records: memoryview, header: BatchHeader, key: TopicPartition, config: TopicConfig, now_ms: int
 ) -> Parser:
-    """Parse the records to the last byte; what is returned knows their times."""
+    """Parse the records to the last byte; the returned parser has their timestamps."""
     low, high = LONG_MIN, LONG_MAX
     if not config.log_append_time:
         low = max(now_ms - config.message_timestamp_before_max_ms, LONG_MIN)
@@ -287,7 +290,7 @@ def _refused_records(
 def _packed(
     header: BatchHeader, records: memoryview, codec: Codec, level: int | None, highest: int
 ) -> memoryview:
-    """Return the batch under the topic's codec; its records stay as they are."""
+    """Return the batch compressed with the topic's codec; its records do not change."""
     packed = compress(codec, records, level)
     return _sealed(
         replace(

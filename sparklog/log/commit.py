@@ -1,6 +1,6 @@
-"""One commit: staged chunks become visible in all their partitions together, once.
+"""Commit staged chunks: they become visible in all their partitions together, exactly once.
 
-Source: PROTOCOL, "COMMIT" and "Identity of a micro-batch".
+Source: sparklog/logdir/PROTOCOL.md, "COMMIT" and "Identity of a micro-batch".
 """
 
 import json
@@ -50,14 +50,14 @@ class Identity:
     fingerprint: str
 
     def __post_init__(self) -> None:
-        """Raise InvalidRequestError for what can't be written."""
+        """Raise InvalidRequestError for text that has no UTF-8 form."""
         check_text("the writer's name", self.writer)
         check_text("the fingerprint", self.fingerprint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryIdentity(Identity):
-    """A micro-batch of a Spark query; `origin` recognises a query that lost its id."""
+    """A micro-batch of a Spark query. `origin` recognises a query that lost its id."""
 
     origin: QueryOrigin
 
@@ -86,15 +86,20 @@ def commit(
     source: Mapping[str, Any] | None = None,
     at: Mapping[tuple[str, int], int] | None = None,
 ) -> CommitResult:
-    """Append all chunks, in their order, as one atomic commit; nothing if it is a replay.
+    """Append all chunks, in their order, as one atomic commit. A replay appends nothing.
 
-    `at`: {(topic, partition): offset} where partitions must end before, as chunks lie there.
-    Raises: BatchConflictError if the batch number was committed with another fingerprint;
-    InvalidRequestError if a partition ends elsewhere than `at` says, or `app` or `source` is no
-    text; UnknownTopicError; StorageUnavailableError if the disk is full or fails (the log is then
-    as it was); DataCorruptionError if a partition is offline.
-    Cost: in a log dir, one fdatasync a touched partition, one for the ledger, one for the
-    watermarks.
+    Args:
+        at: {(topic, partition): end offset that the partition must have before the commit}.
+
+    Raises:
+        BatchConflictError: The batch number was committed with another fingerprint.
+        InvalidRequestError: A partition does not end at `at`, or `app` or `source` has no UTF-8
+            form.
+        UnknownTopicError: A topic or partition does not exist.
+        StorageUnavailableError: The disk is full or fails. The log was not changed.
+        DataCorruptionError: A partition is offline.
+
+    Cost: in a log dir, one fdatasync per partition, one of the ledger and one of the watermarks.
     """
     check_text("app", app)
     if source:
@@ -155,7 +160,7 @@ def _commit(
 def _known(
     commits: CommitLog, chunks: Sequence[Chunk], identity: Identity | None
 ) -> CommitResult | None:
-    """Return what the call comes to without a look at the chunks, if that can be said."""
+    """Return the result if it does not depend on the chunks' contents, else None."""
     if commits.sync:
         commits.make_durable()  # "committed already" must mean durable
     if identity is None:
@@ -168,7 +173,7 @@ def _known(
 
 
 def _duplicate(commits: CommitLog, chunks: Sequence[Chunk]) -> CommitResult | None:
-    """Judge an idempotent producer's append; its old offsets if it was made before."""
+    """Check an idempotent producer's append; return its old offsets if it was appended before."""
     if not any(chunk.idempotent and not chunk.copied for chunk in chunks):
         return None
     if len(chunks) > 1 or chunks[0].data is None:
@@ -176,12 +181,12 @@ def _duplicate(commits: CommitLog, chunks: Sequence[Chunk]) -> CommitResult | No
             "an idempotent append must fit one segment (segment.bytes) of one partition; "
             "append smaller tables"
         )
-    (found,) = commits.check_producers(chunks)
-    if isinstance(found, SparklogError):
-        raise found
-    if found is None:
+    (duplicate,) = commits.check_producers(chunks)
+    if isinstance(duplicate, SparklogError):
+        raise duplicate
+    if duplicate is None:
         return None
-    span = OffsetRange(found.first, found.end)
+    span = OffsetRange(duplicate.first, duplicate.end)
     return CommitResult(True, commits.state.time_ms, _by_topic({chunks[0].key: span}))
 
 
@@ -202,16 +207,17 @@ def _identified(record: AppendRecord, identity: Identity) -> CommitRecord:
 
 def _by_topic(ranges: Ranges) -> Ends:
     """Return {topic: {partition: (first offset, end offset)}}."""
-    found: Ends = {}
+    ends: Ends = {}
     for (topic, partition), span in ranges.items():
-        found.setdefault(topic, {})[partition] = span
-    return found
+        ends.setdefault(topic, {})[partition] = span
+    return ends
 
 
 def committed(commits: CommitLog, identity: Identity) -> CommitResult | None:
-    """Return what this very micro-batch wrote, None if it was never committed. Under the lock.
+    """Return what this micro-batch wrote, or None if it is not committed.
 
-    Raises BatchConflictError if its number was committed with another fingerprint.
+    The caller holds the lock. Raises BatchConflictError if the batch number was committed with
+    another fingerprint.
     """
     last = commits.state.writers.get(identity.writer)
     if last is None or identity.batch > last.batch:
@@ -244,7 +250,7 @@ def committed(commits: CommitLog, identity: Identity) -> CommitResult | None:
 
 
 def _check_lost(commits: CommitLog, identity: Identity, topics: Set[str]) -> None:
-    """Refuse rows that may be in the log already, by a commit whose ledger record was lost."""
+    """Reject rows that may be in the log already, by a commit whose ledger record was lost."""
     lost, writer, batch = commits.state.lost, identity.writer, identity.batch
     lost = None if lost is None else lost.above(commits.state.starts)
     spans = [] if lost is None else [
@@ -267,7 +273,7 @@ def _check_lost(commits: CommitLog, identity: Identity, topics: Set[str]) -> Non
 
 
 def _check_origin(commits: CommitLog, identity: Identity, topics: Set[str]) -> None:
-    """Refuse the rows of a query that was here before, under an id that it has lost."""
+    """Reject a restarted query whose id changed because its checkpoint was deleted."""
     if not isinstance(identity, QueryIdentity):
         return
     state = commits.state
@@ -290,7 +296,7 @@ def _check_origin(commits: CommitLog, identity: Identity, topics: Set[str]) -> N
 def outcome(
     commits: CommitLog, unknown: CommitUnknownError | tuple[int, str]
 ) -> CommitResult | None:
-    """Return what became of a commit that ended with CommitUnknownError; see `Log.outcome`."""
+    """Return the result of a commit that ended with CommitUnknownError. See `Log.outcome`."""
     if isinstance(unknown, CommitUnknownError):
         unknown = unknown.position, unknown.attempt
     record = commits.outcome(*unknown)
@@ -301,7 +307,7 @@ def outcome(
 
 
 def check_known(commits: CommitLog, key: TopicPartition) -> None:
-    """Raise UnknownTopicError unless the log has this partition."""
+    """Raise UnknownTopicError if the log does not have this partition."""
     topic = commits.state.topics.get(key.topic)
     if topic is None or key.partition not in topic.dirs:
         held = "no such topic" if topic is None else f"it has partitions {sorted(topic.dirs)}"
@@ -314,7 +320,7 @@ def _check(
     chunks: Sequence[Chunk],
     at: Mapping[tuple[str, int], int],
 ) -> None:
-    """Refuse what can't be appended to any log in this state."""
+    """Reject chunks that no log in this state can append."""
     now = commits.clock()
     for chunk in chunks:
         refuse_brokers_own(chunk.topic)

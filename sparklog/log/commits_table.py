@@ -1,4 +1,4 @@
-"""The commit ledger as a table: which commit wrote which offsets."""
+"""The ledger as a table: which commit wrote which offsets."""
 
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ SCHEMA: Final = pa.schema(
 
 
 def commits_table(ledger: FollowedLedger, writer: str | None) -> pa.Table:
-    """Return the commits, appends and resets that the ledger still holds, oldest first."""
+    """Return the commits, appends and resets that the ledger still contains, oldest first."""
     rows: list[dict[str, Any]] = []
     names: dict[str, str] = {}
     for offset, record in ledger.retained():
@@ -54,7 +54,7 @@ def commits_table(ledger: FollowedLedger, writer: str | None) -> pa.Table:
 
 
 def _ranges(record: AppendRecord) -> list[dict[str, Any]]:
-    """A row for each partition; one without any for a commit of nothing."""
+    """Return one row per partition, or one empty row for a commit without records."""
     return [
         {"topic": topic, "partition": partition, "first": first, "end": end}
         for (topic, partition), (first, end) in record.ends.items()

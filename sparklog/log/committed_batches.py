@@ -1,7 +1,7 @@
-"""Finds the ledger record that committed a micro-batch.
+"""Find the ledger record that committed a micro-batch.
 
-A batch that a later `reset` took back counts as never committed: its records stay readable, and
-who asks for the batch finds what was committed anew, or nothing.
+A batch that a later reset abandoned counts as not committed. Its records stay readable; a lookup
+finds the new commit of the batch, or none.
 """
 
 from collections.abc import Collection
@@ -15,9 +15,10 @@ def find_commit(
 ) -> tuple[int, CommitRecord] | None:
     """Return (ledger offset, record) of the newest commit of `batch` by one of `writers`.
 
-    None if the ledger below `end` holds none any more, or a reset took it back.
-    Cost: the ledger is read from its end back to the commit, a segment at a time; where a home
-    knows whose a commit is, the writers' alone.
+    None if the ledger below `end` does not contain it any more, or if a reset abandoned it.
+
+    Cost: reads the ledger backwards to the commit, segment by segment. A home that indexes commits
+        by writer reads only those of `writers`.
     """
     left = set(writers)
     for offset, record in ledger.commits_of(end, writers):
@@ -25,7 +26,7 @@ def find_commit(
             case CommitRecord() if record.batch == batch and record.writer in writers:
                 return offset, record
             case CommitRecord() if record.batch < batch:
-                left.discard(record.writer)  # before that it had committed lower numbers only
+                left.discard(record.writer)  # its earlier commits have lower numbers
                 if not left:
                     return None
             case ResetRecord() if any(w in writers for w in writers_abandoning(record, batch)):
@@ -36,11 +37,11 @@ def find_commit(
 
 
 def writers_abandoning(record: ResetRecord, batch: int) -> list[str]:
-    """Return the writers whose `batch` a reset record takes back."""
+    """Return the writers whose `batch` a reset record abandons."""
     return [writer for writer, last in record.last_batches.items() if last < batch]
 
 
 def _reached(snapshot: SnapshotRecord, writers: Collection[str], batch: int) -> bool:
-    """Tell whether a writer had come as far as `batch` when this snapshot was written."""
+    """Return whether a writer had committed `batch` or a later one when the snapshot was made."""
     lasts = (snapshot.writers.get(writer) for writer in writers)
     return any(last is not None and last.batch >= batch for last in lasts)

@@ -1,9 +1,9 @@
-"""The warning before retention's first deletion in a topic: what goes, why, and how to keep it.
+"""Warn before retention first deletes segments of a topic: which, why, and how to keep them.
 
-Retention counts record time, so that a backfill of old events may be due at once. So nothing goes
-in the round that finds it due: that one warns, and notes it with the log
-(`AnnouncementStore`); the next one
-deletes, whichever process runs it. From then on the topic's retention goes by itself.
+Retention uses record timestamps, so segments of a backfill can be due at once. The round that first
+finds segments due therefore only warns, and stores the announcement with the log
+(`AnnouncementStore`). The next round deletes them, in whichever process it runs. Later deletions in
+the topic are not announced.
 """
 
 import logging
@@ -16,12 +16,12 @@ from sparklog.common import TopicPartition
 from sparklog.log.due_segments import LOG_START
 from sparklog.pluralize import pluralize
 
-_MUTEX: Final = threading.Lock()  # segments and copies are in one file
+_MUTEX: Final = threading.Lock()  # announcements of segments and copies share a file
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 class DueSegment(Protocol):
-    """A segment, or its copy, that is due: offsets [base, end)."""
+    """A segment, or its remote copy, that is due for deletion: offsets [base, end)."""
 
     @property
     def base(self) -> int: ...
@@ -36,28 +36,31 @@ class DueSegment(Protocol):
 
 
 Announced = dict[str, dict[str, bool]]
-"""{what: {topic id: whether something went since}}"""
+"""{what: {topic id: whether segments were deleted since the announcement}}"""
 
 
 class AnnouncementStore(Protocol):
-    """Where a home notes what was announced."""
+    """Stores the announcements of a log; implemented by each home."""
 
     def read(self) -> Announced:
-        """Return what is noted; nothing if it can't be read, so that all is announced once more."""
+        """Return the stored announcements, or {} if they can't be read.
+
+        Topics are then announced again.
+        """
 
     def write(self, found: Announced) -> None:
-        """Note it. Where that fails only this process knows. Raises nothing."""
+        """Store the announcements. Raises nothing: after a failure only this process knows them."""
 
 
 class DeletionAnnouncements:
-    """Knows the topics whose first deletion was announced, of `what` (segments, copies)."""
+    """Knows the topics whose first deletion was announced. `what`: "segment" or "copy"."""
 
     def __init__(
         self, notes: AnnouncementStore, what: str = "segment", plural: str = "segments"
     ) -> None:
         self._notes = notes
         self._what, self._plural = what, plural
-        self._known: dict[str, bool] = {}  # topic id: whether something went since
+        self._known: dict[str, bool] = {}  # topic id -> whether segments were deleted since
 
     def unannounced(
         self,
@@ -69,27 +72,31 @@ class DeletionAnnouncements:
         now: bool = False,
         dry_run: bool = False,
     ) -> set[str]:
-        """Return the topics where nothing may go yet; warns of what is due there.
+        """Return the topics in which nothing may be deleted yet, and warn of their due segments.
 
-        What lies below the log start is gone for readers already, and no config keeps it.
+        Segments below the log start offset are not announced: readers can't read them, and no
+        config keeps them.
+
         Args:
-            due: what goes for good. ids: {topic: its id} of all topics.
-            sizes: {topic: bytes that it holds}, to say how much of it goes.
-            unsure: topics of which it can't be told whether anything is due.
-            now: somebody asked for the deletion, so it isn't put off. dry_run: nothing is noted.
+            due: Segments to be deleted for good.
+            ids: {topic: topic id} of all topics.
+            sizes: {topic: size in bytes}, for the share that is deleted.
+            unsure: Topics for which the due segments can't be determined.
+            now: A user requested the deletion, so it is not postponed.
+            dry_run: Store nothing.
         """
         wanted: dict[str, dict[TopicPartition, list[DueSegment]]] = {}
-        for key, gone in due.items():
-            kept = [one for one in gone if one.rule != LOG_START]
-            if kept and key.topic in ids:
-                wanted.setdefault(key.topic, {})[key] = kept
+        for key, segments in due.items():
+            announced = [segment for segment in segments if segment.rule != LOG_START]
+            if announced and key.topic in ids:
+                wanted.setdefault(key.topic, {})[key] = announced
         with _MUTEX:
             file = self._notes.read()
             before = file.get(self._what, {}) | self._known
-            # What was announced and is no longer due was kept: another time it is told again.
-            looked = {ids[name] for name in [*wanted, *unsure] if name in ids}
+            # Segments that were announced and are no longer due were kept: announce them again.
+            checked = {ids[name] for name in [*wanted, *unsure] if name in ids}
             live = set(ids.values())
-            known = {i: g for i, g in before.items() if i in live and (g or i in looked)}
+            known = {i: g for i, g in before.items() if i in live and (g or i in checked)}
             fresh = {name for name in wanted if ids[name] not in known}
             for name in sorted(fresh):
                 self._warn(wanted[name], sizes.get(name, 0), now=now, dry_run=dry_run)
@@ -113,18 +120,18 @@ class DeletionAnnouncements:
     ) -> None:
         share = ""
         if size_bytes > 0:
-            gone_bytes = sum(one.bytes for gone in due.values() for one in gone)
+            gone_bytes = sum(segment.bytes for segments in due.values() for segment in segments)
             share = f" ({min(100, 100 * gone_bytes // size_bytes)}% of the topic goes)"
         when = "would be deleted" if dry_run else "are deleted now" if now else "are due"
         next_round = "" if dry_run or now else " The next round deletes them."
-        for key, gone in due.items():
-            first, last = gone[0], gone[-1]
+        for key, segments in due.items():
+            first, last = segments[0], segments[-1]
             _LOGGER.log(
                 logging.INFO if dry_run else logging.WARNING,
                 "%s-%d: offsets [%d, %d) %s, %s of %d bytes%s; the first by %s: %s.%s "
                 "To keep them, set %s=-1 on the topic",
                 *key, first.base, last.end, when,
-                pluralize(len(gone), self._what, self._plural),
-                sum(one.bytes for one in gone), share,
+                pluralize(len(segments), self._what, self._plural),
+                sum(segment.bytes for segment in segments), share,
                 first.rule, first.why, next_round, first.rule,
             )  # fmt: skip

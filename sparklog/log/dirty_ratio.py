@@ -1,9 +1,9 @@
-"""Which stretch of a compacted log is dirty, and what of it may be cleaned. Arithmetic only.
+"""Compute which part of a compacted log is dirty, and which part may be cleaned.
 
 The *first dirty* offset is the cleaner's checkpoint. Nothing is cleaned from the *first
-uncleanable* offset on: the last stable offset, the active segment, or the first dirty segment
-that min.compaction.lag.ms protects, whichever comes first, rounded down to a segment.
-Source: LogCleanerManager.cleanableOffsets, LogToClean (Kafka 4.1).
+uncleanable* offset on. That is the smallest of the last stable offset, the active segment's base
+offset, and the base offset of the first dirty segment that min.compaction.lag.ms protects; rounded
+down to a segment. Source: LogCleanerManager.cleanableOffsets, LogToClean (Kafka 4.1).
 """
 
 import bisect
@@ -16,22 +16,22 @@ from sparklog.storage.round_report import Dirt
 
 
 class Segment(Protocol):
-    """A segment as the plan sees it."""
+    """A segment as the computation needs it."""
 
     @property
     def base(self) -> int:
-        """Its base offset."""
+        """The base offset."""
 
     @property
     def size(self) -> int:
-        """Bytes of its log."""
+        """The size of the log file in bytes."""
 
 
 SegmentT = TypeVar("SegmentT", bound=Segment)
 
 
 def within(segments: Sequence[SegmentT], start: int, stop: int) -> list[SegmentT]:
-    """Those that may hold offsets of [start, stop). Source: LogSegments.values."""
+    """Return the segments that may contain offsets of [start, stop). Source: LogSegments.values."""
     if start >= stop:
         return []
     first = bisect.bisect_right([s.base for s in segments], start) - 1
@@ -50,12 +50,14 @@ def find_dirt(
     largest: Callable[[int], int],
     earliest: Callable[[int], int],
 ) -> Dirt:
-    """Return what can be cleaned; the last segment is the active one.
+    """Return what can be cleaned. The last segment is the active one.
 
     Args:
-        stable: the last stable offset; `end`: the log's end.
-        largest, earliest: the largest timestamp of a segment, and that of its first batch (ms), by
-            its base; asked only where a lag is configured.
+        stable: The last stable offset.
+        end: The log end offset.
+        largest: Returns the largest timestamp (ms) of a segment by its base offset.
+        earliest: Returns the timestamp (ms) of a segment's first batch. Both functions are called
+            only if a compaction lag is configured.
     """
     active = segments[-1].base
     first_dirty = log_start

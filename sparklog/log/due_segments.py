@@ -1,13 +1,14 @@
-"""Which segments of a partition are due for deletion, and why. Decides; each home acts.
+"""Decide which segments of a partition are due for deletion, and why. Homes delete them.
 
-Source: UnifiedLog.deleteOldSegments and its three rules (Kafka 4.1): the oldest segments go as
-long as each is below the log start; then, if cleanup.policy has delete, while the log is larger
-than retention.bytes without it; then while its newest record is older than retention.ms. A rule
-stops at the first segment that it keeps. One departure: with `floor`, nothing that a registered
-reader still wants goes by size or age.
+Source: UnifiedLog.deleteOldSegments and its three rules (Kafka 4.1). The oldest segments are
+    deleted as long as each lies below the log start offset. Then, if cleanup.policy contains
+    delete: while the log without the oldest segment is not smaller than retention.bytes, and while
+    the oldest segment's newest record is older than retention.ms. A rule stops at the first segment
+    that it keeps. One difference: with `floor`, segments that a registered reader has not read are
+    not deleted by size or age.
 
-Where closed segments are copied to remote storage, these rules are about the local ones: by
-local.retention.*, and only what has a finished copy; it goes on there by retention.* (KIP-405).
+For tiered topics the rules apply to local segments, by local.retention.*, and delete only segments
+with a finished remote copy. Remote copies expire by retention.* (KIP-405).
 """
 
 from collections.abc import Callable, Sequence
@@ -22,12 +23,12 @@ from sparklog.storage.segments import PartitionSegments
 
 NEVER_MS: Final = float("inf")
 LOG_START: Final = "log.start.offset"
-"""The rule that takes what readers have no more: by delete-records, say."""
+"""The rule for segments below the log start offset, which delete-records raises, for example."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSegment:
-    """A segment that the rules go over: its base offset and the size of its log in bytes."""
+    """A segment as the rules need it: base offset, and size of the log file in bytes."""
 
     base: int
     size: int
@@ -35,10 +36,10 @@ class LocalSegment:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """How a partition of a tiered topic stands.
+    """The remote copies of a partition of a tiered topic.
 
-    `copied`: what finished copies hold, as offsets [first, end), ascending and apart. `copying`:
-    not with remote.log.copy.disable; then retention.* is for the local segments again, once the
+    `copied`: offset ranges [first, end) of finished copies, ascending and disjoint. `copying`:
+    False with remote.log.copy.disable; retention.* then applies to local segments again, once the
     last copy has expired (KIP-950).
     """
 
@@ -46,16 +47,16 @@ class Tier:
     copying: bool = True
 
     def holds(self, first: int, end: int) -> bool:
-        """Tell whether copies hold all offsets of [first, end)."""
+        """Return whether copies contain all offsets of [first, end)."""
         return first >= end or any(low <= first and end <= high for low, high in self.copied)
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionConstraints:
-    """What retention of a partition must heed beside the topic's config.
+    """Limits of a partition's retention that its config does not contain.
 
-    `floor`: the slowest registered reader's offset, if the topic respects readers. `announcing`:
-    nothing goes by size or age yet, for nobody was told before.
+    `floor`: offset of the slowest registered reader, if the topic respects readers. `announcing`:
+    the first deletion was not announced yet, so nothing is deleted by size or age.
     """
 
     floor: int | None = None
@@ -64,7 +65,7 @@ class RetentionConstraints:
 
     @property
     def local(self) -> bool:
-        """Whether what goes is a local segment only, with a copy elsewhere."""
+        """Whether only local segments are deleted, and their remote copies stay."""
         return self.tier is not None and self.tier.copying
 
 
@@ -73,12 +74,12 @@ NO_CONSTRAINTS: Final = RetentionConstraints()
 
 @dataclass(frozen=True, slots=True)
 class DueSegments:
-    """What may go of a partition, oldest first.
+    """The segments of a partition that may be deleted, oldest first.
 
-    `log_start`: where the log begins then; if `local`, only its local segments do. `rolls`: the
-    active segment is among it, or would be if it had a copy, so a new one is begun first.
-    `next_ms`: before that time nothing more expires by age unless the segments change.
-    `held_back`: bytes that only a registered reader keeps.
+    `log_start`: the log start offset after the deletion; if `local`, the local log start offset.
+    `rolls`: the active segment is due, or would be if it had a copy, so it must be rolled first.
+    `next_ms`: no segment expires by age before that time, unless the segments change. `held_back`:
+    bytes that are kept only for a registered reader.
     """
 
     expired: tuple[Expired, ...]
@@ -90,19 +91,19 @@ class DueSegments:
 
 
 def largest_timestamps(segments: PartitionSegments, end: int) -> Callable[[int], int]:
-    """Return the function base -> largest timestamp (ms) of its segment; an age for `due`.
+    """Return a function base offset -> largest timestamp (ms) of the segment.
 
-    As Kafka: a segment without timestamps is as old as its file. Unlike Kafka a time index is
-    believed only where the log agrees: a flipped bit must not delete records.
+    As in Kafka, a segment without timestamps is as old as its file. Unlike Kafka, a time index
+    entry is used only if the log confirms it, because a flipped bit must not delete records.
     """
     times = TimeLookup(Lookup(segments))
     return lambda base: times.largest_timestamp(base, end)
 
 
 def retention_limits(config: TopicConfig, *, local: bool) -> tuple[int, int]:
-    """(bytes, ms) that a partition, or its local segments, may be large and old; -1: no limit.
+    """Return the (bytes, ms) that a partition, or its local segments, may have; -1: no limit.
 
-    Source: RemoteLogConfig of LogConfig, where -2 stands for what holds for both tiers.
+    Source: RemoteLogConfig of LogConfig; -2 means the value of retention.*.
     """
     size, age = config.retention_bytes, config.retention_ms
     if local:
@@ -122,13 +123,15 @@ def due(
     local_start: int = 0,
     terms: RetentionConstraints = NO_CONSTRAINTS,
 ) -> DueSegments:
-    """Return what is due in a partition whose log ends (and is committed) at offset `end`.
+    """Return the segments that are due in a partition whose committed end offset is `end`.
 
-    Args: local_start: where local segments begin, if that is above the log start.
+    Args:
+        local_start: The local log start offset, if it is above the log start offset.
     """
     walk = _Walk(segments, config, max(log_start, local_start), end, terms)
     at = 0
-    # Never the active segment; nor what a crash left below the local start, if its copy is gone.
+    # Not the active segment, and not a segment that a crash left below the local start if the
+    # segment has no remote copy any more.
     while at + 1 < len(segments) and walk.ends[at] <= walk.low and not walk.lacks(at, log_start):
         walk.take(at, walk.named(LOG_START), f"all below the log start {walk.low}")
         at += 1
@@ -159,7 +162,7 @@ def due(
 
 
 class _Walk:
-    """What the rules share as they go from the oldest segment on."""
+    """State that the rules share while they go from the oldest segment to the newest."""
 
     def __init__(
         self,
@@ -181,33 +184,33 @@ class _Walk:
         return f"local.{rule}" if self._terms.local else rule
 
     def take(self, at: int, rule: str, why: str) -> None:
-        held = self._segments[at]
-        self.gone.append(Expired(held.base, self.ends[at], held.size, rule, why))
-        self.size -= held.size
+        segment = self._segments[at]
+        self.gone.append(Expired(segment.base, self.ends[at], segment.size, rule, why))
+        self.size -= segment.size
         self.start = max(self.start, self.ends[at])
 
     def is_last_and_empty(self, at: int) -> bool:
         return at + 1 == len(self._segments) and not self._segments[at].size
 
     def lacks(self, at: int, log_start: int) -> bool:
-        """Tell whether no copy holds what a segment of a tiered topic has above the log start."""
+        """Return whether a segment has offsets above the log start that no remote copy contains."""
         tier = self._terms.tier
         if tier is None or not tier.copying:
             return False
         return not tier.holds(max(self._segments[at].base, log_start), self.ends[at])
 
     def stays_from(self, first: int, log_start: int) -> Callable[[int], bool]:
-        """Return what tells whether a segment that a rule would take must stay all the same."""
+        """Return a function that tells whether a segment must stay despite the rules."""
         segments, tier, floor = self._segments, self._terms.tier, self._terms.floor
 
         def is_wanted(at: int) -> bool:
-            wanted = floor is not None and self.ends[at] > floor
-            self.held_back = segments[at].size if wanted else self.held_back
-            return wanted
+            is_needed = floor is not None and self.ends[at] > floor
+            self.held_back = segments[at].size if is_needed else self.held_back
+            return is_needed
 
         if tier is None:
             return is_wanted
-        if not tier.copying:  # what only copies hold is older, and must have gone before
+        if not tier.copying:  # remote-only segments are older and must expire first
             gap = first < len(segments) and segments[first].base > log_start
             return lambda at: gap or is_wanted(at)
 

@@ -1,4 +1,4 @@
-"""Fetches record batches, partition by partition, without a lock and in bounded memory."""
+"""Read records partition by partition, without a lock and in bounded memory."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,16 +49,16 @@ SCHEMA: Final = pa.schema(
 
 ISOLATION: Final = ("read_uncommitted", "read_committed")
 BRIDGE_OFFSETS: Final = 4096
-"""Of what is left out, fewer are read and dropped: to begin anew behind them costs as much."""
-_GROWTH_MS: Final = 1000  # how often a follower asks for partitions that were added
+"""Skipped ranges shorter than this are read and filtered, because seeking costs as much."""
+_GROWTH_MS: Final = 1000  # how often a follower looks for added partitions
 Taken: TypeAlias = Callable[[int, int], None]
-"""Is told (partition, offset): whoever reads has taken all before it."""
+"""Called with (partition, next offset) when the reader has consumed all earlier records."""
 
 _LOGGER: Final = logging.getLogger(__name__)
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
-    """Return SCHEMA cut to `columns`, in their order. Raises InvalidRequestError."""
+    """Return SCHEMA restricted to `columns`, in their order. Raises InvalidRequestError."""
     if columns is None:
         return SCHEMA
     expected = f"a list of some of {', '.join(SCHEMA.names)}"
@@ -76,10 +76,10 @@ def check_isolation(isolation: str) -> None:
 
 
 def known_partitions(view: View, topic: str, partitions: Iterable[int] | None) -> list[int]:
-    """Return the partitions to read; None stands for all of the topic's.
+    """Return the partitions to read; None means all partitions of the topic.
 
-    A view may know the topic from before a partition was added, so it looks once more before it
-    refuses one. Raises UnknownTopicError for a topic or a partition that the log does not have.
+    The view's metadata may be older than an added partition, so they are refreshed before a
+    partition is rejected. Raises UnknownTopicError for a topic or partition that does not exist.
     """
     if partitions is None:
         return view.partitions(topic)
@@ -104,7 +104,11 @@ def read(
     progress: GroupProgress | None,
     timeline: Timeline | None = None,
 ) -> pa.RecordBatchReader:
-    """See `Log.read`. `progress`: of a group's member, which goes on where the group was."""
+    """Read records as described at `Log.read`.
+
+    Args:
+        progress: Commits the offsets of a group; reading starts at the group's committed offsets.
+    """
     schema = schema_of(columns)
     check_isolation(isolation)
     numbers = known_partitions(view, topic, partitions)
@@ -139,17 +143,19 @@ def read_partition(
     taken: Taken | None = None,
     without: Sequence[OffsetRange] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records with start <= offset < end, `end` at or below the high watermark.
+    """Yield the records with start <= offset < end; `end` is at or below the high watermark.
 
-    `topic_id` is the topic's when the range was planned; by default its id at the first batch.
-    No record of a topic with another id is given out: files are opened late, and those of a topic
-    that was made again may have the same names, so the id is looked at after each read.
-    `taken` is told where to go on when the next records are asked for, and at the end.
-    `without`: offsets that are left out, sorted: not read where they are BRIDGE_OFFSETS or more.
-    Raises LogReplacedError if a log dir was replaced meanwhile, or by an earlier state before.
-    Raises, after a second of retries: TopicReplacedError, OffsetOutOfRangeError,
-    DataCorruptionError or, where remote storage has nothing of the topic, StorageUnavailableError:
-    whichever the files then show.
+    Files are opened late, and a re-created topic can have files with the same names. The topic id
+    is therefore checked after each read, and records of another topic id are never returned.
+
+    Args:
+        topic_id: The topic id at planning time; by default the id at the first batch.
+        taken: Called with the next offset when the caller asks for more records, and at the end.
+        without: Sorted offset ranges to leave out. Ranges of BRIDGE_OFFSETS or more are not read.
+
+    Raises LogReplacedError if a log dir was replaced, also by an earlier state of the log. After a
+    second of retries raises, depending on the files: TopicReplacedError, OffsetOutOfRangeError,
+    DataCorruptionError, or StorageUnavailableError if remote storage has no object of the topic.
     """
     begun = view.renew() if incarnation is None else incarnation
     topic_id = topic_id or view.topic_id(topic, partition)
@@ -195,7 +201,7 @@ def _read_span(
                     taken(partition, at)
             return
         except (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError) as error:
-            # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
+            # A roll, a cleaning or an undo may have moved files: list again before judging.
             check_incarnation(view, begun)
             judge_failed_read(view, topic, partition, topic_id, at, end, error)
             if not tries.should_retry(view, topic, partition, at, end):
@@ -213,9 +219,9 @@ def judge_failed_read(
     end: int,
     error: Exception,
 ) -> None:
-    """Raise what a failed read of [at, end) is due to, where that isn't moving segments.
+    """Raise the error that explains a failed read of [at, end), unless segments only moved.
 
-    Raises: UnknownTopicError, TopicReplacedError; OffsetOutOfRangeError.
+    Raises UnknownTopicError, TopicReplacedError, OffsetOutOfRangeError.
     """
     view.refresh()
     check_topic_id(view, topic, partition, topic_id)
@@ -234,7 +240,7 @@ def judge_failed_read(
 def complete(rows: pa.RecordBatch, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
     """Add the topic and partition columns, in the schema's order."""
     if not len(schema):
-        return rows.select([])  # which still counts its rows
+        return rows.select([])  # keeps the number of rows
     constants: Mapping[str, pa.Scalar] = {
         "topic": one_binary(topic.encode()).view(pa.string())[0],
         "partition": one_int32(partition)[0],
@@ -258,7 +264,7 @@ def read_ranges(
     progress: GroupProgress | None = None,
     timeline: Timeline | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records [first, last) of {partition: offset}, one partition after another."""
+    """Yield the records of {partition: offset} ranges [first, last), partition by partition."""
     begun = view.renew()
     abandoned = {} if timeline is None else timeline.abandoned()
     for partition, start in first.items():
@@ -285,10 +291,10 @@ def read_ranges(
 def _added(
     view: View, topic: str, known: Mapping[int, int], ids: dict[int, str | None]
 ) -> dict[int, int]:
-    """Return {partition: its start} of what the topic has beside `known`, and note its id."""
+    """Return {partition: log start offset} of partitions added since `known`; store their ids."""
     view.refresh()
     first = min(known)
-    check_topic_id(view, topic, first, ids[first])  # another topic's are none of ours
+    check_topic_id(view, topic, first, ids[first])  # do not add partitions of a re-created topic
     new = [p for p in view.partitions(topic) if p not in known]
     ids |= {p: view.topic_id(topic, p) for p in new}
     spans = view.spans([TopicPartition(topic, p) for p in new])
@@ -308,10 +314,11 @@ def follow(
     poll_ms: float | None = None,
     ended: Callable[[], bool] = lambda: False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield records as they are committed; new ones show within about `poll_ms` (the view's).
+    """Yield records as they are committed, within about `poll_ms` (default: the view's).
 
-    For ever, or until `ended` says so, which is asked whenever there is nothing new. With
-    `partitions` None those that are added to the topic are read, too, from their beginning on.
+    Never ends, unless `ended` returns True; `ended` is called whenever there are no new records.
+    With `partitions` None, partitions that are added to the topic are read too, from their
+    beginning.
     """
     view.set_following()
     at = dict(positions)
@@ -320,14 +327,14 @@ def follow(
     look_ms = monotonic_ms() + _GROWTH_MS
     while True:
         check_incarnation(view, begun)
-        found = False
+        has_records = False
         if partitions is None and monotonic_ms() >= look_ms:
             at |= _added(view, topic, at, ids)
             look_ms = monotonic_ms() + _GROWTH_MS
         keys = [TopicPartition(topic, p) for p in at]
         for key, (start, end) in view.spans(keys).items():
             partition = key.partition
-            if at[partition] < start:  # deleted meanwhile, though its files may still be there
+            if at[partition] < start:  # deleted records, though their files may still exist
                 raise OffsetOutOfRangeError(
                     f"{topic}-{partition}: offsets [{at[partition]}, {start}) are gone; "
                     "start again at 'earliest'",
@@ -338,7 +345,7 @@ def follow(
             if isolation == "read_committed":
                 end = last_stable_offset(view, topic, partition, end)
             if at[partition] < end:
-                found = True
+                has_records = True
                 yield from read_partition(
                     view,
                     topic,
@@ -353,7 +360,7 @@ def follow(
                     without=() if timeline is None else timeline.of(*key),
                 )
                 at[partition] = end
-        if not found:
+        if not has_records:
             if progress is not None:
                 progress.flush()
             for p, topic_id in ids.items():

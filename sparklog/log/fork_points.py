@@ -1,4 +1,4 @@
-"""What a fork is asked for, and when it can't be made: the same for a log in every home."""
+"""Requests for a fork, and the reasons why a fork is impossible, for all homes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,10 @@ _ONE: Final = "say where to fork: by writer and batch, by time_ms, or by offsets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkPointRequest:
-    """Where to fork: exactly one of these. Raises InvalidRequestError otherwise."""
+    """Where to fork: by writer and batch, by time, or by offsets.
+
+    Raises InvalidRequestError unless exactly one of the three is given.
+    """
 
     writer: str | None = None
     batch: int | None = None
@@ -36,7 +39,10 @@ class ForkPointRequest:
 
 
 def check_writers(state: LogState, writer: str, batch: int) -> None:
-    """All sinks of one query must stand at the batch: another one may be ahead of the last."""
+    """Raise InvalidRequestError if another sink of the query had already passed the batch.
+
+    All sinks of a query must be at the batch, and one sink may be ahead of another.
+    """
     ahead = {w: last.batch for w, last in state.writers.items() if is_writer_of(w, writer)}
     beyond = [name for name, reached in sorted(ahead.items()) if reached > batch]
     if beyond:
@@ -48,7 +54,7 @@ def check_writers(state: LogState, writer: str, batch: int) -> None:
 
 
 def no_writer(home: str, writer: str, known: Iterable[str]) -> InvalidRequestError:
-    """The error for a writer that has committed nothing."""
+    """Return the error for a writer that has committed nothing."""
     held = ", ".join(sorted(known)) or "none"
     return InvalidRequestError(f"{writer} has committed nothing to {home}; its writers: {held}")
 
@@ -56,7 +62,7 @@ def no_writer(home: str, writer: str, known: Iterable[str]) -> InvalidRequestErr
 def no_commit(
     home: str, writer: str, batch: int, *, last: int, first: int | None
 ) -> InvalidRequestError:
-    """The error for a batch that no record commits."""
+    """Return the error for a batch without a commit in the ledger."""
     return InvalidRequestError(
         f"{writer} has no commit of batch {batch} in the ledger of {home} (it never "
         f"was, was taken back by a reset, or has expired); it is at batch {last}, the oldest "
@@ -65,14 +71,14 @@ def no_commit(
 
 
 def nothing_to_fork(home: str, why_not: str) -> InvalidRequestError:
-    """The error where no point of the ledger is early enough."""
+    """Return the error if no entry of the ledger is early enough."""
     return InvalidRequestError(
         f"all that the ledger of {home} still holds {why_not}: there is nothing to fork"
     )
 
 
 def topic_deleted(topic: str) -> InvalidRequestError:
-    """The error for a topic that is another one, or none, by now."""
+    """Return the error for a topic that was deleted or re-created since the fork point."""
     return InvalidRequestError(
         f"topic {topic} was deleted since; its records are gone. Fork to a point before it "
         "was made, or after it was deleted"
@@ -80,7 +86,7 @@ def topic_deleted(topic: str) -> InvalidRequestError:
 
 
 def records_gone(name: str, start: int, wanted_end: int, end: int) -> OffsetOutOfRangeError:
-    """The error for a partition whose log start has passed the point."""
+    """Return the error for a partition whose log start offset has passed the fork point."""
     return OffsetOutOfRangeError(
         f"{name}: the records below offset {start} are gone, by retention or delete_records, "
         f"and the fork was to end at {wanted_end}; fork to a later point",
@@ -89,7 +95,7 @@ def records_gone(name: str, start: int, wanted_end: int, end: int) -> OffsetOutO
 
 
 def compacted(name: str, end: int) -> InvalidRequestError:
-    """The error for a partition whose cleaning has looked at records behind the point."""
+    """Return the error for a partition that was compacted beyond the fork point."""
     return InvalidRequestError(
         f"{name} was to end at {end}, but has been compacted up to a later offset since: "
         "records that were the newest of their key there are gone; fork to a later point"
@@ -97,7 +103,7 @@ def compacted(name: str, end: int) -> InvalidRequestError:
 
 
 def batch_is_cut(where: str, first: int, last: int, end: int) -> InvalidRequestError:
-    """The error for a point within a record batch."""
+    """Return the error for a fork point inside a record batch."""
     return InvalidRequestError(
         f"{where}: a record batch holds offsets {first}...{last}, the end {end} would cut it"
     )

@@ -40,7 +40,7 @@ def commit_checked(
     group: str,
     offsets: Mapping[str, Mapping[int, int]],
 ) -> None:
-    """Commit offsets that somebody gave by hand; see `Log.commit_offsets`."""
+    """Commit offsets that a user gave explicitly; see `Log.commit_offsets`."""
     keys = {
         TopicPartition(topic, p): offset
         for topic, by in offsets.items()
@@ -71,17 +71,17 @@ def commit_checked(
 def readers_table(
     view: View, readers: Readers, *, now_ms: int, retention_ms: int, topic: str | None = None
 ) -> pa.Table:
-    """Return one row a group and partition, of one topic if it is named; see `Log.readers`."""
+    """Return one row per group and partition, optionally of one topic; see `Log.readers`."""
     wanted = {
         key for reader in readers.groups for key in reader.offsets if topic in (None, key.topic)
     }
     spans = view.spans(sorted(wanted & _held(view, topic)))
     rows: list[dict[str, Any]] = []
     for reader in readers.groups:
-        who = {name: getattr(reader, name) for name in ("group", "kind", "host", "app")}
-        who["query"] = reader.name or None
-        mine = {key: at for key, at in reader.offsets.items() if topic in (None, key.topic)}
-        for key, at in sorted(mine.items()):
+        reader_fields = {name: getattr(reader, name) for name in ("group", "kind", "host", "app")}
+        reader_fields["query"] = reader.name or None
+        positions = {key: at for key, at in reader.offsets.items() if topic in (None, key.topic)}
+        for key, at in sorted(positions.items()):
             row = {
                 "topic": key.topic,
                 "partition": key.partition,
@@ -93,7 +93,7 @@ def readers_table(
                 start, end = spans[key]
                 lag = max(0, end - at.offset)
                 row |= {"log_start": start, "high_watermark": end, "lag": lag}
-            rows.append(who | row)
+            rows.append(reader_fields | row)
     for path, time_ms in sorted(readers.damaged.items()) if topic is None else ():
         expired = is_expired(time_ms, now_ms, retention_ms)
         rows.append({"group": path, "kind": "damaged", "time": time_ms, "expired": expired})
@@ -119,10 +119,11 @@ def retention_floor(
     now_ms: int,
     retention_ms: int,
 ) -> int | None:
-    """Return the offset that retention of a partition must not pass; None if there is none.
+    """Return the offset that retention of a partition must not pass, or None.
 
-    That is where the slowest registered reader is, for topics with retention.respect.readers;
-    always within [log start, end). `retention_ms`: see offsets.retention.minutes.
+    This is the position of the slowest registered reader, for topics with
+    retention.respect.readers; always within [log start, end). `retention_ms`: see
+    offsets.retention.minutes.
     """
     key = TopicPartition(topic, partition)
     floors = retention_floors(state, readers, [key], now_ms=now_ms, retention_ms=retention_ms)
@@ -137,13 +138,13 @@ def retention_floors(
     now_ms: int,
     retention_ms: int,
 ) -> dict[TopicPartition, int]:
-    """Return `retention_floor` of all partitions (or `keys`) that have one, in one pass."""
+    """Return {partition: `retention_floor`} of all partitions (or `keys`) that have one."""
     slowest = readers.slowest(now_ms=now_ms, retention_ms=retention_ms)
     blind = any(not is_expired(t, now_ms, retention_ms) for t in readers.damaged.values())
-    asks = {name for name, topic in state.topics.items() if _respects(topic.config)}
+    respecting = {name for name, topic in state.topics.items() if _respects(topic.config)}
     floors: dict[TopicPartition, int] = {}
     for key in state.ends if keys is None else keys:
-        if key.topic in asks and key in state.ends and (blind or key in slowest):
+        if key.topic in respecting and key in state.ends and (blind or key in slowest):
             start, end = state.starts.get(key, 0), state.ends[key]
             at = start if blind else slowest[key]
             floors[key] = min(max(at, start), end)

@@ -1,4 +1,4 @@
-"""The offsets of a group while one of its members reads: where it begins, and what it has taken."""
+"""Offsets of a consumer group while one of its members reads a topic."""
 
 import logging
 import socket
@@ -13,13 +13,13 @@ from sparklog.log.truncation_detection import LogTruncationDetector, truncation_
 from sparklog.storage.groups import Committed, Groups, check_group, check_kept
 
 COMMIT_INTERVAL_MS: Final = 1000
-"""Kafka's auto.commit.interval.ms has 5 s; a commit is cheaper here, and less is read again."""
+"""Kafka's auto.commit.interval.ms is 5 s. Commits are cheaper here, and fewer records repeat."""
 
 _LOGGER: Final = logging.getLogger(__name__)
 
 
 class GroupProgress:
-    """One member of a group, reading one topic. Use it from one thread."""
+    """Commits the offsets of one group member that reads one topic. Not thread-safe."""
 
     def __init__(
         self,
@@ -40,19 +40,20 @@ class GroupProgress:
         self._due_ms = 0
 
     def resume(self, partitions: Sequence[int], start: Position, spans: Spans) -> Position:
-        """Return where to begin: at the committed offsets, where there are none at `start`.
+        """Return the start position: committed offsets, and `start` for partitions without one.
 
-        A `start` that names offsets or a time is a seek, and goes before what was committed.
-        Raises: OffsetOutOfRangeError if the log no longer holds what was committed, or was restored
-        and holds other records there.
+        A `start` with offsets or a time is a seek and takes precedence over committed offsets.
+
+        Raises OffsetOutOfRangeError if the log no longer contains a committed offset, or was
+        restored and has other records there.
         """
         markers = {"earliest": EARLIEST, "latest": LATEST}
         if not isinstance(start, str) or start not in markers:
             return start
         committed = self._groups.positions(self._group)
         known = {p: committed.get(TopicPartition(self._topic, p)) for p in partitions}
-        found = {p: markers[start] if at is None else at.offset for p, at in known.items()}
-        for p, offset in found.items():
+        positions = {p: markers[start] if at is None else at.offset for p, at in known.items()}
+        for p, offset in positions.items():
             low, high = spans[TopicPartition(self._topic, p)]
             at = known[p]
             if at is None:
@@ -67,7 +68,7 @@ class GroupProgress:
                     end=high,
                 )
             self._check_history(p, at, (low, high))
-        return found
+        return positions
 
     def _check_history(self, partition: int, at: Committed, span: tuple[int, int]) -> None:
         key = TopicPartition(self._topic, partition)
@@ -76,23 +77,29 @@ class GroupProgress:
             raise truncation_error(key, diverging, at.offset, span)
 
     def begin(self, first: dict[int, int]) -> None:
-        """Register {partition: offset}.
+        """Register the start offsets {partition: offset}.
 
-        Raises: StorageUnavailableError where that can't be kept; InvalidRequestError: nothing is
-        kept there, a broker's directory say.
+        Raises StorageUnavailableError if the offsets can't be stored, and InvalidRequestError if
+        the log stores no offsets, such as a broker's directory.
         """
         check_kept(self._groups, self._home, "; read without a group: say from where to begin")
         self._taken = dict(first)
         self._commit()
 
     def taken(self, partition: int, offset: int) -> None:
-        """Note that all before `offset` was taken; committed within COMMIT_INTERVAL_MS."""
+        """Record that all records before `offset` were consumed.
+
+        Committed within COMMIT_INTERVAL_MS.
+        """
         self._taken[partition] = offset
         if self._clock() >= self._due_ms:
             self.flush()
 
     def flush(self) -> None:
-        """Commit what was noted. A failure is a warning: the offsets before hold more, not less."""
+        """Commit the recorded offsets.
+
+        A failure is a warning, because older offsets lose no records.
+        """
         if not self._taken:
             return
         try:

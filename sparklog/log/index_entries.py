@@ -1,7 +1,7 @@
-"""Entries of a segment's indexes, read with suspicion: they carry no checksum.
+"""Read the entries of a segment's indexes, which have no checksum and can't be trusted.
 
-A broker's active index ends in preallocated zeros, a power cut may leave anything. What can't be
-true is cut off here; what is read out of the rest is a hint that its user must verify in the log.
+A broker's active index ends in preallocated zeros, and a power cut can leave anything. Impossible
+entries are cut off here. The remaining entries are hints that the caller must verify in the log.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from sparklog.storage.segments import PartitionSegments, SegmentLog
 
 
 def whole_entries(index: SegmentLog | None, dtype: np.dtype[Any]) -> Entries:
-    """Return the whole entries of an index; none if there is no such index."""
+    """Return the complete entries of an index; none if there is no index."""
     if index is None:
         return np.empty(0, dtype)
     data = index.pread(index.size(), 0)
@@ -25,15 +25,15 @@ def whole_entries(index: SegmentLog | None, dtype: np.dtype[Any]) -> Entries:
 
 
 def offset_entries(segments: PartitionSegments, base: int, *, size: int, end: int) -> Entries:
-    """Return the leading offset entries that can be true for a log of `size` bytes up to `end`."""
+    """Return the leading plausible offset entries of a log with `size` bytes up to `end`."""
     entries = whole_entries(segments.index(base, INDEX), OFFSET_ENTRY)
     return entries[: plausible_offsets(entries, size=size, span=end - base)]
 
 
 def plausible_offsets(entries: Entries, *, size: int, span: int) -> int:
-    """How many leading entries rise and stay below `size` bytes and `span` offsets.
+    """Return how many leading entries ascend and stay below `size` bytes and `span` offsets.
 
-    The first batch is never indexed, so a true entry has no zero in it.
+    The first batch is never indexed, so a valid entry contains no zero.
     """
     offsets = entries["relative_offset"].astype(np.int64)
     positions = entries["position"].astype(np.int64)
@@ -42,7 +42,7 @@ def plausible_offsets(entries: Entries, *, size: int, span: int) -> int:
 
 
 def plausible_times(entries: Entries, *, span: int) -> int:
-    """How many leading time entries rise and stay below `span` offsets."""
+    """Return how many leading time entries ascend and stay below `span` offsets."""
     offsets = entries["relative_offset"].astype(np.int64)
     stamps = entries["timestamp"].astype(np.int64)
     bad = (stamps <= _shifted(stamps, -1)) | (offsets < _shifted(offsets, 0))
@@ -50,10 +50,10 @@ def plausible_times(entries: Entries, *, span: int) -> int:
 
 
 def regular_times(segments: PartitionSegments, base: int, offsets: Entries) -> Entries:
-    """Return the time entries that came with the offset entries `offsets`.
+    """Return the time entries that were written together with the offset entries `offsets`.
 
-    A roll or a close adds a final entry. It lies past the newest offset entry and is left out:
-    the next regular entry is written over it, as if the segment had never been closed.
+    A roll or a close adds a final entry behind the newest offset entry. It is left out, because the
+    next regular entry overwrites it, as if the segment had never been closed.
     """
     entries = whole_entries(segments.index(base, TIMEINDEX), TIME_ENTRY)
     reach = int(offsets["relative_offset"][-1]) + 1 if len(offsets) else 0
@@ -69,7 +69,7 @@ def txn_entries(segments: PartitionSegments, base: int, *, end: int) -> Entries:
 
 
 def position_hint(segments: PartitionSegments, base: int, log: SegmentLog, offset: int) -> int:
-    """Return a position in the log at or before the batch that holds `offset`, checked there."""
+    """Return a verified position at or before the batch that contains `offset`."""
     size = log.size()
     entries = offset_entries(segments, base, size=size, end=offset + 1)
     if not len(entries):
@@ -80,7 +80,7 @@ def position_hint(segments: PartitionSegments, base: int, log: SegmentLog, offse
 
 
 def is_batch_at(log: SegmentLog, position: int, limit: int, last_offset: int) -> bool:
-    """Tell whether the batch at `position` is one that ends with `last_offset`, CRC included."""
+    """Return whether a batch that ends with `last_offset` is at `position`; checks its CRC."""
     head = log.pread(HEADER_SIZE, position)
     if len(head) <= MAGIC_END:
         return False
@@ -93,7 +93,10 @@ def is_batch_at(log: SegmentLog, position: int, limit: int, last_offset: int) ->
 
 
 def _shifted(values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-    """Each entry's predecessor. np.diff would do, and cost more than all else for a few entries."""
+    """Return each entry's predecessor.
+
+    np.diff would do, but costs more than everything else for a few entries.
+    """
     before = np.empty_like(values)
     before[:1], before[1:] = first, values[:-1]
     return before

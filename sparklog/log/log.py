@@ -1,4 +1,4 @@
-"""`Log`: the public face of a log, for plain Python."""
+"""`Log`: the public API of a log for plain Python."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -59,7 +59,7 @@ class Log:
     """
 
     def __init__(self, home: Home, *, options: LogOptions, clock: Clock) -> None:
-        """Use `sparklog.open`. `home`: where the log is kept, opened; `close` closes it."""
+        """Internal; users call `sparklog.open`. `home`: the opened home, which `close` closes."""
         self._home = home
         self.path = home.path
         self._options, self._clock = options, clock
@@ -68,15 +68,15 @@ class Log:
     # --- topics ------------------------------------------------------------------------------
 
     def topics(self) -> Topics:
-        """Return {name: TopicInfo} of all topics, without internal ones; a dict."""
+        """Return {name: TopicInfo} of all topics except internal ones."""
         return Topics(self._view.topics())
 
     def topic(self, name: str) -> TopicInfo:
-        """Return one topic. Raises UnknownTopicError."""
+        """Return a topic. Raises UnknownTopicError."""
         arguments.topic_name(name)
         topics = self.topics()
         if name not in topics:
-            self._view.partitions(name)  # raises for a topic that isn't there
+            self._view.partitions(name)  # raises if the topic does not exist
             raise admin.unknown(name, self.path, topics)
         return topics[name]
 
@@ -89,17 +89,25 @@ class Log:
         if_not_exists: bool = False,
         starts: Mapping[int, int] | None = None,
     ) -> TopicInfo:
-        """Make a topic; a new partition goes to the log dir that has fewest.
+        """Create a topic. Each new partition is placed in the log dir that has the fewest.
 
-        `config` takes Kafka's topic keys ("retention.ms", ...); what it leaves out has the
-        defaults of the log's options, then Kafka's. One default is not Kafka's: records are kept
-        (retention.ms=-1) unless `config` or the log's options say otherwise. A topic that was
-        deleted and is made again goes on at its old end, so that no offset ever names two records.
-        `starts`: {partition:
-        offset} where they begin, of a topic whose records come from elsewhere and keep their
-        offsets (sparklog.tools.moving.preserved_offsets): some may be missing.
+        A topic that is created again after its deletion continues at the end offset of the deleted
+        one, so that an offset never identifies two records.
 
-        Raises: InvalidRequestError for a name that is reserved, taken or collides, or a bad config.
+        Args:
+            name: The name of the topic.
+            partitions: The number of partitions.
+            config: Kafka's topic options, such as {"retention.ms": 86400000}. Other options have
+                the log's defaults, then Kafka's. One default differs from Kafka's: records are kept
+                (retention.ms=-1).
+            if_not_exists: Whether an existing topic is returned unchanged.
+            starts: {partition: first offset}, for records that keep their offsets when they are
+                copied from elsewhere (sparklog.tools.moving.preserved_offsets). Offsets of such a topic may
+                have gaps.
+
+        Raises:
+            InvalidRequestError: The name is reserved, exists, or collides with another; or the
+                config is invalid.
         """
         arguments.topic_name(name)
         partitions = arguments.integer("partitions", partitions)
@@ -114,7 +122,7 @@ class Log:
         partitions: int | None = None,
         config: Mapping[str, object | None] | None = None,
     ) -> TopicInfo:
-        """Change configs (None resets one) or add partitions (their number can't fall)."""
+        """Change options (None resets an option) or add partitions (their number can only grow)."""
         arguments.topic_name(name)
         if partitions is not None:
             partitions = arguments.integer("partitions", partitions, "an integer, or None")
@@ -123,14 +131,23 @@ class Log:
         return self._committed_topic(name)
 
     def delete_topic(self, name: str, *, topic_id: str | None = None, now: bool = False) -> int:
-        """Delete a topic. Readers at work get an error that says so.
+        """Delete a topic. Active readers of it get an error.
 
-        Its records stay for its file.delete.delay.ms (60000, if nobody set it), and
-        `undelete_topic` gives it back until then; then a service, or who next opens the log for
-        writing, removes them. `topic_id`: delete it only if it has this id: no other topic that
-        has its name by now.
-        `now`: at once and for good; also of one that was deleted before.
-        Returns: for how long (ms) it can be given back. Raises UnknownTopicError.
+        The topic can be restored with `undelete_topic` for its file.delete.delay.ms (default:
+        60000). After that a service, or the next process that opens the log for writing, deletes
+        its records.
+
+        Args:
+            name: The name of the topic.
+            topic_id: Delete the topic only if it has this id, not another topic with the same name.
+            now: Delete the records at once and for good, also those of a topic that was deleted
+                before.
+
+        Returns:
+            For how long (ms) the topic can be restored.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
         """
         arguments.topic_name(name)
         arguments.optional_text("topic_id", topic_id, "a topic id, a string")
@@ -141,12 +158,17 @@ class Log:
     def undelete_topic(
         self, name: str, *, topic_id: str | None = None, new_name: str | None = None
     ) -> TopicInfo:
-        """Give a deleted topic back, whole: id, configs, offsets, leader epochs, producers.
+        """Restore a deleted topic with its id, options, offsets, leader epochs and producers.
 
-        `topic_id`: of several that had the name the one with this id, else the newest. `new_name`:
-        where a topic of its name was made since.
-        Raises: UnknownTopicError: there is none any more; InvalidRequestError: its name was given
-            out, or some of its files are away.
+        Args:
+            name: The name of the topic when it was deleted.
+            topic_id: Selects one of several deleted topics with this name; by default the newest.
+            new_name: A name for the restored topic, if another topic has taken its name.
+
+        Raises:
+            UnknownTopicError: No such topic can be restored any more.
+            InvalidRequestError: Another topic has its name or its offsets, or some of its files are
+                missing.
         """
         arguments.topic_name(name)
         arguments.optional_text("topic_id", topic_id, "a topic id, a string")
@@ -160,10 +182,11 @@ class Log:
         return sorted(topics, key=lambda topic: (topic.until_ms, topic.name))
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-        """Raise log start offsets: records before {partition: offset} are gone for readers.
+        """Raise log start offsets to {partition: offset}. Earlier records can't be read any more.
 
-        -1 means the high watermark. Files go with retention. Returns the log starts that hold now.
-        Raises OffsetOutOfRangeError for an offset past the high watermark. Source: KIP-107.
+        Offset -1 means the high watermark. Retention deletes the files later. Returns the resulting
+        log start offsets. Raises OffsetOutOfRangeError for an offset past the high watermark.
+        Source: KIP-107.
         """
         arguments.topic_name(topic)
         starts = arguments.partition_offsets("offsets", offsets)
@@ -220,15 +243,25 @@ class Log:
         """Append records and return {topic: {partition: (first offset, end offset)}}.
 
         Args:
-            data: columns value (binary or string, null is a tombstone) and, if wanted, key,
-                headers (list<struct<key: string, value: binary>>), timestamp, partition. A table
-                or batch is one atomic commit; a reader is committed every 64 MiB.
-            partition: for all rows; else the column, else murmur2 of the key as Kafka's default
-                partitioner (or where the column is null), else sticky: one each batch.size bytes.
+            topic: The name of the topic.
+            data: Columns: value (binary or string; null is a tombstone) and optionally key, headers
+                (list<struct<key: string, value: binary>>), timestamp, partition. A table or batch
+                is one atomic commit; a RecordBatchReader is committed every 64 MiB.
+            partition: The partition of all rows. By default the column partition decides; where it
+                is null or missing, murmur2 of the key as in Kafka's default partitioner; without a
+                key, a sticky partition that changes every batch.size bytes.
             producer: (producer id, epoch, sequence of the first row) of an idempotent producer,
-                with `partition`: an append that was made before returns its old offsets.
-        Raises: InvalidRequestError, UnknownTopicError, RecordTooLargeError before anything is
-            written; FencedError, OutOfOrderSequenceError; StorageUnavailableError.
+                with `partition`. A repeated append returns its old offsets.
+            framing: How rows are grouped into record batches and compressed.
+
+        Raises:
+            InvalidRequestError: An argument or the data are invalid. Nothing was written.
+            UnknownTopicError: The topic or partition does not exist.
+            RecordTooLargeError: A record exceeds max.message.bytes. Nothing was written.
+            FencedError: A producer with a newer epoch exists.
+            OutOfOrderSequenceError: The sequence leaves a gap.
+            StorageUnavailableError: The disk is full or the store fails.
+
         Cost: fsync of each touched partition, of the ledger and of the watermark file.
         """
         admin.refuse_internal(arguments.topic_name(topic))
@@ -329,15 +362,21 @@ class Log:
         return self._open_home.stager(framing, label=label)
 
     def reset(self, writer: str, batch: int) -> list[str]:
-        """Let a writer commit again what came after `batch`; -1: from its first batch on.
+        """Let a writer commit again after `batch`; -1 means from its first batch.
 
-        `writer` is one writer, or a query's id for all of its sinks ("id/name"). What they had
-        committed stays where it is; the batches that come again are appended anew, and are dropped
-        as replays only from then on. Idempotent. Returns the writers that had gone further.
+        The records of later batches stay in the log and are marked as abandoned. When those batches
+        come again, they are appended again, and only from then on dropped as replays. Idempotent.
 
-        After a repair of the commit ledger that lost commits, a writer's next batch is refused
-        until this call says which batch of it is the last one in the log. That may be a later one
+        After a repair of the ledger that lost commits, a writer's next batch is rejected until this
+        method declares which of its batches is the last one in the log. That may be a later batch
         than the ledger knows; a replay of it is then dropped.
+
+        Args:
+            writer: A writer, or the id of a query for all of its sinks ("id/name").
+            batch: The last batch that stays valid.
+
+        Returns:
+            The writers that had committed a later batch.
         """
         arguments.text("writer", writer, "a writer or the id of a query, a string")
         batch = arguments.integer("batch", batch)
@@ -357,26 +396,35 @@ class Log:
         group: str | None = None,
         timeline: str = "all",
     ) -> pa.RecordBatchReader:
-        """Stream records, partition after partition, each in offset order.
+        """Return a reader of records, partition by partition, each in offset order.
 
         Args:
-            start, end: "earliest", "latest", a datetime (with zone) or {partition: offset}
-                (-2 earliest, -1 latest); `end` is exclusive and fixed when the call is made.
-            isolation: "read_committed" leaves out aborted transactions and stops at open ones.
-            columns: some of key, value, topic, partition, offset, timestamp, timestampType,
-                headers; what is left out is not decoded.
-            follow: go on for ever with what is committed later; `end` is then ignored.
-            group: register as a reader of that name (see `commit_offsets`). It begins where the
-                group has committed to, where it hasn't, or if `start` is a datetime or offsets,
-                at `start`. Records count as taken when the next ones are asked for; that is
-                committed once a second, while there is nothing new, and at the end. So none is
-                lost, and after a crash a second's records may come again. A broker's directory and
-                an archive keep no groups: InvalidRequestError.
-            timeline: "current" leaves out the rows of micro-batches that a reset abandoned, as far
-                as the ledger tells; what was given out before a reset stays given out.
-        Raises: OffsetOutOfRangeError, UnknownTopicError at once; DataCorruptionError,
-            TopicReplacedError from the reader's next batch, with the exact range.
-        Memory: a few MiB at a time, whatever the topic's size.
+            topic: The name of the topic.
+            partitions: The partitions to read; None for all.
+            start, end: "earliest", "latest", a datetime with a time zone, or {partition: offset}
+                (-2 earliest, -1 latest). `end` is exclusive and resolved when the method is called.
+            isolation: "read_committed" skips aborted transactions and stops at open ones.
+            columns: Some of key, value, topic, partition, offset, timestamp, timestampType,
+                headers. Other columns are not decoded.
+            follow: Continue forever with records that are committed later; `end` is ignored.
+            group: Register as a reader with this name (see `commit_offsets`). Reading starts at the
+                group's committed offsets, or at `start` if there are none or if `start` is a
+                datetime or offsets. Records count as consumed when the next ones are requested.
+                Offsets are committed once per second, when there are no new records, and at the
+                end. No record is lost; after a crash, the records of about one second may be read
+                again.
+            timeline: "current" leaves out rows of micro-batches that a reset abandoned, as far as
+                the ledger knows. Rows that were returned before the reset are not taken back.
+
+        Raises:
+            OffsetOutOfRangeError: `start` or `end` lies outside of the partition.
+            UnknownTopicError: The topic or a partition does not exist.
+            InvalidRequestError: An argument is invalid, or the log stores no groups (a broker's
+                directory, an archive).
+            DataCorruptionError: Records are damaged; raised by the reader, with the offset range.
+            TopicReplacedError: The topic was re-created; raised by the reader.
+
+        Memory: a few MiB, for topics of any size.
         """
         arguments.topic_name(topic)
         start, end = arguments.position("start", start), arguments.position("end", end)
@@ -391,40 +439,60 @@ class Log:
     def commit_offsets(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Register how far a group has read: {topic: {partition: next offset to read}}.
 
-        Works in mode "r" too, where the file system can be written. Topics with
-        retention.respect.readers keep what the slowest group has not read, until that commits no
-        more for offsets.retention.minutes. Other partitions of the group stay as they are.
-        Raises: UnknownTopicError, InvalidRequestError (the group's name; a broker's directory or an
-            archive, which keep none), OffsetOutOfRangeError past the high watermark;
-            StorageUnavailableError, LogLockedError. Durable on return.
+        Other partitions of the group keep their offsets. Works in mode "r" too, if the file system
+        can be written. Topics with retention.respect.readers keep the records that the slowest
+        group has not read, unless it has not committed for offsets.retention.minutes. Durable on
+        return.
+
+        Raises:
+            UnknownTopicError: A topic or partition does not exist.
+            InvalidRequestError: The group's name is invalid, or the log stores no groups (a
+                broker's directory, an archive).
+            OffsetOutOfRangeError: An offset lies past the high watermark.
+            StorageUnavailableError: The log can't be written.
+            LogLockedError: Another process holds the lock.
         """
         given = arguments.topic_offsets("offsets", offsets)
         commit_checked(self._open_home.groups, self._clock, self._view, group, given)
 
     def readers(self, topic: str | None = None) -> pa.Table:
-        """Return the registered readers: streaming queries, and groups of plain readers.
+        """Return a table of the registered readers: streaming queries and consumer groups.
 
-        `topic`: of this one alone, which in a log of many topics costs less.
-        Columns: group, kind (query, group, or damaged: a file that can't be read and holds all
-        back), query (the query's name, if it is known), host, app, topic, partition, offset (the
-        next to read), log_start, high_watermark, lag (offsets up to the high watermark), time (of
-        the commit), expired (no longer waited for). Null where the partition is gone.
+        Columns: group; kind (query, group, or damaged: an unreadable file that holds back all
+            topics); query (the query's name, if known); host; app; topic; partition; offset (the
+            next to read); log_start; high_watermark; lag (high watermark minus offset); time (of
+            the commit); expired (retention does not wait for it any more). Columns of a deleted
+            partition are null.
+
+        Args:
+            topic: Return the readers of this topic only, which costs less in a log of many topics.
         """
         arguments.optional_text("topic", topic, "the name of a topic, a string")
-        found = self._open_home.groups.readers()
-        kept_ms = self._options.offsets_retention_ms
+        readers = self._open_home.groups.readers()
+        retention_ms = self._options.offsets_retention_ms
         return readers_table(
-            self._view, found, now_ms=self._clock(), retention_ms=kept_ms, topic=topic
+            self._view, readers, now_ms=self._clock(), retention_ms=retention_ms, topic=topic
         )
 
     def delete_reader(
         self, group: str, partitions: Mapping[str, Iterable[int]] | None = None
     ) -> bool:
-        """Forget a group, so that nothing waits for it; tells whether it was known.
+        """Delete a group's offsets, so that retention does not wait for it.
 
-        A reader that is still at work registers again. (kafka-consumer-groups --delete)
-        `partitions`: {topic: partitions} that alone are forgotten; of topics that Kafka clients in
-        the group read right now that raises GroupNotEmptyError. (--delete-offsets)
+        (kafka-consumer-groups --delete)
+
+        An active reader registers again.
+
+        Args:
+            group: The name of the group.
+            partitions: {topic: partitions} whose offsets are deleted; by default all.
+                (--delete-offsets)
+
+        Returns:
+            Whether the group or offsets existed.
+
+        Raises:
+            GroupNotEmptyError: Kafka clients in the group read one of the topics.
         """
         if partitions is None:
             return self._open_home.groups.delete(group)
@@ -439,20 +507,26 @@ class Log:
         shift_by: int | None = None,
         offsets: Mapping[str, Mapping[int, int]] | None = None,
     ) -> ResetPlan:
-        """Plan where a group is to go on; the plan's `execute` makes it so.
+        """Plan new offsets for a group; the plan's `execute` commits them.
 
-        As kafka-consumer-groups --reset-offsets. A group that isn't known begins there.
+        Works as kafka-consumer-groups --reset-offsets. A group that does not exist is created by
+        `execute`. Give one of `to`, `shift_by` and `offsets`.
+
         Args:
-            to: "earliest"; "latest"; "current" (where it is, and the end where it has nothing
-                committed); an offset; a datetime with zone, for the first record at or after it; a
-                timedelta, that long ago. Or else
-            shift_by: so many offsets from where it is; or else
+            group: The name of the group.
+            to: "earliest"; "latest"; "current" (the committed offset, or the end if there is none);
+                an offset; a datetime with a time zone, for the first record at or after it; or a
+                timedelta before now.
+            topics: A topic, several topics, or {topic: partitions, None for all}. By default the
+                partitions that the group has committed.
+            shift_by: The number of offsets to move from the committed offset.
             offsets: {topic: {partition: offset}}.
-            topics: a name, several, or {topic: partitions, None for all}; by default those that the
-                group has committed.
-        Raises: GroupNotEmptyError: Kafka clients are members of it. InvalidRequestError: it is a
-            streaming query's, which goes on from its checkpoint; or the log keeps no readers.
-            UnknownTopicError.
+
+        Raises:
+            GroupNotEmptyError: Kafka clients are members of the group.
+            InvalidRequestError: The group is a streaming query, which continues from its
+                checkpoint; or the log stores no groups.
+            UnknownTopicError: A topic or partition does not exist.
         """
         if shift_by is not None:
             shift_by = arguments.integer("shift_by", shift_by)
@@ -460,9 +534,9 @@ class Log:
         return self._resets().plan(group, to, topics, shift_by=shift_by, offsets=given)
 
     def groups_at_work(self) -> dict[str, GroupAtWork]:
-        """Return {group: its members} of Kafka clients that an endpoint of the log coordinates.
+        """Return {group: GroupAtWork} of the groups that an endpoint of the log coordinates.
 
-        As it told within the last second; nothing where no endpoint is at work.
+        The information is up to a second old. Empty if no endpoint is running.
         """
         told = self._open_home.endpoint_lease({}).published() or {}
         return groups_from_json(told.get("groups"))
@@ -477,10 +551,10 @@ class Log:
         return {key.partition: span for key, span in self._view.spans(keys).items()}
 
     def offline(self) -> dict[tuple[str, int], DataCorruptionError]:
-        """Return {(topic, partition): what using it raises}, of those that can't be used.
+        """Return {(topic, partition): error} of the partitions that can't be used.
 
-        PartitionOfflineError where a log dir, directory or segments are missing; another
-        DataCorruptionError where recovery found damage. See `give_up`.
+        The error is a PartitionOfflineError if a log dir, directory or segments are missing, or
+        another DataCorruptionError if recovery found damage. See `give_up`.
         """
         return dict(self._view.offline().items())
 
@@ -491,10 +565,19 @@ class Log:
         *,
         dry_run: bool = False,
     ) -> list[GivenUp]:
-        """Give up what offline partitions (all, or a topic's) miss; returns what is lost.
+        """Bring offline partitions back online without their missing records; return what is lost.
 
-        They go on behind it: no offset is given twice, and the ledger says what was given up.
-        Raises: InvalidRequestError for a partition that isn't offline.
+        The partitions continue behind the lost offsets, which are never assigned again. The ledger
+        records the loss.
+
+        Args:
+            topic: The topic whose offline partitions are given up; by default all topics.
+            partitions: Numbers of offline partitions; by default all offline partitions of the
+                topic.
+            dry_run: Return what would be lost and change nothing.
+
+        Raises:
+            InvalidRequestError: A partition is not offline.
         """
         arguments.optional_text("topic", topic, "the name of a topic, a string")
         numbers = arguments.partition_numbers(partitions)
@@ -507,10 +590,11 @@ class Log:
     def end_offset_for_epoch(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
         """Return (leader epoch, end offset): where the history of `epoch` ends in a partition.
 
-        A reader that remembers the epoch of what it read last finds out with it whether the log
-        was restored to an earlier state since: then the end lies below its position. The epoch
-        that comes back is the greatest one up to `epoch`; (-1, -1) for one that the log hasn't
-        reached. Source: OffsetsForLeaderEpoch (KIP-101), LeaderEpochFileCache.endOffsetFor.
+        A reader that stores the epoch of the last record it read detects a restored log: the end
+        offset then lies below its position. The returned epoch is the greatest one up to `epoch`,
+        or (-1, -1) if the log has not reached `epoch`. Source: OffsetsForLeaderEpoch (KIP-101),
+        LeaderEpochFileCache.endOffsetFor.
+
         Raises UnknownTopicError; DataCorruptionError if leader-epoch-checkpoint is damaged.
         """
         arguments.topic_name(topic)
@@ -525,11 +609,15 @@ class Log:
     def offsets_for_times(
         self, topic: str, when: When, isolation: str = "read_uncommitted"
     ) -> dict[int, int | None]:
-        """Return {partition: first offset at or after a time, None if there is none}.
+        """Return {partition: first offset at or after a time, or None}.
 
-        `when`: ms since the epoch, a datetime with zone, or {partition: either}; -1 is the end,
-        -2 the log start, -3 the record with the greatest timestamp, -4 the first local record,
-        -5 the last one with a remote copy, as in Kafka's ListOffsets.
+        Args:
+            topic: The name of the topic.
+            when: Milliseconds since the epoch, a datetime with a time zone, or {partition: either}.
+                As in Kafka's ListOffsets, -1 is the end, -2 the log start, -3 the record with the
+                greatest timestamp, -4 the first local record, -5 the last record with a remote
+                copy.
+            isolation: "read_committed" considers records up to the last stable offset.
         """
         check_isolation(isolation)
         arguments.topic_name(topic)
@@ -547,12 +635,14 @@ class Log:
         return offsets_for_times(self._view, topic, times, spans, isolation=isolation)
 
     def commits(self, writer: str | None = None) -> pa.Table:
-        """Return the ledger: which commit wrote which offsets, when, for whom.
+        """Return the ledger as a table: which commit wrote which offsets.
 
-        Columns: offset, time, kind, writer, query (the query's name, if the ledger holds one),
-        batch, fingerprint, topic, partition, first, end; one row
-        for each partition that a commit touched. `writer` keeps only that writer's. A row
-        of kind reset takes back the commits of its writer, above it, with a higher batch.
+        Columns: offset, time, kind, writer, query (the query's name, if the ledger contains it),
+            batch, fingerprint, topic, partition, first, end; one row per partition of a commit. A
+            row of kind reset abandons the earlier commits of its writer with a higher batch.
+
+        Args:
+            writer: Return only the commits of this writer.
         """
         arguments.optional_text("writer", writer, "a writer, a string")
         return commits_table(self._open_home.ledger, writer)
@@ -563,7 +653,7 @@ class Log:
 
     @property
     def _open_home(self) -> Home:
-        """The home of a log that is not closed. Raises InvalidRequestError."""
+        """The home of the log. Raises InvalidRequestError if the log is closed."""
         if self._is_closed:
             raise InvalidRequestError(
                 f"{self.path} was closed by Log.close: open it again with sparklog.open"
@@ -577,13 +667,16 @@ class Log:
     # --- the end -----------------------------------------------------------------------------
 
     def _committed_topic(self, name: str) -> TopicInfo:
-        """A topic as the ledger has it: the topics file may lag if the disk failed meanwhile."""
+        """Return a topic as of the ledger; the topics file can be older after a disk failure."""
         topic = self._commits.state.topics[name]
         self._view.forget()
         return self._home.describe(name, topic)
 
     def close(self) -> None:
-        """Close; the last writer leaves what a broker's clean stop would. Idempotent."""
+        """Close the log. The last writer leaves the files of a broker's clean shutdown.
+
+        Idempotent.
+        """
         self._is_closed = True
         self._home.close()
 
@@ -591,7 +684,10 @@ class Log:
         return f"<{type(self).__name__} {self.path}>"
 
     def _repr_html_(self) -> str:
-        """The topics with their offsets, for a notebook. Cost: as `offsets` of each topic."""
+        """Return a table of the topics and their offsets, for notebooks.
+
+        Cost: `offsets` of each topic.
+        """
         try:
             topics = self.topics()
             spans = {name: self.offsets(name) for name in topics}
@@ -606,8 +702,8 @@ class Log:
             )
             for name, topic in sorted(topics.items())
         ]
-        said = [self.path, ": ", pluralize(len(topics), "topic")]
-        return table(said, ("topic", "partitions", "offsets", ""), rows)
+        caption = [self.path, ": ", pluralize(len(topics), "topic")]
+        return table(caption, ("topic", "partitions", "offsets", ""), rows)
 
     def __enter__(self) -> Self:
         return self

@@ -1,9 +1,9 @@
-"""Looks offsets up: the segment listing and the offset indexes, cached.
+"""Look up offsets: a cache of the segment listing and the offset indexes of a partition.
 
-Indexes are hints (no checksum, zero tails, bit flips): a position given here is where to start
-looking, not the truth. Only indexes of settled segments are mapped: a segment is settled if the
-next one begins below the reader's end, for then nobody will ever cut it again; small ones are
-read whole. Others are read by pread, entry by entry.
+Indexes are hints (no checksum, zero tails, bit flips): a position from an index is where to start
+searching. Only indexes of settled segments are mapped or, if small, read whole. A segment is
+settled if the next segment begins below the reader's end, because it is then never truncated again.
+Other indexes are read entry by entry.
 """
 
 import bisect
@@ -22,8 +22,8 @@ from sparklog.storage.segments import (
     StaleReadError,
 )
 
-MAPPED_MAX: Final = 128  # each map holds a descriptor
-SMALL_KEPT_BYTES: Final = 16 << 20  # of indexes that are in memory
+MAPPED_MAX: Final = 128  # each mapping occupies a file descriptor
+SMALL_KEPT_BYTES: Final = 16 << 20  # total size of the small indexes in memory
 OPEN_MAX: Final = 32
 OFFSET_ITEM: Final = struct.Struct(">ii")
 TIME_ITEM: Final = struct.Struct(">qi")
@@ -32,7 +32,7 @@ _Index = tuple[int, IndexKind]
 
 
 class Entries:
-    """An index's entries, from its bytes or its file. Zero entries count as past every other."""
+    """The entries of an index, from its bytes or its file. Zero entries sort behind all others."""
 
     def __init__(self, item: struct.Struct, source: SegmentLog | memoryview) -> None:
         self._item, self._source = item, source
@@ -44,12 +44,12 @@ class Entries:
         source = self._source
         raw = source[at : at + size] if isinstance(source, memoryview) else source.pread(size, at)
         if len(raw) < size:
-            return _NEVER, _NEVER  # cut off meanwhile
+            return _NEVER, _NEVER  # the index was truncated
         first, second = self._item.unpack(raw)
         return (first, second) if first or second else (_NEVER, _NEVER)
 
     def last(self, wanted: Callable[[tuple[int, int]], bool], *, count: int | None = None) -> int:
-        """The last of the leading entries for which `wanted` holds; -1 if it holds for none."""
+        """Return the last of the leading entries for which `wanted` is True, or -1."""
         low, high = 0, self.count if count is None else count
         while low < high:
             middle = (low + high) // 2
@@ -61,7 +61,7 @@ class Entries:
 
 
 class Lookup:
-    """The segments of one partition. Threads may share it."""
+    """The segments of one partition. Thread-safe."""
 
     def __init__(self, segments: PartitionSegments) -> None:
         self.segments = segments
@@ -74,12 +74,12 @@ class Lookup:
 
     @property
     def gaps(self) -> bool:
-        """Whether offsets may be missing and closed segments be swapped: a compacted log."""
+        """Whether offsets may be missing and closed segments replaced: a compacted log."""
         return self.segments.gaps
 
     @property
     def bases(self) -> list[int]:
-        """Base offsets, ascending; listed once. Raises StaleReadError if there is no segment."""
+        """Base offsets in ascending order, listed once. Raises StaleReadError without segments."""
         bases = self._bases  # another thread may `refresh` at any moment
         if bases is None:
             try:
@@ -92,7 +92,7 @@ class Lookup:
         return bases
 
     def refresh(self) -> None:
-        """Forget everything that was read."""
+        """Drop all cached data."""
         self._bases = None
         self._mapped.clear()
         self._small, self._small_bytes = {}, 0
@@ -100,38 +100,38 @@ class Lookup:
         self._copies.clear()
 
     def floor(self, offset: int) -> int:
-        """The greatest base at or below `offset`. Raises StaleReadError if all lie above."""
+        """Return the greatest base at or below `offset`. Raises StaleReadError if there is none."""
         at = bisect.bisect_right(self.bases, offset) - 1
         if at < 0:
             raise StaleReadError(f"{self.segments.where}: no segment holds offset {offset}")
         return self.bases[at]
 
     def following(self, base: int) -> int | None:
-        """The next segment's base, None behind the last."""
+        """Return the base of the next segment, or None for the last segment."""
         bases = self.bases
         at = bisect.bisect_right(bases, base)
         return bases[at] if at < len(bases) else None
 
     def is_settled(self, base: int, end: int) -> bool:
-        """Tell whether a reader up to `end` may take the segment for closed."""
+        """Return whether a reader up to `end` may treat the segment as closed."""
         following = self.following(base)
         return following is not None and following < end
 
     def log(self, base: int) -> SegmentLog:
-        """Open a segment's log. Raises StaleReadError if it is gone."""
+        """Open a segment's log. Raises StaleReadError if it was deleted."""
         log = self._logs.get(base)
         if log is None:
             try:
                 log = self.segments.log(base)
             except FileNotFoundError as error:
-                what = f"segment {base} of {self.segments.where} is gone"
-                raise StaleReadError(f"{what}: {error.strerror or error}") from error
+                segment = f"segment {base} of {self.segments.where} is gone"
+                raise StaleReadError(f"{segment}: {error.strerror or error}") from error
             self._logs[base] = log
             _shrink(self._logs, OPEN_MAX)
         return log
 
     def position(self, base: int, offset: int, end: int) -> int:
-        """Where to start looking for `offset` in the segment: 0, or what the index says."""
+        """Return the position at which to start searching for `offset` in the segment."""
         if offset <= base:
             return 0
         entries = self.offsets(base, end)
@@ -143,11 +143,11 @@ class Lookup:
         return position if 0 <= position < self.log(base).size() else 0
 
     def offsets(self, base: int, end: int) -> Entries | None:
-        """The segment's offset index; None if there is none."""
+        """Return the segment's offset index, or None."""
         return self._entries(base, INDEX, OFFSET_ITEM, end)
 
     def times(self, base: int, end: int) -> Entries | None:
-        """The segment's time index; None if there is none."""
+        """Return the segment's time index, or None."""
         return self._entries(base, TIMEINDEX, TIME_ITEM, end)
 
     def _entries(self, base: int, kind: IndexKind, item: struct.Struct, end: int) -> Entries | None:
@@ -174,7 +174,10 @@ class Lookup:
         self._small_bytes += len(data)
 
     def _growing(self, key: _Index, item: struct.Struct, end: int) -> Entries | None:
-        """An active segment's index: what it says below an end stays. Copied at the second look."""
+        """Return the index of an active segment, copied at the second use.
+
+        Entries below a given end never change, so a copy stays valid for that end.
+        """
         seen, copy = self._copies.get(key, (-1, None))
         if seen >= end and copy is not None:
             return Entries(item, copy)
@@ -191,7 +194,7 @@ class Lookup:
         return Entries(item, copy)
 
 
-def _shrink(kept: OrderedDict[Any, Any], size: int) -> None:
-    if len(kept) > size:
-        with contextlib.suppress(KeyError):  # another thread forgot all of it meanwhile
-            kept.popitem(last=False)
+def _shrink(cache: OrderedDict[Any, Any], size: int) -> None:
+    if len(cache) > size:
+        with contextlib.suppress(KeyError):  # another thread has cleared the cache
+            cache.popitem(last=False)

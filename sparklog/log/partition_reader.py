@@ -1,9 +1,10 @@
-"""Reads one partition: no lock, no writes, any process. Safe beside a writer and its undo.
+"""Read one partition without a lock and without writes, safely beside a writer and its undo.
 
-The end is fixed before a read and at or below the published watermark; no byte from it on is
-kept. Every batch passes its CRC and begins where it is expected. Whatever else is found (a file
-that is gone, a short read, a gap) raises StaleReadError, damage raises DataCorruptionError; the
-caller lists anew and tries again before it believes either. Source: PROTOCOL, "Read".
+The end is fixed before a read, at or below the published watermark; no byte behind it is used.
+Every batch must pass its CRC and begin at the expected offset. Anything else (a deleted file, a
+short read, a gap) raises StaleReadError, and damage raises DataCorruptionError. Callers list the
+segments again and retry before they trust either error. Source: sparklog/logdir/PROTOCOL.md,
+"Read".
 """
 
 import threading
@@ -36,22 +37,22 @@ from sparklog.storage.segments import (
 from sparklog.storage.view import View
 
 COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
-FIRST_BYTES: Final = 64 << 10  # the first window: a look-up needs no more; then they grow
-MOST_BYTES: Final = 2 << 20  # the largest window: CRC and decoder find it in the cache
-BATCH_BYTES: Final = 8 << 20  # decoded bytes at which a record batch is given out
-GATHERED_BYTES: Final = 64 << 10  # bytes of log from small segments that come in one record batch
+FIRST_BYTES: Final = 64 << 10  # the first window, enough for a lookup; later windows grow
+MOST_BYTES: Final = 2 << 20  # the largest window: CRC and decoder then find it in the CPU cache
+BATCH_BYTES: Final = 8 << 20  # decoded bytes at which an Arrow batch is returned
+GATHERED_BYTES: Final = 64 << 10  # bytes of log from small segments per Arrow batch
 _NO_LIMIT: Final = 2**63 - 1
-_SPAN_MIN: Final = 4 << 10  # bytes: what an index is off by, and the header of what comes next
+_SPAN_MIN: Final = 4 << 10  # bytes: the distance of index entries, and the next batch's header
 Table = NDArray[Any]
 Allocate = Callable[[int], memoryview]
-"""Gives so many bytes of memory, whatever they hold."""
+"""Returns memory of that many bytes with undefined contents."""
 
 
 class ReadBudget:
-    """How many bytes of whole batches a read may give out; used up by what it gives.
+    """The remaining number of bytes that a read may return, in whole batches.
 
-    `at_least_one`: the first batch comes even if it is larger. Source: ReplicaManager.readFromLog
-    (minOneMessage), which asks for that once a request.
+    `at_least_one`: the first batch is returned even if it is larger. `full`: the next batch does
+    not fit. Source: ReplicaManager.readFromLog (minOneMessage), which allows that once per request.
     """
 
     def __init__(self, max_bytes: int, *, at_least_one: bool = True) -> None:
@@ -60,20 +61,20 @@ class ReadBudget:
         self.full = False  # the next batch doesn't fit
 
     def fits(self, size: int) -> bool:
-        """Tell whether a batch of `size` bytes may come next."""
+        """Return whether a batch of `size` bytes may be returned next."""
         return self.at_least_one or size <= self.left_bytes
 
     def span(self, most: int) -> int:
-        """Return how many bytes to read, `most` at most, where nothing is known of them yet."""
+        """Return how many bytes to read, at most `most`, while batch sizes are unknown."""
         return min(most, self.left_bytes + _SPAN_MIN)
 
     def take_bytes(self, size: int) -> None:
-        """Take whole batches of `size` bytes, which fit."""
+        """Charge `size` bytes of batches that fit."""
         self.left_bytes -= size
         self.at_least_one = False
 
     def take(self, table: Table) -> Table:
-        """Return the leading batches that fit."""
+        """Return the leading batches that fit, and charge them."""
         fitting = int(table["size"].cumsum().searchsorted(self.left_bytes, side="right"))
         taken = table[: max(fitting, 1 if self.at_least_one else 0)]
         if len(taken):
@@ -85,9 +86,9 @@ class ReadBudget:
 
 @dataclass(frozen=True, slots=True)
 class StreamedBatches:
-    """Batches as they lie in a log: `window`'s table names them in its data.
+    """Undecoded batches: the rows of `window`'s table, and their bytes in its data.
 
-    `aborted`: which of them are data of an aborted transaction, as far as that was asked for.
+    `aborted`: mask of the batches that are data of an aborted transaction (read_committed only).
     """
 
     window: Window
@@ -97,7 +98,7 @@ class StreamedBatches:
 def reader_of(
     view: View, topic: str, partition: int, topic_id: str | None = None
 ) -> "PartitionReader":
-    """Return the (kept) reader of a partition; a fresh one if that is not of `topic_id`.
+    """Return the cached reader of a partition, or a new one if its topic id is not `topic_id`.
 
     Raises UnknownTopicError, PartitionOfflineError.
     """
@@ -105,64 +106,70 @@ def reader_of(
 
 
 class PartitionReader:
-    """Look-ups are cached until `refresh`. Threads may share it."""
+    """Reads one partition. Lookups are cached until `refresh`. Thread-safe."""
 
     def __init__(self, segments: PartitionSegments) -> None:
         self.segments = segments
         self._lookup = Lookup(segments)
         self._times = TimeLookup(self._lookup)
         self._producers: ProducerState | None = None
-        self._remembering = threading.Lock()  # around what calls add to: times and producers
+        self._remembering = threading.Lock()  # guards the cached times and producers
 
     @property
     def where(self) -> str:
-        """Where the partition lies, for messages."""
+        """The location of the partition, for messages."""
         return self.segments.where
 
     def refresh(self) -> None:
-        """Drop what is cached; the next call lists the directory."""
+        """Drop cached data; the next call lists the segments."""
         self._lookup.refresh()
         self._times.refresh()
         self._producers = None
 
     def _relist(self) -> None:
-        """List anew. Where segments are swapped, nothing that is known of their files holds."""
+        """List the segments again.
+
+        If segments can be replaced, drop everything known of their files.
+        """
         if self.segments.gaps:
             self.refresh()
         else:
             self._lookup.refresh()
 
     def local_file(self, offset: int) -> tuple[int, SupportsPreadInto | None]:
-        """Return the base of the segment that holds an offset, and its log if it is a local file.
+        """Return the base of the segment with an offset, and its log if that is a local file.
 
         Raises:
-            StaleReadError: There is no such segment any more.
+            StaleReadError: The segment does not exist any more.
         """
         base = self._lookup.floor(offset)
         file = self._lookup.log(base)
         return base, file if is_local_file(file) else None
 
     def first_base(self) -> int:
-        """The first segment's base offset."""
+        """Return the base offset of the first segment."""
         return self._lookup.bases[0]
 
     def metadata(self) -> list[SegmentMetadata]:
-        """Return the segments, listed now."""
+        """Return the segments as of a new listing."""
         self.refresh()
         return self.segments.metadata()
 
     def leader_epoch(self) -> int | None:
-        """The newest leader epoch; None if the partition knows none yet."""
+        """Return the newest leader epoch, or None if the partition has none yet."""
         entries = self.segments.leader_epochs()
         return entries[-1][0] if entries else None
 
     def leader_epoch_of(self, offset: int) -> int | None:
-        """The leader epoch of the batch that holds `offset`; None where compaction removed it."""
-        found = self._pieces(offset, offset + 1, None)
-        return next((int(window.batches.table["leader_epoch"][0]) for window in found), None)
+        """Return the leader epoch of the batch with `offset`, or None if compaction removed it."""
+        windows = self._pieces(offset, offset + 1, None)
+        return next((int(window.batches.table["leader_epoch"][0]) for window in windows), None)
 
     def valid_end(self) -> int:
-        """The end of the last segment's valid batches, by CRC. For logs without a watermark."""
+        """Return the end of the last segment's batches with a valid CRC.
+
+        For logs without a watermark.
+        """
         self._relist()
         end = self._lookup.bases[-1]
         for window in walk(self._lookup.log(end)):
@@ -171,7 +178,7 @@ class PartitionReader:
         return end
 
     def last_stable_offset(self, end: int) -> int:
-        """The first offset of the oldest transaction open at `end`, else `end`."""
+        """Return the first offset of the oldest transaction that is open at `end`, or `end`."""
         with self._remembering:
             return self._last_stable_offset(end)
 
@@ -189,19 +196,19 @@ class PartitionReader:
         return known.last_stable_offset()
 
     def aborted(self, start: int, end: int) -> list[AbortedTxn]:
-        """Return the aborted transactions that touch [start, end)."""
+        """Return the aborted transactions that overlap [start, end)."""
         return TransactionIndexes(self._lookup).aborted(start, end)
 
     def offset_for_time(self, timestamp: int, start: int, end: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after `timestamp` (ms), as Kafka finds it.
+        """Return (offset, timestamp) of the first record at or after `timestamp` (ms), or None.
 
-        The first segment that reaches the time answers, or nobody: None.
+        As in Kafka, only the first segment whose largest timestamp reaches `timestamp` is searched.
         """
         with self._remembering:
             return self._times.find(timestamp, start, end)
 
     def offset_of_max_timestamp(self, start: int, end: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record with the log's largest timestamp."""
+        """Return (offset, timestamp) of the first record with the largest timestamp."""
         with self._remembering:
             return self._times.latest(start, end)
 
@@ -216,7 +223,7 @@ class PartitionReader:
         max_records: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records with start <= offset < end. See `read_from`."""
-        found = self.read_from(
+        batches = self.read_from(
             start,
             end,
             columns=columns,
@@ -224,7 +231,7 @@ class PartitionReader:
             max_bytes=max_bytes,
             max_records=max_records,
         )
-        return (rows for rows, _ in found if rows.num_rows)
+        return (rows for rows, _ in batches if rows.num_rows)
 
     def read_from(
         self,
@@ -236,18 +243,20 @@ class PartitionReader:
         max_bytes: int | None = None,
         max_records: int | None = None,
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yield (records, offset to go on from); memory stays at a few windows.
+        """Yield (records, next offset) in the memory of a few windows.
 
         Args:
-            end: at or below the watermark; for read_committed at or below the last stable offset.
-            columns: some of COLUMNS, all by default; others are ignored, "offset" always comes.
-            max_bytes: bytes of log; the first batch comes even if it is larger.
-        Raises: StaleReadError, DataCorruptionError: see the module's text.
+            end: At or below the high watermark; for read_committed, the last stable offset.
+            columns: Some of COLUMNS, by default all; other names are ignored. "offset" is always
+                included.
+            max_bytes: Bytes of log; the first batch is returned even if it is larger.
+
+        Raises StaleReadError and DataCorruptionError; see the module's docstring.
         """
         names = None if columns is None else [c for c in COLUMNS if c == "offset" or c in columns]
         dropped = None
         if self._lookup.gaps:
-            self.refresh()  # swapped segments; and no log older than its aborted transactions
+            self.refresh()  # segments may be replaced; batches must match the aborted transactions
         if isolation == "read_committed":
             dropped = AbortedFilter(self.aborted(start, end))
         decoder = Decoder(names, max_bytes=BATCH_BYTES)
@@ -264,11 +273,11 @@ class PartitionReader:
     def batches(
         self, start: int, end: int, budget: ReadBudget, allocate: Allocate | None = None
     ) -> Iterator[Window]:
-        """Yield windows of whole batches as they lie, the one that holds `start` first.
+        """Yield windows of undecoded batches, beginning with the batch that contains `start`.
 
-        A window's table has just the batches to give out, one behind the other in its data, so
-        many as `budget` takes. None reaches past `end`: see `read_from`, which raises the same.
-        `allocate`: gives memory to read files into; by default each window has its own.
+        A window's table contains only the batches to return, in the order of its data, as many as
+        `budget` allows. No batch reaches past `end`; see `read_from` for `end` and errors.
+        `allocate`: returns memory to read files into; by default each window has its own.
         """
         for window in self._pieces(start, end, budget, MOST_BYTES, allocate):
             table = window.batches.table
@@ -281,10 +290,10 @@ class PartitionReader:
     def touching(
         self, start: int, end: int, *, isolation: str = "read_uncommitted"
     ) -> Iterator[StreamedBatches]:
-        """Yield the batches that [start, end) needs, as they lie in the log, CRCs checked.
+        """Yield the undecoded batches that contain offsets of [start, end), with verified CRCs.
 
-        `isolation`: whether it is looked which ones are aborted. Memory: a window (MOST_BYTES, or
-        one batch). Raises: as `read_from`.
+        `isolation`: "read_committed" determines which batches are aborted. Memory: one window
+        (MOST_BYTES, or one batch). Raises: as `read_from`.
         """
         if self._lookup.gaps:
             self.refresh()  # as `read_from`
@@ -306,10 +315,10 @@ class PartitionReader:
         first_bytes: int = FIRST_BYTES,
         allocate: Allocate | None = None,
     ) -> Iterator[Window]:
-        """Yield windows whose tables hold just the batches that [start, end) needs, in order."""
+        """Yield windows whose tables contain exactly the batches with offsets of [start, end)."""
         at = start
         base = self._lookup.floor(at) if at < end else 0
-        bare = -1  # the offset from which the present files were found to hold nothing
+        bare = -1  # the offset from which the present files contained nothing
         while at < end:
             try:
                 for window in self._segment(base, at, end, budget, first_bytes, allocate):
@@ -331,17 +340,17 @@ class PartitionReader:
                     base, at = following, max(at, following)
                 elif bare == at:
                     return
-                else:  # a swap may have put what was in other segments into this one: look again
+                else:  # a replacement may have moved records into this segment: look again
                     bare, base = at, self._lookup.floor(at)
 
     def _next(self, base: int, at: int, end: int) -> int | None:
-        """The segment to go on with; None if compaction left nothing in [at, end) behind `base`."""
+        """Return the next segment to read; None if compaction left nothing in [at, end)."""
         following = self._lookup.following(base)
-        if following != at or at >= end:  # rolled, undone or compacted since the listing, perhaps
+        if following != at or at >= end:  # perhaps rolled, undone or compacted since the listing
             self._relist()
             following = self._lookup.following(base)
         while self._lookup.gaps and following is not None and following < at:
-            # What a swap has replaced already, by a segment that reaches further: as good as gone.
+            # Skip a segment that was already replaced by one that reaches further.
             following = self._lookup.following(following)
         if self._lookup.gaps and following is not None and following >= end:
             return None
@@ -354,7 +363,7 @@ class PartitionReader:
         return following
 
     def _reaches(self, end: int) -> bool:
-        """Whether the last segment is a closed one, in a store, that holds offsets up to `end`."""
+        """Return whether the last segment is a closed segment in a store that reaches `end`."""
         last = self.segments.metadata()[-1].end
         return last is not None and last >= end
 
@@ -367,9 +376,10 @@ class PartitionReader:
         first_bytes: int,
         allocate: Allocate | None,
     ) -> Iterator[Window]:
-        """Yield the windows of one segment that hold offsets of [at, end).
+        """Yield the windows of one segment that contain offsets of [at, end).
 
-        With `budget`, no more is read than it takes, and `budget.full` is set where that ended it.
+        With `budget`, no more is read than it allows, and `budget.full` is set if it ended the
+        read.
         """
         file, following = self._lookup.log(base), self._lookup.following(base)
         limit = file.size()
@@ -415,14 +425,15 @@ class PartitionReader:
     def _up_to_segment(
         self, file: SegmentLog, table: Table, following: int, limit: int
     ) -> tuple[Table, StaleReadError | None]:
-        """Check that a segment ends where the one that follows begins.
+        """Check that a segment ends where the next one begins.
 
-        If it goes on with offsets of that one, it is another log's or was appended to, or the one
-        that follows was undone: then return an error, and the batches without the segment's last.
-        Not in a compacted log: there a segment may reach over those that it replaces.
+        A segment that continues with offsets of the next one belongs to another log or was appended
+        to, or the next one was undone. In that case return an error, and the batches without the
+        last one. Not checked in a compacted log, where a segment can span those that it replaces.
 
         Args:
             table: Batches up to the segment's end. `limit` is the file's size.
+
         Cost: nothing, if the file ends with these batches.
         """
         if self._lookup.gaps:
@@ -430,7 +441,7 @@ class PartitionReader:
         last = int(np.argmax(table["last_offset"] + 1 >= following))
         behind = int(table["position"][last] + table["size"][last])
         position, first = int(table["position"][last]), int(table["base_offset"][last])
-        if int(table["last_offset"][last]) < following:  # it ends there; what lies behind it?
+        if int(table["last_offset"][last]) < following:  # check the bytes behind the last batch
             head = file.pread(8, behind) if behind < limit else b""
             position, first = behind, int.from_bytes(head, "big") if len(head) == 8 else -1
             if first < following:
@@ -463,32 +474,32 @@ def _read(
 
 
 def _is_true(found: Batches, data: bytes | memoryview, position: int, limit: int, at: int) -> bool:
-    """Tell whether an index led to a batch that lies at or before offset `at`."""
+    """Return whether an index led to a batch at or before offset `at`."""
     if len(found):
         return int(found.table["base_offset"][0]) <= at
     return found.error is None and len(data) < _size_of(data) <= limit - position
 
 
 def _size_of(data: bytes | memoryview, at: int = 0) -> int:
-    """The size of the batch at byte `at` of `data`; 0 if its length isn't there."""
+    """Return the size of the batch at byte `at` of `data`, or 0 if its length field is cut off."""
     if len(data) < at + LOG_OVERHEAD:
         return 0
     length = data[at + 8 : at + LOG_OVERHEAD]
     return int.from_bytes(length, "big", signed=True) + LOG_OVERHEAD
 
 
-def _replaced(found: Batches, table: Table) -> Batches:
-    return Batches(table, found.end, found.error)
+def _replaced(batches: Batches, table: Table) -> Batches:
+    return Batches(table, batches.end, batches.error)
 
 
 def _up_to(table: Table, end: int) -> Table:
-    """Without what lies behind the batch that reaches `end`: a crash may have left anything."""
+    """Drop the rows behind the batch that reaches `end`; a crash can leave anything there."""
     reached = np.flatnonzero(table["last_offset"] >= end - 1)
     return table[: int(reached[0]) + 1] if len(reached) else table
 
 
 def _damage(error: DataCorruptionError, first: int, end: int) -> DataCorruptionError:
-    """Return damage with the offsets that it takes away."""
+    """Return a copy of the error with the offsets that are lost."""
     return DataCorruptionError(
         error.reason, path=error.path, position=error.position, first=first, end=end
     )
@@ -502,10 +513,10 @@ def _decode(
     end: int,
     path: str,
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield (records, offset behind them) whenever GATHERED_BYTES of log were taken in.
+    """Yield (records, next offset) for every GATHERED_BYTES of log.
 
-    So small segments come together, and what lies before a damage comes before the error. A pair
-    may hold no record: its batches were markers, or aborted.
+    Small segments are thus combined, and records before damage come before the error. A pair can
+    have no records, if all its batches were control batches or aborted.
     """
     taken, reached = 0, first
     try:
@@ -534,12 +545,12 @@ def _decode(
 
 
 def _wanted(window: Window, dropped: AbortedFilter | None, path: str) -> Table:
-    """The batches of a window that hold records to give out."""
+    """Return the batches of a window whose records are returned."""
     table = window.batches.table
     if dropped is not None:
         table = dropped.keep(table, abort_reader(window, path))
-    kept: Table = table[(table["attributes"] & CONTROL) == 0]
-    return kept
+    records: Table = table[(table["attributes"] & CONTROL) == 0]
+    return records
 
 
 def _behind(rows: pa.RecordBatch) -> int:

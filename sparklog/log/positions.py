@@ -1,4 +1,4 @@
-"""Resolves start and end positions ("earliest", a datetime, {partition: offset}) to offsets."""
+"""Resolve start and end positions ("earliest", a datetime, {partition: offset}) to offsets."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -23,9 +23,9 @@ Spans = Mapping[TopicPartition, tuple[int, int]]
 
 
 def to_ms(when: int | datetime) -> int:
-    """Return milliseconds since the epoch, rounded up; a datetime must carry its zone.
+    """Return milliseconds since the epoch, rounded up. A datetime must have a time zone.
 
-    One before 1970 is 0: no record is older, and -1 is Kafka's name for the end.
+    A datetime before 1970 becomes 0: no record is older, and -1 has a meaning in Kafka.
     """
     if isinstance(when, datetime):
         if when.tzinfo is None:
@@ -41,20 +41,21 @@ def to_ms(when: int | datetime) -> int:
 def offsets_for_times(
     view: View, topic: str, when: Mapping[int, int], spans: Spans, *, isolation: str
 ) -> dict[int, int | None]:
-    """Return {partition: first offset with a timestamp >= when, in ms; None if there is none}.
+    """Return {partition: first offset with a timestamp >= when (ms), or None}.
 
-    As Kafka's ListOffsets: the first segment that reaches the time answers. -1 is the end, -2
-    the log start, -3 the first record with the greatest timestamp, -4 the first that is local
-    (None if none is), -5 the last that has a remote copy (None if none has). Cost: two index
-    look-ups and a scan of at most index.interval.bytes of batches a partition.
+    As in Kafka's ListOffsets, only the first segment that reaches the time is searched. -1 is the
+    end, -2 the log start, -3 the first record with the greatest timestamp, -4 the first local
+    record (None if there is none), -5 the last record with a remote copy (None if there is none).
+
+    Cost: per partition two index lookups, and a scan of at most index.interval.bytes of batches.
     """
     answer: dict[int, int | None] = {}
     for partition, timestamp in when.items():
         start, end = spans[TopicPartition(topic, partition)]
         if isolation == "read_committed":
             end = last_stable_offset(view, topic, partition, end)
-        ask = partial(_at, timestamp=timestamp, start=start, end=end)
-        answer[partition] = retry_on_stale_read(view, topic, partition, start, end, ask)
+        look_up = partial(_at, timestamp=timestamp, start=start, end=end)
+        answer[partition] = retry_on_stale_read(view, topic, partition, start, end, look_up)
     return answer
 
 
@@ -68,10 +69,10 @@ def _at(reader: PartitionReader, *, timestamp: int, start: int, end: int) -> int
         remote = reader.segments.remote_end()
         return remote - 1 if remote is not None and remote > start else None
     if timestamp == LARGEST:
-        found = reader.offset_of_max_timestamp(start, end)
+        record = reader.offset_of_max_timestamp(start, end)
     else:
-        found = reader.offset_for_time(timestamp, start, end)
-    return None if found is None else found[0]
+        record = reader.offset_for_time(timestamp, start, end)
+    return None if record is None else record[0]
 
 
 def resolve(
@@ -84,15 +85,15 @@ def resolve(
     name: str,
     isolation: str,
 ) -> dict[int, int]:
-    """Return {partition: offset} for a start or end position (`name` says which, for errors).
+    """Return {partition: offset} of a start or end position. `name`: "start" or "end".
 
     Raises OffsetOutOfRangeError for an offset outside of [log start, high watermark].
     """
     if isinstance(position, datetime):
         when = dict.fromkeys(partitions, to_ms(position))
-        found = offsets_for_times(view, topic, when, spans, isolation=isolation)
+        offsets = offsets_for_times(view, topic, when, spans, isolation=isolation)
         return {
-            p: spans[TopicPartition(topic, p)][1] if at is None else at for p, at in found.items()
+            p: spans[TopicPartition(topic, p)][1] if at is None else at for p, at in offsets.items()
         }
     if isinstance(position, str):
         if position not in ("earliest", "latest"):

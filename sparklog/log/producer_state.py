@@ -1,8 +1,8 @@
-"""Producer state of a partition: idempotence and transactions. Memory only, no files.
+"""Producer state of a partition, for idempotence and transactions. In memory only.
 
-Per producer id: epoch, the last five batches (so that a repeated batch is recognised), the open
-transaction. Replay takes what is in the log as it is; only `check` judges, before an append.
-Source: ProducerStateManager, ProducerAppendInfo, ProducerStateEntry (Kafka 4.1).
+Per producer id: epoch, the last five batches (to recognise a repeated batch) and the open
+transaction. Replaying the log accepts everything; only `check` rejects, before an append. Source:
+ProducerStateManager, ProducerAppendInfo, ProducerStateEntry (Kafka 4.1).
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ _INT32: Final = 0xFFFF_FFFF
 
 Table = NDArray[Any]
 ReadMarker = Callable[[Any], Marker | None]
-"""Gives the marker in the control batch of a table's row; None for a batch without one."""
+"""Returns the marker in a table row's control batch, or None for a batch without a marker."""
 
 
 class ProducedBatch(NamedTuple):
@@ -38,12 +38,12 @@ class ProducedBatch(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """The sequence of its first record; they wrap after 2^31-1."""
+        """The sequence of the first record. Sequences wrap after 2^31-1."""
         return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction that a marker at `last_offset` ended."""
+    """A transaction that the marker at `last_offset` ended."""
 
     producer_id: int
     first_offset: int
@@ -53,9 +53,9 @@ class CompletedTxn(NamedTuple):
 
 @dataclass(slots=True)
 class Producer:
-    """One producer id. `timestamp`: of its newest batch or marker (ms); -1 means none.
+    """A producer id. `timestamp`: of its newest batch or marker (ms); -1 means none.
 
-    `appended_ms`: when that was appended, where the log says so; a record's own time may be older.
+    `appended_ms`: when that was appended, if the log records it; record timestamps may be older.
     """
 
     id: int
@@ -68,32 +68,32 @@ class Producer:
 
     @property
     def seen_ms(self) -> int:
-        """When it was heard of last, as far as is known."""
+        """The last known time of an append by the producer."""
         return max(self.timestamp, self.appended_ms)
 
     def copy(self) -> "Producer":
-        """Return another one with the same contents."""
+        """Return an independent copy."""
         return replace(self, batches=deque(self.batches, BATCHES_KEPT))
 
     def move_to(self, epoch: int) -> None:
-        """Take over an epoch; another one forgets the batches."""
+        """Set the epoch. A new epoch clears the batches."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
 
     def wrote(self, row: Any, shift: int = 0) -> None:
-        """Take in a batch of it, at the row's offsets and `shift`."""
+        """Add a batch of the producer, at the row's offsets plus `shift`."""
         base, last = int(row["base_offset"]), int(row["last_offset"])
         self.move_to(int(row["producer_epoch"]))
         self.timestamp = int(row["max_timestamp"])
         if last < base:
-            return  # an imported producer whose epoch has markers only
+            return  # an imported producer that has only markers in this epoch
         sequence = last_sequence(int(row["base_sequence"]), last - base)
         self.batches.append(ProducedBatch(sequence, last + shift, last - base, self.timestamp))
 
 
 class ProducerState:
-    """All producers of a partition, for the log up to (excluding) offset `end`."""
+    """All producers of a partition, as of the records before offset `end`."""
 
     def __init__(
         self,
@@ -105,10 +105,10 @@ class ProducerState:
     ) -> None:
         self.end = end
         self.checked_ms = now
-        """When it was looked for producers that are idle for too long."""
+        """When expired producers were last removed (ms)."""
         self._expiration_ms = expiration_ms
         self._producers: dict[int, Producer] = {}
-        self._quiet_until_ms = NEVER_MS  # nobody can expire before
+        self._quiet_until_ms = NEVER_MS  # no producer can expire before this time
         self.open_txns: dict[int, int] = {}  # first offset -> producer id
         for entry in entries:
             self._restore(entry, now)
@@ -132,7 +132,7 @@ class ProducerState:
             self.open_txns[txn] = producer.id
 
     def copy(self) -> "ProducerState":
-        """Return another one with the same contents; batches too, of which snapshots keep one."""
+        """Return an independent copy with all batches; snapshots have one batch per producer."""
         other = ProducerState(self.end, expiration_ms=self._expiration_ms)
         other._producers = {p.id: p.copy() for p in self._producers.values()}
         other._quiet_until_ms = self._quiet_until_ms
@@ -140,9 +140,9 @@ class ProducerState:
         return other
 
     def with_batches(self, table: Table, appended_ms: int) -> "ProducerState":
-        """Return what it is after plain batches that were appended at a time; this one stays.
+        """Return the state after plain batches that were appended at a given time.
 
-        Cost: a dict of the producers is copied, and those that wrote.
+        Cost: copies the dict of producers, and the producers that wrote.
         """
         other = ProducerState(self.end, expiration_ms=self._expiration_ms)
         other._producers, other.open_txns = dict(self._producers), dict(self.open_txns)
@@ -157,7 +157,7 @@ class ProducerState:
         return len(self._producers)
 
     def to_json(self) -> list[Any]:
-        """Return all that is known, each producer with all its batches; a snapshot keeps one."""
+        """Return all data, with all batches of each producer; a snapshot has one batch."""
         producers = [
             [p.id, p.epoch, p.coordinator_epoch, p.timestamp, p.txn_first_offset,
              [list(batch) for batch in p.batches], p.appended_ms]
@@ -167,7 +167,10 @@ class ProducerState:
 
     @classmethod
     def from_json(cls, values: list[Any]) -> Self:
-        """Rebuild it from what `to_json` gave. Raises: TypeError, ValueError: it isn't that."""
+        """Rebuild the state from the result of `to_json`.
+
+        Raises TypeError or ValueError for other data.
+        """
         end, producers = values
         state = cls(int(end))
         for producer_id, epoch, coordinator_epoch, timestamp, txn, batches, at_ms in producers:
@@ -181,29 +184,29 @@ class ProducerState:
         return state
 
     def get(self, producer_id: int) -> Producer | None:
-        """Return what is known of a producer."""
+        """Return a producer, or None."""
         return self._producers.get(producer_id)
 
     def expire(self, now: int) -> int:
-        """Forget producers whose newest batch's time is `expiration_ms` ago, without open txn.
+        """Remove producers without an append for `expiration_ms` and without an open transaction.
 
-        Returns how many. Cost: nothing as long as none can be due.
-        Source: ProducerStateManager.removeExpiredProducers.
+        Returns the number of removed producers. Costs nothing while none can have expired. Source:
+        ProducerStateManager.removeExpiredProducers.
         """
         self.checked_ms = now
         if not self.expires(now):
             return 0
         idle = [p for p in self._producers.values() if p.txn_first_offset < 0]
-        gone = [p.id for p in idle if now - p.seen_ms >= self._expiration_ms]
-        for producer_id in gone:
+        expired = [p.id for p in idle if now - p.seen_ms >= self._expiration_ms]
+        for producer_id in expired:
             del self._producers[producer_id]
         self._quiet_until_ms = NEVER_MS
         for producer in self._producers.values():
             self._heard(producer)
-        return len(gone)
+        return len(expired)
 
     def expires(self, now: int) -> bool:
-        """Tell whether a producer may be due to be forgotten."""
+        """Return whether a producer may have expired."""
         return now >= self._quiet_until_ms
 
     def _heard(self, producer: Producer) -> None:
@@ -211,19 +214,19 @@ class ProducerState:
         self._quiet_until_ms = min(self._quiet_until_ms, due_ms)
 
     def last_stable_offset(self) -> int:
-        """The first offset of the oldest open transaction, else `end`."""
+        """Return the first offset of the oldest open transaction, or `end`."""
         return min(self.open_txns, default=self.end)
 
     def entries(self) -> list[ProducerEntry]:
-        """What a snapshot holds, in the order in which Kafka's hash map gives it."""
+        """Return the entries of a snapshot, in the order of Kafka's hash map."""
         return [_entry(p) for p in _java_order(self._producers)]
 
     def apply(
         self, table: Table, read_marker: ReadMarker, appended_ms: int = -1
     ) -> list[tuple[CompletedTxn, int]]:
-        """Take in the next batches of the log; `appended_ms`: when they were, if that is known.
+        """Apply the next batches of the log. `appended_ms`: when they were appended, if known.
 
-        Returns the transactions they ended, each with the last stable offset right after.
+        Returns the transactions that they completed, each with the last stable offset after it.
         """
         completed = []
         if len(table):
@@ -265,18 +268,17 @@ class ProducerState:
         return CompletedTxn(producer.id, first, marker.offset, marker.type is ControlType.ABORT)
 
     def check(self, table: Table, *, where: str) -> tuple[int, int] | None:
-        """Judge an append, before anything is written; see `ProducerAppends.judge`."""
-        found = ProducerAppends(lambda: self, self.end, where).judge(table)
-        return None if found is None else found[:2]
+        """Check an append before it is written; see `ProducerAppends.judge`."""
+        duplicate = ProducerAppends(lambda: self, self.end, where).judge(table)
+        return None if duplicate is None else duplicate[:2]
 
 
 class ProducerAppends:
-    """Judges what is to be appended to a partition together, one append after the other.
+    """Checks appends that are written to a partition together, one after the other.
 
-    Each is judged as if those before it that may be written were written, and nothing of one that
-    is refused stays. `load`: gives what is known so far, which isn't changed; called if it is
-    needed. `end`: where the partition ends.
-    Source: ProducerAppendInfo, UnifiedLog.analyzeAndValidateProducerState (Kafka 4.1).
+    Each is checked as if the earlier accepted ones were written; a rejected append leaves no trace.
+    `load`: returns the present state, which is not changed; called only if needed. `end`: the log
+    end offset. Source: ProducerAppendInfo, UnifiedLog.analyzeAndValidateProducerState (Kafka 4.1).
     """
 
     def __init__(self, load: Callable[[], ProducerState | None], end: int, where: str) -> None:
@@ -284,16 +286,17 @@ class ProducerAppends:
         self._pending: dict[int, Producer] = {}
 
     def skip(self, records: int) -> None:
-        """Take in an append of no producer."""
+        """Account for an append without a producer."""
         self._end += records
 
     def judge(self, table: Table) -> DuplicateAppend | None:
-        """Judge the batches of an append, one or more; offsets count from anywhere.
+        """Check the batches of an append. Their offsets may count from any base.
 
-        Returns None if it may be written, or where it is already: one append is atomic, so its last
-        batch tells for all.
-        Raises: FencedError: a newer epoch is known. OutOfOrderSequenceError: a sequence number
-        leaves a gap. InvalidRequestError: a plain batch inside an open transaction.
+        Returns None if the append may be written, or its old offsets if it was written before. An
+        append is atomic, so its last batch decides.
+
+        Raises FencedError if a newer epoch is known, OutOfOrderSequenceError if a sequence number
+        leaves a gap, InvalidRequestError for a plain batch inside an open transaction.
         """
         count = int(table["last_offset"][-1]) + 1 - int(table["base_offset"][0])
         own = table[table["producer_id"] >= 0]
@@ -307,7 +310,7 @@ class ProducerAppends:
         return None
 
     def _followed(self, own: Table, shift: int) -> dict[int, Producer]:
-        """Return the producers as they are after batches that may be written."""
+        """Return the producers' state after batches that may be written."""
         moved: dict[int, Producer] = {}
         for row in own:
             producer_id = int(row["producer_id"])
@@ -329,10 +332,10 @@ class ProducerAppends:
         return None if known is None else known.get(producer_id)
 
     def _copy(self, producer_id: int) -> Producer:
-        found = self._get(producer_id)
-        if found is None:
+        known = self._get(producer_id)
+        if known is None:
             return Producer(producer_id)
-        return found.copy()
+        return known.copy()
 
     def _find(self, row: Any) -> ProducedBatch | None:
         producer = self._get(int(row["producer_id"]))
@@ -347,7 +350,7 @@ class ProducerAppends:
 
 
 def last_sequence(first: int, delta: int) -> int:
-    """The sequence `delta` records after `first` (they wrap after 2^31-1); -1 for none."""
+    """Return the sequence `delta` records after `first` (wraps after 2^31-1), or -1 for none."""
     return -1 if first < 0 else (first + delta) & SEQUENCE_MAX
 
 
@@ -393,7 +396,7 @@ def _entry(producer: Producer) -> ProducerEntry:
 
 
 def _java_order(producers: dict[int, Producer]) -> Iterator[Producer]:
-    """Iterate as a java.util.HashMap<Long, ...> of that size, so that snapshots match Kafka's."""
+    """Return producers in the order of a java.util.HashMap<Long, ...>, as in Kafka's snapshots."""
     buckets = 16
     while buckets * 3 // 4 < len(producers):
         buckets *= 2
@@ -406,10 +409,10 @@ def _java_order(producers: dict[int, Producer]) -> Iterator[Producer]:
 
 
 def no_markers(row: Any) -> Marker | None:
-    """A `ReadMarker` for logs without transactions."""
+    """Raise an AssertionError; a `ReadMarker` for logs without transactions."""
     raise AssertionError(f"control batch at offset {row['base_offset']}")
 
 
 def has_producers(table: Table) -> bool:
-    """Tell whether any batch of the table carries a producer id."""
+    """Return whether any batch of the table has a producer id."""
     return bool((table["producer_id"] >= 0).any())

@@ -1,4 +1,4 @@
-"""Loads producer state at an offset: the newest usable snapshot, and the log behind it.
+"""Load the producer state at an offset from the newest usable snapshot and the log behind it.
 
 Source: ProducerStateManager, UnifiedLog.rebuildProducerState (Kafka 4.1).
 """
@@ -26,9 +26,9 @@ def load_producer_state(
     now: int,
     expiration_ms: int,
 ) -> ProducerState:
-    """Return the producers' state at offset `end`: newest usable snapshot, then header replay.
+    """Return the producer state at offset `end`: the newest usable snapshot, then a replay.
 
-    A damaged snapshot is skipped for an older one and a longer replay. Cost: one pass over the
+    A damaged snapshot is replaced by an older one and a longer replay. Cost: one pass over the
     batch headers behind the snapshot.
     """
     state = ProducerState(log_start, now=now, expiration_ms=expiration_ms)
@@ -50,7 +50,7 @@ def load_producer_state(
 def replay_batches(
     segments: PartitionSegments, state: ProducerState, end: int, *, bases: list[int]
 ) -> None:
-    """Take the batches [state.end, end) of the log into `state`. CRCs are not checked."""
+    """Apply the batches [state.end, end) of the log to `state`. CRCs are not checked."""
     for at, base in enumerate(bases):
         following = bases[at + 1] if at + 1 < len(bases) else end
         if following <= state.end or base >= end:

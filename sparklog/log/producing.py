@@ -1,9 +1,9 @@
-"""Many clients' batches in one commit: each is judged by itself, the good ones go in together.
+"""Commit the batches of many Kafka producers together; each batch is checked separately.
 
-A commit costs what it costs, however much is in it (an fsync or three; a PUT), so what comes while
-one is on its way goes into the next. A batch that is refused takes no other one with it, and one
-that was appended before (an idempotent producer's retry) is answered with its old offsets.
-Source of what is answered: UnifiedLog.append, ProducerAppendInfo (Kafka 4.1).
+A commit costs the same for any number of batches (1 to 3 fsyncs, or a PUT), so batches that arrive
+during a commit wait for the next one. A rejected batch does not affect the others. A batch that was
+appended before (a retry of an idempotent producer) returns its old offsets. Source of the results:
+UnifiedLog.append, ProducerAppendInfo (Kafka 4.1).
 """
 
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ _NO_TIMESTAMP: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """A batch that is in the log: at offsets [first, end).
+    """A batch in the log, at offsets [first, end).
 
-    `append_time_ms`: what its records have as timestamp, if the topic has LogAppendTime; else -1.
-    `log_start`: of the partition. `is_replay`: it was there before.
+    `append_time_ms`: the timestamp of its records if the topic uses LogAppendTime, else -1.
+    `log_start`: log start offset of the partition. `is_replay`: the batch had been appended before.
     """
 
     first: int
@@ -51,21 +51,23 @@ Outcome: TypeAlias = Produced | SparklogError
 def produce(
     commits: CommitLog, batches: Sequence[ClientBatch | Chunk], *, app: str = ""
 ) -> list[Outcome]:
-    """Commit clients' batches; returns what became of each, in their order. Raises nothing of them.
+    """Commit producers' batches and return the outcome of each, in their order.
 
     Args:
-        batches: what clients sent, or chunks of one batch each, in memory, that are checked. Of
-            one partition they are appended in this order. They are judged by their topics' config
-            as it is when they are committed, whatever was known before.
-        app: who wrote, for the ledger.
+        batches: Producers' batches, or checked chunks of one batch each, in memory. Batches of a
+            partition are appended in this order. They are validated by their topics' config at
+            commit time.
+        app: The application that produces, for the ledger.
 
-    Returns: for each where it lies, or why it doesn't. FencedError, OutOfOrderSequenceError: of
-        its producer. UnknownTopicError, TopicReplacedError. RefusedBatchError,
-        RecordTooLargeError: of what was sent. DataCorruptionError: its partition is
-        offline. StorageUnavailableError: as after any failed commit nothing of it was written;
-        CommitUnknownError: nobody knows, and the retry of an idempotent producer finds out.
-    Raises: LogReplacedError, LogLockedError: nothing was committed, of any.
-    Cost: one commit; none where nothing is to be written.
+    Returns:
+        For each batch its offsets, or an error: FencedError or OutOfOrderSequenceError of its
+            producer; UnknownTopicError; TopicReplacedError; RefusedBatchError or
+            RecordTooLargeError for an invalid batch; DataCorruptionError if its partition is
+            offline; StorageUnavailableError if nothing was written; CommitUnknownError if the
+            outcome is unknown, which an idempotent producer resolves by a retry.
+
+    Raises LogReplacedError or LogLockedError if no batch was committed. Cost: one commit, or none
+    if there is nothing to write.
     """
     outcomes: dict[int, Outcome] = {}
     _commit(commits, [*enumerate(batches)], outcomes, app)
@@ -80,12 +82,12 @@ T = TypeVar("T", bound=ClientBatch | Chunk)
 def _commit(
     commits: CommitLog, batches: Sequence[Given], outcomes: dict[int, Outcome], app: str
 ) -> None:
-    """Commit batches together, or by partition where together they can't be."""
+    """Commit batches together, or partition by partition if that is not possible."""
     try:
         with commits.meters.committing():
             _Attempt(commits, batches, app).run(outcomes)
     except (InvalidRequestError, DataCorruptionError) as error:
-        # Of one of the partitions alone: its files are damaged, or its config was changed.
+        # One of the partitions is at fault: its files are damaged, or its config was changed.
         parts = _by_partition(batches)
         if len(parts) == 1:
             outcomes |= {number: error for number, _ in batches}
@@ -97,14 +99,14 @@ def _commit(
 
 
 def _by_partition(batches: Sequence[tuple[int, T]]) -> list[list[tuple[int, T]]]:
-    found: dict[TopicPartition, list[tuple[int, T]]] = {}
+    parts: dict[TopicPartition, list[tuple[int, T]]] = {}
     for number, batch in batches:
-        found.setdefault(batch.key, []).append((number, batch))
-    return list(found.values())
+        parts.setdefault(batch.key, []).append((number, batch))
+    return list(parts.values())
 
 
 class _Attempt:
-    """One commit of some batches, however often it has to be decided."""
+    """One commit of some batches; may be decided several times."""
 
     def __init__(self, commits: CommitLog, batches: Sequence[Given], app: str) -> None:
         self._commits, self._batches, self._app = commits, batches, app
@@ -114,7 +116,7 @@ class _Attempt:
         self._joined: tuple[Chunk, ...] = ()
 
     def run(self, outcomes: dict[int, Outcome]) -> None:
-        """Carry it out; what became of each batch goes to `outcomes`."""
+        """Commit the batches and add their outcomes to `outcomes`."""
         began_ms, commits = monotonic_ms(), self._commits
         written = change(commits, self._decide)
         if written is not None:
@@ -127,7 +129,7 @@ class _Attempt:
         outcomes |= self._outcomes
 
     def _decide(self, state: LogState) -> Change | None:
-        """Judge all; returns what is to be written of it."""
+        """Check all batches and return the change to write."""
         commits = self._commits
         if commits.sync:
             commits.make_durable()  # "appended already" must mean durable
@@ -150,7 +152,7 @@ class _Attempt:
                 self._outcomes[number] = _produced(state, chunk, verdict, is_replay=True)
         if not good:
             return None
-        if good != self._good:  # decided again, the same chunks needn't be staged again
+        if good != self._good:  # a repeated decision stages the same chunks only once
             self._good, self._joined = good, joined([chunk for _, chunk in good])
         record = AppendRecord(
             ends={},
@@ -164,8 +166,8 @@ class _Attempt:
         )
 
     def _known(self, state: LogState) -> list[Numbered]:
-        """Refuse what no log in this state takes; returns the others."""
-        found = []
+        """Return the batches that a log in this state can append; the others get an error."""
+        accepted = []
         for number, batch in self._batches:
             try:
                 refuse_brokers_own(batch.key.topic)
@@ -173,35 +175,35 @@ class _Attempt:
                 _check_topic(state, batch, self._commits.home)
                 if isinstance(batch, ClientBatch):
                     config = state.topics[batch.key.topic].parsed()
-                    found.append((number, batch.chunk(config, self._asked_ms)))
+                    accepted.append((number, batch.chunk(config, self._asked_ms)))
                 else:
-                    found.append((number, batch))
+                    accepted.append((number, batch))
             except SparklogError as error:
                 self._outcomes[number] = error
-        return found
+        return accepted
 
     def _with_room(self, batches: list[Numbered]) -> list[Numbered]:
-        """Refuse what the home can't take now; returns the others."""
+        """Return the batches that the home has space for now; the others get an error."""
         commits = self._commits
         try:
             commits.check([chunk for _, chunk in batches])
             return batches
         except SparklogError as error:
-            together = error
-        found = []
+            error_of_all = error
+        accepted = []
         for part in _by_partition(batches):
             try:
                 commits.check([chunk for _, chunk in part])
-                found += part
+                accepted += part
             except SparklogError as error:
                 self._outcomes |= {number: error for number, _ in part}
-        if len(found) == len(batches):  # each would fit, but not all: the next try may be smaller
-            self._outcomes |= {number: together for number, _ in found}
+        if len(accepted) == len(batches):  # each partition fits, but not all: clients retry fewer
+            self._outcomes |= {number: error_of_all for number, _ in accepted}
             return []
-        return sorted(found, key=lambda each: each[0])
+        return sorted(accepted, key=lambda each: each[0])
 
     def _note_stamps(self, written: AppendRecord) -> None:
-        """Say when the records were appended, where that is what they have as their time."""
+        """Set the append time in the outcomes of topics that use LogAppendTime."""
         if not written.stamped:
             return
         topics = self._commits.state.topics
@@ -230,14 +232,16 @@ def _check_topic(state: LogState, batch: ClientBatch | Chunk, home: str) -> None
 
 
 def joined(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
-    """Return one chunk for each partition, of all its chunks in memory, in their order."""
-    found: dict[TopicPartition, list[Chunk]] = {}
+    """Return one chunk per partition, with all of its chunks in order. Chunks are in memory."""
+    by_partition: dict[TopicPartition, list[Chunk]] = {}
     for chunk in chunks:
-        found.setdefault(chunk.key, []).append(chunk)
-    return tuple(some[0] if len(some) == 1 else _one(some) for some in found.values())
+        by_partition.setdefault(chunk.key, []).append(chunk)
+    return tuple(
+        parts[0] if len(parts) == 1 else _concatenated(parts) for parts in by_partition.values()
+    )
 
 
-def _one(chunks: Sequence[Chunk]) -> Chunk:
+def _concatenated(chunks: Sequence[Chunk]) -> Chunk:
     whole = bytearray().join(chunk.data or b"" for chunk in chunks)
     view, at, base = memoryview(whole), 0, 0
     for chunk in chunks:

@@ -1,8 +1,8 @@
-"""Reads record batches as they lie, for whoever hands bytes on: nothing is decoded or copied.
+"""Read undecoded record batches, for Kafka's Fetch. Nothing is decoded or copied.
 
-What a home numbers on the way (base offset, leader epoch) is numbered; every batch passes its CRC
-and begins where it is expected. Batches of magic 0 and 1 come as they are, too: who asks for a
-version of Fetch that is still served reads them, and brokers convert none since 4.0 (KIP-724).
+Homes fill in base offset and leader epoch; every batch must pass its CRC and begin at the expected
+offset. Batches of magic 0 and 1 are returned unchanged: clients whose Fetch version is supported
+can read them, and brokers do not convert them since 4.0 (KIP-724).
 """
 
 import itertools
@@ -35,10 +35,9 @@ _STALE: Final = (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorru
 class RawBatches:
     """Whole record batches of one partition, in order.
 
-    `parts`: their bytes, each of any number of whole batches. `file_range`: the batches in front of
-    these, which are sent from their file. `size_bytes`: of all together.
-    `next_offset`: where to go on. `aborted`: of those asked for with read_committed, the aborted
-    transactions that touch them.
+    `parts`: the bytes of the batches; each part contains whole batches. `file_range`: batches
+    before `parts` that can be sent from their file. `size_bytes`: total size. `next_offset`: where
+    to continue. `aborted`: with read_committed, the aborted transactions that overlap the batches.
     """
 
     parts: tuple[memoryview, ...]
@@ -62,32 +61,34 @@ def read_batches(
     allocate: Allocate | None = None,
     verified: VerifiedBatches | None = None,
 ) -> RawBatches:
-    """Return the batches from the one that holds `start` on, as many as `budget` takes.
+    """Return as many batches as `budget` allows, beginning with the one that contains `start`.
 
     Args:
-        end: at or below the high watermark, of read_committed at or below the last stable offset;
-            a batch that reaches past it stays out.
-        budget: what may come altogether; what does is taken from it.
-        topic_id, incarnation: the topic's and the view's when `end` was asked for.
-        allocate: gives the memory that local files are read into; `parts` may lie there.
-        verified: what may come as `file_range`, and where batches that were read are noted; by
-            default all come in memory.
-    Returns: less than there is where a damage, or a move of segments, ends what can be read now;
-        nothing where compaction left nothing.
-    Raises: at once LogReplacedError, TopicReplacedError, UnknownTopicError, OffsetOutOfRangeError;
-        after a second of retries what `sparklog.log.fetch.read_partition` raises.
-    Memory: the batches, and what was read with them: at most 4 KiB, or as much again.
-    Cost: an index look-up, one pread for each 2 MiB, one CRC pass.
+        end: At or below the high watermark; for read_committed, the last stable offset. A batch
+            that reaches past `end` is not returned.
+        budget: The remaining size; the returned batches are charged to it.
+        topic_id, incarnation: The topic's id and the view's incarnation when `end` was determined.
+        allocate: Returns memory to read local files into; `parts` may refer to it.
+        verified: Batches that can be returned as `file_range`; verified batches are added to it. By
+            default all batches are returned in memory.
+
+    Returns fewer batches if damage or moving segments end what can be read now, and none if
+    compaction left none. Raises at once LogReplacedError, TopicReplacedError, UnknownTopicError,
+    OffsetOutOfRangeError; after a second of retries the errors of
+    `sparklog.log.fetch.read_partition`.
+
+    Memory: the batches, and at most 4 KiB or the same size again of other data. Cost: an index
+        lookup, one pread per 2 MiB, one CRC pass.
     """
     tries = StaleReadRetries()
     while True:
         try:
             reader = reader_of(view, topic, partition, topic_id)
-            if reader.segments.gaps:  # one of its own: no log older than its aborted transactions
+            if reader.segments.gaps:  # a new reader: batches must match the aborted transactions
                 reader = PartitionReader(reader.segments)
-            found = _read(reader, start, end, budget, isolation, allocate, verified)
+            batches = _read(reader, start, end, budget, isolation, allocate, verified)
         except _STALE as error:
-            # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
+            # A roll, a cleaning or an undo may have moved files: list again before judging.
             check_incarnation(view, incarnation)
             judge_failed_read(view, topic, partition, topic_id, start, end, error)
             if not tries.should_retry(view, topic, partition, start, end):
@@ -96,7 +97,7 @@ def read_batches(
             continue
         check_incarnation(view, incarnation)
         check_topic_id(view, topic, partition, topic_id)
-        return found
+        return batches
 
 
 def _read(
@@ -109,20 +110,21 @@ def _read(
     verified: VerifiedBatches | None,
 ) -> RawBatches:
     committed = isolation == "read_committed"
-    # Before the batches where segments are swapped: a clean-up takes both away.
+    # If segments can be replaced, read these before the batches: a cleaning removes both.
     early = reader.aborted(start, end) if committed and reader.segments.gaps else None
     parts: list[memoryview] = []
-    size, following, marked, file_range = 0, start, False, None
+    size, following, is_transactional, file_range = 0, start, False, None
     if verified is not None and (known := verified.find(reader, start, end, budget)) is not None:
         file_range = known.range
-        size, following, marked = len(file_range), known.next_offset, known.is_transactional
-    found = reader.batches(following, end, budget, allocate)
+        size, following = len(file_range), known.next_offset
+        is_transactional = known.is_transactional
+    windows = reader.batches(following, end, budget, allocate)
     while following < end and not budget.full:
         try:
-            window = next(found, None)
+            window = next(windows, None)
         except (SparklogError, FileNotFoundError):
             if size:
-                break  # what is good comes first; who asks for the rest is told
+                break  # return the valid batches; the next request gets the error
             raise
         if window is None:
             break
@@ -133,8 +135,8 @@ def _read(
         size += int(table["size"].sum())
         following = int(table["last_offset"][-1]) + 1
         kinds = table["attributes"] & (TRANSACTIONAL | CONTROL)
-        marked = marked or bool((kinds == TRANSACTIONAL).any())
-    if not (committed and marked):
+        is_transactional = is_transactional or bool((kinds == TRANSACTIONAL).any())
+    if not (committed and is_transactional):
         return RawBatches(tuple(parts), size, following, file_range=file_range)
     aborted = reader.aborted(start, following) if early is None else early
     touching = tuple(txn for txn in aborted if txn.first_offset < following)
@@ -142,7 +144,7 @@ def _read(
 
 
 def _pieces(window: Window) -> Iterator[memoryview]:
-    """Yield the bytes of a window's batches: one piece, where nothing lies between them."""
+    """Yield the bytes of a window's batches, in one piece if they are adjacent."""
     table: Any = window.batches.table
     starts = table["position"] - window.position
     stops = starts + table["size"]
@@ -150,5 +152,5 @@ def _pieces(window: Window) -> Iterator[memoryview]:
     data = memoryview(window.data)
     for first, last in itertools.pairwise([0, *breaks, len(table)]):
         piece = data[int(starts[first]) : int(stops[last - 1])]
-        # A small piece must not keep a large window.
+        # A small piece must not keep a large window in memory.
         yield piece if 2 * len(piece) >= len(data) else memoryview(bytes(piece))

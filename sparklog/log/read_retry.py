@@ -1,4 +1,4 @@
-"""Retries reads while segments move, and says what is wrong if that doesn't help."""
+"""Retry reads while segments move, and return the right error if that does not help."""
 
 import contextlib
 import logging
@@ -28,15 +28,15 @@ T = TypeVar("T")
 
 
 def stale_read_attempts() -> Iterator[int]:
-    """Attempts for as long as segments may be moving: a roll, a clean-up, an undo."""
+    """Yield attempts for as long as segments may be moving (a roll, a cleaning, an undo)."""
     return attempts(RETRY_MS, pause_ms=5)
 
 
 class StaleReadRetries:
-    """Tries at reading offsets of a partition while its segments move.
+    """Limits the retries of a read while the segments of a partition move.
 
-    They last for a second in which nothing moves: where each look finds other segments in these
-    offsets (a merge, a clean-up), a reader that is slow goes on, however long that takes.
+    Retries end after a second in which nothing moves. If each listing shows other segments (a
+    merge, a cleaning), a slow reader continues for as long as that takes.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class StaleReadRetries:
         self._layout: tuple[tuple[int, str], ...] = ()
 
     def should_retry(self, view: View, topic: str, partition: int, at: int, end: int) -> bool:
-        """Tell, after a failed try at [at, end) and a look for news, whether to try again."""
+        """Return whether to retry a failed read of [at, end), after the view was refreshed."""
         layout = _layout(view, topic, partition, at, end)
         if layout and layout != self._layout:
             self._layout, self._tries = layout, stale_read_attempts()
@@ -54,13 +54,13 @@ class StaleReadRetries:
 def _layout(
     view: View, topic: str, partition: int, at: int, end: int
 ) -> tuple[tuple[int, str], ...]:
-    """Where [at, end) lies now; nothing if that can't be told."""
+    """Return the segments of [at, end), or () if they can't be listed."""
     try:
-        found = reader_of(view, topic, partition).segments.metadata()
+        segments = reader_of(view, topic, partition).segments.metadata()
     except (SparklogError, FileNotFoundError):
         return ()
     return tuple(
-        (one.base, one.where) for one in found if one.base < end and (one.end or end) > at
+        (segment.base, segment.where) for segment in segments if segment.base < end and (segment.end or end) > at
     )
 
 
@@ -72,9 +72,9 @@ def retry_on_stale_read(
     end: int,
     ask: Callable[[PartitionReader], T],
 ) -> T:
-    """Return what `ask` gives of a partition's reader; again, for a second, while segments move.
+    """Return the result of `ask` for a partition's reader; retry for a second while segments move.
 
-    Raises: as `read_partition`, but for an offset that is gone meanwhile.
+    Raises as `read_partition`, except for an offset below the log start.
     """
     topic_id, tries = view.topic_id(topic, partition), StaleReadRetries()
     while True:
@@ -90,9 +90,9 @@ def retry_on_stale_read(
 
 
 def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None) -> None:
-    """Raise UnknownTopicError or TopicReplacedError unless the topic is the one of the plan."""
+    """Raise UnknownTopicError or TopicReplacedError unless the topic has the planned id."""
     now = view.topic_id(topic, partition)
-    if topic_id is None:  # an old broker's topic had none; a newer one gives it one
+    if topic_id is None:  # old brokers assign no topic id; newer ones add one later
         return
     if now is None:
         raise UnknownTopicError(f"{topic}-{partition} was deleted while it was read")
@@ -104,13 +104,13 @@ def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None)
 
 
 def check_incarnation(view: View, incarnation: int) -> None:
-    """Raise LogReplacedError if a log dir was replaced since `view.renew` gave `incarnation`."""
+    """Raise LogReplacedError if a log dir was replaced since the view had this incarnation."""
     if view.renew() != incarnation:
         raise replaced(view.home)
 
 
 def replaced(home: str) -> LogReplacedError:
-    """Return the error for a log that is another one than it was when its reader began."""
+    """Return the error for a log that was replaced while it was read."""
     return LogReplacedError(
         f"{home} was replaced while it was read: what was read before and what is there "
         "now may be two histories; start over"
@@ -120,7 +120,7 @@ def replaced(home: str) -> LogReplacedError:
 def final_error(
     view: View, topic: str, partition: int, at: int, end: int, error: Exception
 ) -> SparklogError:
-    """Return the error for [at, end) that could not be read, again and again."""
+    """Return the error for [at, end) after all retries have failed."""
     if isinstance(error, LogReplacedError):
         return error
     if isinstance(error, DataCorruptionError):
@@ -131,7 +131,7 @@ def final_error(
         )
     key = TopicPartition(topic, partition)
     mark = view.spans([key])[key][1]
-    if end > mark:  # it was at or below the watermark once, which never goes back by itself
+    if end > mark:  # `end` was below the watermark before, which only a restored log lowers
         return LogReplacedError(
             f"{topic}-{partition}: offsets [{at}, {end}) can't be read, it ends at {mark} now: "
             f"{view.home} was replaced by an earlier state since they were planned; start over"
@@ -145,20 +145,23 @@ def final_error(
 
 
 def _is_copy(view: View, topic: str, partition: int, at: int) -> bool:
-    """Whether an offset of a log dir is only in remote storage, which `verify` does not read."""
+    """Return whether an offset is only in a log dir's remote storage.
+
+    `sparklog verify` does not read remote storage.
+    """
     if "://" in view.home:
         return False
     with contextlib.suppress(SparklogError, FileNotFoundError):
-        for one in reader_of(view, topic, partition).segments.metadata():
-            if one.base <= at and (one.end is None or at < one.end):
-                return not one.local
+        for segment in reader_of(view, topic, partition).segments.metadata():
+            if segment.base <= at and (segment.end is None or at < segment.end):
+                return not segment.local
     return False
 
 
 def with_advice(error: DataCorruptionError, home: str, *, copy: bool) -> DataCorruptionError:
-    """Return the error with what to do, where its message says nothing of that.
+    """Return the error with advice, if its message contains none.
 
-    `copy`: the damage is in a log dir's remote storage.
+    `copy`: the damage is in the remote storage of a log dir.
     """
     if type(error) is not DataCorruptionError or _ADVICE.search(error.reason):
         return error

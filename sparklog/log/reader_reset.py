@@ -1,11 +1,11 @@
-"""Resets of registered readers: where a group would go on, planned first, carried out then.
+"""Reset registered readers: plan the new offsets of a group, then commit them.
 
     plan = log.reset_reader("audit", "earliest", "flights")
     plan.execute()
 
-Offsets beyond what a partition holds become its log start or end, with a warning. What a group has
-committed in another history (the log was restored since) counts from where that one parts.
-Source: ConsumerGroupCommand.resetOffsets (Kafka 4.1), KIP-122.
+Offsets outside of a partition are moved to its log start or end, with a warning. If the log was
+restored since the group committed, its offset counts up to where the histories diverge. Source:
+ConsumerGroupCommand.resetOffsets (Kafka 4.1), KIP-122.
 """
 
 import socket
@@ -62,10 +62,10 @@ class PlannedOffset:
 
 
 class ReaderResets:
-    """Plans resets of a log's readers, and carries them out. Use `Log.reset_reader`."""
+    """Plans and executes resets of a log's readers. Use `Log.reset_reader`."""
 
     def __init__(self, groups: Groups, clock: Clock, view: View, at_work: AtWork) -> None:
-        """`at_work`: asks which groups have members now."""
+        """`at_work` returns the groups that have members now."""
         self._groups, self._clock, self._view, self._at_work = groups, clock, view, at_work
         self._detector = LogTruncationDetector(view)
 
@@ -80,7 +80,7 @@ class ReaderResets:
         shift_by: int | None,
         offsets: Mapping[str, Mapping[int, int]] | None,
     ) -> "ResetPlan":
-        """Return where the group would go on; see `Log.reset_reader`."""
+        """Return the new offsets of a group; see `Log.reset_reader`."""
         if (to is not None) + (shift_by is not None) + (offsets is not None) != 1:
             raise InvalidRequestError("want one of `to`, `shift_by` and `offsets`")
         _check_target(to)
@@ -101,12 +101,12 @@ class ReaderResets:
             planned = self._shifted(group, keys, known, spans, shift_by)
         else:
             planned = self._placed(to, keys, known, spans)
-        gone = set(known) - set(keys) if topics is None and offsets is None else set()
-        notes = [f"{key} is gone: what the group committed of it stays" for key in sorted(gone)]
+        deleted = set(known) - set(keys) if topics is None and offsets is None else set()
+        notes = [f"{key} is gone: what the group committed of it stays" for key in sorted(deleted)]
         return ResetPlan(self, group, tuple(planned), (*notes, *self._last_sign(group, known)))
 
     def _last_sign(self, group: str, known: Mapping[TopicPartition, Committed]) -> list[str]:
-        """Return a warning where a reader may be at work that no endpoint knows of."""
+        """Return a warning if a reader that no endpoint coordinates may be active."""
         age_ms = self._clock() - max((at.time_ms for at in known.values()), default=0)
         if age_ms >= _JUST_NOW_MS:
             return []
@@ -116,7 +116,10 @@ class ReaderResets:
         ]
 
     def _resettable(self, group: str) -> dict[TopicPartition, Committed]:
-        """Return what a group has committed. Raises: InvalidRequestError, GroupNotEmptyError."""
+        """Return the offsets that a group has committed.
+
+        Raises InvalidRequestError, GroupNotEmptyError.
+        """
         self._check_kept()
         reader = self._groups.reader(group)
         if reader is not None and reader.kind != GROUP:
@@ -128,20 +131,20 @@ class ReaderResets:
         check_kept(self._groups, self._view.home)
 
     def check_idle(self, group: str) -> None:
-        """Raise GroupNotEmptyError if clients of an endpoint are members of a group."""
-        found = self._at_work().get(group)
-        if found is not None:
-            hosts = ", ".join(sorted({f"{m.client_id}{m.host}" for m in found.members}))
+        """Raise GroupNotEmptyError if Kafka clients are members of a group."""
+        active = self._at_work().get(group)
+        if active is not None:
+            hosts = ", ".join(sorted({f"{m.client_id}{m.host}" for m in active.members}))
             raise GroupNotEmptyError(
                 f"Assignments can only be reset if the group '{group}' is inactive, but the "
-                f"current state is {found.state}: end its "
-                f"{pluralize(len(found.members), 'member')} first ({hosts})"
+                f"current state is {active.state}: end its "
+                f"{pluralize(len(active.members), 'member')} first ({hosts})"
             )
 
     def _chosen(
         self, topics: ResetTopics | None, known: Mapping[TopicPartition, Committed]
     ) -> list[TopicPartition]:
-        """Return the partitions: those that are named, else all that the group has committed."""
+        """Return the selected partitions; by default all that the group has committed."""
         infos = self._view.topics()
         if topics is None:
             return sorted(
@@ -196,14 +199,16 @@ class ReaderResets:
         known: Mapping[TopicPartition, Committed],
         spans: Spans,
     ) -> list[PlannedOffset]:
-        """Return the first offsets at or after a time; the end where no record is so late."""
+        """Return the first offsets at or after a time; the end if there is no such record."""
         planned = []
         for topic in dict.fromkeys(key.topic for key in keys):
-            mine = [key for key in keys if key.topic == topic]
-            when = dict.fromkeys((key.partition for key in mine), max(when_ms, 0))
-            found = offsets_for_times(self._view, topic, when, spans, isolation="read_uncommitted")
-            for key in mine:
-                at = found[key.partition]
+            partitions = [key for key in keys if key.topic == topic]
+            when = dict.fromkeys((key.partition for key in partitions), max(when_ms, 0))
+            offsets = offsets_for_times(
+                self._view, topic, when, spans, isolation="read_uncommitted"
+            )
+            for key in partitions:
+                at = offsets[key.partition]
                 if at is not None:
                     planned.append(_planned(key, known, at))
                     continue
@@ -251,7 +256,7 @@ class ReaderResets:
     def _in_history(
         self, key: TopicPartition, at: Committed, span: tuple[int, int]
     ) -> tuple[int, str | None]:
-        """Return a committed offset as it counts in the log as it is, and why it is another one."""
+        """Return a committed offset as it counts in the present log, and why it differs."""
         parted = self._detector.truncated_at(key, at.offset, at.origin, span)
         if parted is None:
             return at.offset, None
@@ -263,7 +268,7 @@ class ReaderResets:
     # --- carrying out ------------------------------------------------------------------------
 
     def execute(self, plan: "ResetPlan") -> None:
-        """Commit what was planned; see `ResetPlan.execute`."""
+        """Commit the planned offsets; see `ResetPlan.execute`."""
         if not plan.offsets:
             return
         self.check_idle(plan.group)
@@ -291,12 +296,12 @@ class ReaderResets:
         self._groups.change(plan.group, decide)
 
     def forget(self, group: str, keys: Iterable[TopicPartition]) -> bool:
-        """Forget what a group has committed of some partitions; see `Log.delete_reader`."""
+        """Delete a group's offsets of some partitions; see `Log.delete_reader`."""
         self._check_kept()
         keys = list(keys)
-        found = self._at_work().get(group)
+        active = self._at_work().get(group)
         for topic, _ in keys:
-            if found is not None and found.is_subscribed_to(topic):
+            if active is not None and active.is_subscribed_to(topic):
                 raise GroupNotEmptyError(
                     f"members of group {group} read {topic}: end them first, or its offsets come "
                     "back with their next commit"
@@ -321,8 +326,8 @@ class ResetPlan:
     @property
     def warnings(self) -> list[str]:
         """Why offsets differ from the requested ones, and whether the group may be active."""
-        mine = [each.warning for each in self.offsets if each.warning is not None]
-        return [*self._notes, *mine]
+        own = [each.warning for each in self.offsets if each.warning is not None]
+        return [*self._notes, *own]
 
     def execute(self) -> None:
         """Commit the new offsets atomically. Other partitions keep their offsets.
@@ -349,7 +354,7 @@ def _check_target(to: object) -> None:
 
 
 def _named_topics(topics: object) -> dict[str, list[int] | None]:
-    """Return {topic: partitions, None for all} of the forms of `ResetTopics`."""
+    """Return {topic: partitions, or None for all} of the forms of `ResetTopics`."""
     expected = "the name of a topic, a list of names, or {topic: partitions, None for all}"
     if isinstance(topics, str):
         return {topics: None}
@@ -363,7 +368,7 @@ def _named_topics(topics: object) -> dict[str, list[int] | None]:
 
 
 def query_error(reader: Reader) -> InvalidRequestError:
-    """Return the error for a reset of what is a streaming query's."""
+    """Return the error for a reset of a streaming query."""
     return InvalidRequestError(
         f"{reader.group} is a streaming query of {reader.app or 'Spark'} on host "
         f"{reader.host or '?'}: it goes on from its checkpoint, whatever is registered here, which "
@@ -387,7 +392,7 @@ def _planned(
 def _clamped(
     wanted: Mapping[TopicPartition, int], known: Mapping[TopicPartition, Committed], spans: Spans
 ) -> list[PlannedOffset]:
-    """Return offsets within what the partitions hold. Source: checkOffsetsRange."""
+    """Return the offsets moved into their partitions. Source: checkOffsetsRange."""
     planned = []
     for key, offset in sorted(wanted.items()):
         start, end = spans[key]

@@ -1,7 +1,7 @@
-"""Which records of a log's batches stay when it is compacted, window by window, in any home.
+"""Decide which records stay when batches are compacted, window by window, in any home.
 
-The home reads the windows and writes what stays; which stretch is dirty it has from `dirt`.
-Source: Cleaner.buildOffsetMapForSegment, Cleaner.cleanInto (Kafka 4.1).
+The home reads the windows and writes the result. `dirty_ratio` computes the part to clean. Source:
+Cleaner.buildOffsetMapForSegment, Cleaner.cleanInto (Kafka 4.1).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,28 +27,30 @@ def with_aborted(
     transactions: CleanedTransactions,
     aborted: Callable[[], Iterable[AbortedEntry]],
 ) -> Iterator[tuple[Window, str]]:
-    """Yield a segment's windows; before the first batch of a transaction `transactions` learns
-    which ones were aborted.
+    """Yield a segment's windows, and add its aborted transactions to `transactions` when needed.
 
-    Args: aborted: returns the transactions that touch the segment. It is not called for a segment
-        without transactions, so that such a segment costs no look at an index.
+    They are added before the first batch of a transaction.
+
+    Args:
+        aborted: Returns the aborted transactions that overlap the segment. Not called for a segment
+            without transactions, so such a segment costs no index read.
     """
-    is_told = False
+    is_loaded = False
     for window, path in windows:
-        if not is_told and has_transactions(window.batches.table):
+        if not is_loaded and has_transactions(window.batches.table):
             transactions.add(aborted())
-            is_told = True
+            is_loaded = True
         yield window, path
 
 
 def transactional(table: Table) -> NDArray[np.bool_]:
-    """Return which batches belong to transactions or hold markers."""
+    """Return a mask of the batches that belong to transactions or contain markers."""
     marked: NDArray[np.bool_] = (table["attributes"] & _MARKED) != 0
     return marked
 
 
 def has_transactions(table: Table) -> bool:
-    """Return whether any batch belongs to a transaction or holds a marker."""
+    """Return whether any batch belongs to a transaction or contains a marker."""
     return bool(transactional(table).any())
 
 
@@ -58,9 +60,11 @@ def build_offset_map(
     transactions: CleanedTransactions,
     first_dirty: int,
 ) -> OffsetMap:
-    """Return the newest offset of each key of the dirty part, as far as the map's memory goes.
+    """Return the newest offset of each key in the dirty part, as far as memory allows.
 
-    Args: segments: (end offset, windows) of the dirty segments, as `with_aborted` yields them.
+    Args:
+        segments: (end offset, windows) of the dirty segments, from `with_aborted`.
+
     Source: Cleaner.buildOffsetMap (Kafka 4.1).
     """
     offsets = OffsetMap(options.dedupe_buffer_bytes, options.load_factor)
@@ -75,7 +79,10 @@ def build_offset_map(
 def fold_window(
     offsets: OffsetMap, transactions: CleanedTransactions, window: Window, first: int, path: str
 ) -> bool:
-    """Take the keys of a window into the map, but for aborted data; False once it is full."""
+    """Add the keys of a window to the map, without aborted data.
+
+    Return False if the map is full.
+    """
     table = window.batches.table
     read = marker_reader(window, path)
     start = 0
@@ -97,11 +104,13 @@ def fold_window(
 
 
 class WindowFilter:
-    """Copies windows less what the map supersedes; one for all segments of a cleaning, in order.
+    """Copies windows without the records that the map supersedes. For all segments of one cleaning.
 
-    Args of the constructor: `horizon_ms`: what tombstones get that stay for now.
-    `first_uncleanable`: the batch before it stays, if only its header does. `producers`:
-    {id: (last data offset or -1, epoch)} of the active ones, whose last batches stay likewise.
+    Args:
+        horizon_ms: The delete horizon for tombstones that stay for now.
+        first_uncleanable: The batch before this offset stays, at least its header.
+        producers: {id: (last data offset or -1, epoch)} of the active producers, whose last batches
+            stay in the same way.
     """
 
     def __init__(
@@ -128,11 +137,14 @@ class WindowFilter:
 
     @property
     def rewritten(self) -> int:
-        """Batches that are not as they were."""
+        """How many batches were changed."""
         return self._filter.rewritten
 
     def filter(self, window: Window, path: str) -> Iterator[Filtered]:
-        """Yield what stays of a window's batches, in pieces; write each before the next."""
+        """Yield the remaining bytes of a window's batches.
+
+        Write each piece before requesting the next.
+        """
         yield from self._filter.filter(
             window.data,
             window.batches.table,
@@ -165,13 +177,13 @@ class WindowFilter:
         return verdicts.astype(np.uint8)
 
     def _is_newest(self, table: Table) -> NDArray[np.bool_]:
-        """Tell which batches hold what an active producer wrote last: they keep its sequence."""
-        found = (table["producer_id"] >= 0) & np.isin(table["last_offset"], self._last_offsets)
-        for at in np.flatnonzero(found).tolist():
+        """Return a mask of the batches that keep the last sequence of an active producer."""
+        mask = (table["producer_id"] >= 0) & np.isin(table["last_offset"], self._last_offsets)
+        for at in np.flatnonzero(mask).tolist():
             offset, _ = self._producers.get(int(table["producer_id"][at]), (-1, -1))
-            found[at] = offset == int(table["last_offset"][at])
+            mask[at] = offset == int(table["last_offset"][at])
         if self._without_data:
             for at in np.flatnonzero(table["attributes"] & CONTROL).tolist():
                 epoch = self._without_data.get(int(table["producer_id"][at]))
-                found[at] |= epoch == int(table["producer_epoch"][at])
-        return found
+                mask[at] |= epoch == int(table["producer_epoch"][at])
+        return mask

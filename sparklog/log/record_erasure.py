@@ -1,6 +1,6 @@
-"""Erasure window by window, in any home, and what it found: which offsets, how many batches.
+"""Erase records window by window, in any home, and count the erased offsets and batches.
 
-The home reads the windows and writes what `WindowEraser.filter` gives; `look` only counts.
+The home reads the windows and writes the output of `WindowEraser.filter`; `look` only counts.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from sparklog.storage.erasure_report import ErasedOffsets
 
 @dataclass(slots=True)
 class Tally:
-    """What was looked at, and what of it is chosen: records of so many batches, at `offsets`."""
+    """The number of records and batches that were read and selected, and the selected `offsets`."""
 
     bytes_read: int = 0
     records: int = 0
@@ -26,9 +26,9 @@ class Tally:
 
 
 class WindowEraser:
-    """Goes through a segment's windows, in order. One for each pass. Not thread-safe.
+    """Erases records in a segment's windows, in order. One object per pass. Not thread-safe.
 
-    `end`: records from this offset on stay, whatever the predicate says.
+    `end`: records from this offset on stay, regardless of the predicate.
     """
 
     def __init__(self, predicate: RecordPredicate, *, end: int = OFFSET_MAX) -> None:
@@ -36,22 +36,24 @@ class WindowEraser:
         self.tally = Tally()
 
     def look(self, window: Window, path: str) -> None:
-        """Count what a window holds."""
+        """Count the selected records of a window without erasing them."""
         for _ in self._found(window, path):
             pass
 
     def filter(self, window: Window, path: str) -> Iterator[memoryview | bytes | bytearray]:
-        """Yield a window's whole batches without what goes, in pieces; the untouched as they lie.
+        """Yield a window's batches without the selected records, in pieces.
 
-        Raises: as `RecordEraser.find`.
+        Other batches do not change.
+
+        Raises as `RecordEraser.find`.
         """
         view, table, at = memoryview(window.data), window.batches.table, 0
-        for row, gone in self._found(window, path):
+        for row, erased in self._found(window, path):
             start = int(table["position"][row]) - window.position
             if start > at:
                 yield view[at:start]
             yield self._eraser.rewritten(
-                view, table[row], gone, path=path, position=window.position
+                view, table[row], erased, path=path, position=window.position
             )
             at = start + int(table["size"][row])
         end = window.batches.end - window.position
@@ -61,10 +63,10 @@ class WindowEraser:
     def _found(self, window: Window, path: str) -> Iterator[tuple[int, NDArray[Any]]]:
         batches = window.batches
         self.tally.bytes_read += batches.end - window.position
-        for row, gone, offsets in self._eraser.find(
+        for row, erased, offsets in self._eraser.find(
             window.data, batches.table, path=path, position=window.position
         ):
             self.tally.batches += 1
             self.tally.records += len(offsets)
             self.tally.offsets.add(offsets)
-            yield row, gone
+            yield row, erased

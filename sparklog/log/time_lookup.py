@@ -1,8 +1,8 @@
-"""Looks timestamps up. Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment (4.1).
+"""Look up timestamps. Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment (4.1).
 
-The first segment whose largest timestamp reaches the target answers, or nobody: later segments
-are not tried, though with old event times one of them might hold such a record. Time index
-entries are believed only if the batch they name has just that maximum.
+Only the first segment whose largest timestamp reaches the target is searched. A later segment is
+not searched, even if it contains a matching record because of old event times. Time index entries
+are used only if the batch that they refer to has exactly that largest timestamp.
 """
 
 import bisect
@@ -27,9 +27,9 @@ Table = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """A segment's largest timestamp (ms, -1: none) and the last offset of its first batch with it.
+    """A segment's largest timestamp (ms; -1: none) and the last offset of its first batch with it.
 
-    Holds for the batches below offset `end`, which lie before byte `position`.
+    Valid for the batches below offset `end`, which lie before byte `position`.
     """
 
     timestamp: int
@@ -39,7 +39,7 @@ class Largest:
 
 
 class TimeLookup:
-    """Time look-ups in one partition; what closed segments reach is remembered."""
+    """Timestamp lookups in one partition. Caches the largest timestamps of closed segments."""
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
@@ -48,19 +48,20 @@ class TimeLookup:
         self._running_of: list[int] = []
 
     def refresh(self) -> None:
-        """Forget everything."""
+        """Drop all cached data."""
         self._largest.clear()
 
     def find(self, timestamp: int, start: int, end: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after `timestamp` in [start, end).
+        """Return (offset, timestamp) of the first record at or after `timestamp` in [start, end).
 
-        The first segment that reaches the time answers, of those that hold anything from `start`
-        on: one below it is on its way out. Raises StaleReadError if none holds `start`.
+        Searches the first segment that reaches the time, among the segments with offsets from
+        `start` on; segments below it are about to be deleted. Raises StaleReadError if no segment
+        contains `start`.
         """
         if start >= end:
             return None
         skip = self._lookup.bases.index(self._lookup.floor(start))
-        if not skip:  # as it is but for the moment before retention
+        if not skip:  # the usual case: `start` is in the first segment
             skip = self._settled(end)
             at = bisect.bisect_left(self._running, timestamp, 0, skip)
             if at < skip:
@@ -71,7 +72,7 @@ class TimeLookup:
         return None
 
     def _settled(self, end: int) -> int:
-        """How many leading segments are settled; `_running` then holds what they reach."""
+        """Return the number of leading settled segments, and update `_running` for them."""
         bases = self._lookup.bases
         if self._running_of is not bases:
             self._running, self._running_of = [], bases
@@ -82,18 +83,19 @@ class TimeLookup:
         return settled
 
     def latest(self, start: int, end: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record with the largest timestamp of all."""
+        """Return (offset, timestamp) of the first record with the largest timestamp."""
         if start >= end:
             return None
         skip = self._lookup.bases.index(self._lookup.floor(start))
-        found = [(self._of(base, end).timestamp, -base) for base in self._segments(end, skip=skip)]
-        timestamp, negated = max(found, default=(-1, 0))
+        bases = self._segments(end, skip=skip)
+        largest = [(self._of(base, end).timestamp, -base) for base in bases]
+        timestamp, negated = max(largest, default=(-1, 0))
         if timestamp < 0:
             return None
         return self._search(-negated, timestamp, start, end)
 
     def _segments(self, end: int, *, skip: int = 0) -> Iterator[int]:
-        """The segments below `end`; lists anew if the last one known doesn't go so far."""
+        """Yield the bases below `end`; list again if the last known segment ends before `end`."""
         done = -1
         for base in self._lookup.bases[skip:]:
             if base < end:
@@ -106,7 +108,7 @@ class TimeLookup:
             yield from (base for base in list(self._lookup.bases) if done < base < end)
 
     def largest_timestamp(self, base: int, end: int) -> int:
-        """The largest timestamp (ms) of a segment; its file's time if its records have none."""
+        """Return the largest timestamp (ms) of a segment, or its file's time if it has none."""
         largest = self._of(base, end).timestamp
         if largest >= 0:
             return largest
@@ -123,10 +125,10 @@ class TimeLookup:
         if known is not None and known.end == limit:
             return known
         if known is not None and known.end > limit:
-            known = None  # a lower end than before: what lies between doesn't count
-        told = self._lookup.segments.max_timestamp(base)
-        if told is not None and (settled or (following is None and self._all_below(end))):
-            found = self._largest[base] = Largest(told, base, limit, 0)
+            known = None  # a lower end than before: do not count the batches behind it
+        recorded = self._lookup.segments.max_timestamp(base)
+        if recorded is not None and (settled or (following is None and self._all_below(end))):
+            found = self._largest[base] = Largest(recorded, base, limit, 0)
             return found
         log = self._lookup.log(base)
         if known is None and settled:
@@ -140,24 +142,24 @@ class TimeLookup:
         return found
 
     def _all_below(self, end: int) -> bool:
-        """Whether the last segment, a remote one, holds nothing from `end` on."""
+        """Return whether the last segment, a remote one, ends at or before `end`."""
         remote_end = self._lookup.segments.remote_end()
         return remote_end is not None and remote_end <= end
 
     def _final(self, base: int, log: SegmentLog, end: int) -> Largest | None:
-        """What a closed segment's last time entry says, if it is true."""
+        """Return the last time index entry of a closed segment, if it is correct."""
         entries = self._lookup.times(base, end + 1)
         if entries is None or not entries.count:
             return None
         timestamp, relative = entries[entries.count - 1]
         if not self._is_true(base, log, timestamp, base + relative, end):
             return None
-        # What lies behind is looked at all the same: the file may have been cut at an entry.
+        # The batches behind the entry are checked too: the file may have been cut at an entry.
         position = self._lookup.position(base, base + relative, end)
         return Largest(timestamp, base + relative, base + relative, position)
 
     def _regular(self, base: int, log: SegmentLog, end: int) -> Largest | None:
-        """Where to begin in a segment that may grow: its newest index entries, if true."""
+        """Return the newest index entries of a segment that may grow, if they are correct."""
         segments, size = self._lookup.segments, log.size()
         offsets = offset_entries(segments, base, size=size, end=end)
         times = regular_times(segments, base, offsets)
@@ -175,15 +177,15 @@ class TimeLookup:
         return Largest(timestamp, holder, last, position)
 
     def _is_true(self, base: int, log: SegmentLog, timestamp: int, offset: int, end: int) -> bool:
-        """Tell whether the batch holding `offset` is the first near it with that maximum."""
+        """Return whether the batch with `offset` is the first nearby with that timestamp."""
         if not base <= offset < end or timestamp < 0:
             return False
         position = self._lookup.position(base, max(offset - 1, base), end)
         for window in walk(log, start=position, window_bytes=SCAN_BYTES, check_crc=False):
             for row in window.batches.table:
                 if int(row["last_offset"]) >= offset:
-                    held = int(row["base_offset"]) <= offset
-                    return held and int(row["max_timestamp"]) == timestamp
+                    contains = int(row["base_offset"]) <= offset
+                    return contains and int(row["max_timestamp"]) == timestamp
                 if int(row["max_timestamp"]) >= timestamp:
                     return False
         return False
@@ -195,9 +197,9 @@ class TimeLookup:
             table = window.batches.table
             hit = (table["max_timestamp"] >= timestamp) & (table["last_offset"] >= start)
             for row in table[hit & (table["base_offset"] < end)]:
-                found = _first_record(window, row, timestamp, start, end, log.path)
-                if found is not None:
-                    return found
+                record = _first_record(window, row, timestamp, start, end, log.path)
+                if record is not None:
+                    return record
             if len(table) and int(table["last_offset"][-1]) + 1 >= end:
                 return None
             if window.batches.error is not None:
@@ -207,7 +209,7 @@ class TimeLookup:
     def _start_of_search(
         self, base: int, log: SegmentLog, timestamp: int, start: int, end: int
     ) -> int:
-        """A position before which no record can be the answer."""
+        """Return a position before which no record can match."""
         floor = max(start, base)
         times = self._lookup.times(base, end)
         if times is not None:
@@ -215,8 +217,8 @@ class TimeLookup:
             count = times.last(lambda entry: entry[1] < span) + 1
             slot = times.last(lambda entry: entry[0] <= timestamp, count=count)
             if slot >= 0:
-                found, relative = times[slot]
-                if self._is_true(base, log, found, base + relative, end):
+                largest, relative = times[slot]
+                if self._is_true(base, log, largest, base + relative, end):
                     floor = max(floor, base + relative)
         position = self._lookup.position(base, floor, end)
         if not position:
@@ -229,7 +231,7 @@ class TimeLookup:
 
 
 def _grown(known: Largest, log: SegmentLog, end: int) -> Largest:
-    """Take in the batches behind what is known, up to `end`."""
+    """Extend `known` by the batches behind it, up to `end`."""
     if known.end >= end:
         return known
     timestamp, offset, reached, position = (

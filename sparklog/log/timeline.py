@@ -1,8 +1,9 @@
-"""Finds the offset ranges that `Log.reset` made invalid, by the commit ledger.
+"""Find the offset ranges that `Log.reset` abandoned, from the ledger.
 
-A `reset` record names the offsets that its writers had committed after the batch they went back
-to; the fold keeps them, snapshots too, until the log start has passed them. Older sparklogs wrote
-no offsets: there they are found in all of the ledger that is still held (`find_abandoned`).
+A reset record lists the offsets that its writers had committed after the batch they were reset to.
+The folded ledger, and snapshots, keep these ranges until the log start offset has passed them.
+Older versions of sparklog stored no offsets in reset records. For their logs, the ranges are
+computed from all retained ledger records (`find_abandoned`).
 """
 
 import logging
@@ -31,23 +32,24 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def abandoned_by(ledger: Ledger, end: int, writers: Iterable[str], batch: int) -> SpansByKey:
-    """Return what `writers` committed after `batch`, as far as the ledger below `end` holds it.
+    """Return the offsets that `writers` committed after `batch`, as far as the ledger has them.
 
-    A warning tells of batches whose records have expired. Cost: the ledger is read back to the
-    last batch that stays; where a home knows whose a commit is, the writers' alone.
+    Logs a warning for batches whose records have expired. Cost: reads the ledger below `end`
+    backwards to the last batch that stays. A home that indexes commits by writer reads only those
+    of `writers`.
     """
     left = set(writers)
-    found: SpansByKey = {}
+    abandoned: SpansByKey = {}
     oldest: dict[str, int] = {}
     for _, record in ledger.commits_of(end, sorted(left)) if left else ():
         if not isinstance(record, CommitRecord) or record.writer not in left:
             continue
         oldest[record.writer] = record.batch
         if record.batch > batch:
-            _add(found, record)
+            _add(abandoned, record)
             continue
-        left.discard(record.writer)  # what it had committed before has lower numbers, or is
-        if not left:  # abandoned already
+        left.discard(record.writer)  # its earlier commits have lower numbers or are abandoned
+        if not left:
             break
     for writer in sorted(left) if ledger.oldest else ():
         if oldest.get(writer, batch + 2) > batch + 1:
@@ -55,11 +57,11 @@ def abandoned_by(ledger: Ledger, end: int, writers: Iterable[str], batch: int) -
                 "%s: the ledger no longer holds all commits of %s after batch %d: what its older "
                 "batches wrote stays in timeline=current, too", ledger.home, writer, batch,
             )  # fmt: skip
-    return {key: merged(spans) for key, spans in found.items()}
+    return {key: merged(spans) for key, spans in abandoned.items()}
 
 
 def find_abandoned(ledger: Ledger, end: int) -> SpansByKey:
-    """Return what all resets abandoned of the topics that are there now, by the whole ledger.
+    """Return the offsets that all resets abandoned in existing topics, from the whole ledger.
 
     Cost: two passes over the ledger below `end`.
     """
@@ -68,48 +70,53 @@ def find_abandoned(ledger: Ledger, end: int) -> SpansByKey:
         (offset, record) for offset, record in ledger.records(first, end)
         if isinstance(record, ResetRecord)
     ]  # fmt: skip
-    found: SpansByKey = {}
-    held: dict[str, dict[int, list[OffsetRange]]] = {}  # of deleted topics, by id
+    abandoned: SpansByKey = {}
+    deleted: dict[str, dict[int, list[OffsetRange]]] = {}  # spans of deleted topics, by topic id
     state = LogState()
     for offset, record in ledger.records(first, end):
         match record:
             case CommitRecord(writer=writer, batch=batch):
                 later = (reset for at, reset in resets if at > offset)
                 if any(writer in writers_abandoning(reset, batch) for reset in later):
-                    _add(found, record)
+                    _add(abandoned, record)
             case ResetRecord() | SnapshotRecord():
                 for key, spans in (record.abandoned or {}).items():
-                    found.setdefault(key, []).extend(spans)
+                    abandoned.setdefault(key, []).extend(spans)
             case DropRecord(topic=name, id=topic_id):
-                gone = [key for key in found if key.topic == name]
-                held[topic_id] = {key.partition: found.pop(key) for key in gone}
+                dropped = [key for key in abandoned if key.topic == name]
+                deleted[topic_id] = {key.partition: abandoned.pop(key) for key in dropped}
             case UndeleteRecord(topic=name, id=topic_id):
-                for p, spans in held.pop(topic_id, {}).items():
-                    found[TopicPartition(name, p)] = spans
+                for p, spans in deleted.pop(topic_id, {}).items():
+                    abandoned[TopicPartition(name, p)] = spans
         state.apply(record)
-    return within(found, state)
+    return within(abandoned, state)
 
 
-def within(found: Mapping[TopicPartition, Iterable[OffsetRange]], state: LogState) -> SpansByKey:
-    """Return spans as a set, without what lies outside of [log start, end)."""
+def within(
+    abandoned: Mapping[TopicPartition, Iterable[OffsetRange]], state: LogState
+) -> SpansByKey:
+    """Return the spans merged and restricted to [log start, end)."""
     sets = {
         key: clipped(merged(spans), state.starts.get(key, 0), state.ends[key])
-        for key, spans in found.items()
+        for key, spans in abandoned.items()
         if key in state.ends
     }
     return {key: spans for key, spans in sets.items() if spans}
 
 
-def _add(found: SpansByKey, record: CommitRecord) -> None:
+def _add(abandoned: SpansByKey, record: CommitRecord) -> None:
     for key, span in record.ends.items():
-        found.setdefault(key, []).append(span)
+        abandoned.setdefault(key, []).append(span)
 
 
 class Timeline:
-    """What resets had abandoned of a log when somebody asked last. For readers: takes no lock."""
+    """The offsets that resets abandoned in a log, as of the last call.
+
+    For readers: takes no lock.
+    """
 
     def __init__(self, ledger: FollowedLedger) -> None:
-        """Raises: InvalidRequestError: an archive, which has no ledger."""
+        """Raise InvalidRequestError for an archive, which has no ledger."""
         self._ledger = ledger
         if not ledger.exists:
             raise InvalidRequestError(
@@ -122,10 +129,10 @@ class Timeline:
         self._found: SpansByKey = {}
 
     def abandoned(self) -> SpansByKey:
-        """Return what is abandoned by now, {(topic, partition): spans}.
+        """Return {(topic, partition): spans} of the offsets that are abandoned now.
 
-        Cost: at first one segment of the ledger (16 MiB at most), or all of it where an older
-        sparklog wrote to it; then what is new. Raises: DataCorruptionError: the ledger.
+        Cost: at first one ledger segment (at most 16 MiB), or the whole ledger if an older sparklog
+            wrote to it; later the new records. Raises DataCorruptionError for a damaged ledger.
         """
         identity = self._ledger.identity()
         if identity is None:
@@ -137,17 +144,17 @@ class Timeline:
             try:
                 self._fold(end, self._end)
             except (DataCorruptionError, StaleReadError, FileNotFoundError):
-                self._fold(end, None)  # segments of it have expired since
+                self._fold(end, None)  # ledger segments have expired since
         self._identity = identity
         return self._found
 
     def of(self, topic: str, partition: int) -> list[OffsetRange]:
-        """Return what is abandoned of one partition."""
+        """Return the abandoned offsets of one partition."""
         return self.abandoned().get(TopicPartition(topic, partition), [])
 
     def _fold(self, end: int, first: int | None) -> None:
         state = LogState() if first is None or self._state is None else self._state
-        self._state = None  # not half folded, if it raises
+        self._state = None  # an error must not leave a partly folded state
         self._ledger.fold(state, end, first=first)
         if state.abandoned is None:
             state.abandoned = find_abandoned(self._ledger, end)
@@ -156,7 +163,7 @@ class Timeline:
 
 
 def timeline_of(home: Home, timeline: str) -> Timeline | None:
-    """Return the timeline by which a read leaves out abandoned rows; None for "all".
+    """Return the timeline for a read that leaves out abandoned rows; None for "all".
 
     Raises:
         InvalidRequestError: `timeline` is not one of `TIMELINES`, or is "current" for an archive.

@@ -1,4 +1,4 @@
-"""Names and ids of topics: which are sparklog's own, which may be new."""
+"""Names and ids of topics: internal and reserved names, new ids."""
 
 import uuid
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.format.names import KAFKA_INTERNAL, RESERVED, check_topic, collides
 
 REMOTE_METADATA: Final = "__remote_log_metadata"
-"""What is known of copies in remote storage; see sparklog.tiered.remote_log_metadata.topic."""
+"""The topic of remote log metadata; see sparklog.tiered.remote_log_metadata.topic."""
 
 INTERNAL: Final = frozenset({"__sparklog_commits", "__cluster_metadata", REMOTE_METADATA})
 
 
 def new_topic_id() -> str:
-    """Return a random topic id in Kafka's text form; never one that begins with a dash."""
+    """Return a random topic id in Kafka's text form that does not begin with a dash."""
     while True:
         text = topic_id_text(uuid.uuid4().bytes)
         if not text.startswith("-"):  # as Uuid.randomUuid: it would look like an option
@@ -23,7 +23,7 @@ def new_topic_id() -> str:
 
 
 def check_new(name: str, existing: Mapping[str, object]) -> None:
-    """Raise InvalidRequestError unless a topic may be made under this name."""
+    """Raise InvalidRequestError unless a topic may be created under this name."""
     check_topic(name)
     if name in RESERVED or name.startswith("__sparklog_"):
         raise InvalidRequestError(f"topic {name} is reserved for internal use; choose another name")
@@ -37,7 +37,7 @@ def check_new(name: str, existing: Mapping[str, object]) -> None:
 
 
 def refuse_brokers_own(name: str) -> None:
-    """Raise InvalidRequestError for a topic that only a broker writes, taken over with its others.
+    """Raise InvalidRequestError for a broker's internal topic in an adopted log.
 
     Source: ReplicaManager.appendToLocalLog, "Cannot append to internal topic".
     """

@@ -1,14 +1,14 @@
-"""Detects log truncation by the leader epochs of a reader's positions (KIP-320).
+"""Detect log truncation by the leader epochs of a reader's positions (KIP-320).
 
-A log that is restored to an earlier state and written to has other records under numbers that were
-read before. So whoever writes first to one that was copied begins a new leader epoch, the number
-of which no other history has (`begin_history`); a position remembers the epoch of the record
-before it (`Origin`), and leader-epoch-checkpoint tells up to where both are the same.
+A log that is restored to an earlier state and then written to assigns used offsets to other
+records. The first writer to a copied log therefore begins a leader epoch with a number that no
+other history has (`begin_history`). A position stores the epoch of the record before it (`Origin`),
+and leader-epoch-checkpoint shows up to where both histories are the same.
 
-What can't be noticed: a copy that was put over the files in place or an image of the whole disk
-(the directory is the same by device and inode, and no epoch begins), and positions that know no
-epoch, which are taken to be of any epoch below HISTORY_EPOCH.
-Source: OffsetsForLeaderEpoch, SubscriptionState.maybeCompleteValidation (Kafka 4.1).
+Two cases can't be detected. A copy over the files in place, or a disk image, keeps the directory's
+device and inode, so no epoch begins. A position without an epoch is treated as one of any epoch
+below HISTORY_EPOCH. Source: OffsetsForLeaderEpoch, SubscriptionState.maybeCompleteValidation (Kafka
+4.1).
 """
 
 import logging
@@ -33,7 +33,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def origin_of(entries: Epochs, offset: int) -> Origin | None:
-    """Return where the record before `offset` comes from; None if nobody knows."""
+    """Return the origin of the record before `offset`, or None if it is unknown."""
     before = [entry for entry in entries if entry[1] < offset]
     return Origin(*before[-1]) if before else None
 
@@ -45,13 +45,15 @@ def diverging_offset(
     end: int,
     epoch_at: Callable[[int], int | None],
 ) -> int | None:
-    """Return where a log's history parts from that of a position, None if the position is in it.
+    """Return where a log's history diverges from a position's, or None if the position is valid.
 
-    Args: entries: the log's epochs; origin: of the position, None if it remembers none;
-        epoch_at: leader epoch of the batch with an offset, by the log itself. It has the last
-        word: a broker under a lower epoch takes entries out of the file.
+    Args:
+        entries: The log's leader epochs.
+        origin: The position's origin, None if it has none.
+        epoch_at: Returns the leader epoch of the batch with an offset, from the log itself. It
+            takes precedence, because a broker with a lower epoch removes entries from the file.
     """
-    if not entries or offset <= entries[0][1]:  # what lies before the log start can't be judged
+    if not entries or offset <= entries[0][1]:  # nothing is known about earlier offsets
         return None
     epoch, since = origin or Origin(HISTORY_EPOCH - 1, offset)
     if any(known == epoch for known, _ in entries):
@@ -61,8 +63,8 @@ def diverging_offset(
     if offset <= min(common, end):
         return None
     if offset <= end:
-        found = epoch_at(offset - 1)
-        if found == epoch or (origin is None and found is not None and found < HISTORY_EPOCH):
+        actual = epoch_at(offset - 1)
+        if actual == epoch or (origin is None and actual is not None and actual < HISTORY_EPOCH):
             return None
     return max(min(common, end), entries[0][1])
 
@@ -70,7 +72,7 @@ def diverging_offset(
 def truncation_error(
     key: TopicPartition, parted: int, offset: int, span: tuple[int, int]
 ) -> OffsetOutOfRangeError:
-    """Return the error for one who has read up to `offset` what parts from the log at `parted`."""
+    """Return the error for a reader at `offset` whose history diverges at offset `parted`."""
     topic, partition = key
     return OffsetOutOfRangeError(
         f"offsets [{parted}, {offset}) of {topic}-{partition} were read in another history: the "
@@ -84,27 +86,30 @@ def truncation_error(
 
 
 class LogTruncationDetector:
-    """Tells of a view's partitions whether a position is still true. Every call looks anew.
+    """Checks whether positions in a view's partitions are still valid. Nothing is cached.
 
-    A leader-epoch-checkpoint that can't be read tells nothing: a warning.
+    An unreadable leader-epoch-checkpoint is a warning; the check is then skipped.
     """
 
     def __init__(self, view: View) -> None:
         self._view = view
 
     def origin(self, key: TopicPartition, offset: int) -> Origin | None:
-        """Return what a position at `offset` should remember. Cost: one small file."""
+        """Return the origin to store with a position at `offset`. Cost: reads one small file."""
         return origin_of(self._epochs(key), offset)
 
     def origins(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Origin]:
-        """Return the origins of positions, where they are known."""
-        found = {key: self.origin(key, offset) for key, offset in offsets.items()}
-        return {key: origin for key, origin in found.items() if origin is not None}
+        """Return the known origins of positions."""
+        origins = {key: self.origin(key, offset) for key, offset in offsets.items()}
+        return {key: origin for key, origin in origins.items() if origin is not None}
 
     def truncated_at(
         self, key: TopicPartition, offset: int, origin: Origin | None, span: tuple[int, int]
     ) -> int | None:
-        """See `diverging_offset`; `span`: the log start and end. Cost: one small file."""
+        """Return the `diverging_offset` of a position. Cost: reads one small file.
+
+        `span`: log start offset and log end offset.
+        """
         start, end = span
         if offset <= start:
             return None
@@ -115,7 +120,7 @@ class LogTruncationDetector:
     def _epochs(self, key: TopicPartition) -> Epochs:
         try:
             return reader_of(self._view, *key).segments.leader_epochs()
-        except UnknownTopicError:  # it was just deleted: who reads it is told
+        except UnknownTopicError:  # just deleted; the read itself raises the error
             return []
         except DataCorruptionError as error:
             _LOGGER.warning("%s; that no other history is read can't be checked", error)
@@ -124,7 +129,7 @@ class LogTruncationDetector:
     def _epoch_at(self, key: TopicPartition, offset: int) -> int | None:
         try:
             reader = reader_of(self._view, *key)
-            reader.refresh()  # what it keeps open may be of the log that was there before
+            reader.refresh()  # its open files may belong to the log before the restore
             return reader.leader_epoch_of(offset)
         except (SparklogError, StaleReadError, FileNotFoundError) as error:
             _LOGGER.debug("%s-%d at %d: %s", *key, offset, error)

@@ -1,8 +1,8 @@
-"""Remembers which batches of local segments have passed their CRC, to hand them on unread.
+"""Remember which batches of local segments have passed their CRC, to send them from their file.
 
-A batch that was read and checked a moment ago need not be copied into this process again for the
-next client: the kernel can send it from the page cache (sendfile). Nothing is sent in this way that
-was not checked here before, and nothing is believed of a file that has changed since.
+A batch that was read and verified recently need not be copied into this process for the next
+client: the kernel can send it from the page cache (sendfile). Only verified batches are sent this
+way, and everything known of a file is dropped when the file changes.
 """
 
 import bisect
@@ -23,7 +23,7 @@ from sparklog.log.partition_reader import PartitionReader, ReadBudget
 from sparklog.storage.segments import SupportsPreadInto
 
 RANGE_BYTES_MIN: Final = 1 << 10
-"""Less is read and sent from memory. At 4 KiB a range costs a quarter less (docs/kafka.md)."""
+"""Smaller ranges are sent from memory. A range of 4 KiB costs a quarter less (docs/kafka.md)."""
 TRUSTED_MS: Final = 600_000
 """After this time batches are checked again. Their pages may have left the cache."""
 SETTLED_MS: Final = 2000
@@ -32,19 +32,19 @@ DESCRIPTORS_MAX: Final = 256
 ROWS_MAX: Final = 1 << 20
 """Batches that are remembered; 16 bytes each."""
 _MAGIC: Final = 2
-_RUN_ROWS: Final = 32  # a run takes as much memory as so many rows
+_RUN_ROWS: Final = 32  # memory of a run besides its rows, in rows
 _JOINED_ROWS: Final = 1024
 _Stamp = tuple[int, int, int]
 
 
 class _Descriptors:
-    """Hands out at most `count` descriptors. Threads may share it."""
+    """Limits the number of open descriptors. Thread-safe."""
 
     def __init__(self, count: int) -> None:
         self._free = deque(range(count))
 
     def take(self, file: SupportsPreadInto) -> "_Descriptor | None":
-        """Return a descriptor of a file that is open; None if there are too many."""
+        """Return a new descriptor of an open file, or None if too many are open."""
         try:
             token = self._free.pop()
         except IndexError:
@@ -57,7 +57,7 @@ class _Descriptors:
 
 
 class _Descriptor:
-    """A descriptor that is closed when the last range of it is dropped."""
+    """A descriptor that is closed when its last range is dropped."""
 
     __slots__ = ("_free", "_token", "fd")
 
@@ -70,9 +70,9 @@ class _Descriptor:
 
 
 class FileRange:
-    """Bytes of a file that are to be sent, `len` of them. The file stays open until it is dropped.
+    """A range of a file to be sent. The file stays open until the range is dropped.
 
-    A file that is deleted or replaced meanwhile is sent as it was.
+    A file that is deleted or replaced meanwhile is sent in its old state.
     """
 
     __slots__ = ("_at", "_descriptor", "_size", "path")
@@ -84,13 +84,13 @@ class FileRange:
         return self._size
 
     def send(self, socket_fd: int, size_max: int) -> int:
-        """Send the first bytes to a socket that doesn't block; return how many are sent.
+        """Send the first bytes to a non-blocking socket, and return how many were sent.
 
-        They are taken off. 0: the file was cut, and the bytes are not there any more.
+        The sent bytes are removed from the range. 0 means that the file was truncated.
 
         Raises:
-            BlockingIOError: The socket takes nothing now.
-            OSError: The connection is gone, or the file can't be read.
+            BlockingIOError: The socket accepts no data now.
+            OSError: The connection is closed, or the file can't be read.
         """
         size = min(self._size, size_max)
         sent = os.sendfile(socket_fd, self._descriptor.fd, self._at, size)
@@ -99,7 +99,10 @@ class FileRange:
         return sent
 
     def read(self, size_max: int) -> bytes:
-        """Return the first bytes, which are taken off. None: the file was cut."""
+        """Return the first bytes and remove them from the range.
+
+        Empty if the file was truncated.
+        """
         data = os.pread(self._descriptor.fd, min(self._size, size_max), self._at)
         self._at += len(data)
         self._size -= len(data)
@@ -108,7 +111,7 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Batches that lie one behind the other: where each ends, and its last offset."""
+    """Adjacent batches: the end position and last offset of each."""
 
     first_offset: int
     position: int
@@ -118,7 +121,7 @@ class _Run:
     checked_ms: float
 
     def is_followed_by(self, other: "_Run") -> bool:
-        """Tell whether another run lies right behind, and both together are not too long."""
+        """Return whether `other` directly follows, and both together are not too long."""
         return (
             int(self.ends[-1]) == other.position
             and int(self.last_offsets[-1]) + 1 == other.first_offset
@@ -126,7 +129,7 @@ class _Run:
         )
 
     def joined(self, other: "_Run") -> "_Run":
-        """Return both as one, which was checked when the first was."""
+        """Return both runs as one, with the check time of the first."""
         return _Run(
             self.first_offset, self.position,
             np.concatenate((self.last_offsets, other.last_offsets)),
@@ -137,15 +140,15 @@ class _Run:
 
 @dataclass(slots=True)
 class _Segment:
-    """The checked batches of one segment. `stamp`: of its file, and different if that changed."""
+    """The verified batches of a segment. `stamp` identifies the state of its file."""
 
     stamp: _Stamp
-    runs: list[_Run] = field(default_factory=list)  # by first offset; none overlaps another
+    runs: list[_Run] = field(default_factory=list)  # by first offset, without overlaps
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRange:
-    """Remembered batches: `is_transactional` if any belongs to a transaction."""
+    """Remembered batches. `is_transactional`: a batch belongs to a transaction."""
 
     range: FileRange
     next_offset: int
@@ -153,10 +156,10 @@ class VerifiedRange:
 
 
 class VerifiedBatches:
-    """What has passed its CRC, by reader and segment. Threads may share it.
+    """Batches that have passed their CRC, by reader and segment. Thread-safe.
 
-    A reader is dropped by its view when the log is replaced or records are erased, and what is
-    remembered goes with it. Compacted logs, whose segments are swapped, are not remembered.
+    A view drops its readers when the log is replaced or records are erased; their batches are then
+    forgotten. Batches of compacted logs, whose segments can be replaced, are not remembered.
     """
 
     def __init__(
@@ -170,7 +173,7 @@ class VerifiedBatches:
         self._descriptors = _Descriptors(descriptors_max)
 
     def remember(self, reader: PartitionReader, window: Window) -> None:
-        """Note that the batches of a window, which is part of a segment, are good."""
+        """Remember that the batches of a window of a segment are valid."""
         table: Any = window.batches.table
         if reader.segments.gaps or bool((table["magic"] != _MAGIC).any()):
             return
@@ -198,10 +201,10 @@ class VerifiedBatches:
     def find(
         self, reader: PartitionReader, start: int, end: int, budget: ReadBudget
     ) -> VerifiedRange | None:
-        """Return the batches from the one that holds `start` on, as far as they are remembered.
+        """Return the remembered batches from the one that contains `start` on, and charge `budget`.
 
-        No batch reaches past `end`, the segment's end or the budget, which is charged for them.
-        None if they are less than RANGE_BYTES_MIN, have changed, or too many files are being sent.
+        No batch reaches past `end`, the segment's end or the budget. None if the range is smaller
+        than RANGE_BYTES_MIN, the file has changed, or too many files are open.
         """
         if budget.left_bytes < RANGE_BYTES_MIN or reader not in self._readers:
             return None
@@ -224,8 +227,8 @@ class VerifiedBatches:
             return None
         budget.take_bytes(taken.size)
         budget.full = taken.is_full or not budget.left_bytes
-        found = FileRange(descriptor, file.path, taken.position, taken.size)
-        return VerifiedRange(found, taken.next_offset, taken.is_transactional)
+        file_range = FileRange(descriptor, file.path, taken.position, taken.size)
+        return VerifiedRange(file_range, taken.next_offset, taken.is_transactional)
 
 
 @dataclass(slots=True)
@@ -235,7 +238,7 @@ class _Taken:
     next_offset: int
     is_transactional: bool
     is_full: bool = False
-    """The batch behind doesn't fit."""
+    """The next batch does not fit."""
 
 
 def _first_offset(run: _Run) -> int:
@@ -243,7 +246,7 @@ def _first_offset(run: _Run) -> int:
 
 
 def _insert(runs: list[_Run], new: _Run) -> None:
-    """Put a run among others, in place of those that share offsets with it."""
+    """Insert a run and remove runs that share offsets with it."""
     last = int(new.last_offsets[-1])
     first = at = bisect.bisect_left(runs, new.first_offset, key=_first_offset)
     if at and int(runs[at - 1].last_offsets[-1]) >= new.first_offset:
@@ -257,7 +260,7 @@ def _insert(runs: list[_Run], new: _Run) -> None:
 
 
 def _take(runs: list[_Run], start: int, end: int, bytes_max: int) -> _Taken | None:
-    """Return the batches that lie one behind the other from `start` on."""
+    """Return the adjacent batches from `start` on."""
     at = bisect.bisect_right(runs, start, key=_first_offset) - 1
     taken: _Taken | None = None
     oldest_ms = monotonic_ms() - TRUSTED_MS
@@ -288,5 +291,5 @@ def _take(runs: list[_Run], start: int, end: int, bytes_max: int) -> _Taken | No
 
 
 def _settled(stat: _Stamp) -> _Stamp | None:
-    """Return a file's stamp, if a later change is sure to show in it."""
+    """Return a file's stamp if any later change will change it, else None."""
     return stat if stat[2] // 1_000_000 < system_clock() - SETTLED_MS else None
