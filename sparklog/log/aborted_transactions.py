@@ -40,7 +40,7 @@ class TransactionIndexes:
     def aborted(self, start: int, end: int) -> list[AbortedTxn]:
         """Return the aborted transactions that overlap [start, end), ordered by their markers.
 
-        Cost: one file lookup per segment, beginning with the segment that contains `start`.
+        Cost: a file lookup per segment, beginning with the segment that contains `start`.
         """
         aborted: list[AbortedTxn] = []
         base: int | None = self._lookup.floor(start)

@@ -283,7 +283,7 @@ def purge_topics(
 ) -> list[DeletedTopic]:
     """Remove the deleted topics for which `is_due` returns True for good, and return them.
 
-    Cost: one change if any topic is due, else nothing.
+    Cost: a change if any topic is due, else nothing.
     """
     gone: list[DeletedTopic] = []
 

@@ -28,7 +28,7 @@ def sample(segments: PartitionSegments, end: int, tally: BatchTally) -> None:
     batches, or none. Raises FileNotFoundError, StaleReadError or StorageUnavailableError, as any
     read of a segment.
 
-    Cost: a listing, a dozen small index reads, one read of 256 KiB (up to 4 MiB if a batch is
+    Cost: a listing, a dozen small index reads, a read of 256 KiB (up to 4 MiB if a batch is
         larger), and decompressing about 96 KiB: 1 to 3 ms. In a bucket, 2 or 3 GETs.
     """
     for base in reversed(segments.bases()):

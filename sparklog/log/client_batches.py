@@ -1,8 +1,8 @@
 """Validate the record batch that a Kafka producer sent for a partition, and make it a chunk.
 
 Nothing in the batch is trusted: sizes, counts, the CRC, compressed records down to the last byte,
-and keys and timestamps by the topic's config. One pass over the records, in native code. Source:
-ProduceRequest.validateRecords, UnifiedLog.append, LogValidator (Kafka 4.1).
+and keys and timestamps by the topic's config. This takes one pass over the records, in native
+code. Source: ProduceRequest.validateRecords, UnifiedLog.append, LogValidator (Kafka 4.1).
 
 sparklog is stricter than a broker where readers could not use the batch: offsets in a batch must
 count from 0 without gaps (a broker does not check uncompressed batches), producers must not set a
@@ -171,7 +171,7 @@ def chunk_of(
     in the header is corrected, and records are recompressed if compression.type names another
     codec. Raises RefusedBatchError, RecordTooLargeError.
 
-    Memory: up to `PLAIN_BYTES_MAX` for a compressed batch. Cost: one pass over the uncompressed
+    Memory: up to `PLAIN_BYTES_MAX` for a compressed batch. Cost: a pass over the uncompressed
         records.
     """
     header = check_form(data, zstd=zstd)

@@ -99,7 +99,7 @@ def commit(
         StorageUnavailableError: The disk is full or fails. The log was not changed.
         DataCorruptionError: A partition is offline.
 
-    Cost: in a log dir, one fdatasync per partition, one of the ledger and one of the watermarks.
+    Cost: in a log dir, an fdatasync per partition, one of the ledger and one of the watermarks.
     """
     check_text("app", app)
     if source:

@@ -54,7 +54,7 @@ def commits_table(ledger: FollowedLedger, writer: str | None) -> pa.Table:
 
 
 def _ranges(record: AppendRecord) -> list[dict[str, Any]]:
-    """Return one row per partition, or one empty row for a commit without records."""
+    """Return a row per partition, or an empty row for a commit without records."""
     return [
         {"topic": topic, "partition": partition, "first": first, "end": end}
         for (topic, partition), (first, end) in record.ends.items()

@@ -71,7 +71,7 @@ def commit_checked(
 def readers_table(
     view: View, readers: Readers, *, now_ms: int, retention_ms: int, topic: str | None = None
 ) -> pa.Table:
-    """Return one row per group and partition, optionally of one topic; see `Log.readers`."""
+    """Return a row per group and partition, optionally of one topic; see `Log.readers`."""
     wanted = {
         key for reader in readers.groups for key in reader.offsets if topic in (None, key.topic)
     }

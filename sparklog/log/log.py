@@ -638,7 +638,7 @@ class Log:
         """Return the ledger as a table: which commit wrote which offsets.
 
         Columns: offset, time, kind, writer, query (the query's name, if the ledger contains it),
-            batch, fingerprint, topic, partition, first, end; one row per partition of a commit. A
+            batch, fingerprint, topic, partition, first, end; a row per partition of a commit. A
             row of kind reset abandons the earlier commits of its writer with a higher batch.
 
         Args:

@@ -61,7 +61,7 @@ class Entries:
 
 
 class Lookup:
-    """The segments of one partition. Thread-safe."""
+    """The segments of a partition. Thread-safe."""
 
     def __init__(self, segments: PartitionSegments) -> None:
         self.segments = segments

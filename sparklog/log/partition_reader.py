@@ -1,4 +1,4 @@
-"""Read one partition without a lock and without writes, safely beside a writer and its undo.
+"""Read a partition without a lock and without writes, safely beside a writer and its undo.
 
 The end is fixed before a read, at or below the published watermark; no byte behind it is used.
 Every batch must pass its CRC and begin at the expected offset. Anything else (a deleted file, a
@@ -106,7 +106,7 @@ def reader_of(
 
 
 class PartitionReader:
-    """Reads one partition. Lookups are cached until `refresh`. Thread-safe."""
+    """Reads a partition. Lookups are cached until `refresh`. Thread-safe."""
 
     def __init__(self, segments: PartitionSegments) -> None:
         self.segments = segments
@@ -292,7 +292,7 @@ class PartitionReader:
     ) -> Iterator[StreamedBatches]:
         """Yield the undecoded batches that contain offsets of [start, end), with verified CRCs.
 
-        `isolation`: "read_committed" determines which batches are aborted. Memory: one window
+        `isolation`: "read_committed" determines which batches are aborted. Memory: a window
         (MOST_BYTES, or one batch). Raises: as `read_from`.
         """
         if self._lookup.gaps:
@@ -376,7 +376,7 @@ class PartitionReader:
         first_bytes: int,
         allocate: Allocate | None,
     ) -> Iterator[Window]:
-        """Yield the windows of one segment that contain offsets of [at, end).
+        """Yield the windows of a segment that contain offsets of [at, end).
 
         With `budget`, no more is read than it allows, and `budget.full` is set if it ended the
         read.

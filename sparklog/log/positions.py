@@ -45,7 +45,7 @@ def offsets_for_times(
 
     As in Kafka's ListOffsets, only the first segment that reaches the time is searched. -1 is the
     end, -2 the log start, -3 the first record with the greatest timestamp, -4 the first local
-    record (None if there is none), -5 the last record with a remote copy (None if there is none).
+    record (or None), -5 the last record with a remote copy (or None).
 
     Cost: per partition two index lookups, and a scan of at most index.interval.bytes of batches.
     """

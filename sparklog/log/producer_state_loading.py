@@ -28,7 +28,7 @@ def load_producer_state(
 ) -> ProducerState:
     """Return the producer state at offset `end`: the newest usable snapshot, then a replay.
 
-    A damaged snapshot is replaced by an older one and a longer replay. Cost: one pass over the
+    A damaged snapshot is replaced by an older one and a longer replay. Cost: a pass over the
     batch headers behind the snapshot.
     """
     state = ProducerState(log_start, now=now, expiration_ms=expiration_ms)

@@ -232,7 +232,7 @@ def _check_topic(state: LogState, batch: ClientBatch | Chunk, home: str) -> None
 
 
 def joined(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
-    """Return one chunk per partition, with all of its chunks in order. Chunks are in memory."""
+    """Return a chunk per partition, with all of its chunks in order. Chunks are in memory."""
     by_partition: dict[TopicPartition, list[Chunk]] = {}
     for chunk in chunks:
         by_partition.setdefault(chunk.key, []).append(chunk)

@@ -33,7 +33,7 @@ _STALE: Final = (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorru
 
 @dataclass(frozen=True, slots=True)
 class RawBatches:
-    """Whole record batches of one partition, in order.
+    """Whole record batches of a partition, in order.
 
     `parts`: the bytes of the batches; each part contains whole batches. `file_range`: batches
     before `parts` that can be sent from their file. `size_bytes`: total size. `next_offset`: where
@@ -78,7 +78,7 @@ def read_batches(
     `sparklog.log.fetch.read_partition`.
 
     Memory: the batches, and at most 4 KiB or the same size again of other data. Cost: an index
-        lookup, one pread per 2 MiB, one CRC pass.
+        lookup, a pread per 2 MiB, a CRC pass.
     """
     tries = StaleReadRetries()
     while True:

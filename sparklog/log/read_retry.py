@@ -60,7 +60,9 @@ def _layout(
     except (SparklogError, FileNotFoundError):
         return ()
     return tuple(
-        (segment.base, segment.where) for segment in segments if segment.base < end and (segment.end or end) > at
+        (segment.base, segment.where)
+        for segment in segments
+        if segment.base < end and (segment.end or end) > at
     )
 
 

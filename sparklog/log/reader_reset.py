@@ -44,7 +44,7 @@ PLACES: Final = ("earliest", "latest", "current")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOffset:
-    """The new offset of a group in one partition.
+    """The new offset of a group in a partition.
 
     Attributes:
         topic: The name of the topic.

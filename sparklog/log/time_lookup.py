@@ -39,7 +39,7 @@ class Largest:
 
 
 class TimeLookup:
-    """Timestamp lookups in one partition. Caches the largest timestamps of closed segments."""
+    """Timestamp lookups in a partition. Caches the largest timestamps of closed segments."""
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup

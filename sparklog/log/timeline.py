@@ -131,7 +131,7 @@ class Timeline:
     def abandoned(self) -> SpansByKey:
         """Return {(topic, partition): spans} of the offsets that are abandoned now.
 
-        Cost: at first one ledger segment (at most 16 MiB), or the whole ledger if an older sparklog
+        Cost: at first a ledger segment (at most 16 MiB), or the whole ledger if an older sparklog
             wrote to it; later the new records. Raises DataCorruptionError for a damaged ledger.
         """
         identity = self._ledger.identity()
@@ -149,7 +149,7 @@ class Timeline:
         return self._found
 
     def of(self, topic: str, partition: int) -> list[OffsetRange]:
-        """Return the abandoned offsets of one partition."""
+        """Return the abandoned offsets of a partition."""
         return self.abandoned().get(TopicPartition(topic, partition), [])
 
     def _fold(self, end: int, first: int | None) -> None:

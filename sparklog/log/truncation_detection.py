@@ -95,7 +95,7 @@ class LogTruncationDetector:
         self._view = view
 
     def origin(self, key: TopicPartition, offset: int) -> Origin | None:
-        """Return the origin to store with a position at `offset`. Cost: reads one small file."""
+        """Return the origin to store with a position at `offset`. Cost: reads a small file."""
         return origin_of(self._epochs(key), offset)
 
     def origins(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Origin]:
@@ -106,7 +106,7 @@ class LogTruncationDetector:
     def truncated_at(
         self, key: TopicPartition, offset: int, origin: Origin | None, span: tuple[int, int]
     ) -> int | None:
-        """Return the `diverging_offset` of a position. Cost: reads one small file.
+        """Return the `diverging_offset` of a position. Cost: reads a small file.
 
         `span`: log start offset and log end offset.
         """
