@@ -1,15 +1,15 @@
-"""Writing from Spark: `SegmentSink` for foreachBatch; `format("sparklog")` uses the same parts.
+"""Write from Spark: `SegmentSink` for foreachBatch, and the writers of `format("sparklog")`.
 
-- `segment_sink`: SegmentSink: a micro-batch's way, small or large; `writers`: the data source's
-- `options`, `columns`, `topic_options`: options, columns, options that a topic takes no notice of
-- `batch_identity`: writer, number and fingerprint of a micro-batch, by which a replay is known
-- `query`: the running query, and all that is asked of Spark's JVM
-- `row_staging`: how rows are staged: in Spark's JVM or in Python, in tasks or in the driver;
-  `size_estimate`: whether a micro-batch is small
-- `jvm_job`, `jvm_plan`: in the JVM: the job, and what its tasks go by
-- `task`, `task_messages`: in Python: what a task does, and sends back
+- `segment_sink`: SegmentSink writes a micro-batch; `writers`: the data source's writers
+- `options`, `columns`, `topic_options`: options, columns, options that existing topics ignore
+- `batch_identity`: writer, number and fingerprint of a micro-batch, which identify a replay
+- `query`: the running query, and all requests to Spark's JVM
+- `row_staging`: stages rows in Spark's JVM or in Python, in tasks or in the driver;
+  `size_estimate`: estimates whether a micro-batch is small
+- `jvm_job`, `jvm_plan`: the job in Spark's JVM, and the plan for its tasks
+- `task`, `task_messages`: the tasks in Python, and their messages to the driver
 - `open_logs`: logs that this process has open for writing
-- `progress`: queries' metrics; `spark_tasks`: the cleaner's work as Spark tasks
+- `progress`: metrics of queries; `spark_tasks`: runs the cleaner's work as Spark tasks
 """
 
 from sparklog.extras import needed

@@ -1,10 +1,10 @@
-"""A micro-batch's identity: writer, number, and the fingerprint of its planned offsets.
+"""The identity of a micro-batch: writer, number, and fingerprint of its planned offsets.
 
-The number alone doesn't tell a replay: Spark never syncs its checkpoint, so after a power cut, or
-with a copied or deleted checkpoint, the same number may come with other rows. The fingerprint is
-the SHA-256 of the checkpoint's `offsets/N`, a file or a record, which Spark writes before the
-batch runs: equal on a replay, different when the batch was planned anew. Source: PROTOCOL,
-"Identity", C1.
+The number alone does not identify a replay. Spark never syncs its checkpoint, so after a power cut,
+or with a copied or deleted checkpoint, the same number can come with other rows. The fingerprint is
+the SHA-256 of the checkpoint's `offsets/N` (a file or a record), which Spark writes before the
+batch runs. It is equal for a replay, and differs if the batch was planned again. Source:
+sparklog/logdir/PROTOCOL.md, "Identity", C1.
 """
 
 import hashlib
@@ -40,14 +40,14 @@ _lookups: LruCache[str, FileLookup] = LruCache(_LOOKUPS_MAX)
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """A micro-batch's identity and the text of its planned offsets."""
+    """The identity of a micro-batch, and the bytes of its planned offsets."""
 
     identity: Identity
     offsets: bytes
 
 
 def with_origin(planned: MicroBatch, origin: QueryOrigin) -> MicroBatch:
-    """Return a micro-batch whose identity names the query that it belongs to."""
+    """Return the micro-batch with an identity that describes its query."""
     known = planned.identity
     identity = QueryIdentity(
         writer=known.writer, batch=known.batch, fingerprint=known.fingerprint, origin=origin
@@ -58,13 +58,13 @@ def with_origin(planned: MicroBatch, origin: QueryOrigin) -> MicroBatch:
 def identify_from_query(
     options: SinkOptions, query: Query | None, batch: int, fs: FileSystem = LOCAL
 ) -> MicroBatch:
-    """Identify a foreachBatch call; makes the planned offsets durable, where they are local.
+    """Identify the micro-batch of a foreachBatch call. Syncs the planned offsets if they are local.
 
-    Raises: InvalidRequestError naming the options to give where Spark doesn't tell.
+    Raises InvalidRequestError, which names the options to set, if Spark does not provide the query.
     """
     if query is None and (options.writer_id is None or options.checkpoint is None):
         raise InvalidRequestError(_CONNECT)
-    who = options.writer_id or (query.id if query is not None else "")
+    writer = options.writer_id or (query.id if query is not None else "")
     checkpoint = options.checkpoint or (query.checkpoint if query is not None else "")
     offsets = _local(options, checkpoint, batch, fs, None if query is None else query.id)
     if offsets is None and query is not None and options.checkpoint is None:
@@ -74,7 +74,7 @@ def identify_from_query(
             f"{checkpoint}/offsets/{batch} can't be read: give the query's own checkpoint by "
             "option checkpointLocation, as a path that the driver sees"
         )
-    return _planned(who, options.name, batch, offsets)
+    return _planned(writer, options.name, batch, offsets)
 
 
 def identify_from_checkpoint(
@@ -82,8 +82,11 @@ def identify_from_checkpoint(
 ) -> MicroBatch:
     """Identify a batch of `df.writeStream.format("sparklog")`, which knows its checkpoint only.
 
-    Args: below, query_id: where the session's conf has Spark put checkpoints, and whose it is.
-    Raises: InvalidRequestError naming the option checkpointLocation.
+    Args:
+        below: The directory of the conf spark.sql.streaming.checkpointLocation.
+        query_id: The id of the query whose checkpoint is in that directory.
+
+    Raises InvalidRequestError, which names the option checkpointLocation.
     """
     checkpoint = options.checkpoint or _found(below, query_id, fs)
     if checkpoint is None:
@@ -108,7 +111,9 @@ def origin_of(
 ) -> QueryOrigin:
     """Describe the query at a micro-batch with these planned offsets.
 
-    Args: name: the query's; plan: of `plan_digest`. Empty: unknown.
+    Args:
+        name: The name of the query.
+        plan: The `plan_digest`. Empty values are unknown.
     """
     root = local_path(checkpoint)
     return QueryOrigin(
@@ -121,14 +126,14 @@ def origin_of(
 
 
 def _begun(checkpoint: str, batch: int, fs: FileSystem) -> BatchStart:
-    """Where a micro-batch begins, by the one before it. Of the first nothing is known."""
+    """Return where a micro-batch begins, from the one before it. Unknown for the first."""
     root = local_path(checkpoint)
     before = _lookup(root, fs).read(f"offsets/{batch - 1}") if batch and root else None
     return BatchStart() if before is None else BatchStart(source_offsets(before))
 
 
 def _found(below: str, query_id: str, fs: FileSystem) -> str | None:
-    """Find the checkpoint of a query in the directory that the conf names for all."""
+    """Return the checkpoint of a query below the directory that the conf names for all queries."""
     root = local_path(below) if below and query_id else None
     if root is None or not fs.is_dir(root):
         return None
@@ -146,11 +151,11 @@ def _planned(who: str, name: str, batch: int, offsets: bytes) -> MicroBatch:
 def _local(
     options: SinkOptions, checkpoint: str, batch: int, fs: FileSystem, query: str | None = None
 ) -> bytes | None:
-    """Read `offsets/<batch>` and make it durable, with its name; None if it isn't a local file.
+    """Return `offsets/<batch>` and make it durable; None if it is not a local file.
 
-    A reset of this checkpoint that was cut off before the log followed is completed first.
-    Raises: InvalidRequestError: the log lies in the checkpoint, or that is one that `query`, an id,
-        doesn't know as a log.
+    If a reset of this checkpoint was interrupted before the log was reset too, it is completed
+    first. Raises InvalidRequestError if the log is inside the checkpoint, or if the checkpoint is a
+    log and `query` (an id) did not write it.
     """
     root = local_path(checkpoint)
     if root is None:
@@ -163,9 +168,10 @@ def _local(
 
 
 def _check_one_history(root: str, batch: int, query: str | None, fs: FileSystem) -> None:
-    """Raise InvalidRequestError if the checkpoint is a log, and the query began anew beside it.
+    """Raise InvalidRequestError if the checkpoint is a log and the query started again beside it.
 
-    Where the mark lies Spark's own manager can't have begun: older versions left none.
+    A checkpoint with the marker file can't have been started by Spark's own manager; older versions
+    of sparklog wrote no marker.
     """
     if not fs.is_dir(os.path.join(root, LOGS)) or has_marker(fs, root):
         return
@@ -186,14 +192,14 @@ def _query_id(checkpoint: str, fs: FileSystem) -> str | None:
     root = local_path(checkpoint)
     data = None if root is None else _lookup(root, fs).read("metadata")
     try:
-        found = None if data is None else json.loads(data)["id"]
+        query_id = None if data is None else json.loads(data)["id"]
     except (ValueError, KeyError):
         return None
-    return found if isinstance(found, str) else None  # the mark, and its record is gone
+    return query_id if isinstance(query_id, str) else None  # the marker file, without its record
 
 
 def _lookup(root: str, fs: FileSystem) -> FileLookup:
-    """The checkpoint's lookup: a query asks it for every micro-batch."""
+    """Return the cached lookup of a checkpoint, which a query needs for every micro-batch."""
     if fs is not LOCAL:
         return FileLookup(root, fs)
     return _lookups.get_or_make(root, lambda: FileLookup(root, fs))

@@ -1,10 +1,11 @@
-"""Columns that the sink takes: those of Spark's Kafka sink, and an optional timestamp.
+"""The columns that the sink takes: those of Spark's Kafka sink, and an optional timestamp.
 
     value      string or binary, required        topic      string, unless option topic is given
-    key        string or binary                  partition  int; null or else: by murmur2 of the key
+    key        string or binary                  partition  int; if null, by murmur2 of the key
     headers    array<struct<key string, value binary>>
-    timestamp  timestamp; else the time at which the row is framed
-Other columns are left aside, as the connector does.
+    timestamp  timestamp; by default the time at which the row is framed
+
+Other columns are ignored, as by Spark's Kafka sink.
 """
 
 from typing import Final
@@ -44,10 +45,10 @@ _WANTED: Final = {
 
 
 def columns_to_write(schema: StructType, options: SinkOptions) -> list[str]:
-    """Return the columns to write. Raises InvalidRequestError before anything runs.
+    """Return the columns to write. Raises InvalidRequestError before any job runs.
 
-    Both data paths ask here, for they resolve an ambiguous name differently: the JVM takes the last
-    column of that name, Arrow refuses.
+    Both data paths need this check, because they treat an ambiguous name differently: the JVM uses
+    the last column with that name, Arrow rejects it.
     """
     names = [field.name for field in schema]
     if "value" not in names:
@@ -70,7 +71,7 @@ def columns_to_write(schema: StructType, options: SinkOptions) -> list[str]:
 
 
 def _check_is_unambiguous(name: str, names: list[str]) -> None:
-    """Refuse a second column of this name; Spark ignores case in names by default."""
+    """Reject a second column with this name. By default, Spark ignores case in names."""
     same = [at for at, other in enumerate(names) if other.lower() == name]
     if len(same) == 1:
         return
@@ -85,10 +86,10 @@ def _check_is_unambiguous(name: str, names: list[str]) -> None:
 
 
 def _check(name: str, found: DataType) -> None:
-    good = isinstance(found, _TYPES[name])
+    is_valid = isinstance(found, _TYPES[name])
     if name == "headers" and isinstance(found, ArrayType):
-        good = _is_header(found.elementType)
-    if not good:
+        is_valid = _is_header(found.elementType)
+    if not is_valid:
         raise InvalidRequestError(
             f"column {name} is {found.simpleString()}, want "
             f"{_WANTED.get(name, 'string or binary')}{_way(name, found)}"
@@ -96,7 +97,7 @@ def _check(name: str, found: DataType) -> None:
 
 
 def _way(name: str, found: DataType) -> str:
-    """Return how such a column becomes what is wanted, where it is a matter of one function."""
+    """Return an expression that converts the column to the required type, if there is one."""
     if name == "timestamp":
         cast = "timestamp_millis" if isinstance(found, IntegralType) else "to_timestamp"
         return f": {cast}(timestamp) AS timestamp" + _MILLIS * (cast == "timestamp_millis")

@@ -1,8 +1,8 @@
-"""One job in Spark's JVM stages the rows of a micro-batch (scala/sink/StageJob.scala).
+"""Stage the rows of a micro-batch in one job in Spark's JVM (scala/sink/StageJob.scala).
 
-No row comes to Python. Where a task's chunks go is the home's: those of a log dir into its files;
-those of a store come out of the JVM framed and compressed, a table for each object, and a Python
-worker of the same stage puts them. Few ones come to the driver with the tasks' answers instead.
+No row is sent to Python. In a log dir, the JVM writes the chunks to files. For a store, the JVM
+frames and compresses the chunks and returns one table per object, which a Python worker of the same
+stage uploads. The chunks of a small micro-batch are sent to the driver instead.
 """
 
 import json
@@ -26,9 +26,12 @@ _TABLE, _ERROR, _TOO_MUCH = range(3)  # the first byte of a task's answer
 
 
 def stage(jvm: Gateway, df: DataFrame, plan: bytes) -> Iterator[ChunkTable | SparklogError]:
-    """Stage the rows of `df`; yields what each task reports, or what is wrong with its rows.
+    """Stage the rows of `df`; yield each task's chunks, or the error of its rows.
 
-    Args: plan: of `jvm_plan`. Raises: what Spark raises for a job that fails.
+    Args:
+        plan: The plan from `jvm_plan`.
+
+    Raises the exception of a Spark job that fails.
     """
     return map(_told, _parts(jvm.fetch(_STAGE_JOB, "run", df._jdf, plan, 0)))
 
@@ -36,9 +39,9 @@ def stage(jvm: Gateway, df: DataFrame, plan: bytes) -> Iterator[ChunkTable | Spa
 def collect(
     jvm: Gateway, df: DataFrame, plan: bytes, *, in_memory_bytes: int
 ) -> list[ChunkTable | SparklogError] | None:
-    """The same, and nothing is staged: all comes to the driver.
+    """Frame the rows of `df` without staging, and return all chunks to the driver.
 
-    None: some task has more than `in_memory_bytes`.
+    None if a task has more than `in_memory_bytes`.
     """
     answers = [*_parts(jvm.fetch(_STAGE_JOB, "run", df._jdf, plan, in_memory_bytes))]
     if any(answer[0] == _TOO_MUCH for answer in answers):
@@ -46,8 +49,8 @@ def collect(
     return [_told(answer) for answer in answers]
 
 
-def _parts(told: bytes) -> Iterator[memoryview]:
-    answers, at = memoryview(told), 0
+def _parts(data: bytes) -> Iterator[memoryview]:
+    answers, at = memoryview(data), 0
     while at < len(answers):
         end = at + 4 + int.from_bytes(answers[at : at + 4], "little")
         yield answers[at + 4 : end]
@@ -63,9 +66,9 @@ def _told(answer: memoryview) -> ChunkTable | SparklogError:
 def put(
     jvm: Gateway, df: DataFrame, plan: bytes, home: TaskStaging, label: str
 ) -> Iterator[ChunkTable | SparklogError]:
-    """Stage the rows of `df` where Python workers put what the JVM has framed.
+    """Frame the rows of `df` in the JVM, and upload the objects from Python workers.
 
-    Raises: as `stage`.
+    Raises as `stage`.
     """
     framed = jvm.call(_STAGE_JOB, "framed", df._jdf, plan)
     parts: RDD[bytes] = RDD(framed, df.sparkSession.sparkContext, NoOpSerializer())
@@ -75,7 +78,7 @@ def put(
 
 @in_worker
 class _Put:
-    """The function of the workers; one call a task, which gives one answer as the JVM's do."""
+    """The function of the Python workers. Each call returns one answer in the format of the JVM."""
 
     def __init__(self, home: TaskStaging, label: str) -> None:
         self._home, self._label = home, label
@@ -93,10 +96,10 @@ class _Put:
 
 
 def _tables(parts: Iterable[bytes]) -> Iterator[ChunkTable]:
-    """Tables, each followed by its data, which is an object's as it is. Raises a told error."""
-    each = iter(parts)
-    for part in each:
-        told = _told(memoryview(part))
-        if isinstance(told, SparklogError):
-            raise told
-        yield replace(told, data=next(each))
+    """Yield tables, each with the data of its object. Raises an error that the JVM returned."""
+    messages = iter(parts)
+    for part in messages:
+        table = _told(memoryview(part))
+        if isinstance(table, SparklogError):
+            raise table
+        yield replace(table, data=next(messages))

@@ -1,4 +1,4 @@
-"""`TaskPlan` as JSON: what tasks in Spark's JVM stage rows by (scala/sink/StagePlan.scala).
+"""`TaskPlan` as JSON, for tasks in Spark's JVM (scala/sink/StagePlan.scala).
 
     {"version": 1, "label": "5f-12", "columns": ["key", "value"], "topic": "t", "home": "/log",
      "batch_bytes": 262144, "place": {"kind": "files", ...}, "directories": ["/log"],
@@ -7,11 +7,12 @@
      "topics": [{"name": "t", "id": "..", "config": 0, "partitions": 4, "directory": 0}],
      "new_topic": {"config": 0, "partitions": 1, "directory": 0}, "faults": {"no_key": [..], ..}}
 
-`topic`: of all rows; null: each row's. Topics are those that rows may go to. `directory`: of all
-partitions, or a list of each one's; `numbers`: the partitions that there are, if any are missing.
-`offline`: {partition: [error, text, path]}. `refused`: [error, text] of a topic that can't be
-framed as it is asked for. `faults`: errors and texts of `row_faults`.
-Size: 2 KB, and 100 bytes for each further topic, where rows name theirs.
+`topic`: the topic of all rows; null if each row names its topic. `topics`: topics that rows may go
+to. `directory`: of all partitions, or a list with one per partition. `numbers`: the existing
+partitions, if any are missing. `offline`: {partition: [error, text, path]}. `refused`: [error,
+text] for a topic with an invalid compression level. `faults`: errors and texts of `row_faults`.
+
+Size: 2 KB, plus 100 bytes per further topic if rows name their topics.
 """
 
 import json
@@ -27,13 +28,13 @@ from sparklog.storage.row_faults import ROW_FAULTS
 from sparklog.storage.staging import Framing, TaskStaging
 from sparklog.storage.view import TopicInfo
 
-_NEW: Final = "new"  # any name: what is planned for a new topic depends on none
+_NEW: Final = "new"  # any name: the plan of a new topic does not depend on it
 
 
 def to_json(plan: TaskPlan) -> bytes | None:
-    """Return the plan for the JVM; None: it can't stage there, whose files aren't the machine's.
+    """Return the plan for the JVM; None if the log's files are not local files of the machine.
 
-    Cost: some us, but for rows that name their topics: 1 us for each partition that there is.
+    Cost: a few us, plus 1 us per partition of all topics if rows name their topics.
     """
     place = plan.staging.jvm_place()
     if place is None:
@@ -64,18 +65,18 @@ def to_json(plan: TaskPlan) -> bytes | None:
 
 
 class _Topics:
-    """Topics as JSON; what many of them share is said once."""
+    """Topics as JSON. Shared configs and directories are listed once."""
 
     def __init__(self, staging: TaskStaging, framing: Framing) -> None:
         self._staging, self._framing = staging, framing
         self.directories: dict[str, int] = {}
         self.configs: list[Mapping[str, Any]] = []
-        self._known: dict[str, int] = {}  # a config as text -> its place
+        self._known: dict[str, int] = {}  # a config as JSON -> its index in `configs`
 
     def described(self, topic: TopicInfo) -> dict[str, Any]:
         own = dict(self._staging.jvm_topic(topic))
         places = own.pop("directories", None)
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "name": topic.name,
             "id": topic.id,
             "config": self._config({**self._framed(topic.config), **own}),
@@ -83,19 +84,19 @@ class _Topics:
         }
         numbers = sorted(topic.dirs)
         if numbers != list(range(topic.partitions)):
-            found["numbers"] = numbers
+            fields["numbers"] = numbers
         if places is not None:
-            each = [
+            indexes = [
                 self.directories.setdefault(places[number], len(self.directories))
                 for number in numbers
             ]
-            found["directory"] = each[0] if len(set(each)) == 1 else each
+            fields["directory"] = indexes[0] if len(set(indexes)) == 1 else indexes
         if topic.offline:
-            found["offline"] = {
+            fields["offline"] = {
                 number: [type(error).__name__, str(error), error.path]
                 for number, error in topic.offline.items()
             }
-        return found
+        return fields
 
     def _framed(self, config: TopicConfig) -> dict[str, Any]:
         codec, level = self._framing.compression(config)
@@ -108,7 +109,7 @@ class _Topics:
         }
         try:
             check_level(codec, level)
-        except InvalidRequestError as error:  # perhaps no row goes to such a topic
+        except InvalidRequestError as error:  # raised later, if a row goes to this topic
             fields["refused"] = [type(error).__name__, str(error)]
         return fields
 

@@ -1,13 +1,14 @@
-"""Logs opened for writing, one a process and log, however its path is spelled; closed at exit.
+"""Logs that this process has open for writing, one handle per log; closed at exit.
 
-A log is left open between micro-batches: opening costs an fsync or two, and what a closed log
-gains (a broker may start on it) nobody needs while a query runs. A process that dies instead is
-no harm: whoever locks the log next completes or undoes what it left (PROTOCOL, "LOCK").
+A log stays open between micro-batches, because opening costs one or two fsyncs, and a closed log
+has no benefit while a query runs (a broker could start on it). If the process dies instead, the
+next process that locks the log completes or undoes its last step (sparklog/logdir/PROTOCOL.md,
+"LOCK").
 
-The Python workers in which Spark commits for `format("sparklog")` are told nothing of their query's
-end, and end by a signal, so that no exit handler runs. There a log is only borrowed: it is closed
-when nothing was borrowed for LINGER_S, or when Spark sends the signal. What a process has opened
-for itself stays open.
+Spark does not tell the Python workers in which it commits for `format("sparklog")` when their query
+ends, and ends them with a signal, so that no exit handler runs. There a log is only borrowed: it is
+closed when it was not borrowed for LINGER_S, or when the signal arrives. Logs that the process
+opened otherwise stay open.
 """
 
 import atexit
@@ -31,30 +32,30 @@ from sparklog.tiered.reading.options import RemoteOptions
 
 LINGER_S: Final = 2.0
 _LOGGER: Final = logging.getLogger("sparklog.sink")
-_ENDINGS: Final = (signal.SIGHUP, signal.SIGTERM)  # what ends Spark's Python workers
+_ENDINGS: Final = (signal.SIGHUP, signal.SIGTERM)  # the signals that end Spark's Python workers
 
 Settings = tuple[LogOptions, str, RemoteOptions]
-"""How a log is opened: two that differ in it are two handles. Storage options as a digest."""
+"""Settings of a handle: other settings need another handle. Storage options are a digest."""
 
-_open: dict[tuple[int, str, Settings], Log] = {}  # by process and path; two may be one log
-_lent: set[Log] = set()  # of these, what only borrowers have asked for
-_mutex = threading.RLock()  # a signal may come while its own thread holds it
+_open: dict[tuple[int, str, Settings], Log] = {}  # by process and path; paths may share a log
+_lent: set[Log] = set()  # logs in `_open` that were only borrowed
+_mutex = threading.RLock()  # reentrant: a signal handler may run while its thread owns the lock
 _borrowed = 0
 _timer: threading.Timer | None = None
 
 
 def settings_of(options: SinkOptions) -> Settings:
-    """Return how these options open a log."""
+    """Return the settings with which these options open a log."""
     return options.log, secret_digest(options.storage_options), options.remote
 
 
 def shared_log(options: SinkOptions, used: Collection[Home] = ()) -> Log:
-    """Return this process's log for the options' path, opening it if need be.
+    """Return this process's handle of the log at the options' path; open it if necessary.
 
-    A log that was removed or replaced since it was opened is opened anew, but for those who have
-    written to it by its handle in `used`: their rows would go on in another log in silence.
+    A log that was removed or replaced is opened again, except for handles in `used`: a query that
+    has written to the old log must not continue in another log unnoticed.
 
-    Raises: what opening raises; LogReplacedError where a handle in `used` was given up already.
+    Raises the errors of opening a log, and LogReplacedError if a handle in `used` was abandoned.
     """
     with _mutex:
         log = _found_or_opened(options, used)
@@ -80,7 +81,7 @@ def _found_or_opened(options: SinkOptions, used: Collection[Home] = ()) -> Log:
 
 
 def _is_gone(home: Home, used: Collection[Home]) -> bool:
-    """Give up a log that was removed or replaced, but for one that is in use."""
+    """Abandon the handle of a log that was removed or replaced, unless it is in use."""
     if home in used or home.is_current():
         return False
     home.abandon(
@@ -91,10 +92,10 @@ def _is_gone(home: Home, used: Collection[Home]) -> bool:
 
 
 def _same(path: str, wanted: Settings) -> Log | None:
-    """Find an open log that is at this path, by another name."""
-    for (pid, other, how), log in _open.items():
-        ours = (pid, how) == (os.getpid(), wanted) and home_of(log).is_current()
-        if ours and same_place(other, path):
+    """Return the handle of an open log that has this path under another spelling."""
+    for (pid, other, settings), log in _open.items():
+        is_current = (pid, settings) == (os.getpid(), wanted) and home_of(log).is_current()
+        if is_current and same_place(other, path):
             return log
     return None
 
@@ -113,7 +114,7 @@ def _forget(log: Log) -> None:
 
 
 def close(path: str | None = None) -> None:
-    """Close the logs that this process has open for sinks (those of `path`, or all)."""
+    """Close the logs that this process has open for sinks: those at `path`, or all."""
     wanted = None if path is None else resolved(path)
     _close(lambda at, log: wanted is None or same_place(at, wanted))
 
@@ -124,12 +125,12 @@ def _close(is_meant: Callable[[str, Log], bool]) -> None:
             if is_meant(key[1], log):
                 _forget(log)
                 if key[0] == os.getpid():
-                    closing.callback(log.close)  # each, though another one fails
+                    closing.callback(log.close)  # close every log, even if another close fails
 
 
 @contextlib.contextmanager
 def borrowed(options: SinkOptions) -> Iterator[Log]:
-    """Give the log to a worker of Spark's; see the module's text for when it is closed."""
+    """Lend a log to a Python worker of Spark. The module's docstring says when it is closed."""
     global _borrowed, _timer
     with _mutex:
         _borrowed += 1
@@ -163,7 +164,7 @@ def _close_idle() -> None:
 
 
 def _watch_signals() -> None:
-    """Close before a signal ends this process, where nobody else handles it."""
+    """Close idle logs before a signal ends this process, unless the signal has a handler."""
     if threading.current_thread() is threading.main_thread():
         for number in _ENDINGS:
             if signal.getsignal(number) is signal.SIG_DFL:
@@ -171,7 +172,8 @@ def _watch_signals() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    # Else this very thread may hold its locks; the next holder completes or undoes.
+    # If a log is borrowed, this thread may own its locks. The next process then completes or
+    # undoes the step.
     if not _borrowed:
         _at_exit()
     signal.signal(number, signal.SIG_DFL)

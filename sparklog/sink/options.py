@@ -1,7 +1,7 @@
-"""Every option of the sink, and of `df.write` and `df.writeStream`: names, defaults, meaning.
+"""All options of the sink, `df.write` and `df.writeStream`: names, defaults and meaning.
 
-What belongs to Spark's Kafka sink has its name; how records are framed has the Kafka producer's;
-the rest are topic configs under Kafka's own names, used when the sink makes a topic.
+Options of Spark's Kafka sink have its names, framing options have the Kafka producer's names, and
+all others are Kafka's topic configs, which apply to topics that the sink creates.
 """
 
 from collections.abc import Mapping
@@ -32,9 +32,9 @@ _CODECS: Final = ("none", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """The options, checked. `topic_config` is for topics that are made, `log` for the log.
+    """The checked options. `topic_config` is for created topics, `log` for the log.
 
-    `given`: the names of those that describe a topic and were given, not left to their defaults.
+    `given`: names of the options that describe a topic and were set explicitly.
     """
 
     path: str | None = option(
@@ -119,12 +119,12 @@ class SinkOptions:
 
     @property
     def storage(self) -> dict[str, Any]:
-        """storageOptions, parsed."""
+        """storageOptions as a dict."""
         return parse_json_object(self.storage_options or "{}", name="storageOptions")
 
     @property
     def framing(self) -> Framing:
-        """How records become batches."""
+        """How rows are grouped into record batches and compressed."""
         codec = Codec.parse(self.compression_type)
         own = {Codec.GZIP: self.gzip_level, Codec.LZ4: self.lz4_level, Codec.ZSTD: self.zstd_level}
         level = own.get(codec)
@@ -133,7 +133,7 @@ class SinkOptions:
 
 
 OPTIONS: Final[dict[str, Key]] = keys_of(SinkOptions)
-"""Option -> its description, in the order of the docs; topic configs come on top."""
+"""Option -> description, in the order of the docs; topic configs are accepted too."""
 
 _STORAGE: Final = frozenset({"storageOptions", "storage_options"})
 _PRODUCER: Final = "there is no producer; the Kafka names without `kafka.` work where they mean "
@@ -158,7 +158,7 @@ REFUSED: Final[dict[str, str]] = {
     "mergeSchema": _NO_SCHEMA,
     "overwriteSchema": _NO_SCHEMA,
 }
-"""Options of the Kafka sink and of Delta that mean nothing here, and what to do instead."""
+"""Options of the Kafka sink and of Delta without a meaning here, and what to do instead."""
 
 _SPARK: Final = SparkOptions(
     keys=KEYS | LOG_KEYS | REMOTE_KEYS | OPTIONS,
@@ -173,21 +173,23 @@ _SPARK: Final = SparkOptions(
 
 
 def parse(values: Mapping[str, Any]) -> SinkOptions:
-    """Read and check options, names in any case; `batch_size` stands for batch.size as well.
+    """Parse and check options. Names are case-insensitive; `batch_size` also means batch.size.
 
-    Raises: InvalidRequestError for an unknown, a meaningless or a wrong option, by name.
+    Raises InvalidRequestError, with the name, for an unknown, meaningless or invalid option.
     """
     given = _SPARK.given(values)
     for name in _STORAGE & given.keys():
         given[name] = json_text(given[name], name=name)
     remote, given = RemoteOptions.parse(given)
-    found, rest = read(OPTIONS.values(), given)
+    fields, rest = read(OPTIONS.values(), given)
     log = {key: rest.pop(key) for key in LOG_KEYS if key in rest}
-    asked = {key.name for key in KEYS.values() if {key.name, *(s for s, _ in key.also)} & {*rest}}
+    topic_keys = {
+        key.name for key in KEYS.values() if {key.name, *(s for s, _ in key.also)} & {*rest}
+    }
     options = SinkOptions(
-        **found,
+        **fields,
         topic_config=TopicConfig.parse(rest, base=NEW_TOPICS),
-        given=frozenset(asked | {"partitions", "compression.type"} & given.keys()),
+        given=frozenset(topic_keys | {"partitions", "compression.type"} & given.keys()),
         log=LogOptions.parse(log),
         remote=remote,
     )
@@ -197,4 +199,4 @@ def parse(values: Mapping[str, Any]) -> SinkOptions:
         check_text(name, text or "")
     if options.topic is not None:
         check_topic(options.topic)
-    return replace(options, path=resolved(options.path))  # here: a task's directory is another
+    return replace(options, path=resolved(options.path))  # tasks have other working directories

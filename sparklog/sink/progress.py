@@ -1,9 +1,9 @@
-"""What Spark knows of its streaming queries, as metrics beside those of the log.
+"""Metrics of Spark's streaming queries, beside the metrics of the log.
 
-    sparklog.sink.watch_queries(spark)          # once a session
+    sparklog.sink.watch_queries(spark)          # once per session
     with Service(path, metrics_port=9404): ...  # in the same process: both at one endpoint
 
-Numbers are those of a query's last progress (StreamingQueryProgress) and stay until it ends.
+The values are from a query's last progress (StreamingQueryProgress) and stay until it ends.
 """
 
 import json
@@ -74,31 +74,34 @@ METRICS: Final = (
 
 
 class QueryMetrics(StreamingQueryListener):
-    """Takes the progress of a session's queries down. Spark calls it in the driver's Python."""
+    """Records the progress of a session's queries as metrics.
+
+    Spark calls it in the driver's Python.
+    """
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}  # run id -> label
         self._counts = meters(QUERIES)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """The query runs."""
+        """Record that the query runs."""
         self._names[str(event.runId)] = label = event.name or str(event.id)
         self._counts.gauge(ACTIVE).set(1, label)
         self._counts.counter(FAILURES).add(0, label)
         self._counts.counter(ROWS).add(0, label)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A micro-batch has ended."""
+        """Record the figures of a micro-batch."""
         try:
             self._note(event.progress)
-        except Exception:  # whatever it is, Spark would print it at every micro-batch
+        except Exception:  # Spark would print any error at every micro-batch
             _LOGGER.exception("the progress of query %s is not counted", event.progress.id)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing new came: the last numbers still hold."""
+        """Do nothing: without new data, the last values are still valid."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Its counts stay; what described the moment goes."""
+        """Clear the gauges of a query that ended. Its counters stay."""
         label = self._names.pop(str(event.runId), str(event.id))
         if event.exception is not None:
             self._counts.counter(FAILURES).add(1, label)
@@ -109,7 +112,7 @@ class QueryMetrics(StreamingQueryListener):
 
     def _note(self, progress: StreamingQueryProgress) -> None:
         counts, label = self._counts, progress.name or str(progress.id)
-        self._names[str(progress.runId)] = label  # it may have begun before anyone watched
+        self._names[str(progress.runId)] = label  # it may have started before this listener
         counts.gauge(ACTIVE).set(1, label)
         counts.gauge(BATCH).set(progress.batchId, label)
         counts.gauge(PROGRESS_TIME).set(_seconds(progress.timestamp), label)
@@ -133,9 +136,9 @@ class QueryMetrics(StreamingQueryListener):
 
 
 def watch_queries(spark: SparkSession) -> QueryMetrics:
-    """Count what the session's streaming queries do from now on; returns the listener.
+    """Count what the session's streaming queries do from now on, and return the listener.
 
-    `spark.streams.removeListener` ends it. Cost: some 0.1 ms a micro-batch, in a thread of Spark's.
+    `spark.streams.removeListener` ends it. Cost: about 0.1 ms per micro-batch, in a Spark thread.
     """
     listener = QueryMetrics()
     spark.streams.addListener(listener)
@@ -143,27 +146,27 @@ def watch_queries(spark: SparkSession) -> QueryMetrics:
 
 
 def offsets_behind_latest(progress: StreamingQueryProgress) -> list[dict[str, str]]:
-    """Return the metrics that Kafka's connector has in a progress' `sources[].metrics`.
+    """Return the metrics that Spark's Kafka source adds to a progress' `sources[].metrics`.
 
-    Spark 4.3 lets no source in Python fill those, so they are made of the same progress: one for
-    each source, {"minOffsetsBehindLatest": "0", "maxOffsetsBehindLatest": "7",
-    "avgOffsetsBehindLatest": "3.5"}; empty where a source's offsets aren't those of topics.
-    Source: KafkaMicroBatchStream.metrics (spark-sql-kafka-0-10).
+    Spark 4.3 does not let Python sources set them, so they are computed from the progress: one dict
+    per source, {"minOffsetsBehindLatest": "0", "maxOffsetsBehindLatest": "7",
+    "avgOffsetsBehindLatest": "3.5"}; empty for a source without offsets of topics. Source:
+    KafkaMicroBatchStream.metrics (spark-sql-kafka-0-10).
     """
-    found = []
+    metrics = []
     for source in progress.sources:
         lags = list(_behind(source).values())
-        named = {
+        figures = {
             "minOffsetsBehindLatest": str(min(lags, default=0)),
             "maxOffsetsBehindLatest": str(max(lags, default=0)),
             "avgOffsetsBehindLatest": str(sum(lags) / max(1, len(lags))),
         }
-        found.append(named if lags else {})
-    return found
+        metrics.append(figures if lags else {})
+    return metrics
 
 
 def _behind(source: SourceProgress) -> dict[tuple[str, str], int]:
-    """How many offsets a micro-batch left unread, {(topic, partition): number}."""
+    """Return {(topic, partition): number of offsets that a micro-batch left unread}."""
     read, latest = _offsets(source.endOffset), _offsets(source.latestOffset)
     return {key: max(0, end - read.get(key, 0)) for key, end in latest.items()}
 
@@ -177,11 +180,11 @@ def _number(value: float) -> float:
 
 
 def _offsets(text: Any) -> dict[tuple[str, str], int]:
-    """Offsets in the form of sparklog and Kafka, {"topic": {"0": 123}}; nothing in another."""
+    """Parse offsets in the format of sparklog and Kafka, {"topic": {"0": 123}}; else return {}."""
     try:
-        found = json.loads(text or "{}")
+        nested = json.loads(text or "{}")
         return {
-            (t, p): int(at) for t, by in found.items() if ASIDE not in t for p, at in by.items()
+            (t, p): int(at) for t, by in nested.items() if ASIDE not in t for p, at in by.items()
         }
     except (ValueError, AttributeError, TypeError):
         return {}

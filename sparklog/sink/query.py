@@ -1,4 +1,4 @@
-"""The running query, as seen from inside foreachBatch; the only place that asks Spark's JVM."""
+"""The running query, as seen from foreachBatch. The only module that calls Spark's JVM for it."""
 
 import hashlib
 import re
@@ -13,20 +13,20 @@ from sparklog.storage.query_origin import BatchStart, Offsets
 _KNOWN_MAX: Final = 64
 _SCAN: Final = "StreamingDataSourceV2ScanRelation"
 _OPAQUE: Final = ("PYTHON_UDF", "SCALA_UDF", "PLAN_EXPRESSION")  # code, and tables in subqueries
-_ALL_FIELDS: Final = 2**31 - 1  # Spark leaves out those behind the 25th
-# Numbers of columns and objects differ from run to run, and so may where and how fast one reads.
+_ALL_FIELDS: Final = 2**31 - 1  # by default Spark omits fields behind the 25th
+# Text that can differ between runs: ids of columns and objects, and the range and rate of reads.
 _PASSING: Final = re.compile(r"#\d+L?|@[0-9a-f]+|\b(?:starting|ending|max|min)\w*=[^,\]]*,? ?")
 
 
 def source_offsets(offsets: bytes) -> Offsets:
-    """The offset of each source, from the text of `offsets/N`: a line each, `-` for none."""
+    """Return the offset of each source from the text of `offsets/N`; None for "-"."""
     lines = offsets.decode(errors="replace").splitlines()[2:]
     return tuple(None if line == "-" else line for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A streaming query at work. `checkpoint` is a URL or path; `plan` holds offsets/N's bytes."""
+    """A running streaming query. `checkpoint` is a URL or a path."""
 
     id: str
     run: str
@@ -36,33 +36,33 @@ class Query:
     name: str = ""
 
     def planned_offsets(self, batch: int) -> bytes | None:
-        """Return what `offsets/<batch>` says, from whatever keeps it; None if it isn't there.
+        """Return the bytes of `offsets/<batch>` from any checkpoint manager, or None.
 
-        The same bytes as the file's: Spark writes them by the same method.
+        They are identical to the file's bytes, because Spark writes both with the same method.
         """
         log = self.jvm.execution.offsetLog()
-        found = log.get(batch)
-        if found.isEmpty():
+        offsets = log.get(batch)
+        if offsets.isEmpty():
             return None
         out = self.jvm.gateway.java.io.ByteArrayOutputStream()
-        log.serialize(found.get(), out)
+        log.serialize(offsets.get(), out)
         return bytes(out.toByteArray())
 
     def start_offsets(self) -> dict[str, str]:
-        """Return where the sources of this micro-batch begin: {its end: its start}, as JSON.
+        """Return {end offset: start offset} of this micro-batch's sources, as JSON texts.
 
-        Only of sources that tell (Kafka's, rate's, Python's); of others nothing is known.
+        Only for sources that report offsets (Kafka's, rate's, Python's).
         """
         leaves = self.jvm.execution.lastExecution().optimizedPlan().collectLeaves().iterator()
-        found = {}
+        starts = {}
         while leaves.hasNext():
             leaf = leaves.next()
             if leaf.getClass().getSimpleName() == _SCAN and leaf.startOffset().isDefined():
-                found[leaf.endOffset().get().json()] = leaf.startOffset().get().json()
-        return found
+                starts[leaf.endOffset().get().json()] = leaf.startOffset().get().json()
+        return starts
 
     def running_query_ids(self) -> list[str]:
-        """Return the ids of the queries that run in this application, this one's included."""
+        """Return the ids of all queries that run in this application, including this one."""
         return [str(execution.id().toString()) for execution in self.jvm.active.values()]
 
 
@@ -70,19 +70,19 @@ class Query:
 class _Handles:
     gateway: Any
     execution: Any
-    active: Any  # {query id: execution} of the application
+    active: Any  # {query id: execution} of all running queries
 
 
-_known: LruCache[str, Query] = LruCache(_KNOWN_MAX)  # query id -> its run of now, or the last one
+_known: LruCache[str, Query] = LruCache(_KNOWN_MAX)  # query id -> its present or last run
 
 
 def running_query(df: DataFrame) -> Query | None:
-    """Find the query that calls foreachBatch with `df`; None outside of one, and on Connect.
+    """Return the query that calls foreachBatch with `df`; None outside of one, and on Connect.
 
-    The session that foreachBatch sees is a clone which doesn't list the query; what all sessions
-    share does. Another thread than foreachBatch's own has no property that names the query: it is
-    the one whose session that is. Who groups jobs by another name changes nothing.
-    Source: SharedState.activeStreamingQueries, StreamExecution (Spark 4.3).
+    The session in foreachBatch is a clone that does not list the query, but the state shared by all
+    sessions does. In a thread without the property that names the query, the query is found by its
+    session. Setting another job group has no effect. Source: SharedState.activeStreamingQueries,
+    StreamExecution (Spark 4.3).
     """
     if not hasattr(df, "_jdf"):  # Spark Connect: no JVM here
         return None
@@ -119,11 +119,11 @@ def _look_up(df: DataFrame, query_id: str | None) -> Query | None:
 
 
 def plan_digest(query: Query, df: DataFrame) -> str:
-    """A short name of what the query does: its own plan, and foreachBatch's up to the sink.
+    """Return a digest of the query's own plan and of foreachBatch's plan up to the sink.
 
-    Empty if the plans' texts don't tell it all: of functions they show the name, of tables that are
-    joined the columns, and two queries that differ in these alone are two.
-    Cost: some ms, for the plans are rendered as texts.
+    Empty if the plans' texts are incomplete: they show only the name of a function and the columns
+    of a joined table, so two different queries could have the same text. Cost: a few ms to render
+    the plans.
     """
     own, batch = query.jvm.execution.analyzedPlan(), df._jdf.queryExecution().analyzed()
     patterns = query.jvm.gateway.org.apache.spark.sql.catalyst.trees.TreePattern
@@ -141,7 +141,7 @@ def plan_digest(query: Query, df: DataFrame) -> str:
 
 
 def batch_start(query: Query, batch: int, ends: Offsets) -> BatchStart:
-    """Ask where the micro-batch begins, and who else runs in this Spark application."""
+    """Return where the micro-batch begins, and which queries run in this application."""
     alive = frozenset(query.running_query_ids())
     before = query.planned_offsets(batch - 1) if batch else None
     if before is not None:

@@ -1,11 +1,12 @@
-"""How a micro-batch's rows are staged: in Spark's JVM or in Python, in tasks or in the driver.
+"""Stage the rows of a micro-batch: in Spark's JVM or in Python, in tasks or in the driver.
 
-- In the JVM, where sparklog's jar is loaded: always by one job. A store's small micro-batch comes
-  to the driver as framed chunks, all else is staged by the tasks (`jvm_job`).
-- In Python: rows of a small micro-batch come to the driver, those of a large one are staged by
-  tasks (`task`).
+- In the JVM, if sparklog's jar is loaded: one job. For a log in a store, a small micro-batch is
+  sent to the driver as framed chunks; otherwise the tasks stage the chunks (`jvm_job`).
+- In Python: the rows of a small micro-batch are collected in the driver; the rows of a large one
+  are staged by tasks (`task`).
 
-A guess that was wrong costs time: what is too much for the driver takes the large path after all.
+A wrong size estimate only costs time: a batch too large for the driver is staged by tasks after
+all.
 """
 
 import contextlib
@@ -38,10 +39,10 @@ _estimates: LruCache[tuple[str, str], SizeEstimate] = LruCache(_WRITERS_MAX)  # 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowStaging:
-    """Stages the rows of one micro-batch for `log`.
+    """Stages the rows of a micro-batch for `log`.
 
-    Args: writer, offsets: who writes it, and its planned offsets; they tell whether it is small.
-    jvm: option jvm. query: what the log calls the query by.
+    `writer` and `offsets` (the planned offsets) are used to estimate whether it is small. `jvm`:
+    the option jvm. `query`: the query's name in log messages.
     """
 
     log: Log
@@ -52,24 +53,24 @@ class RowStaging:
     query: str
 
     def stage(self, df: DataFrame) -> Sequence[Chunk]:
-        """Stage the plan's columns of `df`, for a commit.
+        """Stage the plan's columns of `df` for a commit.
 
-        Raises: what is wrong with the rows; what Spark raises for a job that failed.
+        Raises the errors of invalid rows, and the exception of a Spark job that fails.
         """
         found = find_gateway(df.sparkSession, wanted=self.jvm)
-        asked = None
+        plan = None
         if isinstance(found, Gateway):
-            asked = jvm_plan.to_json(self.plan)
-            found = found if asked else _NOT_LOCAL
+            plan = jvm_plan.to_json(self.plan)
+            found = found if plan else _NOT_LOCAL
         obstacle = found if isinstance(found, Obstacle) else None
         log_data_path("stages rows", obstacle, query=self.query)
         with _noting_tasks(self.log):
-            if isinstance(found, Gateway) and asked is not None:
-                return self._in_jvm(found, asked, df)
+            if isinstance(found, Gateway) and plan is not None:
+                return self._in_jvm(found, plan, df)
             return self._in_python(df)
 
     def learn(self, chunks: Sequence[Chunk]) -> None:
-        """Note how large it turned out to be, once it is committed."""
+        """Record the size of the micro-batch after its commit, for later estimates."""
         self._estimate().learn(self.offsets, sum(chunk.size_bytes for chunk in chunks))
 
     def _estimate(self) -> SizeEstimate:
@@ -78,29 +79,32 @@ class RowStaging:
     def _is_small(self, rows: DataFrame) -> bool:
         return self._estimate().is_small(self.offsets) and not is_surely_large(rows)
 
-    def _in_jvm(self, jvm: Gateway, asked: bytes, df: DataFrame) -> Sequence[Chunk]:
+    def _in_jvm(self, jvm: Gateway, plan: bytes, df: DataFrame) -> Sequence[Chunk]:
         staging = self.plan.staging
         if not staging.puts_objects:
-            return self._gathered(jvm_job.stage(jvm, df, asked))
-        told: Iterable[ChunkTable | SparklogError] | None = None
+            return self._gathered(jvm_job.stage(jvm, df, plan))
+        answers: Iterable[ChunkTable | SparklogError] | None = None
         if self._is_small(df):
-            told = jvm_job.collect(jvm, df, asked, in_memory_bytes=SMALL_BYTES)
-        if told is None:
-            told = jvm_job.put(jvm, df, asked, staging, self.plan.label)
-        return self._gathered(told)
+            answers = jvm_job.collect(jvm, df, plan, in_memory_bytes=SMALL_BYTES)
+        if answers is None:
+            answers = jvm_job.put(jvm, df, plan, staging, self.plan.label)
+        return self._gathered(answers)
 
-    def _gathered(self, told: Iterable[ChunkTable | SparklogError]) -> Sequence[Chunk]:
-        """What the tasks staged. Raises the first error, and lets go of what others staged."""
-        told, staging = list(told), self.plan.staging
-        chunks = staging.gathered([table for table in told if isinstance(table, ChunkTable)])
-        for error in told:
+    def _gathered(self, answers: Iterable[ChunkTable | SparklogError]) -> Sequence[Chunk]:
+        """Return the chunks of all tasks.
+
+        On an error, discard all chunks and raise the first error.
+        """
+        answers, staging = list(answers), self.plan.staging
+        chunks = staging.gathered([table for table in answers if isinstance(table, ChunkTable)])
+        for error in answers:
             if isinstance(error, SparklogError):
                 staging.discard(chunks, cause=error)
                 raise error
         return chunks
 
     def _in_python(self, df: DataFrame) -> Sequence[Chunk]:
-        # What isn't written isn't asked for: Arrow may lack its type, the driver its memory.
+        # Select only the columns that are written: Arrow may not support the types of others.
         rows = df.select(*self.plan.columns)
         chunks = self._collected(rows) if self._is_small(rows) else None
         if chunks is not None:
@@ -108,7 +112,7 @@ class RowStaging:
         return self._gathered(task_messages.to_tables(_one_job(rows, self.plan)))
 
     def _collected(self, rows: DataFrame) -> Sequence[Chunk] | None:
-        """The small path: rows to the driver. None if they turn out to be too many."""
+        """Collect the rows in the driver and stage them. None if there are too many."""
         try:
             table = rows.toArrow()
         except Exception as error:  # py4j's and Connect's classes differ
@@ -121,7 +125,7 @@ class RowStaging:
 
 @contextlib.contextmanager
 def _noting_tasks(log: Log) -> Iterator[None]:
-    """Show as this process's what tasks could not write: their own processes end with them."""
+    """Count write failures of tasks in this process's metrics; the tasks' processes end."""
     try:
         yield
     except Exception as error:  # py4j's and Connect's classes differ
@@ -131,9 +135,9 @@ def _noting_tasks(log: Log) -> Iterator[None]:
 
 
 def _one_job(df: DataFrame, plan: TaskPlan) -> list[Any]:
-    """The large path in Python: one job whose tasks stage the rows and send back what they did."""
+    """Run one job whose tasks stage the rows in Python, and return their messages."""
     chosen_columns = [
-        # A null array makes Spark's way to Python quadratic in the rows of an Arrow batch.
+        # Null arrays make Spark's transfer to Python quadratic in the rows of an Arrow batch.
         F.coalesce(F.col(name), F.array().cast(df.schema[name].dataType)).alias(name)
         if name == "headers"
         else F.col(name)
@@ -145,13 +149,13 @@ def _one_job(df: DataFrame, plan: TaskPlan) -> list[Any]:
 
 @in_worker
 class Staging:
-    """The function of the job; one call a task."""
+    """The function of the job; called once per task."""
 
     def __init__(self, plan: TaskPlan) -> None:
         self._plan = plan
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one row: with the staged chunks, or with the error."""
+        """Yield one row, with the staged chunks or with the error."""
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         try:

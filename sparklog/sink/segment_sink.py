@@ -1,4 +1,4 @@
-"""`SegmentSink`: what foreachBatch calls, each micro-batch into the log exactly once."""
+"""`SegmentSink`: the function for foreachBatch that writes each micro-batch exactly once."""
 
 import logging
 import os
@@ -32,48 +32,51 @@ from sparklog.storage.view import TopicInfo
 _LOGGER: Final = logging.getLogger("sparklog.sink")
 _SWEEP_EVERY: Final = 100
 _RUNS_MAX: Final = 256
-RUNS: "LruCache[str, _Run]" = LruCache(_RUNS_MAX)  # run id -> what it wrote
+RUNS: "LruCache[str, _Run]" = LruCache(_RUNS_MAX)  # by run id
 _mutex = threading.Lock()
 
 
 @dataclass(slots=True)
 class _Run:
-    """What one run of a query has written: (writer, log) -> last micro-batch."""
+    """The last micro-batch that a run of a query has written, by (writer, log)."""
 
     batches: dict[tuple[str, Hashable], int] = field(default_factory=dict)
     homes: set[Home] = field(default_factory=set)
 
 
 class SegmentSink:
-    """Writes the micro-batches of a streaming query into a log.
+    """Writes the micro-batches of a streaming query to a log.
 
         query.writeStream.foreachBatch(SegmentSink("/data/log", "flights")).start()
 
-    Columns: value, and if wanted key, headers, topic, partition, timestamp (columns.py). Options
-    are Kafka's names, as keywords with underscores or in a `**{"batch.size": ...}` (options.py).
+    Columns: value, and optionally key, headers, topic, partition, timestamp (columns.py). Options
+        have Kafka's names, as keywords with underscores or as `**{"batch.size": ...}` (options.py).
 
-    A micro-batch is known by the query's id (with option `name`, for several sinks in one query),
-    its number and its planned offsets, so a replay is dropped and anything else under the same
-    number is a BatchConflictError. All topics and partitions of a call are committed together.
+    A micro-batch is identified by the query's id (with the option `name` for several sinks in one
+    query), its number and its planned offsets. A replay is dropped; other rows with the same number
+    raise BatchConflictError. All topics and partitions of a call are committed together.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], topic: str | None = None, **options: Any
     ) -> None:
-        """Check the options; the log is opened by the first micro-batch.
+        """Check the options. The first micro-batch opens the log.
 
-        Raises: InvalidRequestError.
+        Raises:
+            InvalidRequestError: An option is invalid.
         """
         self._options = parse({"path": path, "topic": topic, **options})
         self._checked: tuple[str, list[str]] = "", []  # run id, its columns
-        self._plan = "", ""  # run id, its plan's name
+        self._plan = "", ""  # run id, digest of its plan
 
     @in_driver
     def __call__(self, df: DataFrame, batch: int) -> None:
-        """Write micro-batch `batch`. Called by Spark; one Spark job.
+        """Write micro-batch `batch`, in one Spark job. Called by Spark.
 
-        Raises: InvalidRequestError for bad columns, rows or a missing identity, BatchConflictError,
-        StorageUnavailableError: nothing of the micro-batch is then in the log.
+        Raises:
+            InvalidRequestError: Columns or rows are invalid, or the query can't be identified.
+            BatchConflictError: The micro-batch was committed with other source offsets.
+            StorageUnavailableError: Nothing of the micro-batch was committed.
         """
         query = running_query(df)
         columns = self._columns(df, query)
@@ -100,14 +103,17 @@ class SegmentSink:
             raise
 
     def _columns(self, df: DataFrame, query: Query | None) -> list[str]:
-        """The columns to write; a query's schema is the same in all micro-batches of a run."""
+        """Return the columns to write, checked once per run; a query's schema does not change."""
         run = query.run if query is not None else ""
         if not run or self._checked[0] != run:
             self._checked = run, columns_to_write(df.schema, self._options)
         return self._checked[1]
 
     def _with_origin(self, planned: MicroBatch, query: Query | None, df: DataFrame) -> MicroBatch:
-        """Say in the identity which query this is, but for its id; see storage/query_origin.py."""
+        """Add to the identity how to recognise the query without its id.
+
+        See storage/query_origin.py.
+        """
         if query is None:
             return planned
         if self._plan[0] != query.run:
@@ -130,7 +136,7 @@ class SegmentSink:
         first: bool,
     ) -> None:
         identity = planned.identity
-        # Only the first micro-batch of a run can be a replay; the commit looks again anyway.
+        # Only the first micro-batch of a run can be a replay. The commit checks again anyway.
         earlier = log.committed(identity) if first else None
         if earlier is not None:
             _report_replay(earlier, planned, log)
@@ -171,7 +177,7 @@ class SegmentSink:
 
 
 def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) -> TaskPlan:
-    """Describe the tasks' work; makes the topic of option topic where it isn't there yet."""
+    """Return the plan for the tasks; create the topic of option topic if it does not exist."""
     topics = home_of(log).known_topics()
     if options.topic in topics:
         warn_of_ineffective(options, topics[options.topic], log.path)
@@ -191,7 +197,7 @@ def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) ->
 
 def _make(options: SinkOptions, log: Log, topic: str) -> TopicInfo:
     if not options.auto_create:
-        return log.topic(topic)  # raises, and names the topics that are there
+        return log.topic(topic)  # raises an error that lists the existing topics
     config = options.topic_config.to_dict()
     return log.create_topic(topic, options.partitions, config, if_not_exists=True)
 
@@ -204,10 +210,10 @@ def commit_chunks(
     planned: MicroBatch | None,
     source: dict[str, Any],
 ) -> CommitResult:
-    """Make the topics that rows named first, and commit.
+    """Create the topics that rows named, and commit.
 
-    Raises: what `Log.commit` raises; what was staged then goes, if the log's home can tell that
-    nobody has committed it.
+    Raises the errors of `Log.commit`. The staged chunks are then deleted, unless they may have been
+    committed.
     """
     try:
         known, named = home_of(log).known_topics(), {chunk.topic for chunk in chunks}
@@ -231,8 +237,8 @@ def _check_planned_partitions(
 ) -> None:
     """Check the topics that did not exist when their rows were assigned to partitions.
 
-    Raises: SparklogError: another writer has created one with another number of partitions, in
-        which the keys of the rows belong elsewhere.
+    Raises SparklogError if another writer created such a topic with another number of partitions,
+    because the keys of the rows belong to other partitions then.
     """
     for topic in sorted({chunk.topic for chunk in chunks if not chunk.topic_id}):
         partitions = topics[topic].partitions

@@ -1,12 +1,12 @@
-"""Estimates whether the next micro-batch is small, without a job that counts it.
+"""Estimate whether the next micro-batch is small, without a job that counts its rows.
 
-A small one is collected and written in the driver, which saves a round through Python workers
-(35 instead of over 100 ms). The estimate is the size of the last one, corrected by the step in the
-planned offsets, where they are numbers of records (Kafka's, ours, rate's), and by Spark's own
-estimate of the plan, which knows the sizes of files and tables. A wrong estimate costs time, never
-correctness: Spark stops collecting at spark.driver.maxResultSize, and the batch then takes the
-large path in the same call (PROTOCOL, H7). But a task holds its whole result until then, so what
-is known to be large must not come so far.
+A small micro-batch is collected and written in the driver, which saves a round trip through Python
+workers (35 ms instead of over 100 ms). The estimate is the size of the last micro-batch, scaled by
+the growth of the planned offsets if they are record counts (Kafka's, sparklog's, rate's), and
+limited by Spark's own estimate of the plan, which knows the sizes of files and tables. A wrong
+estimate costs time, never correctness: Spark stops collecting at spark.driver.maxResultSize, and
+the batch is then staged by tasks in the same call (PROTOCOL, H7). A task keeps its whole result in
+memory until then, so batches that are known to be large must not be collected.
 """
 
 import json
@@ -17,35 +17,35 @@ from pyspark.sql import DataFrame
 from sparklog.storage.source_offsets import ASIDE
 
 SMALL_BYTES: Final = 4 << 20
-_LARGE_BYTES: Final = 64 << 20  # by Spark's estimate, which counts columns that we don't take
-_UNKNOWN_BYTES: Final = 1 << 60  # its estimate of what it knows nothing about lies above
-_FLOOR: Final = 4096  # a tiny or empty batch says little about the next one
+_LARGE_BYTES: Final = 64 << 20  # by Spark's estimate, which includes columns that are not written
+_UNKNOWN_BYTES: Final = 1 << 60  # Spark's estimate is above this if the size is unknown
+_FLOOR: Final = 4096  # a tiny or empty batch does not predict the next one
 
 
 class SizeEstimate:
-    """What one writer's micro-batches have been like."""
+    """Estimates the size of a writer's micro-batches."""
 
     def __init__(self) -> None:
-        self._bytes: int | None = None  # of the last batch; None: nothing is known
+        self._bytes: int | None = None  # size of the last batch; None before the first
         self._total = 0  # sum of its planned offsets
         self._step = 0
 
     def is_small(self, offsets: bytes) -> bool:
-        """Tell whether the micro-batch with these planned offsets may be collected."""
+        """Return whether the micro-batch with these planned offsets may be collected."""
         if self._bytes is None:
             return False
         grown = (total(offsets) - self._total) / max(self._step, 1)
         return max(self._bytes, _FLOOR) * max(grown, 1) <= SMALL_BYTES
 
     def learn(self, offsets: bytes, size: int) -> None:
-        """Note how large it turned out to be, in bytes of log."""
+        """Record the size in bytes of a micro-batch that has been written."""
         now = total(offsets)
         self._step = max(0, now - self._total) if self._bytes is not None else 0
         self._bytes, self._total = size, now
 
 
 def is_surely_large(df: DataFrame) -> bool:
-    """Tell whether Spark knows that these rows are many. Cost: under a ms; no job."""
+    """Return whether Spark knows that these rows are large. Cost: less than 1 ms; no job."""
     frame = getattr(df, "_jdf", None)  # Spark Connect has none
     if frame is None:
         return False
@@ -54,14 +54,14 @@ def is_surely_large(df: DataFrame) -> bool:
 
 
 def total(offsets: bytes) -> int:
-    """Sum the numbers in the offsets of all sources (a file's lines after the second)."""
-    found = 0
+    """Return the sum of all numbers in the offsets of all sources (the lines after the second)."""
+    sum_of_offsets = 0
     for line in offsets.decode(errors="replace").splitlines()[2:]:
         try:
-            found += _sum(json.loads(line))
+            sum_of_offsets += _sum(json.loads(line))
         except ValueError:
             continue
-    return found
+    return sum_of_offsets
 
 
 def _sum(value: Any) -> int:

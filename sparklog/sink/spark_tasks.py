@@ -1,4 +1,4 @@
-"""Spark tasks for the service: the long part of cleaning a partition is one task each."""
+"""Spark tasks for the service: cleaning a partition runs as one task."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,13 +10,15 @@ from sparklog.spark_errors import in_worker
 
 
 def spark_map(spark: SparkSession) -> Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]:
-    """Return the `map` for `sparklog.service.Service` that makes each job a Spark task.
+    """Return the `map` for `sparklog.service.Service` that runs each job as a Spark task.
 
         Service(path, map=spark_map(spark))
 
-    Every executor must see the log dir. Memory of a task: an offset map
-    (log.cleaner.dedupe.buffer.size over log.cleaner.threads) and a few windows of 4 MiB.
-    Raises: InvalidRequestError for a Spark Connect session, which has no such tasks.
+    Every executor must have access to the log dir. Memory of a task: an offset map
+    (log.cleaner.dedupe.buffer.size divided by log.cleaner.threads) and a few windows of 4 MiB.
+
+    Raises:
+        InvalidRequestError: The session is a Spark Connect session, which has no such tasks.
     """
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidRequestError(
@@ -26,8 +28,8 @@ def spark_map(spark: SparkSession) -> Callable[[Callable[[Any], Any], list[Any]]
 
     def spread(function: Callable[[Any], Any], jobs: list[Any]) -> Iterable[Any]:
         tasks = spark.sparkContext.parallelize(jobs, len(jobs)).map(_Job(function))
-        found: list[Any] = tasks.collect()
-        return found
+        results: list[Any] = tasks.collect()
+        return results
 
     return spread
 

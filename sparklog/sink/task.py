@@ -1,7 +1,7 @@
-"""A write task: rows in, chunks out. No row of a large micro-batch passes the driver.
+"""A write task in Python: turns rows into chunks, so that no row passes through the driver.
 
-Chunks are staged under a name that is unique to the attempt, so a failed or speculative one
-leaves only rubbish, which is swept later.
+Chunks are staged under a name that is unique to the attempt. A failed or speculative attempt only
+leaves files that are swept later.
 """
 
 from collections.abc import Iterable
@@ -21,9 +21,9 @@ from sparklog.storage.view import TopicInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """What all tasks of a micro-batch share; it is pickled to them.
+    """The plan that all tasks of a micro-batch share; it is pickled.
 
-    `new_topic` is what a topic that isn't in `topics` will be like; None: it is an error.
+    `new_topic`: partitions and config of topics that are not in `topics`; None makes them an error.
     """
 
     staging: TaskStaging
@@ -35,9 +35,9 @@ class TaskPlan:
     columns: list[str] = field(default_factory=list)
 
     def run(self, batches: Iterable[pa.RecordBatch], *, task: int) -> ChunkTable:
-        """Stage the rows of one task, by the log's home; what is small stays in memory.
+        """Stage the rows of a task in the log's home. Small chunks stay in memory.
 
-        Raises: InvalidRequestError and its kin for bad rows: nothing of the batch is committed.
+        Raises InvalidRequestError or a subclass for invalid rows; the batch is then not committed.
         """
         self.staging.check()
         stager = self.staging.stager(self.framing, label=f"{self.label}-{task}", task=task)
@@ -49,7 +49,7 @@ class TaskPlan:
             raise
 
     def run_in_memory(self, table: pa.Table) -> list[Chunk]:
-        """The same in the driver, for a small micro-batch; all chunks are in memory."""
+        """Stage the rows of a small micro-batch in the driver's memory."""
         stager = self.staging.memory_stager(self.framing, spread=self.label)
         self._feed(stager, table.combine_chunks().to_batches())
         return list(stager.finish())
@@ -82,7 +82,7 @@ def _by_topic(rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
     if column.null_count:
         raise row_faults.NULL_TOPIC.error()
     rest = rows.drop_columns(["topic"])
-    # Spark's strings may hold any bytes: a name that isn't UTF-8 is refused as the JVM refuses it.
+    # Strings in Spark can contain any bytes: replace invalid UTF-8 as the JVM does.
     raw = column.cast(pa.binary())
     names = [(name, name.decode(errors="replace")) for name in pc.unique(raw).to_pylist()]
     if len(names) == 1:

@@ -1,8 +1,8 @@
-"""Chunks and errors as rows, from the tasks of one job to the driver. Nothing is unpickled.
+"""Messages from the tasks of a job to the driver: chunks and errors as rows, never pickled.
 
-A task is one row, whatever it has staged: its chunks as columns (`ChunkTable`). An error travels as
-a row too: raised in the task it would be tried four times, and reach the driver as a text in
-somebody else's exception.
+A task returns one row, with all its chunks as columns (`ChunkTable`) or with an error. An error
+that a task raised would be retried four times, and reach the driver as text inside another
+exception.
 """
 
 import json
@@ -20,36 +20,36 @@ SCHEMA: Final = pa.schema([("error", pa.string()), ("chunks", pa.binary())])
 
 
 def to_rows(table: ChunkTable) -> pa.RecordBatch:
-    """A task's chunks as a row, in the SCHEMA."""
+    """Return a task's chunks as a row of SCHEMA."""
     return pa.RecordBatch.from_pylist([{"chunks": table.pack()}], schema=SCHEMA)
 
 
 def error_row(error: SparklogError) -> pa.RecordBatch:
-    """An error as a row."""
-    told = json.dumps(error_fields(error))
-    return pa.RecordBatch.from_pylist([{"error": told}], schema=SCHEMA)
+    """Return an error as a row of SCHEMA."""
+    fields = json.dumps(error_fields(error))
+    return pa.RecordBatch.from_pylist([{"error": fields}], schema=SCHEMA)
 
 
 def error_fields(error: SparklogError) -> dict[str, Any]:
-    """Describe an error for `error_of`, as JSON has it."""
+    """Return the fields of an error as JSON, for `error_of`."""
     return {"error": type(error).__name__, "message": str(error), "path": error.path}
 
 
-def error_of(told: Mapping[str, Any]) -> SparklogError:
-    """Return the error that a task told: its class in `errors`, its text, what it is about.
+def error_of(fields: Mapping[str, Any]) -> SparklogError:
+    """Return the error that a task sent: its class in `errors`, its message and its path.
 
-    What else the class holds is for people, and in the text.
+    Other attributes are not sent; the message contains them.
     """
-    kind = getattr(errors, told["error"], SparklogError)
-    error: SparklogError = kind.__new__(kind, told["message"])
-    error.args = (told["message"],)
-    if told.get("path") is not None:
-        error.path = told["path"]
+    kind = getattr(errors, fields["error"], SparklogError)
+    error: SparklogError = kind.__new__(kind, fields["message"])
+    error.args = (fields["message"],)
+    if fields.get("path") is not None:
+        error.path = fields["path"]
     return error
 
 
 def to_tables(rows: Iterable[Any]) -> Iterator[ChunkTable | SparklogError]:
-    """Turn collected rows back into tables, or errors, in their order."""
+    """Yield the tables and errors of collected rows, in their order."""
     for row in rows:
         if row["error"] is not None:
             yield error_of(json.loads(row["error"]))

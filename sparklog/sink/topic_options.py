@@ -1,7 +1,7 @@
-"""Warns of topic options that an existing topic ignores, once.
+"""Warn once about options that an existing topic ignores.
 
-The options that describe a topic are for topics that the sink makes. A sink never changes one
-that exists, which may be somebody else's; who wants that has a command for it.
+Options that describe a topic apply to topics that the sink creates. A sink never changes an
+existing topic, which may have another owner; a command does that.
 """
 
 import logging
@@ -19,7 +19,7 @@ _warned: LruCache[tuple[str, str], bool] = LruCache(_WARNED_MAX)  # (topic id, t
 
 
 def warn_of_ineffective(options: SinkOptions, topic: TopicInfo, path: str) -> None:
-    """Warn of given options that differ from what the topic is like, with the command to run."""
+    """Warn about options that differ from the topic's, and name the command that changes it."""
     text = ineffective_options(options, topic, path)
     if text is not None and _warned.get((topic.id, text)) is None:
         _warned.put((topic.id, text), True)
@@ -27,24 +27,24 @@ def warn_of_ineffective(options: SinkOptions, topic: TopicInfo, path: str) -> No
 
 
 def ineffective_options(options: SinkOptions, topic: TopicInfo, path: str) -> str | None:
-    """Say which of the given options have no effect on a topic that exists; None: all agree."""
-    found, commands = [], []
+    """Return a message about the options without effect on an existing topic, or None."""
+    differences, commands = [], []
     configs = []
     for name in sorted(options.given & KEYS.keys()):
-        wanted, held = (_text(name, config) for config in (options.topic_config, topic.config))
-        if wanted != held:
-            found.append(f"{name}={wanted} (the topic has {held})")
+        wanted, actual = (_text(name, config) for config in (options.topic_config, topic.config))
+        if wanted != actual:
+            differences.append(f"{name}={wanted} (the topic has {actual})")
             configs.append(f"{name}={'[' + wanted + ']' if ',' in wanted else wanted}")
     codec, own = options.compression_type, topic.config.compression_type
     if "compression.type" in options.given and own != "producer" and own != codec:
-        found.append(f"compression.type={codec} (the topic has {own})")
+        differences.append(f"compression.type={codec} (the topic has {own})")
         configs.append("compression.type=producer")
     if configs:
         commands.append(
             f"sparklog configs alter {path} --topic {topic.name} --add-config {','.join(configs)}"
         )
     if "partitions" in options.given and options.partitions != topic.partitions:
-        found.append(f"partitions={options.partitions} (it has {topic.partitions})")
+        differences.append(f"partitions={options.partitions} (it has {topic.partitions})")
         if options.partitions > topic.partitions:
             commands.append(
                 f"sparklog topics alter {path} --topic {topic.name} "
@@ -52,11 +52,11 @@ def ineffective_options(options: SinkOptions, topic: TopicInfo, path: str) -> st
             )
         else:
             commands.append("nothing: the number of partitions can't fall")
-    if not found:
+    if not differences:
         return None
     return (
         f"topic {topic.name} of {path} was there before, so these options of the sink have no "
-        f"effect: {', '.join(found)}. To change the topic: {'; '.join(commands)}"
+        f"effect: {', '.join(differences)}. To change the topic: {'; '.join(commands)}"
     )
 
 

@@ -1,11 +1,11 @@
 """The Python data source's writers: `df.write` and `df.writeStream` with format("sparklog").
 
-Spark calls write() in executors on an unpickled copy, and commit() or abort() in another process
-on a NEW instance: all that a commit needs comes in the messages and the options.
+Spark calls write() in executors on an unpickled copy, and commit() or abort() in another process on
+a NEW instance. Commits therefore use only the messages and the options.
 
-Where the JVM's data source stands before this one, its tasks write in the place of write(): the
-plan of their work is in the writer's pickle, where the JVM finds it (`restored`), and what they
-send is unpickled to `Staged` (`staged`).
+If the JVM's data source wraps this one, its tasks replace write(): the plan of their work is in the
+writer's pickle, where the JVM reads it (`restored`), and the messages that they send are unpickled
+to `Staged` (`staged`).
 """
 
 import contextlib
@@ -47,11 +47,11 @@ _CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What one task staged, of which query; `below`: the conf's directory for checkpoints.
+    """The chunks that a task staged. `below`: the conf's directory for checkpoints.
 
-    `packed`: its chunks, as a `ChunkTable`. `staging`: lets go of it where Spark aborts, in a
-    process that may not be able to open the log. `attempt`: the number of the task's attempt, from
-    0; also 0 for a task in the JVM, which does not stage for stores.
+    `packed`: the chunks as a `ChunkTable`. `staging`: deletes the chunks if Spark aborts, in a
+    process that may not be able to open the log. `query`: the query's id. `attempt`: the number of
+    the task's attempt, from 0; also 0 for a task in the JVM, which does not stage for stores.
     """
 
     packed: bytes
@@ -62,16 +62,16 @@ class Staged(WriterCommitMessage):
 
 
 def staged(packed: bytes, staging: bytes, query: str, below: str) -> Staged:
-    """Make what a task in the JVM sends; `staging`: of `restored`, pickled as it is there."""
+    """Return the message of a task in the JVM. `staging`: pickled as in `restored`."""
     return Staged(packed, pickle.loads(staging), query, below)  # noqa: S301 - our own
 
 
 def restored(plan: bytes, staging: bytes, state: bytes) -> "_Writer":
-    """Unpickle a writer. `plan`, `staging`: for the JVM, which looks at nothing else.
+    """Unpickle a writer. The JVM reads only `plan` and `staging` of the pickle.
 
-    `plan` is JSON: that of sparklog.sink.jvm_plan, or {"version", "python": why} where the JVM
-    isn't to write; its version may be another one than the JVM's. Empty: nobody asked for it.
-    `staging`: a pickled TaskStaging.
+    `plan` is the JSON of sparklog.sink.jvm_plan, or {"version", "python": why} if Python has to
+    write; its version may differ from the JVM's. Empty if no JVM requested a plan. `staging` is a
+    pickled TaskStaging.
     """
     kind, fields = pickle.loads(state)  # noqa: S301 - our own
     writer: _Writer = kind.__new__(kind)
@@ -81,7 +81,7 @@ def restored(plan: bytes, staging: bytes, state: bytes) -> "_Writer":
 
 @in_worker
 class _Writer:
-    """`for_jvm`: the JVM asked for a plan."""
+    """The common part of both writers. `for_jvm`: the JVM requested a plan."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class _Writer:
         self._plan: TaskPlan | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickled on its way to the tasks: now the log and the topic must be there.
+        # Spark pickles the writer for the tasks; from now on the log and the topic must exist.
         if self._plan is None:
             with open_logs.borrowed(self._options) as log:
                 label = chunk_label(self._write_id, 0)
@@ -115,15 +115,15 @@ class _Writer:
         if not self._for_jvm:
             return b""
         why = "option jvm is false"
-        if self._options.jvm is not False:  # None: the JVM would not have asked
+        if self._options.jvm is not False:  # if None, the JVM would not have requested a plan
             why = "the log is in a store"
-            found = None if plan.staging.puts_objects else jvm_plan.to_json(plan)
-            if found is not None:
-                return found
+            jvm_json = None if plan.staging.puts_objects else jvm_plan.to_json(plan)
+            if jvm_json is not None:
+                return jvm_json
         return json.dumps({"version": PLAN_VERSION, "python": why}).encode()
 
     def _planned(self) -> None:
-        """The tasks' work is planned, and the commit will come in another process."""
+        """Called when the tasks are planned; the commit runs in another process."""
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         assert self._plan is not None
@@ -137,12 +137,15 @@ class _Writer:
         return Staged(packed, staging, query, below, context.attemptNumber())
 
     def _labelled(self, plan: TaskPlan, query: str, batch: str | None) -> TaskPlan:
-        """Return the plan under whose label a task stages; see `StreamWriter._labelled`."""
+        """Return the plan with the label under which a task stages.
+
+        See `StreamWriter._labelled`.
+        """
         return plan
 
 
 def _chunks(messages: Iterable[WriterCommitMessage | None]) -> list[Chunk]:
-    """What all tasks staged, put together by the staging that they were given."""
+    """Return the chunks of all tasks, combined by the staging that the tasks used."""
     staged = [message for message in messages if isinstance(message, Staged)]
     if not staged:
         return []
@@ -158,17 +161,17 @@ def _discard(messages: Iterable[WriterCommitMessage | None]) -> None:
 
 @in_worker
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """`df.write`: all partitions in one commit, and the log closed cleanly after it."""
+    """The writer of `df.write`: commits all partitions at once, then closes the log cleanly."""
 
     def _planned(self) -> None:
         open_logs.close(self._options.path)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage one task's rows; runs in an executor."""
+        """Stage the rows of a task. Runs in an executor."""
         return self._stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Append what all tasks staged, at once."""
+        """Commit the chunks of all tasks."""
         with open_logs.borrowed(self._options) as log:
             plan = plan_tasks(self._options, log, "", self._columns)
             commit_chunks(log, self._options, plan, _chunks(messages), None, {})
@@ -176,9 +179,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             open_logs.close(self._options.path)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks staged; rows that are committed stay, whatever Spark reports.
+        """Delete the staged chunks. Committed rows stay, regardless of what Spark reports.
 
-        `messages` lack the tasks that are still running, and those that Spark killed or lost.
+        `messages` contains no running, killed or lost tasks.
         """
         _discard(messages)
         with contextlib.suppress(SparklogError), open_logs.borrowed(self._options) as log:
@@ -188,17 +191,17 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 @in_worker
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """`df.writeStream`: each micro-batch exactly once, by the identity of SegmentSink."""
+    """The writer of `df.writeStream`: writes each micro-batch exactly once, as SegmentSink."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage one task's rows; runs in an executor."""
+        """Stage the rows of a task. Runs in an executor."""
         return self._stage(iterator)
 
     def _labelled(self, plan: TaskPlan, query: str, batch: str | None) -> TaskPlan:
         """Name staged files after the micro-batch, so that its commit can delete all of them.
 
-        Files of attempts that were killed or lost are not reported to `commit` or `abort`. No
-        other write stages under this label: a write inside foreachBatch is a BatchWriter.
+        Files of killed or lost attempts are not reported to `commit` or `abort`. No other write
+        uses this label: a write inside foreachBatch is a BatchWriter.
         """
         if not query or not batch:
             return plan
@@ -207,14 +210,14 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a micro-batch, or drop it as a replay.
 
-        Deletes what other attempts staged for it and for earlier micro-batches of the query: one
-        listing of each log dir. In a store, one listing at the first micro-batch and for each with
-        a task that took several attempts.
+        Deletes the files that other attempts staged for this and earlier micro-batches of the
+        query. Cost: one listing per log dir. In a store, one listing at the first micro-batch, and
+        one for each micro-batch with a task that took several attempts.
         """
-        told = next((message for message in messages if isinstance(message, Staged)), None)
-        if told is None and self._options.checkpoint is None:
+        first = next((message for message in messages if isinstance(message, Staged)), None)
+        if first is None and self._options.checkpoint is None:
             return  # without a task there are no rows
-        below, query = ("", "") if told is None else (told.below, told.query)
+        below, query = ("", "") if first is None else (first.below, first.query)
         planned = identify_from_checkpoint(self._options, batchId, below=below, query_id=query)
         with open_logs.borrowed(self._options) as log:
             plan = plan_tasks(self._options, log, "", self._columns)
@@ -228,5 +231,5 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
                 )  # fmt: skip
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Let go of what the tasks staged; what is committed stays, whatever Spark thinks."""
+        """Delete the staged chunks. Committed rows stay, regardless of what Spark reports."""
         _discard(messages)

@@ -1,15 +1,15 @@
-"""Reading from Spark: what `spark.read` and `spark.readStream` with format("sparklog") run.
+"""Read from Spark: the readers behind `spark.read` and `spark.readStream.format("sparklog")`.
 
-- `stream`, `batch`: Spark's readers: which offsets a micro-batch or a query has;
-  `refused_stream`: the reader of a streaming request that is refused
+- `stream`, `batch`: the readers, which decide the offsets of a micro-batch or query;
+  `refused_stream`: the reader that raises the error of an invalid streaming query
 - `options`, `schema`, `offsets`, `patterns`: options, columns, offsets as JSON, subscribePattern
-- `metadata_snapshot`: what the log holds of the selected partitions; `open_homes`: how it is opened
+- `metadata_snapshot`: offsets of the selected partitions; `open_homes`: opens the log
 - `topic_wait`: waitForTopics
-- `offset_bounds`, `filters`: where reading starts and ends: offsets, timestamps, pushed filters
-- `admission`, `byte_offsets`: the limits of a micro-batch (maxOffsetsPerTrigger and the like)
-- `input_partitions`: offset ranges become tasks; `read_task`: what a task does
-- `jvm_plan`: tasks that the JVM reads by itself; `jvm_caller`: what it says of itself
+- `offset_bounds`, `filters`: start and end of a read: offsets, timestamps, pushed filters
+- `admission`, `byte_offsets`: limits of a micro-batch (maxOffsetsPerTrigger and others)
+- `input_partitions`: splits offset ranges into tasks; `read_task`: the task
+- `jvm_plan`: plans for tasks that the JVM reads; `jvm_caller`: options that the JVM passes
 - `data_loss`: failOnDataLoss
-- `group_registration`: the query as a registered reader
-- `state`, `state_options`: the state of another query's checkpoint as a source
+- `group_registration`: registers the query as a reader
+- `state`, `state_options`: the state of a checkpoint as a source
 """

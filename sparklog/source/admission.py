@@ -1,7 +1,7 @@
-"""maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger, maxTriggerDelay.
+"""The limits maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger and maxTriggerDelay.
 
-Spark hands a Python source its own default limit back and knows no composite of several, so all
-limits are combined here. Source: KafkaMicroBatchStream.rateLimit and delayBatch.
+Spark passes a Python source its own default limit back and has no composite limits, so all limits
+are combined here. Source: KafkaMicroBatchStream.rateLimit and delayBatch.
 """
 
 import math
@@ -13,9 +13,9 @@ from sparklog.source.offsets import Offsets
 
 
 def by_records(limit: int, start: Offsets, end: Offsets) -> Offsets:
-    """Cut `end` so that about `limit` records lie in [start, end), shared out by backlog.
+    """Reduce `end` so that [start, end) has about `limit` records, shared out by backlog.
 
-    Every partition with a backlog gets at least one record, so a small one never starves.
+    Every partition with a backlog gets at least one record, so that small partitions progress too.
     """
     backlog = {p: offset - start[p] for p, offset in end.items() if offset > start[p]}
     total = sum(backlog.values())
@@ -34,9 +34,9 @@ def by_bytes(
     end: Offsets,
     sizes: Callable[[TopicPartition, int, int], BytesByOffset],
 ) -> Offsets:
-    """Cut `end` so that about `limit` bytes of log lie in [start, end), shared out by backlog.
+    """Reduce `end` so that [start, end) has about `limit` bytes of log, shared out by backlog.
 
-    A partition whose share is below its next record gets that one record.
+    A partition whose share is smaller than its next record gets that record.
     """
     maps = {p: sizes(p, start[p], offset) for p, offset in end.items() if offset > start[p]}
     backlog = {p: size.between(start[p], end[p]) for p, size in maps.items()}
@@ -51,9 +51,9 @@ def by_bytes(
 
 
 class MinOffsetsDelay:
-    """minOffsetsPerTrigger: wait until enough has come, but no longer than `longest_ms`.
+    """minOffsetsPerTrigger: delays a micro-batch until it has enough records, at most `longest_ms`.
 
-    The first micro-batch after a (re)start never waits.
+    The first micro-batch after a start or restart is never delayed.
     """
 
     def __init__(self, least: int | None, longest_ms: int) -> None:
@@ -61,7 +61,7 @@ class MinOffsetsDelay:
         self._last_ms: int | None = None
 
     def wait(self, start: Offsets, end: Offsets, now_ms: int) -> bool:
-        """Tell whether this trigger should bring nothing yet."""
+        """Return whether this trigger should get no data yet."""
         if self._least is None:
             return False
         fresh = sum(offset - start[p] for p, offset in end.items() if offset > start[p])

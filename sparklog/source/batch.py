@@ -1,4 +1,4 @@
-"""The batch reader: what `spark.read.format("sparklog")` runs, and its filters."""
+"""The batch reader of `spark.read.format("sparklog")`, with and without filter pushdown."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -20,7 +20,7 @@ from sparklog.spark_errors import in_worker
 
 @in_worker
 class BatchReader(DataSourceReader):
-    """Reads a log once, from the start to the end that the options name."""
+    """Reads a log once, from the start to the end that the options define."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_schema(schema)
@@ -29,7 +29,7 @@ class BatchReader(DataSourceReader):
         self._filters = Filters()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan the read, at this moment's ends."""
+        """Plan the read up to the present end offsets."""
         log, options = LogMetadata(self._options), self._options
         snapshot = log.snapshot()
         held = snapshot.ranges
@@ -48,15 +48,15 @@ class BatchReader(DataSourceReader):
         return [InputPartition(value) for value in jvm_plan.values(log.view, tasks, options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs in an executor."""
+        """Read a task's records. Runs in an executor."""
         task = jvm_plan.task_of(partition.value)
         return self._reader.read_all(jvm_plan.pieces_of(task))
 
 
 @in_worker
 class FilteringBatchReader(BatchReader):
-    """The same with filter pushdown; Spark refuses to run it while its conf is off."""
+    """A BatchReader with filter pushdown. Spark rejects it unless its conf allows pushdown."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take what narrows the plan; Spark still evaluates what is handed back."""
+        """Use filters that narrow the plan; return the filters that Spark must evaluate."""
         return self._filters.take(filters)

@@ -1,6 +1,6 @@
-"""failOnDataLoss: an error, or a warning, with the range of records that are gone.
+"""failOnDataLoss: raise an error, or warn, with the exact range of the missing records.
 
-Source: the connector's reportDataLoss; here the message names exactly what is lost.
+Source: reportDataLoss of Spark's Kafka source.
 """
 
 import logging
@@ -17,7 +17,7 @@ NO_BASES: Final[Mapping[TopicPartition, int]] = MappingProxyType({})
 
 
 class DataLossPolicy:
-    """failOnDataLoss: what is lost is an error where it is true, else a warning."""
+    """Reports data loss: raises an error if failOnDataLoss is true, else logs a warning."""
 
     def __init__(self, fail: bool) -> None:
         self._fail = fail
@@ -31,9 +31,9 @@ class DataLossPolicy:
         *,
         held: tuple[int, int],
     ) -> None:
-        """Say that offsets [first, end) of a partition are lost (end None: nobody knows).
+        """Report that offsets [first, end) of a partition are lost (`end` None: unknown).
 
-        Raises: OffsetOutOfRangeError if failOnDataLoss is true.
+        Raises OffsetOutOfRangeError if failOnDataLoss is true.
         """
         lost = f"offsets [{first}, {'?' if end is None else end}) of {partition}"
         self._lost(lost, first, why, held)
@@ -41,9 +41,9 @@ class DataLossPolicy:
     def lost_batches(
         self, store: str, first: int, end: int, why: str, *, held: tuple[int, int]
     ) -> None:
-        """Say that the changes of a state store in batches [first, end) are lost.
+        """Report that the changes of a state store in batches [first, end) are lost.
 
-        Raises: OffsetOutOfRangeError if failOnDataLoss is true.
+        Raises OffsetOutOfRangeError if failOnDataLoss is true.
         """
         self._lost(f"changes of batches [{first}, {end}) of {store}", first, why, held)
 
@@ -59,9 +59,9 @@ class DataLossPolicy:
         )  # fmt: skip
 
     def reset_batches(self, store: str, first: int, end: int) -> None:
-        """Say that a reset took back batches [first, end) whose changes were read already.
+        """Report that a reset abandoned batches [first, end) whose changes were already read.
 
-        Raises: OffsetOutOfRangeError if failOnDataLoss is true.
+        Raises OffsetOutOfRangeError if failOnDataLoss is true.
         """
         text = (
             f"batches [{first}, {end}) of {store} were read, and their query was reset since: what "
@@ -80,9 +80,9 @@ class DataLossPolicy:
     def diverged(
         self, partition: TopicPartition, first: int, end: int, *, held: tuple[int, int]
     ) -> None:
-        """Say that offsets [first, end) that were read, or planned, are of another history.
+        """Report that offsets [first, end) that were read or planned belong to another history.
 
-        Raises: OffsetOutOfRangeError if failOnDataLoss is true.
+        Raises OffsetOutOfRangeError if failOnDataLoss is true.
         """
         text = (
             f"offsets [{first}, {end}) of {partition} are of another history: the log was "
@@ -100,10 +100,10 @@ class DataLossPolicy:
         )  # fmt: skip
 
     def replaced_topic(self, partition: TopicPartition, at: int, begins: int | None) -> None:
-        """Say that a topic was made again: what follows offset `at` of the old one is gone.
+        """Report that a topic was re-created, so that the old records from offset `at` are lost.
 
-        `begins` is where the new topic begins (None: nobody looked). Raises: TopicReplacedError if
-        failOnDataLoss is true.
+        `begins` is the first offset of the new topic, or None if it was not looked up. Raises
+        TopicReplacedError if failOnDataLoss is true.
         """
         where = "" if begins is None else f", which begins at offset {begins}"
         self._raise_or_warn(
@@ -126,10 +126,10 @@ class DataLossPolicy:
 def latest_offsets(
     start: Offsets, held: Ranges, dropped: Mapping[TopicPartition, int], loss: DataLossPolicy
 ) -> Offsets:
-    """Return the latest offsets after `start`. New partitions are in it, deleted ones stay.
+    """Return the latest offsets after `start`, including new partitions and deleted ones.
 
-    A deleted topic keeps its place, at its old end: made again, it goes on from there. `dropped`
-    holds the ends of deleted topics. Reports what a log that went back has lost.
+    A deleted topic keeps its old end offset, where a re-created topic continues. `dropped` contains
+    the end offsets of deleted topics. Reports the loss if the log ends before `start`.
     """
     latest = {p: high for p, (_, high) in held.items()}
     for partition, offset in start.items():
@@ -151,19 +151,22 @@ def readable_ranges(
     *,
     bases: Mapping[TopicPartition, int] = NO_BASES,
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return what can be read of [start, end), reporting all that can't.
+    """Return the readable part of [start, end), and report the rest as lost.
 
-    Args: start: a partition that isn't in it is new and should start at 0, as with the connector;
-        end: the plan's; held: what the log holds now; dropped: the ends of deleted topics;
-        bases: where topics begin that were made again: a lower offset is the former topic's.
+    Args:
+        start: Partitions that are missing here are new and should start at 0, as in the connector.
+        end: The planned end offsets.
+        held: The offsets that the log contains now.
+        dropped: End offsets of deleted topics.
+        bases: First offsets of re-created topics; lower offsets belong to the old topic.
     """
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     for partition, last in sorted(end.items()):
         first = start.get(partition, 0)
         if partition not in held:
-            gone = dropped.get(partition, last)
-            if first < gone:
-                loss.lost_offsets(partition, first, gone, "its topic was deleted", held=(0, 0))
+            deleted_end = dropped.get(partition, last)
+            if first < deleted_end:
+                loss.lost_offsets(partition, first, deleted_end, "its topic was deleted", held=(0, 0))
             continue
         low, high = held[partition]
         base = bases.get(partition, 0)

@@ -1,7 +1,8 @@
-"""Pushes filters on offset, partition, topic and timestamp down into offset ranges.
+"""Push filters on offset, partition, topic and timestamp down into offset ranges.
 
-Only the plan is narrowed. Offset, partition and topic filters are then met exactly; a timestamp
-bound only moves the start (later records may be older), so Spark evaluates it again.
+Pushed filters only narrow the plan. Filters on offset, partition and topic are then fully applied.
+A timestamp bound only moves the start, because later records can be older, so Spark evaluates it
+again.
 """
 
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ _COLUMNS = (("offset",), ("partition",), ("topic",))
 
 @dataclass
 class Filters:
-    """What has been taken: offsets in [low, high), allowed partitions and topics, least time."""
+    """Pushed filters: offsets in [low, high), partitions, topics, and the earliest timestamp."""
 
     low: int = 0
     high: int = 2**63 - 1
@@ -38,7 +39,7 @@ class Filters:
     _left: list[Filter] = field(default_factory=list)
 
     def take(self, filters: Iterable[Filter]) -> list[Filter]:
-        """Use what can be used; return what Spark must still evaluate."""
+        """Use filters where possible; return the filters that Spark must evaluate."""
         return [each for each in filters if not self._use(each)]
 
     def _use(self, given: Filter) -> bool:
@@ -84,24 +85,24 @@ class Filters:
         self.low, self.high = max(self.low, low), min(self.high, high)
 
     def _since(self, when: datetime) -> None:
-        # Records have whole milliseconds: none lies between when and the next of them.
+        # Record timestamps are in milliseconds, so `when` can be rounded up.
         aware = when if when.tzinfo is not None else when.astimezone()
         self.since_ms = max(self.since_ms or 0, to_ms(aware))
 
     def narrow(
         self, ranges: dict[TopicPartition, tuple[int, int]], lookup: TimeLookup
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the ranges cut to what the filters let through."""
-        kept = {
+        """Return the ranges restricted by the filters."""
+        selected = {
             key: (max(low, self.low), min(high, self.high))
             for key, (low, high) in ranges.items()
             if (self.partitions is None or key.partition in self.partitions)
             and (self.topics is None or key.topic in self.topics)
         }
         if self.since_ms is None:
-            return kept
-        first = lookup(dict.fromkeys(kept, self.since_ms))
+            return selected
+        first = lookup(dict.fromkeys(selected, self.since_ms))
         return {
             key: (max(low, high if (at := first[key]) is None else at), high)
-            for key, (low, high) in kept.items()
+            for key, (low, high) in selected.items()
         }

@@ -1,22 +1,22 @@
-"""Registers a streaming query as a reader of its log: see `Log.readers`.
+"""Register a streaming query as a reader of its log; see `Log.readers`.
 
-The process that plans a query's micro-batches is told nothing of the query by Spark 4.3: neither
-its id nor its checkpoint, and commit() comes with the next micro-batch, the last one's never. Its
-tasks know the id. So the first task of a micro-batch registers where that begins, and which
-`Planner` planned it; all before it is committed, for Spark runs a micro-batch only when the one
-before is in its commit log, and a restarted query goes on no earlier.
+Spark 4.3 does not tell the process that plans a query's micro-batches the query's id or checkpoint.
+It calls commit() only with the next micro-batch, and never for the last one. Tasks know the id. The
+first task of a micro-batch therefore registers the start offsets of the micro-batch, and the
+`Planner` that planned it. All earlier offsets are committed, because Spark runs a micro-batch only
+when the previous one is in its commit log, and a restarted query does not continue earlier.
 
-From then on the planner knows the group. It is asked for the next micro-batch with the offsets
-behind the last one, once that is in the commit log: it registers those. So a query that has read
-all shows no lag, unless Spark doesn't ask again (trigger Once, a query that is stopped, or fails,
-before its next trigger), or two sources of the query read the same topic, of which the tasks of
-one micro-batch know the lower offset only.
+From then on the planner knows the group. When Spark requests the next micro-batch, its start
+offsets are in the commit log, so the planner registers those. A query that has read everything thus
+shows no lag. Exceptions are queries for which Spark does not request another micro-batch (trigger
+Once, a stopped or failed query), and queries with two sources that read the same topic: their tasks
+know only the lower offset.
 
-Where the JVM's data source stands before this one it says which query and micro-batch it is, so
-that the planner needs no task to tell it.
+If the JVM's data source wraps this one, it passes the query and the micro-batch, and no task has to
+register them.
 
-Spark 4.3 tells neither of them the query's name. The name is part of the description of the
-query's jobs, which both can read.
+Spark 4.3 does not pass the query's name. It is part of the description of the query's jobs, which
+tasks and the JVM can read.
 """
 
 import logging
@@ -46,15 +46,15 @@ _FAILED: Final = "%s: the query reads on, but retention may not wait for it"
 
 
 def batch_start_offsets(start: Offsets, end: Offsets, held: Ranges) -> Offsets:
-    """Return where a micro-batch begins in all partitions that it knows and the log holds."""
+    """Return the start of a micro-batch in all partitions that it reads and the log contains."""
     return {p: max(start.get(p, 0), held[p][0]) for p in sorted(end.keys() & held.keys())}
 
 
 def query_name(description: str | None, query_id: str | None) -> str:
-    """Return the name of the query that a job's description names; "" where it names none.
+    """Return the query's name from the description of a job; "" if it has none.
 
-    A job that foreachBatch has given another description names none.
-    Source: StreamExecution.getBatchDescriptionString (Spark 4.3).
+    A foreachBatch function that sets another description hides the name. Source:
+    StreamExecution.getBatchDescriptionString (Spark 4.3).
     """
     name, _, _ = (description or "").rpartition(f"\nid = {query_id}\nrunId = ")
     return name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - 1] + "\u2026"
@@ -68,10 +68,10 @@ def register(
     origins: Origins = NO_ORIGINS,
     planner: str | None = None,
 ) -> None:
-    """Commit `start` for the query whose task this is; a failure is a warning.
+    """Commit `start` for the query that runs this task. A failure is a warning.
 
-    What was committed before then stands, and holds back more, not less. A broker's directory is
-    left alone (see `warn_unless_kept`).
+    The earlier commit then stays, which retains more records, not fewer. A broker's directory is
+    left unchanged (see `warn_unless_kept`).
     """
     context = TaskContext.get()
     if context is None:
@@ -99,7 +99,7 @@ def register(
 
 
 def warn_unless_kept(groups: Groups, options: SourceOptions) -> None:
-    """Tell who gave the query a name where nothing is registered: in a broker's directory."""
+    """Warn that option kafka.group.id has no effect if the log registers no readers."""
     if options.group_id is not None:
         try:
             check_kept(groups, options.path or "")
@@ -108,30 +108,30 @@ def warn_unless_kept(groups: Groups, options: SourceOptions) -> None:
 
 
 class Planner:
-    """What the process that plans for one source of a query knows of the query's group."""
+    """Registers the query from the process that plans micro-batches for one of its sources."""
 
     def __init__(self, options: SourceOptions, clock: Clock = system_clock) -> None:
         self._options, self._clock = options, clock
         self.id = uuid.uuid4().hex
         self._has_planned = False
         self._group: str | None = None
-        self._is_heeded = True  # else it is for the query's tasks to say how far it is
+        self._is_heeded = True  # if False, the query's tasks register its offsets
         self._said: Offsets | None = None
         self._due_ms = 0
 
     def planned(self) -> str:
-        """Note that a task will register this planner, by the id that is returned."""
+        """Return the id under which a task registers this planner."""
         self._has_planned = True
         return self.id
 
     def registered(
         self, groups: Groups, start: Offsets, origins: Origins, batch: int | None = None
     ) -> bool:
-        """Register where a micro-batch begins; False if a task is to do that.
+        """Register the start of a micro-batch. Return False if a task must register it.
 
-        So where nobody has said which query this is, or, without `batch`, where another source of
-        it reads the same topic. As a rule only the first one: all later ones by `committed`. A
-        failure is a warning.
+        A task must do so if the query is unknown, or, without `batch`, if another source of the
+        query reads the same topic. Usually only the first micro-batch is registered here;
+        `committed` registers later ones. A failure is a warning.
         """
         caller = self._options.caller
         group = None if caller.query_id is None else self._options.group(caller.query_id)
@@ -154,10 +154,10 @@ class Planner:
         return True
 
     def committed(self, groups: Groups, offsets: Offsets, origins: Origins) -> None:
-        """Register with the log's groups that all before `offsets` is in the query's commit log.
+        """Register that all records before `offsets` are in the query's commit log.
 
-        Again after RENEW_MS, so that a query which waits for something new doesn't expire. Before
-        a task has registered the query nothing happens; a failure is a warning.
+        Repeated after RENEW_MS, so that a query that waits for new records does not expire. Does
+        nothing before a task has registered the query. A failure is a warning.
         """
         now_ms = self._clock()
         if not self._has_planned or (offsets == self._said and now_ms < self._due_ms):

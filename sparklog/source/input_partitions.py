@@ -1,4 +1,4 @@
-"""Splits offset ranges into Spark input partitions. Source: KafkaOffsetRangeCalculator."""
+"""Split offset ranges into Spark input partitions. Source: KafkaOffsetRangeCalculator."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -15,19 +15,19 @@ from sparklog.storage.offset_ranges import OffsetRange, SpansByKey, clipped
 from sparklog.storage.view import ReadPlan
 
 TASKS: Final = 32
-"""So many tasks, or fewer, are never made fewer."""
+"""Up to this number of tasks, ranges are never combined."""
 SMALL_RECORDS: Final = 10_000
-"""The most offsets of a task that reads several pieces."""
+"""Maximum number of offsets of a task that reads several ranges."""
 Sizes = Callable[[TopicPartition, int, int], BytesByOffset]
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
-    """Offsets [start, end) of one partition, read by one task.
+    """Offsets [start, end) of a partition, read by one task.
 
-    `topic_id` is the topic's that was planned; None where a broker's directory carries none.
-    `without`: spans of offsets that are left out. `plan`: what the task reads it with, if the
-    log's home makes one.
+    `topic_id`: the topic's id at planning time; None in a broker's directory without ids.
+    `without`: offset spans to leave out. `plan`: how the task reads the range, if the log's home
+    makes plans.
     """
 
     topic: str
@@ -45,15 +45,18 @@ class PlannedRange:
 
     @property
     def size(self) -> int:
-        """Number of offsets."""
+        """The number of offsets."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class FirstTask:
-    """A micro-batch's first task; whoever runs it registers the query at `start`, too.
+    """The first task of a micro-batch.
 
-    `origins`: of `start`, where known; `planner`: see `sparklog.source.group_registration.Planner`.
+    The executor that runs it also registers the query at `start`.
+
+    `origins`: known origins of `start`. `planner`: see
+    `sparklog.source.group_registration.Planner`.
     """
 
     pieces: tuple[PlannedRange, ...]
@@ -65,29 +68,32 @@ class FirstTask:
 def plan_ranges(
     ranges: Mapping[TopicPartition, tuple[int, int]], ids: Mapping[str, str | None]
 ) -> list[PlannedRange]:
-    """Make one piece a partition that has something to read, in order. `ids`: {topic: its id}."""
-    found = (
+    """Return one range per partition with something to read, in order. `ids`: {topic: topic id}."""
+    ranges_of_partitions = (
         PlannedRange(topic, p, start, end, ids.get(topic))
         for (topic, p), (start, end) in sorted(ranges.items())
     )
-    return [piece for piece in found if piece.size > 0]
+    return [piece for piece in ranges_of_partitions if piece.size > 0]
 
 
 def exclude_abandoned(planned: list[PlannedRange], spans: SpansByKey) -> list[PlannedRange]:
-    """Return the pieces with what of `spans` lies in them, but those that are left out whole."""
-    found: list[PlannedRange] = []
+    """Return the ranges without the offsets of `spans`.
+
+    Ranges that are abandoned entirely are left out.
+    """
+    remaining: list[PlannedRange] = []
     for piece in planned:
         inner = clipped(spans.get(piece.topic_partition, ()), piece.start, piece.end)
         if inner != [(piece.start, piece.end)]:
-            found.append(replace(piece, without=tuple(inner)) if inner else piece)
-    return found
+            remaining.append(replace(piece, without=tuple(inner)) if inner else piece)
+    return remaining
 
 
 def split(whole: list[PlannedRange], options: SourceOptions, sizes: Sizes) -> list[PlannedRange]:
-    """Cut pieces by maxRecordsPerPartition, maxBytesPerPartition and minPartitions.
+    """Split ranges by maxRecordsPerPartition, maxBytesPerPartition and minPartitions.
 
-    The first two are limits and come first; minPartitions is a hint and shares the tasks out by
-    the pieces' length.
+    The first two are limits and are applied first. minPartitions is a hint; the tasks are shared
+    out by the size of the ranges.
     """
     cut = whole
     if options.max_records_per_partition is not None:
@@ -102,7 +108,7 @@ def split(whole: list[PlannedRange], options: SourceOptions, sizes: Sizes) -> li
 
 
 def _evenly(piece: PlannedRange, parts: int) -> list[PlannedRange]:
-    """Cut where Spark's would: what doesn't divide goes to the last parts."""
+    """Split where Spark would: the last parts get the remainder."""
     edges = [piece.start]
     for left in range(max(1, min(parts, piece.size)), 0, -1):
         edges.append(edges[-1] + (piece.end - edges[-1]) // left)
@@ -119,19 +125,19 @@ def _by_bytes(piece: PlannedRange, most: int, sizes: Sizes) -> list[PlannedRange
 
 
 def _at_least(cut: list[PlannedRange], wanted: int) -> list[PlannedRange]:
-    """Give each piece the share of tasks that it has of the records, at least one.
+    """Give each range a share of the tasks proportional to its records, at least one.
 
-    Where that is one, the piece stays whole, and the others share the rest (SPARK-36576).
+    A range with a share of one is not split, and the others share the rest (SPARK-36576).
     """
     total = sum(piece.size for piece in cut)
     small = [piece for piece in cut if _share(piece.size, total, wanted) == 1]
     whole = {piece.topic_partition for piece in small}
     rest, tasks = total - sum(piece.size for piece in small), max(wanted - len(small), 1)
-    found: list[PlannedRange] = []
+    parts: list[PlannedRange] = []
     for piece in cut:
-        kept = piece.topic_partition in whole
-        found += _evenly(piece, 1 if kept else _share(piece.size, rest, tasks))
-    return found
+        stays_whole = piece.topic_partition in whole
+        parts += _evenly(piece, 1 if stays_whole else _share(piece.size, rest, tasks))
+    return parts
 
 
 def _share(size: int, total: int, wanted: int) -> int:
@@ -141,21 +147,21 @@ def _share(size: int, total: int, wanted: int) -> int:
 def coalesce(
     cut: list[PlannedRange], options: SourceOptions, sizes: Sizes
 ) -> list[tuple[PlannedRange, ...]]:
-    """Return what each task reads: a piece, or, where there are many, small ones one by one.
+    """Return the ranges of each task: one range, or several small ones if there are many.
 
-    A task costs some 6 ms and more, whatever it reads. So of more than TASKS pieces neighbours
-    share one, up to SMALL_RECORDS and the limits that the options name; there stay TASKS tasks at
-    least, and minPartitions.
+    A task costs about 6 ms in addition to reading. If there are more than TASKS ranges, adjacent
+    ones share a task, up to SMALL_RECORDS and the limits of the options; at least TASKS tasks and
+    minPartitions remain.
     """
     fewest = max(TASKS, options.min_partitions or 1)
     if len(cut) <= fewest:
         return [(piece,) for piece in cut]
     most = min(SMALL_RECORDS, options.max_records_per_partition or SMALL_RECORDS)
     most_bytes = options.max_bytes_per_partition
-    found: list[tuple[PlannedRange, ...]] = []
+    tasks: list[tuple[PlannedRange, ...]] = []
     group: list[PlannedRange] = []
     records = size = 0
-    spare = len(cut) - fewest  # how many tasks may be saved
+    spare = len(cut) - fewest  # how many tasks can still be saved
     for piece in cut:
         own = 0
         if most_bytes is not None and piece.size <= most:
@@ -169,6 +175,6 @@ def coalesce(
             records, size = records + piece.size, size + own
             continue
         if group:
-            found.append(tuple(group))
+            tasks.append(tuple(group))
         group, records, size = [piece], piece.size, own
-    return [*found, tuple(group)]
+    return [*tasks, tuple(group)]

@@ -1,8 +1,8 @@
-"""What the data source in the JVM says to the Python one that it wraps: options of its own.
+"""Options that the data source in the JVM passes to the Python data source that it wraps.
 
-They come among the user's options, which Spark hands over in lower case, and are none of these: no
-user sets them, no docs name them. What belongs to a micro-batch comes beside its topics in the
-offsets where it begins, and is never kept: {"t": {"0": 5}, "#query": {"batch": 7}}.
+They are added to the user's options, which Spark passes in lower case. Users never set them, and
+the docs do not list them. The micro-batch is added to its start offsets, beside the topics, and is
+never stored: {"t": {"0": 5}, "#query": {"batch": 7}}.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from sparklog.storage.source_offsets import ASIDE
 
 _PREFIX: Final = "sparklog.jvm."
 PLAN_VERSIONS: Final = _PREFIX + "plan"
-"""The versions of plans that the JVM reads, joined by commas; missing where it reads nothing."""
+"""Plan versions that the JVM supports, joined by commas; missing if the JVM does not read."""
 QUERY_ID: Final = _PREFIX + "query"
 RUN_ID: Final = _PREFIX + "run"
 APP_ID: Final = _PREFIX + "app"
@@ -22,7 +22,7 @@ BATCH_KEY: Final = f"{ASIDE}query"
 
 
 def batch_from_json(start: Mapping[str, Mapping[str, int]]) -> int | None:
-    """Return the micro-batch that begins at these offsets; None where nobody said."""
+    """Return the micro-batch that begins at these offsets, or None if the JVM did not add it."""
     return start.get(BATCH_KEY, {}).get("batch")
 
 
@@ -42,12 +42,12 @@ class JvmCaller:
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> "tuple[JvmCaller, dict[str, str]]":
-        """Return who asks, and the options without theirs."""
-        said = {name.lower(): text for name, text in values.items()}
+        """Return the caller, and the options without the caller's."""
+        lowered = {name.lower(): text for name, text in values.items()}
         rest = {n: text for n, text in values.items() if not n.lower().startswith(_PREFIX)}
-        versions = frozenset(filter(None, said.get(PLAN_VERSIONS, "").split(",")))
+        versions = frozenset(filter(None, lowered.get(PLAN_VERSIONS, "").split(",")))
         caller = cls(
-            versions, said.get(QUERY_ID), said.get(RUN_ID, ""), said.get(APP_ID, ""),
-            said.get(DESCRIPTION, ""),
+            versions, lowered.get(QUERY_ID), lowered.get(RUN_ID, ""), lowered.get(APP_ID, ""),
+            lowered.get(DESCRIPTION, ""),
         )  # fmt: skip
         return caller, rest

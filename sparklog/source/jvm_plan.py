@@ -1,27 +1,27 @@
-"""The plan by which the JVM reads a task's records itself: segment files, offsets, what to leave.
+"""The plan with which the JVM reads a task's records: segment files, offsets, offsets to skip.
 
-JSON, one document a task, version `PLAN_VERSION`:
+JSON, one document per task, version `PLAN_VERSION`:
 
     {"version": 1,
-     "standing": [[path, device, inode]],   what tells that the log is still the planned one
+     "standing": [[path, device, inode]],   identifies the planned log
      "pieces": [{"topic", "partition", "start", "end",
-                 "python": why}             not for the JVM; or else
+                 "python": why}             read by Python; otherwise
                 {..., "directory",          of the segments BASE.log
-                 "topicId": null            what partition.metadata must say; null: nothing
+                 "topicId": null            expected in partition.metadata; null: not checked
                  "gaps": false,             offsets may be missing: a compacted log
-                 "segments": [base],        those that [start, end) may lie in
-                 "next": null,              the first one behind them
+                 "segments": [base],        segments that may contain [start, end)
+                 "next": null,              the segment behind them
                  "without": [[first, end]], offsets to leave out
                  "aborted": [[producer id, first offset, marker's offset]]}]}
 
-The JVM decides nothing: whatever it doesn't find as planned, in a file that isn't there, a batch
-that isn't whole or doesn't begin where it should, another topic id or inode, it leaves to Python,
-from the offset on that it reached. So errors, retries and failOnDataLoss are Python's alone. To
-look up an offset in a segment it asks the index, which is a hint, as Python does.
+The JVM decides nothing. If a file is missing, a batch is incomplete or begins at an unexpected
+offset, or a topic id or inode differs, it hands over to Python at the offset that it reached.
+Errors, retries and failOnDataLoss are thus implemented in Python only. To find an offset in a
+segment, the JVM uses the index as a hint, as Python does.
 
-A partition's value for Spark is `(plan, task)`, both bytes, and `(plan, task, piece, at)` where
-the JVM hands over: Python reads that piece from offset `at` on, and those behind it that are not
-for the JVM.
+A partition's value for Spark is `(plan, task)`, both bytes, or `(plan, task, piece, at)` after a
+handover: Python reads that piece from offset `at`, and the following pieces that are not for the
+JVM.
 """
 
 import json
@@ -51,25 +51,25 @@ _UNREADABLE: Final = json.dumps({"version": PLAN_VERSION}).encode()
 
 
 def values(view: View, tasks: Iterable[Task], options: SourceOptions) -> list[Any]:
-    """Return what `InputPartition` takes for each task: a plan for the JVM if it asked for one.
+    """Return the value of `InputPartition` for each task, with a plan if the JVM requested one.
 
-    Cost: `View.local_files` once a partition; for read_committed a look for a `.txnindex` of each
-    segment from a piece's start on.
+    Cost: `View.local_files` once per partition; for read_committed, a `.txnindex` lookup in each
+        segment from a range's start on.
     """
     versions = options.caller.plan_versions
     if not (options.jvm and versions):
         return list(tasks)
-    if str(PLAN_VERSION) not in versions:  # so that the JVM can tell why it is given none
+    if str(PLAN_VERSION) not in versions:  # the JVM then reports the unsupported version
         return [(_UNREADABLE, pickle.dumps(task)) for task in tasks]
     look = _Look(view, is_committed=options.isolation_level == "read_committed")
     return [look.value(task) for task in tasks]
 
 
 def task_of(value: Any, fs: FileSystem = LOCAL) -> Task:
-    """Return what Python reads of a partition's value: all of its task, or what the JVM left.
+    """Return the part of a partition's value that Python reads: the whole task, or the JVM's rest.
 
-    None, which Spark hands in where there is nothing to read at all, is an empty task.
-    Raises: LogReplacedError: the JVM has read of another log than the one that is there now.
+    Spark passes None if there is nothing to read; that is an empty task. Raises LogReplacedError if
+    the JVM has read from another log than the present one.
     """
     if not (isinstance(value, tuple) and value and isinstance(value[0], bytes)):
         return value or ()
@@ -87,9 +87,9 @@ def task_of(value: Any, fs: FileSystem = LOCAL) -> Task:
 
 
 def _check_standing(standing: list[tuple[str, int, int]], fs: FileSystem) -> None:
-    """Raise LogReplacedError if the log isn't the planned one, of which records were given out.
+    """Raise LogReplacedError if the log is not the planned one and records were already returned.
 
-    Hosts that share a file system agree on inodes, not on devices.
+    Hosts that share a file system agree on inodes, but not on devices.
     """
     for path, _, inode in standing:
         try:
@@ -106,7 +106,7 @@ def pieces_of(task: Task) -> Pieces:
 
 
 class _Look:
-    """One look at a log's files, for all tasks of a plan."""
+    """Looks up a log's files once for all tasks of a plan."""
 
     def __init__(self, view: View, *, is_committed: bool) -> None:
         self._view, self._is_committed = view, is_committed
@@ -131,7 +131,7 @@ class _Look:
         return json.dumps(plan, separators=(",", ":")).encode()
 
     def _cut(self, piece: PlannedRange) -> Iterator[tuple[PlannedRange, Json]]:
-        """Yield the piece in parts, each for the JVM or for Python."""
+        """Yield the parts of a range, each for the JVM or for Python."""
         files = self._files(piece)
         if isinstance(files, str):
             yield piece, _python(piece, files)
@@ -145,7 +145,7 @@ class _Look:
             yield rest, self._jvm(rest, files)
 
     def _files(self, piece: PlannedRange) -> LocalFiles | str:
-        """Return where the piece's partition lies, or why that is not for the JVM."""
+        """Return the local files of the range's partition, or why the JVM can't read it."""
         if piece.plan is not None:
             return "its records are in a store"
         key = piece.topic_partition
@@ -153,7 +153,7 @@ class _Look:
             try:
                 files = self._view.local_files(key)
             except SparklogError as error:
-                self._found[key] = str(error)  # Python judges it, when it reads
+                self._found[key] = str(error)  # Python reports the error when it reads
             else:
                 self._found[key] = files or "its records are not in local files"
         return self._found[key]

@@ -1,4 +1,4 @@
-"""Metadata snapshot of the selected partitions: offsets, times, bytes."""
+"""Metadata of the selected partitions: offsets, times, bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,10 +28,10 @@ from sparklog.storage.segments import SegmentLog
 
 @dataclass(frozen=True, slots=True)
 class MetadataSnapshot:
-    """What a log holds of the partitions that are selected, at one instant.
+    """The state of the selected partitions at one instant.
 
-    ranges: {(topic, partition): (log start, end)}; ids: {topic: its id, None if it has none};
-    bases: where partitions begin that a former topic of the same name had, at its old end.
+    `ranges`: {(topic, partition): (log start, end)}. `ids`: {topic: topic id, or None}. `bases`:
+    first offsets of re-created topics, at the end of the deleted topic.
     """
 
     ranges: dict[TopicPartition, tuple[int, int]]
@@ -39,12 +39,15 @@ class MetadataSnapshot:
     bases: Offsets
 
     def first_offset(self, partition: TopicPartition) -> int:
-        """Return the first offset of this topic; for a broker's, which begin at 0, the log's."""
+        """Return the first offset of the topic; for a broker's topics the log start offset."""
         return self.bases.get(partition, self.ranges[partition][0])
 
 
 class LogMetadata:
-    """A read-only look at a log through a query's options. Every call looks anew."""
+    """Metadata of a log opened read-only with a query's options.
+
+    Nothing is cached between calls.
+    """
 
     def __init__(self, options: SourceOptions, fs: FileSystem = LOCAL) -> None:
         self._options = options
@@ -60,17 +63,17 @@ class LogMetadata:
         return self._home.groups
 
     def snapshot(self, *, lenient: bool = False) -> MetadataSnapshot:
-        """Return what is selected, and where it lies.
+        """Return the selected partitions and their offsets.
 
-        Ends are high watermarks, or last stable offsets for read_committed. Raises
-        UnknownTopicError where something named is missing, unless `lenient`.
+        End offsets are high watermarks, or last stable offsets for read_committed. Raises
+        UnknownTopicError if a named topic or partition is missing, unless `lenient`.
         """
         while True:
             with self.view.metadata_snapshot():
                 chosen = self._chosen(lenient=lenient)
                 ids = self._ids(chosen)
                 ranges = self._ranges(chosen)
-                if ids == self._ids(chosen):  # else they may be of two topics of one name
+                if ids == self._ids(chosen):  # else a topic was re-created between the calls
                     break
         bases = {
             TopicPartition(topic, p): base
@@ -123,26 +126,29 @@ class LogMetadata:
     def offsets_at_times(
         self, times: Mapping[TopicPartition, int], held: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, int | None]:
-        """Return the first offset whose timestamp is at least the given one (ms), None if none."""
-        found: dict[TopicPartition, int | None] = {}
+        """Return the first offset whose timestamp is at least the given one (ms), or None."""
+        offsets: dict[TopicPartition, int | None] = {}
         for topic in {topic for topic, _ in times}:
             when = {p: ms for (t, p), ms in times.items() if t == topic}
             answer = offsets_for_times(
                 self.view, topic, when, held, isolation=self._options.isolation_level
             )
-            found |= {TopicPartition(topic, p): offset for p, offset in answer.items()}
-        return found
+            offsets |= {TopicPartition(topic, p): offset for p, offset in answer.items()}
+        return offsets
 
     def abandoned(self) -> SpansByKey:
         """Return the offsets that option timeline leaves out."""
         return {} if self._timeline is None else self._timeline.abandoned()
 
     def dropped(self) -> Offsets:
-        """Return the ends of deleted topics, from the ledger. Cost: one ledger segment."""
+        """Return the end offsets of deleted topics, from the ledger.
+
+        Cost: reads one ledger segment.
+        """
         return dict(self._ledger.dropped())
 
     def with_plans(self, planned: list[PlannedRange]) -> list[PlannedRange]:
-        """Give each piece what its task is to read it with, where the log's home has a plan."""
+        """Add the task's plan to each range, if the log's home makes plans."""
         view = self.view
         plans = [view.plan(each.topic_partition, each.start, each.end) for each in planned]
         return [
@@ -151,20 +157,20 @@ class LogMetadata:
         ]
 
     def sizes(self, partition: TopicPartition, start: int, end: int) -> BytesByOffset:
-        """Return the bytes of log by offset for [start, end), to within an index entry."""
+        """Return the bytes of log by offset for [start, end), as precise as index entries."""
         segments = reader_of(self.view, *partition).segments
         points: list[tuple[int, int]] = []
         at = 0
-        for each in segments.metadata():
+        for segment in segments.metadata():
             # The last segment of a log dir grows: it ends where the log does.
-            following = self.view.spans([partition])[partition][1] if each.end is None else each.end
-            if following < start or each.base > end:
+            following = self.view.spans([partition])[partition][1] if segment.end is None else segment.end
+            if following < start or segment.base > end:
                 continue
-            points.append((each.base, at))
-            if each.local:  # a remote index would be a request
-                entries = _entries(segments.index(each.base, INDEX))
-                points += [(each.base + offset, at + position) for offset, position in entries]
-            at += each.size
+            points.append((segment.base, at))
+            if segment.local:  # reading a remote index would cost a request
+                entries = _entries(segments.index(segment.base, INDEX))
+                points += [(segment.base + offset, at + position) for offset, position in entries]
+            at += segment.size
             points.append((following, at))
         if not points:
             raise InvalidRequestError(f"{partition} holds no offsets [{start}, {end})")
@@ -184,13 +190,13 @@ def _home(options: SourceOptions, fs: FileSystem) -> Home:
 
 
 def _name(options: SourceOptions) -> str:
-    """Return the log's path as it was typed, and the absolute path if that is another."""
+    """Return the log's path as the user typed it, and the absolute path if it differs."""
     typed, path = options.typed_path or options.path, options.path
     return f"{typed}" if typed == path else f"{typed} ({path})"
 
 
 def _advice(options: SourceOptions) -> str:
-    """Return what to do if the log or a topic is missing."""
+    """Return the advice for a missing log or topic."""
     if not options.streaming:
         return "start the writer first, and repeat the query when the writer has made the topic"
     if not options.wait_for_topics:

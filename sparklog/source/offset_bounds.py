@@ -1,4 +1,4 @@
-"""Resolves starting and ending offsets and timestamps, for every partition."""
+"""Resolve starting and ending offsets and timestamps for every partition."""
 
 import logging
 from collections.abc import Callable
@@ -10,39 +10,43 @@ from sparklog.source.offsets import EARLIEST, LATEST, Bound, Offsets, Ranges
 
 _LOGGER: Final = logging.getLogger("sparklog.source")
 TimeLookup = Callable[[dict[TopicPartition, int]], dict[TopicPartition, int | None]]
-"""{(topic, partition): ms} -> the first offset that young, None where there is none."""
+"""{(topic, partition): ms} -> first offset at or after that time, or None."""
 
 
 def resolve_start(
     bound: Bound, held: Ranges, lookup: TimeLookup, *, strategy: str, fail: bool = True
 ) -> Offsets:
-    """Return where each partition starts. `strategy` is startingOffsetsByTimestampStrategy.
+    """Return the start offset of each partition.
 
-    Args: fail: failOnDataLoss; if false, what lies past the end is moved there with a warning.
-    Raises: InvalidRequestError where partitions are missing, an offset lies past the end or, by
-    strategy, no record matches.
+    Args:
+        strategy: startingOffsetsByTimestampStrategy.
+        fail: failOnDataLoss. If False, offsets past the end are replaced by the end, with a
+            warning.
+
+    Raises InvalidRequestError if partitions are missing, an offset lies past the end or, depending
+    on the strategy, no record matches.
     """
     if bound.kind in ("offset", "offsets"):
         return _explicit(bound, held, "startingOffsets", fail=fail)
     times = _times(bound, held, "startingOffsetsByTimestamp")
-    found = lookup(times)
-    missed = sorted(str(p) for p in times if found[p] is None)
+    offsets = lookup(times)
+    missed = sorted(str(p) for p in times if offsets[p] is None)
     if missed and strategy == "error":
-        when = ", ".join(sorted({str(times[p]) for p in times if found[p] is None}))
+        when = ", ".join(sorted({str(times[p]) for p in times if offsets[p] is None}))
         raise InvalidRequestError(
             f"no record of {', '.join(missed)} is as young as the starting timestamp ({when} ms): "
             "choose an earlier one, or startingOffsetsByTimestampStrategy=latest"
         )
-    return {p: _or(found[p], held[p][1]) for p in times}
+    return {p: _or(offsets[p], held[p][1]) for p in times}
 
 
 def resolve_end(bound: Bound, held: Ranges, lookup: TimeLookup, *, fail: bool = True) -> Offsets:
-    """Return where each partition of a batch query ends; where no record matches, at the end."""
+    """Return the end offset of each partition of a batch query; the end if no record matches."""
     if bound.kind in ("offset", "offsets"):
         return _explicit(bound, held, "endingOffsets", fail=fail)
     times = _times(bound, held, "endingOffsetsByTimestamp")
-    found = lookup(times)
-    return {p: _or(found[p], held[p][1]) for p in times}
+    offsets = lookup(times)
+    return {p: _or(offsets[p], held[p][1]) for p in times}
 
 
 def _or(offset: int | None, otherwise: int) -> int:
@@ -55,18 +59,18 @@ def _explicit(bound: Bound, held: Ranges, option: str, *, fail: bool) -> Offsets
     else:
         values = _covering(bound.values, held, option)
     ends = {EARLIEST: 0, LATEST: 1}
-    found = {p: held[p][ends[v]] if v in ends else v for p, v in values.items()}
-    past = {p: offset for p, offset in sorted(found.items()) if offset > held[p][1]}
+    offsets = {p: held[p][ends[v]] if v in ends else v for p, v in values.items()}
+    past = {p: offset for p, offset in sorted(offsets.items()) if offset > held[p][1]}
     if past:
-        words = ", ".join(f"{p} ends at {held[p][1]}, not {o}" for p, o in past.items())
-        said = f"{option} lies past the end: {words}"
+        shown = ", ".join(f"{p} ends at {held[p][1]}, not {o}" for p, o in past.items())
+        reason = f"{option} lies past the end: {shown}"
         if fail:
             raise InvalidRequestError(
-                f"{said}. No record was ever there: give an offset up to the end, -1 for the end "
+                f"{reason}. No record was ever there: give an offset up to the end, -1 for the end "
                 "itself, or failOnDataLoss=false to take the end instead"
             )
-        _LOGGER.warning("%s; the end is taken", said)
-    return {p: min(offset, held[p][1]) for p, offset in found.items()}
+        _LOGGER.warning("%s; the end is taken", reason)
+    return {p: min(offset, held[p][1]) for p, offset in offsets.items()}
 
 
 def _times(bound: Bound, held: Ranges, option: str) -> Offsets:

@@ -1,14 +1,14 @@
-"""Offsets and positions as text: the JSON of Spark's Kafka source, byte for byte its shape.
+"""Offsets and positions as text, in exactly the JSON of Spark's Kafka source.
 
     offsets     {"topic": {"0": 23, "1": -1}}     -1 latest, -2 earliest
-                {"topic#epoch": {"0": 217518351}, "topic#since": {"0": 4}}     beside those of a
-                position in a log that was restored, or written by brokers: the leader epoch of the
-                record before it, where that isn't 0, and where that epoch began
-                {"#waiting": {}}    alone: of a query that waits for its topics (waitForTopics)
+                {"topic#epoch": {"0": 217518351}, "topic#since": {"0": 4}}     added for a log that
+                was restored, or written by brokers: the leader epoch of the record before the
+                position, if it is not 0, and the first offset of that epoch
+                {"#waiting": {}}    alone: the query waits for its topics (waitForTopics)
     timestamps  {"topic": {"0": 1700000000000}}   ms since the epoch
     assign      {"topic": [0, 1]}
 
-Source: JsonUtils (spark-sql-kafka-0-10). Pure functions, no files, no Spark.
+Source: JsonUtils (spark-sql-kafka-0-10). Pure functions without files and without Spark.
 """
 
 import json
@@ -37,8 +37,8 @@ EARLIEST: Final = -2
 class Bound:
     """Where reading starts or ends.
 
-    kind: "offsets" (values: LATEST and EARLIEST are allowed), "times" (values in ms), or, for all
-    partitions alike, "offset" and "time" with `value`.
+    `kind`: "offsets" (`values`, LATEST and EARLIEST allowed) or "times" (`values` in ms), or for
+    all partitions the same "offset" or "time" (`value`).
     """
 
     kind: str
@@ -49,9 +49,9 @@ class Bound:
 def waiting() -> dict[str, dict[str, int]]:
     """Return the offset of a query that waits for its topics.
 
-    A micro-batch that begins or ends at this offset has no rows. The next offset is where the query
-    starts. An older sparklog takes the offset for an empty one, and reads new topics from their
-    beginning.
+    A micro-batch that begins or ends at this offset has no rows. The next offset is the query's
+    start. An older version of sparklog treats it as an empty offset, and reads new topics from
+    their beginning.
     """
     return {_WAITING: {}}
 
@@ -64,7 +64,7 @@ def is_waiting(nested: Mapping[str, Mapping[str, int]]) -> bool:
 def to_json(
     offsets: Mapping[TopicPartition, int], origins: Origins | None = None
 ) -> dict[str, dict[str, int]]:
-    """Nest and sort offsets, as they are kept in a checkpoint: {"topic": {"0": 123}}."""
+    """Return offsets as a checkpoint stores them, nested and sorted: {"topic": {"0": 123}}."""
     nested: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[str(partition)] = offset
@@ -76,7 +76,7 @@ def to_json(
 
 
 def from_json(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Turn a checkpoint's offsets back into {(topic, partition): offset}."""
+    """Return the offsets of a checkpoint as {(topic, partition): offset}."""
     return {
         TopicPartition(topic, int(p)): offset
         for topic, by in nested.items()
@@ -86,7 +86,7 @@ def from_json(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def origins_from_json(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, Origin]:
-    """Return the origins that a checkpoint's offsets remember."""
+    """Return the origins that are stored with a checkpoint's offsets."""
     epoch, since = _ASIDES
     return {
         TopicPartition(topic.removesuffix(epoch), int(p)): Origin(
@@ -99,9 +99,12 @@ def origins_from_json(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPart
 
 
 def parse_offsets(text: str, *, option: str) -> Offsets:
-    """Read an option's `{"topic": {"0": 123}}`. Raises InvalidRequestError naming the option."""
+    """Parse an option `{"topic": {"0": 123}}`.
+
+    Raises InvalidRequestError, which names the option.
+    """
     document = _object(text, option, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}')
-    found: Offsets = {}
+    offsets: Offsets = {}
     for topic, by_partition in document.items():
         if ASIDE in topic:  # copied from a checkpoint
             continue
@@ -110,24 +113,24 @@ def parse_offsets(text: str, *, option: str) -> Offsets:
         for partition, offset in by_partition.items():
             if not partition.isdecimal() or type(offset) is not int:
                 raise _wrong(option, text, '{"topicA":{"0":23,"1":-1}}')
-            found[TopicPartition(topic, int(partition))] = offset
-    return found
+            offsets[TopicPartition(topic, int(partition))] = offset
+    return offsets
 
 
 def parse_assign(text: str) -> list[TopicPartition]:
-    """Read `{"topic": [0, 1]}`. Raises InvalidRequestError."""
+    """Parse `{"topic": [0, 1]}`. Raises InvalidRequestError."""
     shape = '{"topicA":[0,1],"topicB":[2,4]}'
     document = _object(text, "assign", shape)
-    found: list[TopicPartition] = []
+    partitions_of_topics: list[TopicPartition] = []
     for topic, partitions in document.items():
         if not isinstance(partitions, list) or not all(type(p) is int for p in partitions):
             raise _wrong("assign", text, shape)
-        found += [TopicPartition(topic, p) for p in partitions]
-    return sorted(set(found))
+        partitions_of_topics += [TopicPartition(topic, p) for p in partitions]
+    return sorted(set(partitions_of_topics))
 
 
 def parse_bound(text: str, *, option: str) -> Bound:
-    """Read "earliest", "latest" (any case) or the JSON of offsets."""
+    """Parse "earliest", "latest" (in any case) or the JSON of offsets."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return Bound("offset", EARLIEST if word == "earliest" else LATEST)
@@ -152,5 +155,5 @@ def _object(text: str, option: str, shape: str) -> dict[str, Any]:
 
 
 def _wrong(option: str, text: str, shape: str) -> InvalidRequestError:
-    words = "" if option == "assign" or "Timestamp" in option else ' or "earliest", "latest"'
-    return InvalidRequestError(f"{option}={text}: want JSON such as {shape}{words}")
+    alternatives = "" if option == "assign" or "Timestamp" in option else ' or "earliest", "latest"'
+    return InvalidRequestError(f"{option}={text}: want JSON such as {shape}{alternatives}")

@@ -1,4 +1,4 @@
-"""Opens a log for reading by a source's options, whatever its home."""
+"""Open a log for reading with a source's options, in any home."""
 
 import os
 from typing import Any, Final
@@ -19,11 +19,13 @@ HOMES: LruCache[tuple[Any, ...], Home] = LruCache(_HOMES_MAX)  # by process, pat
 def open_home(
     options: SourceOptions, fs: FileSystem = LOCAL, *, is_planned: bool = False
 ) -> Home:
-    """Return the log, opened for reading.
+    """Return the home of the log, opened for reading.
 
-    Args: is_planned: a plan says where the records lie, and so that a URL is a log's home: nothing
-        is asked for here.
-    Raises: InvalidRequestError if there is no log; StorageUnavailableError for a store.
+    Args:
+        is_planned: A plan contains the location of the records, so a URL is known to be a log's
+            home and no request is sent.
+
+    Raises InvalidRequestError if there is no log, StorageUnavailableError for a failing store.
     """
     log = open_log(
         options.path or "",
@@ -45,7 +47,7 @@ def is_missing(options: SourceOptions, fs: FileSystem = LOCAL) -> bool:
 
 
 def cached_home(options: SourceOptions, *, is_planned: bool = False) -> Home:
-    """Return the log as this process's tasks have it open: workers are reused."""
+    """Return the home that this process's tasks share, because Spark reuses workers."""
     key = (
         os.getpid(), options.path, options.until, secret_digest(options.storage_options),
         options.remote, options.streaming,

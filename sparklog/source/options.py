@@ -1,8 +1,8 @@
-"""Every option of the source: Spark's Kafka connector's names, meanings and defaults.
+"""All options of the source, with names, meanings and defaults of Spark's Kafka source.
 
-`SourceOptions` holds those that have a meaning here; `REFUSED` says of each other one why it has
-none and what to do instead. The table of docs/options.md is made from the two.
-Source: KafkaSourceProvider (spark-sql-kafka-0-10), which checks the same things.
+`SourceOptions` has the supported options. `REFUSED` explains for each unsupported option why it has
+no meaning and what to do instead. The table in docs/options.md is generated from both. Source:
+KafkaSourceProvider (spark-sql-kafka-0-10), which makes the same checks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,7 +44,7 @@ _STARTS: Final = ("startingOffsets", "startingTimestamp", "startingOffsetsByTime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options as given; text that needs the log to be understood stays text."""
+    """The options as given. Values that can only be interpreted with the log are stored as text."""
 
     path: str | None = option(
         "path",
@@ -253,14 +253,14 @@ class SourceOptions:
 
     @property
     def split_bytes(self) -> int | None:
-        """Most bytes of log a task; None: no limit."""
+        """Maximum bytes of log per task; None for no limit."""
         if self.max_bytes_per_partition is None and "://" in (self.path or ""):
             return ARCHIVE_SPLIT_BYTES
         return self.max_bytes_per_partition
 
     @property
     def storage(self) -> dict[str, Any]:
-        """storageOptions, parsed. Raises InvalidRequestError."""
+        """storageOptions as a dict. Raises InvalidRequestError."""
         return parse_json_object(self.storage_options or "{}", name="storageOptions")
 
     @property
@@ -270,24 +270,27 @@ class SourceOptions:
 
     @property
     def assigned(self) -> list[TopicPartition] | None:
-        """The partitions of `assign`, if that is how they are chosen."""
+        """The partitions of `assign`, or None."""
         return None if self.assign is None else parse_assign(self.assign)
 
     @property
     def subscribed(self) -> list[str] | None:
-        """The topics of `subscribe`, if that is how they are chosen."""
+        """The topics of `subscribe`, or None."""
         if self.subscribe is None:
             return None
         return sorted({t.strip() for t in self.subscribe.split(",") if t.strip()})
 
     def group(self, query_id: str | None) -> str | None:
-        """The name under which a query registers; None if neither it nor an option gives one."""
+        """Return the name under which a query registers.
+
+        None if neither an option nor the id gives one.
+        """
         if self.group_id is not None or query_id is None:
             return self.group_id
         return f"{self.group_id_prefix}-{query_id}" if self.group_id_prefix else query_id
 
     def start(self, *, streaming: bool) -> Bound:
-        """Where a new query starts, by the connector's precedence."""
+        """Return the start of a new query, with the precedence of Spark's Kafka source."""
         if self.starting_timestamp is not None:
             return Bound("time", self.starting_timestamp)
         if self.starting_offsets_by_timestamp is not None:
@@ -299,7 +302,7 @@ class SourceOptions:
         return parse_bound(self.starting_offsets, option="startingOffsets")
 
     def end(self) -> Bound:
-        """Where a batch query ends, by the connector's precedence."""
+        """Return the end of a batch query, with the precedence of Spark's Kafka source."""
         if self.ending_timestamp is not None:
             return Bound("time", self.ending_timestamp)
         if self.ending_offsets_by_timestamp is not None:
@@ -311,7 +314,7 @@ class SourceOptions:
 
 
 OPTIONS: Final[dict[str, Key]] = keys_of(SourceOptions) | REMOTE_KEYS
-"""Option -> its description, in the order of the docs."""
+"""Option -> description, in the order of the docs."""
 
 _NO_BROKER: Final = "there is no broker to talk to; leave it out"
 _NEVER_CHANGED: Final = "records aren't changed or deleted behind a reader; leave it out"
@@ -337,7 +340,7 @@ REFUSED: Final[dict[str, str]] = {
     "skipChangeCommits": _NEVER_CHANGED,
     "readChangeFeed": "a topic is what happened, in order; leave it out",
 }
-"""Options of the Kafka connector and of Delta that mean nothing here, and what to do instead."""
+"""Options of the Kafka source and of Delta without a meaning here, and what to do instead."""
 
 _SPARK: Final = SparkOptions(
     keys=OPTIONS,
@@ -352,18 +355,19 @@ _SPARK: Final = SparkOptions(
 
 
 def parse(values: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Read and check the options of `spark.read` or `spark.readStream`; names in any case.
+    """Parse and check the options of `spark.read` or `spark.readStream`; names in any case.
 
-    Raises: InvalidRequestError for an unknown, a meaningless or a wrong option, by name.
+    Raises InvalidRequestError, with the name, for an unknown, meaningless or invalid option.
     """
     caller, values = JvmCaller.parse(values)
     given = _SPARK.given(values)
     remote, rest = RemoteOptions.parse(given)
-    found, _ = read(keys_of(SourceOptions).values(), rest)
-    options = SourceOptions(**found, remote=remote, caller=caller, streaming=streaming)
+    fields, _ = read(keys_of(SourceOptions).values(), rest)
+    options = SourceOptions(**fields, remote=remote, caller=caller, streaming=streaming)
     _check(options, given, streaming=streaming)
     path = options.path or ""
-    return replace(options, path=resolved(path), typed_path=path)  # a task's directory is another
+    # Tasks have other working directories.
+    return replace(options, path=resolved(path), typed_path=path)
 
 
 def _check(options: SourceOptions, given: Mapping[str, Any], *, streaming: bool) -> None:

@@ -1,10 +1,10 @@
-"""subscribePattern: Java's regular expressions as Python's, exactly, or refused by name.
+"""subscribePattern: translate Java's regular expressions to Python's, or reject them.
 
-Only topic names are matched, as a whole, and these hold nothing but letters, digits, dot, dash and
-underscore: so a class is the set of those that it holds, and line ends don't occur. Where Python
-would read an expression differently, or take for text what Java has a meaning for, it is
-translated (quotes, named groups, classes with && or within each other, \\p, flags in the middle) or
-refused. Source: java.util.regex.Pattern of Java 17; Kafka matches the whole name.
+Patterns are matched against whole topic names, which contain only letters, digits, dot, dash and
+underscore. A character class is therefore the set of these characters that it contains, and line
+ends do not occur. Where Python would interpret an expression differently from Java, it is
+translated (quotes, named groups, classes with && or nested classes, \\p, flags inside) or rejected.
+Source: java.util.regex.Pattern of Java 17; Kafka matches the whole name.
 """
 
 import re
@@ -39,9 +39,9 @@ _POSIX: Final = {
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Return a Java expression for whole topic names (`fullmatch`).
+    """Compile a Java expression for whole topic names (`fullmatch`).
 
-    Raises: InvalidRequestError, with what of it can't be had.
+    Raises InvalidRequestError, which names the unsupported construct.
     """
     try:
         return re.compile(_Translation(pattern).whole(), re.ASCII)
@@ -50,15 +50,15 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 class _Translation:
-    """One pass over an expression; `_at` is the next character."""
+    """A single pass over an expression. `_at` is the index of the next character."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
-        self._caseless = re.search(r"\(\?[a-zA-Z]*i", text) is not None  # anywhere in it
-        self._refers = False  # back to what a group matched
+        self._caseless = re.search(r"\(\?[a-zA-Z]*i", text) is not None  # anywhere in the pattern
+        self._refers = False  # whether there is a back-reference
 
     def whole(self) -> str:
-        """Return Python's expression."""
+        """Return the Python expression."""
         made = self._alternatives()
         if self._at < len(self._text):
             self._refuse("a ) without its (")
@@ -85,7 +85,10 @@ class _Translation:
     # --- groups ----------------------------------------------------------------------------------
 
     def _alternatives(self) -> str:
-        """Up to the end of the group; flags set in it hold to its end, over its branches."""
+        """Translate up to the end of the group.
+
+        Flags set in it apply up to its end, in all branches.
+        """
         made, flags = [], ""
         while self._at < len(self._text) and not self._sees(")"):
             char = self._next()
@@ -102,7 +105,10 @@ class _Translation:
         return "".join(made) + ")" * bool(flags)
 
     def _group(self) -> tuple[str, str]:
-        """What begins with (; and the flags that hold from here on, as Python writes them."""
+        """Translate a group.
+
+        Return it, and the flags that apply from here on in Python's syntax.
+        """
         opening = "("
         if self._sees("?"):
             named = re.compile(r"\?<([a-zA-Z][a-zA-Z0-9]*)>").match(self._text, self._at)
@@ -177,7 +183,7 @@ class _Translation:
         return re.escape(self._literal(char))
 
     def _literal(self, char: str) -> str:
-        """The character that is meant by what follows a backslash."""
+        """Return the character that an escape sequence means."""
         if char in _CONTROL:
             return _CONTROL[char]
         if char in "xu":
@@ -215,7 +221,7 @@ class _Translation:
     # --- classes ---------------------------------------------------------------------------------
 
     def _class(self) -> str:
-        """From behind a [ on: what it holds of the characters of topic names."""
+        """Translate a character class, from behind the [."""
         negated = self._sees("^")
         if negated:
             self._at += 1
@@ -223,7 +229,7 @@ class _Translation:
         return f"(?:{_written(held, negated=True)})" if negated else _written(held)
 
     def _members(self) -> frozenset[str]:
-        """What stands up to the ], which is taken: unions, and && between them."""
+        """Return the characters up to the ], including unions and && intersections."""
         held: frozenset[str] | None = None
         union: frozenset[str] = frozenset()
         empty = True
@@ -278,16 +284,16 @@ class _Translation:
 
 
 def _of_category(name: str) -> frozenset[str] | None:
-    """The characters of a general category: L, Lu. None for one that there isn't."""
+    """Return the characters of a general category such as L or Lu, or None if there is none."""
     kinds: Callable[[str], str] = unicodedata.category
     known = {kinds(chr(number)) for number in range(0x3000)} | {"Co", "Cs", "Cn"}
-    if not any(one == name or (len(name) == 1 and one[0] == name) for one in known):
+    if not any(category == name or (len(name) == 1 and category[0] == name) for category in known):
         return None
     return frozenset(char for char in _ASCII if kinds(char).startswith(name))
 
 
 def _written(held: frozenset[str], *, negated: bool = False) -> str:
-    """A class of Python's: of the characters that topic names have, those that are held."""
+    """Return a Python class with those of the given characters that topic names can contain."""
     inner = "".join(re.escape(char) for char in sorted(held & _ALPHABET))
     if not inner:
         return "." if negated else "(?!)"

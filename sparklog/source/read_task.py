@@ -1,6 +1,6 @@
-"""A read task: records [start, end) of one partition as Arrow batches, in bounded memory.
+"""A read task: the records [start, end) of a partition as Arrow batches, in bounded memory.
 
-Python workers are reused, so the look at a log is kept between tasks, one a path and process.
+Spark reuses Python workers, so the opened log is cached between tasks, per path and process.
 """
 
 import socket
@@ -26,20 +26,22 @@ from sparklog.storage.view import View
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """What all tasks of a query share; it is pickled to them."""
+    """Settings that all tasks of a query share; they are pickled."""
 
     options: SourceOptions
     schema: pa.Schema
 
     def read_all(self, pieces: Iterable[PlannedRange]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a task's pieces, one piece after the other; see `read`."""
+        """Yield the records of a task's ranges, range by range; see `read`."""
         for piece in pieces:
             yield from self.read(piece)
 
     def read(self, piece: PlannedRange) -> Iterator[pa.RecordBatch]:
-        """Yield the piece's records. Raises on data loss, by failOnDataLoss, as at planning.
+        """Yield the records of a range.
 
-        Raises TopicReplacedError, by failOnDataLoss too, if the topic is not the planned one.
+        Data loss is handled by failOnDataLoss, as at planning time.
+
+        Also raises TopicReplacedError, by failOnDataLoss, if the topic is not the planned one.
         """
         loss = DataLossPolicy(self.options.fail_on_data_loss)
         view = _view(self.options, is_planned=piece.plan is not None)
@@ -57,7 +59,7 @@ class ReadTask:
                     yield fit(batch, self.schema)
                 return
             except OffsetOutOfRangeError as error:
-                # Retention was quicker than this task.
+                # Retention has deleted records of this range.
                 last = min(error.start, piece.end)
                 held = error.start, error.end
                 loss.lost_offsets(

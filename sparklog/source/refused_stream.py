@@ -1,4 +1,4 @@
-"""The stream reader of a request that is refused."""
+"""The stream reader for a streaming query whose options are invalid."""
 
 from typing import Any, NoReturn
 

@@ -1,4 +1,4 @@
-"""Columns of the source: those of Spark's Kafka connector, and a user's choice among them."""
+"""The columns of the source: those of Spark's Kafka source, or a user's selection of them."""
 
 from typing import Final
 
@@ -36,12 +36,12 @@ COLUMNS: Final = StructType(
 
 
 def full_schema(*, headers: bool) -> StructType:
-    """Return the schema that Spark gets when the user gave none."""
+    """Return the schema for a query without a user-defined schema."""
     return COLUMNS if headers else StructType(COLUMNS.fields[:-1])
 
 
 def check_schema(schema: StructType, columns: StructType = COLUMNS) -> None:
-    """Refuse a user's schema that isn't a choice of our columns. Raises InvalidRequestError."""
+    """Raise InvalidRequestError unless a user's schema is a selection of the columns."""
     known = {field.name: field.dataType for field in columns}
     for field in schema:
         if field.name not in known:
@@ -56,14 +56,14 @@ def check_schema(schema: StructType, columns: StructType = COLUMNS) -> None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark expects of every batch, exactly."""
+    """Return the exact Arrow schema that Spark expects of every batch."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Give the columns of `schema`, in its order; without a copy where the types agree."""
+    """Return the columns of `schema`, in its order; copies only columns with another type."""
     if not len(schema):
-        return batch.select([])  # which still counts its rows
+        return batch.select([])  # keeps the number of rows
     columns = [
         column if column.type.equals(field.type) else column.cast(field.type)
         for field, column in ((field, batch.column(field.name)) for field in schema)

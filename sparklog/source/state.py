@@ -1,10 +1,10 @@
-"""The readers of a checkpoint's state: what `format("sparklog")` runs with option stateOperator.
+"""The readers of a checkpoint's state: `format("sparklog")` with option stateOperator.
 
-An offset is {"batch": N, "planned": ms}: the first batch of the checkpoint's query that isn't read
-yet, and when the one before was planned. A batch that is computed anew after a reset was planned
-later, so the stream notices by it that it has read what was taken back; offsets without it (the
-first, and those of older sparklogs) can't tell. Only committed batches are read; each task reads
-one state partition.
+An offset is {"batch": N, "planned": ms}: the first batch of the checkpoint's query that is not read
+yet, and when the batch before was planned. A batch that is computed again after a reset is planned
+later, so the stream detects that it has read abandoned batches. Offsets without "planned" (the
+first one, and those of older versions of sparklog) can't detect this. Only committed batches are
+read. Each task reads one state partition.
 """
 
 import os
@@ -45,7 +45,7 @@ _checkpoints: LruCache[tuple[int, str], Checkpoint] = LruCache(_CHECKPOINTS_MAX)
 
 
 def state_schema(options: StateOptions) -> StructType:
-    """The columns, by the checkpoint's own schema of its state. Raises: InvalidRequestError."""
+    """Return the columns from the checkpoint's schema of its state. Raises InvalidRequestError."""
     checkpoint = Checkpoint.open(options.path or "")
     schema = store_schema(checkpoint, options.operator, options.store)
     return from_arrow_schema(changes_schema(schema, options.column_family))
@@ -53,13 +53,13 @@ def state_schema(options: StateOptions) -> StructType:
 
 @dataclass(frozen=True, slots=True)
 class StateRange:
-    """What one task reads: the changes of some batches in one state partition."""
+    """The range of one task: the changes of some batches in a state partition."""
 
     files: tuple[ChangeFile, ...]
 
 
 class _StateChanges:
-    """What both readers share. It is pickled to the tasks, the look at the checkpoint left out."""
+    """The common part of both readers. Pickled for the tasks without the opened checkpoint."""
 
     def __init__(self, options: StateOptions, schema: StructType) -> None:
         checkpoint = Checkpoint.open(options.path or "")
@@ -77,7 +77,7 @@ class _StateChanges:
 
     @property
     def changes(self) -> StoreChanges:
-        """The look at the checkpoint, made late: see StreamReader."""
+        """The changes of the opened checkpoint, opened on first use; see StreamReader."""
         if self._changes is None:
             options = self._options
             checkpoint = Checkpoint.open(self._path)
@@ -85,20 +85,20 @@ class _StateChanges:
         return self._changes
 
     def resolve(self, bound: int) -> int:
-        """A start or end as a batch number."""
+        """Return a start or end as a batch number."""
         if bound == LATEST:
             return self.changes.end()
         return self.changes.held()[0] if bound == EARLIEST else bound
 
     def position(self, batch: int) -> Json:
-        """The offset of one who has read all before `batch`."""
+        """Return the offset of a reader that has read all batches before `batch`."""
         planned_ms = self.changes.planned_ms(batch - 1)
         return {_BATCH: batch} | ({} if planned_ms is None else {_PLANNED: planned_ms})
 
     def first_reset_batch(self, position: Json) -> int | None:
-        """Report that a reset took back what was read; return the first such batch.
+        """Report that a reset abandoned batches that were read; return the first of them, or None.
 
-        Raises: OffsetOutOfRangeError, by failOnDataLoss.
+        Raises OffsetOutOfRangeError, depending on failOnDataLoss.
         """
         if _PLANNED not in position:
             return None
@@ -109,9 +109,9 @@ class _StateChanges:
         return first
 
     def plan(self, start: int, end: int) -> list[InputPartition]:
-        """One task for each state partition that has changes of batches [start, end).
+        """Return one task per state partition with changes in batches [start, end).
 
-        Raises: OffsetOutOfRangeError, by failOnDataLoss.
+        Raises OffsetOutOfRangeError, depending on failOnDataLoss.
         """
         high = self.changes.end()
         if end > high:
@@ -131,7 +131,10 @@ class _StateChanges:
         return [InputPartition(StateRange(tuple(f))) for _, f in sorted(by_partition.items())]
 
     def read(self, piece: StateRange) -> Iterator[pa.RecordBatch]:
-        """Yield a piece's changes; runs in an executor. Raises on data loss, by failOnDataLoss."""
+        """Yield the changes of a range. Runs in an executor.
+
+        Handles data loss by failOnDataLoss.
+        """
         checkpoint = _checkpoint(self._path)
         reader = ChangeReader(checkpoint, self._store, self._options.column_family)
         for file in piece.files:
@@ -139,7 +142,7 @@ class _StateChanges:
             try:
                 for batch in reader.read(file):
                     yield fit(batch, self._schema)
-            except FileNotFoundError:  # Spark's clean-up was quicker
+            except FileNotFoundError:  # Spark has deleted the file meanwhile
                 options = self._options
                 name = f"operator {options.operator}, store {options.store} of {self._path}"
                 why = f"{file.path} was removed since they were planned"
@@ -149,53 +152,53 @@ class _StateChanges:
 
 @in_worker
 class StateBatchReader(DataSourceReader):
-    """Reads the changes of a checkpoint's state once: `spark.read`."""
+    """Reads the changes of a checkpoint's state once, for `spark.read`."""
 
     def __init__(self, options: StateOptions, schema: StructType) -> None:
         self._options = options
         self._state = _StateChanges(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan the read, at this moment's end."""
+        """Plan the read up to the present end."""
         start = self._state.resolve(self._options.start(streaming=False))
         return self._state.plan(start, self._state.resolve(self._options.end()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs in an executor. Spark sends None where there is nothing to read at all."""
+        """Read a task's changes in an executor. Spark passes None if there is nothing to read."""
         piece: Any = partition.value
         return iter(()) if piece is None else self._state.read(piece)
 
 
 @in_worker
 class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the changes of a checkpoint's state: `spark.readStream`."""
+    """Follows the changes of a checkpoint's state, for `spark.readStream`."""
 
     def __init__(self, options: StateOptions, schema: StructType) -> None:
         self._options = options
         self._state = _StateChanges(options, schema)
-        self._target: int | None = None  # trigger AvailableNow: no further than this
+        self._target: int | None = None  # trigger AvailableNow: the end of the query
 
     def initialOffset(self) -> Json:
-        """Where a new query starts."""
+        """Return the start of a new query."""
         return {_BATCH: self._state.resolve(self._options.start(streaming=True))}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Only tells whether there is a limit; `latestOffset` knows it."""
+        """Return whether there is a limit; `latestOffset` applies it."""
         limited = self._options.max_batches_per_trigger is not None
         return ReadMaxRows(2**63 - 1) if limited else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember the end as of now."""
+        """Store the present end, which the query does not pass."""
         self._target = self._state.changes.end()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """How far the next micro-batch goes; back, and so empty, after a reset."""
+        """Return the end of the next micro-batch; after a reset an earlier offset, without rows."""
         back = self._state.first_reset_batch(start)
         if back is not None:
             return self._state.position(back)
         begin, end = int(start[_BATCH]), self._state.changes.end()
         if end < begin:
-            return start  # startingOffsets is yet to come, or the query was reset: it comes again
+            return start  # wait: startingOffsets is in the future, or the query was reset
         if self._target is not None:
             end = max(begin, min(end, self._target))
         most = self._options.max_batches_per_trigger
@@ -204,29 +207,29 @@ class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end == begin else self._state.position(end)
 
     def reportLatestOffset(self) -> Json:
-        """The checkpoint's end, for the query's progress."""
+        """Return the checkpoint's end, for the query's progress."""
         return {_BATCH: self._state.changes.end()}
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Plan one micro-batch; also a replayed one, planned before a reset."""
+        """Plan a micro-batch, also a replayed one that was planned before a reset."""
         first, last = int(start[_BATCH]), int(end[_BATCH])
         back = self._state.first_reset_batch(end) if first < last else None
         return self._state.plan(first, last if back is None else min(last, back))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs in an executor."""
+        """Read a task's changes. Runs in an executor."""
         piece: Any = partition.value
         return iter(()) if piece is None else self._state.read(piece)
 
     def commit(self, end: Json) -> None:
-        """Nothing to do: the query's own checkpoint keeps the offsets."""
+        """Do nothing: the query's own checkpoint stores the offsets."""
 
     def stop(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there are no resources to release."""
 
 
 def _checkpoint(path: str) -> Checkpoint:
-    """The checkpoint as this process knows it; each path is looked up when it is read."""
+    """Return this process's cached checkpoint. Each file is looked up when it is read."""
     return _checkpoints.get_or_make((os.getpid(), path), partial(_seen_checkpoint, path))
 
 

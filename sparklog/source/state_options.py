@@ -1,4 +1,4 @@
-"""The options of the source where it reads the state of a checkpoint: with `stateOperator`."""
+"""Options of the source that reads the state of a checkpoint, with `stateOperator`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -66,23 +66,23 @@ class StateOptions:
     )
 
     def start(self, *, streaming: bool) -> int:
-        """A batch number, or EARLIEST or LATEST. Raises: InvalidRequestError."""
+        """Return a batch number, EARLIEST or LATEST. Raises InvalidRequestError."""
         text = self.starting_offsets or ("latest" if streaming else "earliest")
-        found = _bound(text, "startingOffsets")
-        if found == LATEST and not streaming:
+        bound = _bound(text, "startingOffsets")
+        if bound == LATEST and not streaming:
             raise InvalidRequestError("startingOffsets can't be latest in a batch query")
-        return found
+        return bound
 
     def end(self) -> int:
-        """A batch number, or LATEST. Raises: InvalidRequestError."""
-        found = _bound(self.ending_offsets or "latest", "endingOffsets")
-        if found == EARLIEST:
+        """Return a batch number or LATEST. Raises InvalidRequestError."""
+        bound = _bound(self.ending_offsets or "latest", "endingOffsets")
+        if bound == EARLIEST:
             raise InvalidRequestError("endingOffsets can't be earliest")
-        return found
+        return bound
 
 
 STATE_OPTIONS: Final[dict[str, Key]] = keys_of(StateOptions)
-"""Option -> its description, in the order of the docs."""
+"""Option -> description, in the order of the docs."""
 
 _SPARK: Final = SparkOptions(
     keys=STATE_OPTIONS,
@@ -93,20 +93,19 @@ _SPARK: Final = SparkOptions(
 
 
 def reads_state(values: Mapping[str, object]) -> bool:
-    """Tell whether the options ask for a checkpoint's state."""
+    """Return whether the options select a checkpoint's state."""
     return any(key.lower() == CHOICE.lower() for key in values)
 
 
 def parse(values: Mapping[str, object], *, streaming: bool | None = None) -> StateOptions:
-    """Read and check the options of `spark.read` or `spark.readStream`; names in any case.
+    """Parse and check the options of `spark.read` or `spark.readStream`; names in any case.
 
-    streaming: None where it isn't known yet, while Spark asks for the schema.
-
-    Raises: InvalidRequestError for an unknown or a wrong option, by name.
+    `streaming` is None while Spark requests the schema, when it is still unknown. Raises
+    InvalidRequestError, with the name, for an unknown or invalid option.
     """
     given = _SPARK.given(values)
-    found, _ = read(STATE_OPTIONS.values(), given)
-    options = StateOptions(**found)
+    fields, _ = read(STATE_OPTIONS.values(), given)
+    options = StateOptions(**fields)
     if not options.path:
         raise InvalidRequestError("option path is missing: give the query's checkpoint")
     if streaming is not None:
@@ -117,9 +116,9 @@ def parse(values: Mapping[str, object], *, streaming: bool | None = None) -> Sta
 
 
 def _bound(text: str, option: str) -> int:
-    word = text.strip().lower()
-    if word in ("earliest", "latest"):
-        return EARLIEST if word == "earliest" else LATEST
-    if not word.isdecimal():
+    value = text.strip().lower()
+    if value in ("earliest", "latest"):
+        return EARLIEST if value == "earliest" else LATEST
+    if not value.isdecimal():
         raise InvalidRequestError(f"{option}={text}: want earliest, latest or a batch number")
-    return int(word)
+    return int(value)

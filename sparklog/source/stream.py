@@ -1,17 +1,18 @@
-"""The streaming reader. Spark calls all but `read` in one long-lived process a query.
+"""The streaming reader. Spark calls all methods but `read` in one long-lived process per query.
 
-Order of calls: facts of Spark 4.3, see tests/spark. Offsets in the checkpoint are the connector's,
-{"topic": {"0": 123}}, with no room for a topic id. They need none where sparklog made the topics:
-one that is made again begins at its old end, so an offset below that is the former topic's. While
-a query runs the ids are remembered, too, which is all there is for a broker's topics: those begin
-at 0 again, and one that was replaced while the query was down is taken for the same.
+The order of calls was determined for Spark 4.3; see tests/spark. Offsets in the checkpoint have the
+format of Spark's Kafka source, {"topic": {"0": 123}}, which has no topic ids. Topics that sparklog
+created need none: a re-created topic begins at the end of the old one, so a lower offset belongs to
+the old topic. A running query also remembers the topic ids. For a broker's topics, which begin at 0
+again, there is nothing else: a topic that was replaced while the query was down is treated as the
+same topic.
 
-A log that was restored and written to since has other records under numbers that were read: each
-position remembers its leader epoch, beside the offsets, where that isn't 0 (see
+A log that was restored and written to since has other records at offsets that were read. Each
+position therefore stores its leader epoch beside the offsets, if it is not 0 (see
 log/truncation_detection.py).
 
 With waitForTopics a query stays at one offset, `offsets.waiting`, until its topics exist. It then
-moves to where it starts by a micro-batch without rows: that offset is in the checkpoint before the
+moves to its start in a micro-batch without rows, so that the start is in the checkpoint before the
 first record is read.
 """
 
@@ -71,7 +72,7 @@ Json = dict[str, Any]
 
 @in_worker
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Tails a log: what `spark.readStream.format("sparklog")` runs."""
+    """Follows a log, for `spark.readStream.format("sparklog")`."""
 
     def __init__(
         self, options: SourceOptions, schema: StructType, clock: Clock = system_clock
@@ -82,14 +83,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._loss = DataLossPolicy(options.fail_on_data_loss)
         self._delay = MinOffsetsDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._planner = Planner(options, clock)
-        self._target: Offsets | None = None  # trigger AvailableNow: no further than this
+        self._target: Offsets | None = None  # trigger AvailableNow: the end of the query
         self._held: LogMetadata | None = None
         self._wait = TopicWait(options, clock)
         self._ids: dict[str, str] = {}  # of the topics that this run's offsets belong to
 
     @property
     def _log(self) -> LogMetadata:
-        # Made late: this reader is also made, and pickled, where nothing is read.
+        # Opened on first use, because Spark also creates and pickles readers that never read.
         if self._held is None:
             self._hold(LogMetadata(self._options))
         assert self._held is not None
@@ -103,17 +104,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_held": None}
 
     def initialOffset(self) -> Json:
-        """Where a new query starts. Asked twice, so the first answer must stand."""
+        """Return the start of a new query. Spark calls this twice and keeps the first answer."""
         return self._start() or waiting()
 
     def _start(self) -> Json | None:
-        """Return where the query starts; None while it waits for its topics."""
+        """Return the query's start, or None while it waits for its topics."""
         snapshot = self._awaited() if self._options.wait_for_topics else self._log.snapshot()
         if snapshot is None:
             return None
         self._remember(snapshot)
         held = snapshot.ranges
-        # A topic that has just been made has no record yet.
+        # A topic that was just created has no records yet.
         strategy = "latest" if self._options.wait_for_topics else self._options.strategy
         start = resolve_start(
             self._options.start(streaming=True), held,
@@ -123,19 +124,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(start, self._log.truncation.origins(start))
 
     def _awaited(self) -> MetadataSnapshot | None:
-        """Return what is selected; None until all of it exists."""
-        found = self._wait.look(self._held)
-        if found is None:
+        """Return a snapshot of the selected topics, or None until all of them exist."""
+        result = self._wait.look(self._held)
+        if result is None:
             return None
-        log, snapshot = found
+        log, snapshot = result
         if self._held is None:
             self._hold(log)
-        # With trigger AvailableNow, what came after the trigger waits for the next one.
+        # With trigger AvailableNow, topics created after the trigger wait for the next one.
         is_late = self._target is not None and not snapshot.ranges.keys() <= self._target.keys()
         return None if is_late else snapshot
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Only tells whether there is a limit; `latestOffset` knows them all."""
+        """Return whether there is a limit; `latestOffset` applies all limits."""
         most = self._options.max_offsets_per_trigger
         if most is not None:
             return ReadMaxRows(most)
@@ -143,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(2**63 - 1) if limited else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember the ends as of now."""
+        """Store the present end offsets, which the query does not pass."""
         try:
             snapshot = self._log.snapshot(lenient=True)
         except UnknownTopicError:  # there is no log
@@ -155,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {p: high for p, (_, high) in snapshot.ranges.items()}
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """How far the next micro-batch goes."""
+        """Return the end of the next micro-batch."""
         if is_waiting(start):
             return self._start() or start
         begin, origins = from_json(start), origins_from_json(start)
@@ -183,7 +184,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _json(self, end: Offsets, start: Json) -> Json:
-        """Offsets with what they remember; what stands still stays just as it is in `start`."""
+        """Return the end offsets as JSON, with origins.
+
+        Unchanged offsets keep the origins of `start`.
+        """
         begin, origins = from_json(start), origins_from_json(start)
         moved = {p: offset for p, offset in end.items() if begin.get(p) != offset}
         still = {p: origin for p, origin in origins.items() if p in end and p not in moved}
@@ -195,11 +199,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._ids.setdefault(topic, topic_id)
 
     def _replaced(self, snapshot: MetadataSnapshot) -> set[str]:
-        """The topics that have another id than the one this run's offsets belong to."""
+        """Return the topics whose id differs from the id that this run's offsets belong to."""
         return {t for t, now in snapshot.ids.items() if now and self._ids.get(t, now) != now}
 
     def _moved_back(self, begin: Offsets, origins: Origins, snapshot: MetadataSnapshot) -> Offsets:
-        """Report what was made again or restored; return where to go on, where that lies back."""
+        """Report re-created topics and restored logs; return earlier offsets to continue from."""
         replaced = self._replaced(snapshot)
         back: Offsets = {}
         for partition in sorted(p for p in begin if p.topic in replaced and p in snapshot.ranges):
@@ -220,10 +224,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _parted(
         self, partition: TopicPartition, at: int, origins: Origins, snapshot: MetadataSnapshot
     ) -> int | None:
-        """Report a position that is of another history; return where that parts from the log's.
+        """Report a position in another history; return the offset where the histories diverge.
 
-        None where it doesn't, where all that is known is that the log ends before it, and for a
-        former topic's offset: those are reported elsewhere.
+        None if the position is valid. Also None for a log that merely ends before the position, and
+        for offsets of a deleted topic, which are reported elsewhere.
         """
         if partition not in snapshot.ranges or at <= snapshot.bases.get(partition, 0):
             return None
@@ -239,25 +243,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = latest_offsets(begin, held, dropped, self._loss)
         if self._target is None:
             return end
-        # What came after the trigger waits, new partitions too; what is behind us stays, but of a
-        # log that went back.
+        # Records and partitions that came after the trigger wait for the next one. Offsets never
+        # go back, except in a log that was restored.
         known = {p: offset for p, offset in end.items() if p in self._target or p in begin}
         return {p: min(o, max(begin.get(p, 0), self._target.get(p, o))) for p, o in known.items()}
 
     def reportLatestOffset(self) -> Json | None:
-        """The log's ends, for the query's progress; None while the query waits for its topics."""
+        """Return the log's end offsets for the query's progress.
+
+        None while it waits for its topics.
+        """
         if self._held is None and self._options.wait_for_topics:
             return None
         snapshot = self._log.snapshot(lenient=True)
         return to_json({p: high for p, (_, high) in snapshot.ranges.items()})
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Plan one micro-batch; also a replayed one, so everything is checked anew."""
+        """Plan a micro-batch. It may be a replay, so everything is checked again."""
         if is_waiting(start) or is_waiting(end):
             return []
         snapshot = self._log.snapshot(lenient=True)
         held, begin, finish = snapshot.ranges, from_json(start), from_json(end)
-        replaced = self._replaced(snapshot)  # since `latestOffset`: what it planned is gone
+        replaced = self._replaced(snapshot)  # since `latestOffset` planned this micro-batch
         for partition in sorted(p for p in finish if p.topic in replaced and p in held):
             self._loss.replaced_topic(
                 partition, begin.get(partition, 0), snapshot.first_offset(partition)
@@ -285,19 +292,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(value) for value in values]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs in an executor."""
+        """Read a task's records. Runs in an executor."""
         task = jvm_plan.task_of(partition.value)
         if isinstance(task, FirstTask):
             register(self._options, task.start, origins=task.origins, planner=task.planner)
         return self._reader.read_all(jvm_plan.pieces_of(task))
 
     def commit(self, end: Json) -> None:
-        """Nothing to do: the query's checkpoint keeps the offsets."""
+        """Do nothing: the query's checkpoint stores the offsets."""
 
     def stop(self) -> None:
-        """Nothing to give back; Spark may never call this."""
+        """Do nothing: there are no resources to release. Spark may never call this method."""
 
 
 def _inside(begin: Offsets, held: Ranges) -> Offsets:
-    """Move offsets that are already lost to the log's start, so that bytes can be counted."""
+    """Return the offsets, moved up to the log start offsets, so that bytes can be counted."""
     return {p: max(offset, held[p][0]) if p in held else offset for p, offset in begin.items()}

@@ -14,7 +14,7 @@ _LOGGER: Final = logging.getLogger("sparklog.source")
 
 
 class TopicWait:
-    """The wait of one streaming query. The log is searched at most once per LOOK_MS."""
+    """The wait of a streaming query. Looks for the topics at most once per LOOK_MS."""
 
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
         self._options, self._clock = options, clock
@@ -25,8 +25,8 @@ class TopicWait:
         """Return the log and a snapshot of the selected topics; None while a topic is missing.
 
         Args:
-            held: the log if it is open. Otherwise each look opens the log again, because a path can
-                become a log of another kind.
+            held: The log, if it is open. Otherwise the log is opened again at each call, because a
+                path can become a log of another kind.
         """
         now_ms = self._clock()
         if now_ms < self._due_ms:
