@@ -102,8 +102,8 @@ class Log:
                 (retention.ms=-1).
             if_not_exists: Whether an existing topic is returned unchanged.
             starts: {partition: first offset}, for records that keep their offsets when they are
-                copied from elsewhere (sparklog.tools.moving.preserved_offsets). Offsets of such a topic may
-                have gaps.
+                copied from elsewhere (sparklog.tools.moving.preserved_offsets). Offsets
+                of such a topic may have gaps.
 
         Raises:
             InvalidRequestError: The name is reserved, exists, or collides with another; or the

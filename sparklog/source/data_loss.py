@@ -166,7 +166,8 @@ def readable_ranges(
         if partition not in held:
             deleted_end = dropped.get(partition, last)
             if first < deleted_end:
-                loss.lost_offsets(partition, first, deleted_end, "its topic was deleted", held=(0, 0))
+                why = "its topic was deleted"
+                loss.lost_offsets(partition, first, deleted_end, why, held=(0, 0))
             continue
         low, high = held[partition]
         base = bases.get(partition, 0)

@@ -163,7 +163,9 @@ class LogMetadata:
         at = 0
         for segment in segments.metadata():
             # The last segment of a log dir grows: it ends where the log does.
-            following = self.view.spans([partition])[partition][1] if segment.end is None else segment.end
+            following = segment.end
+            if following is None:
+                following = self.view.spans([partition])[partition][1]
             if following < start or segment.base > end:
                 continue
             points.append((segment.base, at))
