@@ -81,8 +81,8 @@ MUTANTS = (
     mutant(
         "writer-id-gives-way-to-the-querys-id",
         "sink/batch_identity.py",
-        'who = options.writer_id or (query.id if query is not None else "")',
-        'who = query.id if query is not None else options.writer_id or ""',
+        'writer = options.writer_id or (query.id if query is not None else "")',
+        'writer = query.id if query is not None else options.writer_id or ""',
         f"{PARTS}::test_what_an_identity_says_of_its_query",
     ),
     mutant(
@@ -258,14 +258,14 @@ MUTANTS = (
     mutant(
         "error-of-a-task-without-its-class",
         "sink/task_messages.py",
-        'kind = getattr(errors, told["error"], SparklogError)',
+        'kind = getattr(errors, fields["error"], SparklogError)',
         "kind = SparklogError",
         f"{PARTS}::test_chunks_and_errors_travel_as_rows",
     ),
     mutant(
         "error-of-a-task-without-its-path",
         "sink/task_messages.py",
-        '        error.path = told["path"]\n',
+        '        error.path = fields["path"]\n',
         "        pass\n",
         f"{PARTS}::test_chunks_and_errors_travel_as_rows",
     ),
@@ -301,8 +301,8 @@ MUTANTS = (
     mutant(
         "aborted-micro-batch-leaves-its-files",
         "sink/writers.py",
-        'whatever Spark thinks."""\n        _discard(messages)\n',
-        'whatever Spark thinks."""\n',
+        'regardless of what Spark reports."""\n        _discard(messages)\n',
+        'regardless of what Spark reports."""\n',
         f"{WRITERS}::test_abort_after_commit",
     ),
     mutant(
@@ -422,7 +422,7 @@ MUTANTS = (
     mutant(
         "sinks-share-a-handle-of-other-options",
         "sink/open_logs.py",
-        "(pid, how) == (os.getpid(), wanted) and",
+        "(pid, settings) == (os.getpid(), wanted) and",
         "pid == os.getpid() and",
         f"{LOGS}::test_sinks_with_other_options_have_their_own_values",
     ),
@@ -558,8 +558,8 @@ MUTANTS = (
     mutant(
         "progress-that-is-not-understood-is-raised-in-spark",
         "sink/progress.py",
-        "        except Exception:  # whatever",
-        "        except ImportError:  # whatever",
+        "        except Exception:  # Spark would",
+        "        except ImportError:  # Spark would",
         PROGRESS,
     ),
 )

@@ -93,8 +93,8 @@ MUTANTS = (
     mutant(
         "bytes-of-a-segment-lie-below-the-planned-end",
         "source/metadata_snapshot.py",
-        "self.view.spans([partition])[partition][1] if each.end is None else each.end",
-        "end if each.end is None else each.end",
+        "following = self.view.spans([partition])[partition][1]",
+        "following = end",
         f"{STREAM}::test_the_lowest_of_several_limits_holds",
     ),
     # --- Where it begins and ends -----------------------------------------------------------------
@@ -108,8 +108,8 @@ MUTANTS = (
     mutant(
         "end-is-not-taken-for-an-offset-past-it",
         "source/offset_bounds.py",
-        "return {p: min(offset, held[p][1]) for p, offset in found.items()}",
-        "return found",
+        "return {p: min(offset, held[p][1]) for p, offset in offsets.items()}",
+        "return offsets",
         f"{PLANNING}::test_an_offset_past_the_end_or_what_is_advised_instead",
     ),
     mutant(
@@ -193,8 +193,8 @@ MUTANTS = (
     mutant(
         "unread-records-of-a-deleted-topic",
         "source/data_loss.py",
-        "            if first < gone:\n",
-        "            if first > gone:\n",
+        "            if first < deleted_end:\n",
+        "            if first > deleted_end:\n",
         f"{PLANNING}::test_deleted_topic_is_lost_up_to_its_old_end",
     ),
     mutant(
@@ -330,8 +330,8 @@ MUTANTS = (
     mutant(
         "abandoned-records-are-read",
         "source/input_partitions.py",
-        "found.append(replace(piece, without=tuple(inner)) if inner else piece)",
-        "found.append(piece)",
+        "remaining.append(replace(piece, without=tuple(inner)) if inner else piece)",
+        "remaining.append(piece)",
         "source/test_timeline.py::test_sources_of_spark",
     ),
     mutant(
