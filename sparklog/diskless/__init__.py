@@ -1,38 +1,39 @@
-"""A log whose home is an object store: no log dir, no lock, writers and readers on any host.
+"""A log in a bucket: no log dir and no lock; writers and readers on any host.
 
-Everything hangs on create-if-absent, and on one rule: no name ever gets a second meaning.
+Correctness depends only on create-if-absent, and on the rule that no object name is ever reused
+with another meaning.
 
-- `entries`, `state`, `extents`: what the ledger says, and what it folds to
-- `home`: opening a log; `home_object`: what makes a place one;
-  `capability_check`: whether a store is fit for that
+- `entries`, `state`, `extents`: content of ledger entries, and the state after folding them
+- `home`: opening a log; `home_object`: the object that marks a log's prefix; `capability_check`:
+  checks that a store is suitable
 - `commit_log`: changes; `entry_building`, `entry_creation`: one entry from decision to object;
   `commit_outcome`: commits whose outcome is unknown
-- `ledger`: entries by number, and the head, by which all of it is known; `process_lock`
-  `ledger_evidence`: objects that prove that a missing entry existed;
-  `ledger_repair`: a log without its lost entries
-- `view`: what readers see; `plan`: what a task reads with; `segments`: extents as segments
+- `ledger`: entries by number, and the head; `process_lock`: a lock that a fork releases;
+  `ledger_evidence`: objects that prove that a missing entry existed; `ledger_repair`: a log without
+  its lost entries
+- `view`: the readers' view; `plan`: read plans of tasks; `segments`: extents as segments
 - `checksums`: the CRC-32C of each extent, which binds its bytes to the entry
-- `extent_objects`, `extent_logs`: extents' bytes; `entry_cache`: entries with inline data;
-  `numbered_batches`: batches with offsets and epochs;
-  `extent_tables`: where the pieces of a large commit lie
-- `staging`: rows become objects, in tasks; `staged_chunks`: what several tasks reported;
-  `placement`: where a commit's chunks lie; `object_keys`: encryption of all that;
-  `lost_attempts`: what killed tasks staged
-- `merging`: extents become segments; `merge_plan`: which; `merge_source`: out of what;
-  `segment_ids`: what a segment's id tells; `retention`: log starts rise; `garbage`: what goes;
-  `backpressure`: writers merge where no service does
-- `rounds`: the service's work, step by step; `cleaning`: compaction;
-  `compacted_partitions`: how dirty they are; `damaged_partitions`;
-  `erasure`: records that a predicate chooses go; `erasure_notes`: what isn't complete
-- `lease`: one service at a time; `service_log`: how it changes the log; `options`: how often;
-  `endpoint_lease`: one endpoint at a time that coordinates consumer groups
-- `state_objects`: states as objects, which spare reading the whole ledger
+- `extent_objects`, `extent_logs`: reading extents; `entry_cache`: entries with inline data;
+  `numbered_batches`: batches with offsets and epochs; `extent_tables`: locations of a large
+  commit's chunks
+- `staging`: tasks write rows to objects; `staged_chunks`: the reports of several tasks;
+  `placement`: locations of a commit's chunks; `object_keys`: their encryption; `lost_attempts`:
+  objects that killed tasks staged
+- `merging`: extents become segments; `merge_plan`: which ones; `merge_source`: reading them;
+  `segment_ids`: ids of segments; `retention`: raises log starts; `garbage`: deletes objects;
+  `backpressure`: merges by writers if there is no service
+- `rounds`: the service's work; `cleaning`: compaction; `compacted_partitions`: dirty ratios;
+  `damaged_partitions`: partitions to skip; `erasure`: removes records by a predicate;
+  `erasure_notes`: incomplete erasures
+- `lease`: one service at a time; `service_log`: how a service changes the log; `options`: its
+  options; `endpoint_lease`: one endpoint at a time that coordinates consumer groups
+- `state_objects`: states as objects, so that a reader need not read the whole ledger
 - `groups`: registered readers and their positions
-- `contention`: how writers get out of each other's way
-- `missing_objects`: objects that the state names and the store lacks
-- `segment_healing`: damaged segments are written again from what they were merged from
+- `contention`: pauses between competing writers
+- `missing_objects`: objects of the state that the store lacks
+- `segment_healing`: rewrites damaged segments from the sources of their merge
 - `quarantine`: copies of objects that a repair replaces or removes
-- `names`: names of the objects below the home
-- `log_creation`: a log made of another one; `import_objects`: how it comes to be, all or nothing;
-  `tier_import`: of a tier; `forking`, `fork_point`, `fork_copies`: as a fork
+- `names`: object names
+- `log_creation`: creates a log from another one; `import_objects`: atomically; `tier_import`: from
+  remote segments; `forking`, `fork_point`, `fork_copies`: as a fork
 """

@@ -1,13 +1,12 @@
-"""Back-pressure: a writer merges what piles up where no service does.
+"""Back-pressure: a writer merges extents itself if no service does.
 
-Each commit adds an extent to each of its partitions. A service merges them; without one a state
-would grow with every commit, and so would what readers fetch. So a writer that finds too many of
-them in a partition that it has just written merges them itself, before its call returns: it says so
-once, and is slowed down by what the merge takes, which is about a GET for each commit that came
-before. Its commit is made by then, and no failure here touches it.
-
-A writer takes no term. Its merge has the log's own: void once a service takes over, whose sweep
-then finds by its term what was put in vain.
+Each commit adds an extent to each of its partitions. A service merges them; without one, states and
+the work of readers would grow with every commit. Therefore a writer that finds too many extents in
+a partition that it has just written merges them before its call returns. It logs this once, and is
+slowed down by the merge, which costs about one GET per earlier commit. Its own commit is complete
+by then, and a failure of the merge does not affect it.
+A writer has no term of its own. Its merge uses the log's term and is void once a service takes
+over, whose sweep then deletes the segments by their term.
 """
 
 import logging
@@ -29,14 +28,14 @@ from sparklog.tiered.keyring import Keyring
 
 _LOGGER: Final = logging.getLogger("sparklog")
 MERGE_THREADS: Final = 8
-_AGAIN: Final = 8  # a look that merged nothing is repeated when an eighth more has come
+_AGAIN: Final = 8  # a check that merged nothing is repeated after an eighth more extents
 _NEVER_MS: Final = 1 << 62
 
 
 class BackPressure:
-    """Keeps the number of a log's extents within bounds, as its writer. Threads may share it.
+    """Limits the number of extents of a log, on behalf of a writer. Thread-safe.
 
-    `max_extents`: so many of a partition are left alone. `threads`: requests at the same time.
+    `max_extents`: a partition with fewer is not merged. `threads`: concurrent requests.
     """
 
     def __init__(
@@ -53,13 +52,13 @@ class BackPressure:
             self._log, term=lambda: self._log.state.term, keyring=keyring, threads=threads
         )
         self._options = UpkeepOptions(merge_interval_ms=_NEVER_MS, merge_max_extents=max_extents)
-        self._left: dict[TopicPartition, int] = {}  # extents that the last look found and left
+        self._left: dict[TopicPartition, int] = {}  # extents that the last check did not merge
         self._told = False
 
     def relieve(self, keys: Collection[TopicPartition]) -> None:
-        """Merge what is too much in one of these partitions, which were just written.
+        """Merge extents of one of these partitions, which were just written, if it has too many.
 
-        Raises nothing. Cost: nothing but a look at the state, mostly.
+        Raises nothing. Cost: usually only a check of the state.
         """
         state = self._log.state
         for key in keys:
@@ -70,11 +69,11 @@ class BackPressure:
             try:
                 self._merge(key, state)
             except (ConflictError, LeaseLostError) as error:
-                _LOGGER.debug("%s: somebody else merges it: %s", key, error)
+                _LOGGER.debug("%s: another process merges it: %s", key, error)
             except (SparklogError, OSError) as error:
-                _LOGGER.warning("%s: its pieces could not be merged: %s", key, error)
+                _LOGGER.warning("%s: its extents could not be merged: %s", key, error)
             self._left[key] = len(self._log.state.extents.get(key, ()))
-            return  # the others have their turn with the next commits
+            return  # the next commits merge the other partitions
 
     def _merge(self, key: TopicPartition, state: DisklessState) -> None:
         for merge in self._due(key, state):
@@ -92,8 +91,8 @@ class BackPressure:
         if not self._told:
             self._told = True
             _LOGGER.warning(
-                "%s: %s has %d pieces, and no service merges them: this writer does so now and "
-                "then, which slows it down (diskless.backpressure.max.extents=%d). Run "
+                "%s: %s has %d extents, and no service merges them. This writer merges them from "
+                "time to time, which slows it down (diskless.backpressure.max.extents=%d). Run "
                 "`sparklog serve` for this log",
                 self._log.commits.home, key, count, self._max,
             )  # fmt: skip

@@ -1,11 +1,11 @@
-"""The trial of a store before it becomes a log's home: does it create only if there is none?
+"""Checks that a store can hold a log: that it creates an object only if there is none.
 
-check_capabilities(store)  InvalidRequestError if several creators of a name were told they won
+    check_capabilities(store)  # InvalidRequestError if several creators of a name succeed
 
-A log's commits are objects that are created if there are none of their names. Stores that know the
-condition and still let two creators win have been released (SeaweedFS, MinIO, Ceph, RustFS), and
-such a log loses commits without a word. What a store does under a load or after a failure of its
-own isn't tried.
+A log's commits are objects that are created only if their names are free. Released versions of
+several stores (SeaweedFS, MinIO, Ceph, RustFS) accept the condition and still let two creators
+succeed, so that such a log would silently lose commits. The behavior under load or after a failure
+is not checked.
 """
 
 import threading
@@ -24,7 +24,7 @@ from sparklog.tiered.object_store.store import Store
 NAMES: Final = 10
 CREATORS: Final = 16  # as many as the store's client has connections
 BUDGET_MS: Final = 3_000
-_ROUNDS_MAX: Final = 3  # with a name each, where no creator was told anything
+_ROUNDS_MAX: Final = 3  # names to try if no creator gets an answer
 _REPLACES: Final = 10
 _READS_MAX: Final = 1000
 _BODY_BYTES: Final = 16 << 10
@@ -36,10 +36,10 @@ _UPDATE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StoreCapabilities:
-    """What a store that passed is good for.
+    """The capabilities of a store that passed the check.
 
-    `replaces`: a put over an object replaces it atomically, so that data may lie in entries of the
-    ledger and be cut from them later.
+    `replaces`: a PUT replaces an existing object atomically, so that ledger entries may contain
+    inline data that are cut later.
     """
 
     replaces: bool
@@ -53,17 +53,17 @@ def check_capabilities(
     budget_ms: int = BUDGET_MS,
     clock: Callable[[], float] = monotonic_ms,
 ) -> StoreCapabilities:
-    """Try whether `store` can be a log's home, with objects of its own that it removes again.
+    """Check that `store` can hold a log, with temporary objects that are deleted again.
 
-    Of each of `names` names `creators` threads create an object at once, each over a connection of
-    its own; with `creators=1` all is done in the caller's thread, and no race is tried. No further
-    name is begun once `budget_ms` are over.
-    Cost: `names * (creators + 7)` requests and some 40 more (10 names, 16 creators: about 270);
-    a second or two by a network, less beside the store. SeaweedFS has those who meet wait for
-    whole seconds: five for one name, of which the budget makes the last.
+    For each of `names` names, `creators` threads create an object at the same time, each over its
+    own connection; with `creators=1` all requests are made in the caller's thread, without a race.
+    No further name is tried after `budget_ms`.
+    Cost: `names * (creators + 7)` requests and about 40 more (10 names, 16 creators: about 270); a
+        second or two over a network, less near the store. SeaweedFS delays competing creators by
+        whole seconds: five for one name, which is then the last because of the budget.
     Raises:
-        InvalidRequestError: it isn't fit; the message says what it did and what to do.
-        StorageUnavailableError: it doesn't answer, or refuses.
+        InvalidRequestError: the store is unsuitable; the message says what it did and what to do.
+        StorageUnavailableError: it doesn't answer, or refuses requests.
     """
     trial = _CapabilityCheck(store, creators)
     try:
@@ -83,70 +83,72 @@ class _CapabilityCheck:
         self._names: list[str] = []
 
     def race(self, number: int) -> None:
-        """Have all creators create one name; what isn't decided after some names is told."""
+        """Let all creators create one name; repeat with another name if no request was answered."""
         for again in range(_ROUNDS_MAX):
             name = self._name(f"{number}-{again}")
             self._expect_none(name)
-            told = _at_once([partial(self._create, name, who) for who in range(self._creators)])
-            if self._decided(name, told):
+            creates = [partial(self._create, name, creator) for creator in range(self._creators)]
+            answers = _at_once(creates)
+            if self._decided(name, answers):
                 self._expect_refusal(name)
                 return
-        raise next(one for one in told if isinstance(one, StorageUnavailableError))
+        raise next(answer for answer in answers if isinstance(answer, StorageUnavailableError))
 
-    def _create(self, name: str, who: int) -> bool | StorageUnavailableError:
+    def _create(self, name: str, creator: int) -> bool | StorageUnavailableError:
         try:
-            won = self._store.create(name, _body(who))
+            won = self._store.create(name, _body(creator))
         except StorageUnavailableError as unclear:
             if not unclear.passing:
                 raise
             return unclear
-        if not won and who % 8 == 7:  # two of sixteen look while the others are still at it
+        if not won and creator % 8 == 7:  # two of sixteen read while the others still create
             self._winner(name)
         return won
 
     def _decided(self, name: str, told: Sequence[bool | StorageUnavailableError]) -> bool:
-        """Check what the creators were told against what lies there; False if nothing does."""
-        won = [who for who, one in enumerate(told) if one is True]
+        """Compare the answers with the stored object; return False if it does not exist."""
+        won = [creator for creator, one in enumerate(told) if one is True]
         if len(won) > 1:
             raise self._unfit(
-                f"of {self._creators} requests that created {name} at once {len(won)} were told "
-                f"that they had, where one may be; {_UPDATE}"
+                f"of {self._creators} concurrent requests to create {name}, {len(won)} succeeded, "
+                f"but only one may; {_UPDATE}"
             )
         if won or False in told or self._is_there(name):
-            # Without a winner: its answer was lost, or it met itself when the client sent it again.
+            # No winner: its answer was lost, or the client sent the request twice.
             winner = self._winner(name)
             if won and winner != won[0]:
                 raise self._unfit(
-                    f"creator {won[0]} of {name} was told that it had won, and the object is that "
+                    f"creator {won[0]} of {name} got a success answer, but the object is that "
                     f"of creator {winner}; {_UPDATE}"
                 )
             return True
         return False
 
     def _winner(self, name: str) -> int:
-        """Return whose object it is. It is there, for the store said so, and it is whole."""
+        """Return the creator of the stored object, after checking that it exists and is complete.
+        """
         try:
             found = self._store.get(name)
         except FileNotFoundError:
             raise self._unfit(
-                f"{name} was created, or was said to be there, and a get found none; is there a "
+                f"{name} was created, or reported to exist, but a GET did not find it; is there a "
                 "cache or a proxy before the store? A store that shows an object later than it "
-                "says so can't hold a log"
+                "confirms it can't hold a log"
             ) from None
-        who = int.from_bytes(found[:8], "big")
-        if who >= self._creators or found != _body(who):
+        creator = int.from_bytes(found[:8], "big")
+        if creator >= self._creators or found != _body(creator):
             raise self._unfit(
-                f"{name} holds {len(found)} bytes that no creator wrote: it shows before it is "
-                f"whole, or one wrote over another; {_UPDATE}"
+                f"{name} holds {len(found)} bytes that no creator wrote: it is visible before it "
+                f"is complete, or a creator overwrote another; {_UPDATE}"
             )
-        return who
+        return creator
 
     def _expect_none(self, name: str) -> None:
         if self._is_there(name):
-            raise self._unfit(f"{name} is there, and nobody made it; is there a cache before it?")
+            raise self._unfit(f"{name} exists, but was not created; is there a cache before it?")
 
     def _expect_refusal(self, name: str) -> None:
-        """Create what is there."""
+        """Try to create an object that exists."""
         before = self._winner(name)
         try:
             made = self._store.create(name, _body((before + 1) % max(2, self._creators)))
@@ -156,12 +158,12 @@ class _CapabilityCheck:
             made = False
         if made or self._winner(name) != before:
             raise self._unfit(
-                f"{name} was there, and a request to create it only if there is none replaced it: "
-                f"the condition is ignored; {_UPDATE}"
+                f"{name} existed, and a request to create it only if there is none replaced it: "
+                f"the store ignores the condition; {_UPDATE}"
             )
 
     def replaces(self) -> bool:
-        """Tell whether a get sees the old or the new object while a put replaces it."""
+        """Return True if a GET sees either the old or the new object while a PUT replaces it."""
         name, bodies = self._name("replaced"), [b"a" * 1000, b"b" * _BODY_BYTES * 4]
         self._store.put(name, bodies[0])
         done = threading.Event()
@@ -188,7 +190,10 @@ class _CapabilityCheck:
         return all(_at_once([write, read, read] if self._creators > 1 else [write, read]))
 
     def remove(self) -> None:
-        """Delete what was made, as far as that goes: what the store did before is what counts."""
+        """Delete the temporary objects if possible.
+
+        Failures don't affect the result of the check.
+        """
         try:
             self._store.delete(self._names)
         except StorageUnavailableError:
@@ -210,14 +215,14 @@ class _CapabilityCheck:
         return InvalidRequestError(f"{url} can't be a log's home: {what}", path=url)
 
 
-def _body(who: int) -> bytes:
-    """What a creator writes: of its own length, and no part of another's."""
-    word = who.to_bytes(8, "big")
-    return word * (_BODY_BYTES // 8 + who)
+def _body(creator: int) -> bytes:
+    """Return a creator's content: its length is unique, and it is no part of another's."""
+    word = creator.to_bytes(8, "big")
+    return word * (_BODY_BYTES // 8 + creator)
 
 
 def _at_once(work: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Do all of it at one time; in turn if it is one or two. The first error is raised last."""
+    """Run the functions concurrently, or in turn if there are one or two; raise the first error."""
     if len(work) <= 2:
         return [one() for one in work]
     start = threading.Barrier(len(work))

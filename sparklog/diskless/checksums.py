@@ -1,8 +1,8 @@
-"""Checksums of extents: the CRC-32C that an entry records, compared with the bytes that are read.
+"""Checksums of extents: the CRC-32C that an entry records is compared with the bytes read.
 
 The checksum covers an extent's bytes as they were staged: before encryption, with offsets that
-count from 0 and leader epoch 0. The checksum of a closed segment covers its log. An extent that an
-older version committed has none, and its bytes are not compared.
+count from 0 and leader epoch 0. The checksum of a closed segment covers its log. An extent that was
+committed by an older version has no checksum, and its bytes are not compared.
 """
 
 from collections.abc import Iterable
@@ -32,8 +32,8 @@ def checksum(parts: Iterable[Buffer]) -> int:
 class ExtentSum:
     """The checksum of an extent's bytes, computed by sequential reads.
 
-    Reads may overlap, and a pass may begin again where an earlier read began or ended. A read that
-    skips bytes leaves the checksum incomplete. Thread-safe.
+    Reads may overlap, and a pass may begin where an earlier read began or ended. A read that skips
+    bytes leaves the checksum incomplete. Thread-safe.
     """
 
     def __init__(self, extent: Extent) -> None:
@@ -62,7 +62,7 @@ class ExtentSum:
             raise self._wrong(crc, data if at == 0 else b"", path)
 
     def _wrong(self, crc: int, whole: Buffer, path: str) -> DataCorruptionError:
-        """The error; `whole`: all bytes, if they are known, for a damaged batch says more."""
+        """Return the error. If all bytes are known (`whole`), it can name a damaged batch."""
         extent = self._extent
         found = scan(whole, path=path, position=extent.start)
         if found.error is not None:
@@ -83,13 +83,13 @@ class ExtentSum:
 class SummedLog:
     """An extent's log that compares its bytes with the extent's checksum: a `SegmentLog`.
 
-    An extent of up to WHOLE_BYTES is compared at the first read, a longer extent when a reader has
-    read all bytes in order. If a batch fails its own CRC and all other bytes are as committed, the
-    reader of that batch reports the damage: earlier batches can be read. Thread-safe.
+    An extent of up to WHOLE_BYTES is compared at the first read, a longer one when a reader has
+    read all bytes in order. If only a batch with a wrong CRC differs from the committed bytes, the
+    reader of that batch reports the damage, so that earlier batches can be read. Thread-safe.
     """
 
     def __init__(self, log: SegmentLog, extent: Extent, path: str) -> None:
-        """`path`: of the extent's object, for errors."""
+        """`path`: the extent's object, for errors."""
         self.path = log.path
         self._log, self._extent, self._object = log, extent, path
         self._sum = ExtentSum(extent)
@@ -121,12 +121,12 @@ class SummedLog:
 
 
 def _has_damaged_batch(whole: bytes, extent: Extent) -> bool:
-    """Return whether the batches have the extent's layout and a batch fails its CRC."""
+    """Return True if the batches have the extent's layout and a batch fails its CRC."""
     found = scan(whole, path="", check_crc=False)
     if found.error is not None or found.end != extent.size or not len(found):
         return False
     first, end = int(found.table["base_offset"][0]), int(found.table["last_offset"][-1]) + 1
-    if extent.segment:  # of a compacted one the first and last offsets may be missing
+    if extent.segment:  # a compacted segment may lack its first and last offsets
         is_same = extent.base <= first and end <= extent.end
     else:
         is_same = (first, end) == (0, extent.end - extent.base)

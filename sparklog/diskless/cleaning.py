@@ -1,9 +1,9 @@
-"""Compaction of a log in a store: of each key the newest record stays.
+"""Compaction of a log in a bucket: the newest record of each key remains.
 
-Which stretch is dirty (`sparklog.diskless.compacted_partitions`) and which records go is decided
-as in every home (`sparklog.log.record_cleaning`). The swap is a merge of one segment or more, void
-if they aren't there any more. Up to where a partition is clean goes with the service's sign of
-life, as a hint.
+The choice of dirty segments (`sparklog.diskless.compacted_partitions`) and of records to remove
+(`sparklog.log.record_cleaning`) is the same as in log dirs. Replacing segments is a merge of one or
+more segments, void if they don't exist any more. The first dirty offset of each partition is stored
+in the service's heartbeat, as a hint.
 """
 
 import logging
@@ -52,7 +52,7 @@ from sparklog.tiered.copying.rewritten_log import RewrittenData
 from sparklog.tiered.layout.manifest import log_object
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
-_IN_MEMORY: Final = 32 << 20  # bytes of a cleaned segment; what is more goes to a temporary file
+_IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; a larger one goes to a file
 _HEAD_BYTES: Final = 4096
 
 
@@ -75,14 +75,14 @@ class Cleaner:
         self._damaged, self._options, self._throttle = damaged, options, throttle
         self._check = check
         self.compacted: list[Cleanable] = []
-        """How dirty the compacted partitions were when it looked last."""
+        """The dirty ratios of compacted partitions at the last check."""
 
     def clean(
         self, report: Report, topics: Collection[str] | None = None, *, every: bool = False
     ) -> bool:
-        """Clean what is dirty enough, the dirtiest first; tells whether there was something.
+        """Clean partitions that are dirty enough, the dirtiest first; return True if there was one.
 
-        `topics`: only these. `every`: whatever has anything that can be cleaned.
+        `topics`: only these. `every`: all partitions that have anything to clean.
         Raises: StorageUnavailableError, LeaseLostError.
         """
         state = self._log.follow()
@@ -112,7 +112,7 @@ class Cleaner:
             report.cleaned.append(cleaned)
         return bool(wanted)
 
-    # --- what is dirty -------------------------------------------------------------------------
+    # --- dirty partitions ----------------------------------------------------------------------
 
     def _partitions(self, state: DisklessState, now_ms: int) -> Iterator[CompactedPartition]:
         reader = self._merger.reader(state)
@@ -149,7 +149,7 @@ class Cleaner:
         report.took_ms = monotonic_ms() - began
 
     def windows(self, extent: Extent, reader: SourceReader) -> Iterator[tuple[Window, str]]:
-        """Yield a segment's windows; all of it must be whole."""
+        """Yield a segment's windows. Raises DataCorruptionError if it is incomplete."""
         path, at = f"{self._log.store.url}/{extent.object}", 0
         for window in walk(SourceLog(path, [Slice.of(extent)], reader)):
             self._check()
@@ -223,7 +223,7 @@ class _Cleaning:
         return {e.producer_id: (e.last_offset, e.producer_epoch) for e in entries}
 
     def build_map(self, options: CleanerOptions) -> OffsetMap:
-        """Return the newest offset of each key of the dirty part."""
+        """Return the newest offset of each key in the dirty segments."""
         dirt, transactions = self.part.dirt, CleanedTransactions()
         dirty = within(self.part.closed, dirt.first_dirty, dirt.first_uncleanable)
         segments = ((extent.end, self.windows(extent, transactions)) for extent in dirty)
@@ -232,7 +232,7 @@ class _Cleaning:
     def windows(
         self, extent: Extent, transactions: CleanedTransactions
     ) -> Iterator[tuple[Window, str]]:
-        """Yield a segment's windows; `transactions` learns which ones were aborted."""
+        """Yield a segment's windows; adds the aborted transactions to `transactions`."""
         windows = self._cleaner.windows(extent, self._reader)
         aborted = partial(self._aborted.touching, extent.base, extent.end)
         return with_aborted(windows, transactions, aborted)
@@ -240,7 +240,7 @@ class _Cleaning:
 
 @dataclass(frozen=True, slots=True)
 class _Rewritten:
-    """A group's new log in a temporary file; `records`: read and kept.
+    """A cleaned log in a temporary file; `records`: (read, kept).
 
     `snapshot`: of the producers at its end. `aborted`: its index of aborted transactions.
     """
@@ -254,16 +254,16 @@ class _Rewritten:
 
 
 class _Rewriter:
-    """What continues from group to group: the map, and the transactions."""
+    """State that continues from group to group: the offset map and the transactions."""
 
     def __init__(self, cleaning: _Cleaning, offsets: OffsetMap) -> None:
         self._cleaning, self._offsets = cleaning, offsets
         self._transactions = CleanedTransactions()
-        self._kept = ProducerState(0)  # of the batches of transactions that stay
+        self._kept = ProducerState(0)  # producers of the remaining transactional batches
         self._producers = cleaning.producers
 
     def rewrite(self, group: Extents, file: IO[bytes]) -> _Rewritten:
-        """Write what stays of a group's batches into `file`."""
+        """Write the remaining batches of a group to `file`."""
         part, now_ms = self._cleaning.part, self._cleaning.now_ms
         window_filter = WindowFilter(
             self._offsets,
@@ -295,9 +295,10 @@ class _Rewriter:
         self._kept.apply(table[transactional(table)], marker_reader(window, path))
 
     def _snapshot(self, last: Extent) -> bytes:
-        """Return the producers where a group ends, with the transactions that are open there.
+        """Return the producers at the end of a group, with the transactions that are open there.
 
-        A transaction of which no batch stays isn't open: the next cleaning may remove its marker.
+        A transaction without remaining batches is not open, so the next cleaning may remove its
+        marker.
         """
         key, state, end = self._cleaning.part.key, self._cleaning.state, last.end
         if key not in state.log.idempotent or not may_hold_transactions((last,), state):
@@ -310,7 +311,7 @@ class _Rewriter:
 
 
 def _first_timestamp(extent: Extent, reader: SourceReader) -> int:
-    """The largest timestamp (ms) of a segment's first batch; -1 if it holds none."""
+    """Return the largest timestamp (ms) of a segment's first batch; -1 if there is none."""
     log = SourceLog(extent.object, [Slice.of(extent)], reader)
     for window in walk(log, check_crc=False, window_bytes=_HEAD_BYTES):
         if len(window.batches):

@@ -1,14 +1,14 @@
-"""The commit log of a log in a store: a change is an entry, created where none is yet.
+"""The commit log of a log in a bucket: a change is committed by creating the next ledger entry.
 
-    decide at the state that is known (entry i) -> create entry i+1, unless there is one
-    created                             it is committed; nobody was asked for news before
-    any other answer -> GET that number
-        mine, by its attempt's id       committed: a retry met what its first try had made
-        another's                       mine can never lie there: fold the news, decide all anew
-        none                            the same number and bytes again
+    decide at the known state (after entry i) -> create entry i+1, if it does not exist
+    created                             committed; no request for news was needed
+    any other answer -> GET entry i+1
+        its attempt id is ours          committed: a retry met the result of the first request
+        another entry                   ours can never get this number: fold it and decide again
+        none                            send the same number and bytes again
 
-Giving up, the number is taken by a *no-op*, so that nothing that is still on its way ever counts;
-if the store doesn't answer that either, nobody knows: CommitUnknownError.
+When the retries end, a *no-op* takes the number, so that a delayed request can't take effect. If
+the store does not answer this either, the outcome is unknown: CommitUnknownError.
 """
 
 import contextlib
@@ -59,15 +59,15 @@ from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
 from sparklog.tiered.layout.topic_owners import owner_bytes
 
 PLACE_MS: Final = 30_000
-"""A writer that commits looks this often whether the log is still in its place."""
+"""A writer that commits checks this often that the log was not replaced (ms)."""
 HISTORY_MS: Final = 5_000
-"""A writer that commits looks this often whether entries that it knows still exist."""
+"""A writer that commits checks this often that the entries it knows still exist (ms)."""
 RACING_BYTES_MAX: Final = 4 << 10
-"""Inline data of one who has lost twice are staged above it: a small entry is quicker."""
+"""A writer that lost two races stages inline data above this size: a small entry is quicker."""
 
 
 class _PendingCommit(threading.local):
-    """What a thread remembers between its turns: how often it lost, and what it has staged."""
+    """A thread's state between attempts: lost races, and chunks that are staged already."""
 
     losses = 0
     given: Sequence[Chunk] = ()
@@ -75,9 +75,9 @@ class _PendingCommit(threading.local):
 
 
 class DisklessCommits:
-    """One handle's changes: `sparklog.storage.commits.CommitLog`. Threads may share it.
+    """The changes of one handle: implements `sparklog.storage.commits.CommitLog`. Thread-safe.
 
-    A forked child may go on with it: it is another writer then, as any process is.
+    A forked child may continue to use it; it is then another writer, like any other process.
     """
 
     sync = True
@@ -95,10 +95,10 @@ class DisklessCommits:
         is_in_place: Callable[[], bool] = lambda: True,
         created: Callable[[Head], None] = lambda head: None,
     ) -> None:
-        """`home`: the log's URL, for messages. `keyring`: what is written is sealed.
+        """`home`: the log's URL, for messages. `keyring`: encrypt the data written.
 
-        `is_in_place`: whether this log is still the one here. `created`: told after each entry;
-        raises nothing.
+        `is_in_place`: returns False if another log is stored at the URL. `created`: called after
+        each entry; raises nothing.
         """
         self._created = created
         self.relieve: Callable[[Collection[TopicPartition]], None] = lambda keys: None
@@ -115,46 +115,48 @@ class DisklessCommits:
         self._mutex = ProcessLock()
         self._turn = _PendingCommit()
         self._turn_of: int | None = None  # the thread that is within `exclusive`
-        self._pinned = head.state  # what it decides on
+        self._pinned = head.state  # the state on which decisions within `exclusive` are based
         self._lost: str | None = None
         self._closed = False
 
-    # --- what is known -----------------------------------------------------------------------
+    # --- the known state ---------------------------------------------------------------------
 
     @property
     def known(self) -> DisklessState:
-        """The whole state: within `exclusive` the one that is decided on, else the newest."""
+        """The whole state: within `exclusive` the one that decisions use, otherwise the newest."""
         mine = self._turn_of == threading.get_ident()
         return self._pinned if mine else self.head.state
 
     @property
     def state(self) -> LogState:
-        """What the engine decides on."""
+        """The log state on which commit decisions are based."""
         return self.known.log
 
     @property
     def position(self) -> int:
-        """The number of the next entry, by what is known."""
+        """The number of the next entry, according to the known state."""
         return self.known.next_number
 
     @property
     def topic_defaults(self) -> TopicConfig:
-        """What the log's options say of new topics."""
+        """The configs of new topics from the log's options."""
         return self._options.topics
 
     @property
     def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
-        """None: nothing of a log in a store is away alone."""
+        """No partitions: a bucket has no disks that fail individually."""
         return {}
 
-    # --- turns -------------------------------------------------------------------------------
+    # --- changes -----------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep the other threads of this handle out; other processes are met by `append`.
+        """Exclude the other threads of this handle.
 
-        Who meets others waits here for a random while, and looks for news; alone the store is asked
-        for nothing.
+        Conflicts with other processes show in `append`.
+
+        A writer with competitors waits here for a random time and then folds new entries. A writer
+        without competitors makes no request.
         """
         if self._contention.pause(self._turn.losses):
             self._follow()
@@ -167,14 +169,14 @@ class DisklessCommits:
                 self._turn_of = None
 
     def check_open(self) -> None:
-        """Raise LogReplacedError if it was given up, SparklogError if it is closed."""
+        """Raise LogReplacedError after `give_up`, SparklogError after `close`."""
         if self._lost is not None:
             raise LogReplacedError(self._lost)
         if self._closed:
             raise SparklogError(f"{self.home}: this log is closed; open it again")
 
     def catch_up(self) -> int:
-        """Fold the news. Cost: one GET if there are none.
+        """Fold new entries; return the next number. Cost: one GET if there are none.
 
         Raises: LogReplacedError: the log was rolled back or replaced since this process read it.
         """
@@ -186,52 +188,52 @@ class DisklessCommits:
     def _follow(self) -> DisklessState:
         try:
             return self.head.follow()
-        except DataCorruptionError:  # of two histories, perhaps
+        except DataCorruptionError:  # the cause may be a roll-back of the log
             self._check_history()
             raise
 
     def append(self, change: Change, *, expected: int) -> LedgerRecord:
         """Create the change's entry; see `CommitLog.append`.
 
-        Raises, besides: WriterResetError, StagingExpiredError: see there. InvalidRequestError: the
-        entry would be too large.
-        Cost: one PUT; of more than 256 KiB in memory another one, before it.
+        Raises: also WriterResetError, StagingExpiredError; InvalidRequestError: the entry would be
+            too large.
+        Cost: one PUT; a second one before it for more than 256 KiB in memory.
         """
         if isinstance(change.record, UndeleteRecord):
             self._check_position(expected)
             self._check_restorable(change.record)
         try:
-            made = self.create(self._decided(change, expected), expected=expected)
+            created = self.create(self._decided(change, expected), expected=expected)
         except PositionMovedError:
-            raise  # what was staged for it is committed in the next turn
+            raise  # the next attempt commits the objects that are staged already
         except BaseException:
             self._turn.given, self._turn.placement = (), None
             raise
         self._turn.given, self._turn.placement = (), None
-        if isinstance(made.record, TopicRecord) and made.record.bases:
-            self._own(made.record.id)
-        return made.record  # type: ignore[return-value]
+        if isinstance(created.record, TopicRecord) and created.record.bases:
+            self._own(created.record.id)
+        return created.record  # type: ignore[return-value]
 
     def _check_restorable(self, record: UndeleteRecord) -> None:
-        """Refuse another name: a topic's segments and manifests go by the one that it had."""
+        """Reject a new name: segments and manifests of the topic contain its original name."""
         held = self.state.deleted[record.id]
         if record.topic != held.name:
             raise InvalidRequestError(
-                f"{self.home}: topic {held.name} can't be given back as {record.topic}: in a store "
-                "what a topic holds goes by the name that it had. Its objects stay up to "
+                f"{self.home}: topic {held.name} can't be given back as {record.topic}: in a "
+                "bucket the names of a topic's objects contain its original name. They stay until "
                 f"{held.until_ms} ms; nothing was changed"
             )
 
     def _own(self, topic_id: str) -> None:
-        """Say whose a topic is, so that no log dir's service ever copies segments of it here."""
+        """Write the topic's owner object, so that no log dir copies segments of this topic here."""
         owner = owner_bytes(self.head.entries.log_id, self.home, self.clock())
         with contextlib.suppress(StorageUnavailableError):
             self.head.entries.store.put(OWNERS + topic_id, owner)
 
     def create(self, wanted: tuple[Entry, bytes], *, expected: int) -> Entry:
-        """Create an entry, of any kind, with its inline data, within `exclusive`.
+        """Create an entry of any kind with its inline data; call it within `exclusive`.
 
-        Returns it as written; the state is past it. Raises what `append` does.
+        Returns: the entry as written; the known state includes it. Raises: as `append`.
         """
         entry, data = wanted
         self._check_position(expected)
@@ -240,7 +242,7 @@ class DisklessCommits:
         began_ms = self._retry_policy.timer()
         if not self._creator.create(expected, entry, raw):
             self._turn.losses += 1
-            if self._turn.losses > 1:  # the first may just have been behind
+            if self._turn.losses > 1:  # the first one may only mean that the state was old
                 self._contention.lost()
             self.catch_up()
             raise self._moved(expected)
@@ -258,7 +260,7 @@ class DisklessCommits:
         except StorageUnavailableError:
             raise
         except SparklogError:
-            if self.catch_up() > expected:  # it was refused on an old state
+            if self.catch_up() > expected:  # the rejection was based on an old state
                 raise self._moved(expected) from None
             raise
 
@@ -271,9 +273,9 @@ class DisklessCommits:
         return entry_of(state, change, placed, context)
 
     def _placed(self, chunks: Sequence[Chunk]) -> Placed:
-        """Return where the chunks lie; stage what is too much to ride in the entry.
+        """Return the locations of the chunks, staging data that are too large for the entry.
 
-        What was staged before a race that was lost is not staged again.
+        Data that were staged before a lost race are not staged again.
         """
         if not chunks:
             return Placed()
@@ -287,35 +289,35 @@ class DisklessCommits:
             )
         check_chunks(self._pinned, chunks, home=self.home)
         limit = RACING_BYTES_MAX if turn.losses > 1 else INLINE_BYTES
-        if not self.head.entries.store.replaces:  # nothing could be cut from an entry later
+        if not self.head.entries.store.replaces:  # inline data could not be removed later
             limit = 0
         placed = turn.placement.place(self._pinned.number, inline_bytes_max=limit)
         check_staged(self._pinned, placed.staged, home=self.home)
         return placed
 
     def _kept_commits(self, record: ResetRecord) -> dict[str, int]:
-        """{writer: entry of the last of its commits that a reset leaves}."""
-        found = {}
+        """Return {writer: entry of its last commit that the reset keeps}."""
+        kept = {}
         for writer, last in record.last_batches.items():
             for at, commit in self._ledger.commits_of(self.position, [writer]):
                 if commit.batch <= last:  # type: ignore[union-attr]
-                    found[writer] = at
+                    kept[writer] = at
                     break
-        return found
+        return kept
 
     def _check_place(self) -> None:
-        """Look now and then whether this log, with its newest entries, is still what lies here.
+        """Check from time to time that this log, with its newest entries, is still stored here.
 
         Otherwise commits would be acknowledged that no other process ever sees.
-        Cost: a GET each PLACE_MS and two each HISTORY_MS, if there are commits.
+        Cost: a GET per PLACE_MS and two per HISTORY_MS, while there are commits.
         """
         now = self._retry_policy.timer()
         if self._checked is None:
             self._checked = self.head.state.number, self.head.state.entry_id
-        with contextlib.suppress(StorageUnavailableError):  # the entry's own request will tell
+        with contextlib.suppress(StorageUnavailableError):  # creating the entry will fail too
             if now - self._looked_ms >= PLACE_MS:
                 if not self._is_in_place():
-                    self.give_up(f"{self.home} is no log any more, or another one: open it again")
+                    self.give_up(f"{self.home} holds no log any more, or another: open it again")
                     self.check_open()
                 self._looked_ms = now
             if now - self._followed_ms >= HISTORY_MS:
@@ -325,8 +327,8 @@ class DisklessCommits:
     def _check_history(self) -> None:
         """Raise LogReplacedError unless the newest entry that this process knows still exists.
 
-        This process may have created the newest entry after a roll-back. So the entry that was the
-        newest one at the last check has to exist as well.
+        This process may have created the newest entry after a roll-back. Therefore the entry that
+        was the newest one at the last check has to exist as well.
         Raises: DataCorruptionError: the entry is damaged; StorageUnavailableError. Cost: two GETs.
         """
         newest = self.head.state.number, self.head.state.entry_id
@@ -354,16 +356,16 @@ class DisklessCommits:
 
     def _moved(self, expected: int) -> PositionMovedError:
         return PositionMovedError(
-            f"{self.home}: the ledger ends at {self.position}, a change was decided at "
+            f"{self.home}: the ledger ends at {self.position}, but a change was decided at "
             f"{expected}; decide it again"
         )
 
     # --- chunks ------------------------------------------------------------------------------
 
     def check(self, chunks: Sequence[Chunk]) -> None:
-        """Refuse chunks of a topic that was made again, and what was staged too long ago.
+        """Reject chunks of a topic that was re-created, and objects that were staged too long ago.
 
-        And plain ones where the log is encrypted.
+        Also reject unencrypted chunks if the log is encrypted.
         """
         check_sealed(self.known.keys, self._keyring, self.home)
         check_chunks(self.known, chunks, home=self.home)
@@ -376,14 +378,14 @@ class DisklessCommits:
         return check_producers(self.known, chunks, now_ms, home=self.home)
 
     def discard(self, chunks: Sequence[Chunk]) -> None:
-        """Keep what was staged, which is the log's now; merge what piled up (`backpressure`)."""
+        """Keep staged objects, which belong to the log now; merge extents if there are too many."""
         self.relieve(sorted({chunk.key for chunk in chunks}))
 
     def make_durable(self) -> None:
-        """Do nothing: a store keeps what it has acknowledged."""
+        """Do nothing: a store keeps all data that it acknowledged."""
 
     def placement(self, partitions: range) -> dict[int, int]:
-        """Return 0 for each: there is one place."""
+        """Return 0 for each partition: a bucket has no log dirs."""
         return dict.fromkeys(partitions, 0)
 
     # --- the ledger --------------------------------------------------------------------------
@@ -393,17 +395,17 @@ class DisklessCommits:
         return self._ledger.records(first, end)
 
     def records_backwards(self, end: int) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield (position, record), the newest first; see `StoreLedger`."""
+        """Yield (position, record), newest first; see `StoreLedger`."""
         return self._ledger.records_backwards(end)
 
     def commits_of(
         self, end: int, writers: Collection[str]
     ) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield the commits of these writers alone; see `StoreLedger`."""
+        """Yield the commits of these writers; see `StoreLedger`."""
         return self._ledger.commits_of(end, writers)
 
     def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
-        """Return what a commit wrote that ended with CommitUnknownError; see `CommitLog`."""
+        """Return the record of a commit that ended with CommitUnknownError; see `CommitLog`."""
         self.check_open()
         found = resolve_commit(self.head, self._creator, position, attempt)
         if found is None:
@@ -415,20 +417,20 @@ class DisklessCommits:
 
     @property
     def lost(self) -> str | None:
-        """Why it can't be used any more."""
+        """Why the log can't be used any more, or None."""
         return self._lost
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` was called."""
+        """True after `close`."""
         return self._closed
 
     def give_up(self, why: str) -> None:
-        """Make all that follows raise LogReplacedError(why)."""
+        """Make all later calls raise LogReplacedError(why)."""
         self._lost = why
 
     def close(self) -> None:
-        """Let a step that is under way end, then nothing more is written. Idempotent."""
+        """Wait for a change in progress; then write nothing more. Idempotent."""
         with self._mutex:
             self._closed = True
 

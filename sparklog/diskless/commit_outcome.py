@@ -1,4 +1,4 @@
-"""What became of a commit of which nobody could tell: an entry's number and attempt are enough."""
+"""Resolves commits whose outcome is unknown, by the number and the attempt id of their entry."""
 
 from sparklog.diskless.entries import Entry, NoOpRecord, encode, new_attempt_id
 from sparklog.diskless.entry_creation import EntryCreator
@@ -7,21 +7,21 @@ from sparklog.errors import InvalidRequestError
 
 
 def resolve_commit(head: Head, creator: EntryCreator, number: int, attempt: str) -> Entry | None:
-    """Return entry `number` if it is this attempt; None: it isn't, and never will be.
+    """Return entry `number` if it is this attempt. None: it is not, and never will be.
 
-    Where there is no such entry yet a no-op takes its place, so that the answer holds for ever.
-    Raises: InvalidRequestError: no commit was ever tried there. StorageUnavailableError.
-    Cost: a GET; a PUT, where the number was still free.
+    If there is no such entry yet, a no-op takes its number, so that the answer is final.
+    Raises: InvalidRequestError: no commit was ever tried with this number; StorageUnavailableError.
+    Cost: a GET; also a PUT if the number was free.
     """
     while True:
-        found = head.entries.find(number)
-        if found is not None:
-            return found if found.id == attempt else None
+        entry = head.entries.find(number)
+        if entry is not None:
+            return entry if entry.id == attempt else None
         state = head.follow()
         if number > state.next_number or number < 0:
             raise InvalidRequestError(
                 f"{head.entries.path(number)} can't have been tried: the log ends at entry "
-                f"{state.number}. Was it another log, or is this one an older copy?"
+                f"{state.number}. The error belongs to another log, or this log is an older copy"
             )
         if number == state.next_number:
             record = NoOpRecord(time_ms=state.log.time_ms, epoch=state.log.epoch)

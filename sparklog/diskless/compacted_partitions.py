@@ -1,6 +1,6 @@
-"""Compacted partitions of a log in a bucket, and their dirty ratio (`sparklog.log.dirty_ratio`).
+"""The compacted partitions of a log in a bucket, and their dirty ratios.
 
-Only segments are cleaned: pieces are merged first, and stand for the active segment.
+Only segments are cleaned. Extents that are not merged yet count as the active segment.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,10 @@ from sparklog.storage.round_report import Cleanable, Dirt
 
 @dataclass(frozen=True, slots=True)
 class CompactedPartition:
-    """`closed`: its segments before the first piece."""
+    """A compacted partition.
+
+    `closed`: its segments up to the first extent that is not merged yet.
+    """
 
     key: TopicPartition
     topic_id: str
@@ -27,12 +30,12 @@ class CompactedPartition:
 
     @property
     def note(self) -> str:
-        """Its name in the service's notes."""
+        """The partition's key in the service's notes."""
         return note_of(self.topic_id, self.key)
 
     @property
     def found(self) -> Cleanable:
-        """How dirty it is, as reports have it."""
+        """The dirty ratio, in the form for reports."""
         wanted = self.dirt.wants_cleaning(self.config)
         return Cleanable(
             topic=self.key.topic, partition=self.key.partition, dirt=self.dirt, wanted=wanted
@@ -40,13 +43,13 @@ class CompactedPartition:
 
     @property
     def newest(self) -> Extent | None:
-        """The last segment that may be cleaned; None: none may."""
+        """The last segment that may be cleaned, or None."""
         closed = [e for e in self.closed if e.base < self.dirt.first_uncleanable]
         return closed[-1] if closed else None
 
 
 def note_of(topic_id: str, key: TopicPartition) -> str:
-    """Return a partition's name in the service's notes."""
+    """Return a partition's key in the service's notes."""
     return f"{topic_id}/{key.partition}"
 
 
@@ -60,9 +63,9 @@ def compacted_partitions(
 ) -> Iterator[CompactedPartition]:
     """Yield the partitions of compacted topics.
 
-    Args: cleaned: {name in the notes: first dirty offset}, as services noted it. time_of: an
-        entry's time (ms) by its number: as old is what has no timestamps. earliest: a segment's
-        first timestamp (ms), asked only where max.compaction.lag.ms is set.
+    Args: cleaned: {key in the notes: first dirty offset}, as services noted it. time_of: returns an
+        entry's time (ms) by its number; used as age of extents without timestamps. earliest:
+        returns a segment's first timestamp (ms); called only if max.compaction.lag.ms is set.
     """
     for key in partitions_of(state):
         topic = state.log.topics[key.topic]
@@ -104,7 +107,7 @@ def _dirt(
         checkpoint=checkpoint,
         log_start=max(state.log.starts.get(key, 0), segments[0].base),
         end=end,
-        stable=end,  # no transaction begins here, and none that is open is brought here
+        stable=end,  # a log in a bucket has no open transactions
         now_ms=now_ms,
         largest=largest,
         earliest=lambda base: earliest(by_base[base]),

@@ -1,8 +1,9 @@
-"""How writers of one log get out of each other's way: random pauses, shorter for who lost before.
+"""Random pauses that reduce collisions between writers of one log.
 
-Only one of those who create the same entry wins, and a store may take its time to refuse the
-others (SeaweedFS: whole seconds). So who has met others spreads its tries over the time that all of
-them need; who has waited longest tries soonest, so that nobody starves. Alone a writer never waits.
+Only one of the writers that create the same entry wins, and a store may take long to refuse the
+others (SeaweedFS: whole seconds). Therefore a writer with competitors spreads its attempts over the
+time that all of them need. Writers that lost more often pause for a shorter time, so that none
+starves. A writer without competitors never waits.
 """
 
 from typing import Final
@@ -10,26 +11,26 @@ from typing import Final
 from sparklog.diskless.entry_creation import RetryPolicy
 
 SPREAD: Final = 3.0
-"""Rounds that each of the others is given room for; at 1 two of three tries would still meet."""
+"""Rounds reserved for each competitor; with 1, two of three attempts would still collide."""
 BUSY: Final = 0.1
-"""Of the time, as much as others' entries take when they count as in the way."""
+"""Share of the time that competitors' entries must take before a writer pauses."""
 ROUND_MS_MAX: Final = 2_000.0
 _OTHERS_MAX: Final = 64.0
 
 
 class Contention:
-    """What one handle has seen of others. Threads may share it: a guess, nothing hangs on it."""
+    """One handle's estimate of its competitors. Thread-safe; correctness does not depend on it."""
 
     def __init__(self, retry_policy: RetryPolicy) -> None:
         self._retry_policy = retry_policy
-        self._others = 0.0  # entries of others between two of ours, while they come thick; smoothed
-        self._round_ms = 10.0  # what creating an entry takes, smoothed
-        self._number, self._time_ms = -1, retry_policy.timer()  # of our newest entry
+        self._others = 0.0  # competitors' entries between two of ours, while busy; smoothed
+        self._round_ms = 10.0  # time to create an entry, smoothed
+        self._number, self._time_ms = -1, retry_policy.timer()  # of this handle's newest entry
 
     def pause(self, losses: int) -> bool:
-        """Wait before a try, after `losses` lost ones; tells whether it did.
+        """Wait before an attempt, after `losses` lost races; return True if this has waited.
 
-        Who did looks for news before it tries: others were at work meanwhile.
+        After a wait the caller should fold new entries, because others have committed meanwhile.
         """
         if self._others < 0.5:
             return False
@@ -39,7 +40,7 @@ class Contention:
         return True
 
     def won(self, number: int, took_ms: float) -> None:
-        """Note that entry `number` is ours, and that creating it took so long."""
+        """Record that this handle created entry `number`, and how long that took."""
         now_ms = self._retry_policy.timer()
         others, elapsed_ms = number - 1 - self._number, max(now_ms - self._time_ms, 1.0)
         self._round_ms = min((3 * self._round_ms + took_ms) / 4, ROUND_MS_MAX)
@@ -49,5 +50,5 @@ class Contention:
         self._number, self._time_ms = number, now_ms
 
     def lost(self) -> None:
-        """Note a lost race: there is at least one other."""
+        """Record a lost race: there is at least one competitor."""
         self._others = max(self._others, 1.0)

@@ -1,13 +1,14 @@
-"""The lease of a log's endpoints: `endpoint/<n>`, of which the highest counts.
+"""The lease of a log's endpoints: objects `endpoint/<n>`, of which the highest is valid.
 
-Who takes over creates the next number, which only one can; who holds it overwrites its own object
-every ten seconds, and looks whether it is the highest still. One that stood still for half a
-minute, by the watcher's own monotonic clock, or says that it was given back, is over. It is no
-term of the log's: an endpoint that only reads has one, too, and no change of the log asks for it.
+To acquire it, a process creates the next number, in which only one process can succeed. The holder
+overwrites its own object every ten seconds, and checks that it is still the highest. A lease has
+expired if its object has not changed for half a minute by the observer's own monotonic clock, or if
+it was released. It is no term of the log: read-only endpoints have one too, and changes of the log
+don't depend on it.
 
-    token, pid, host, since_ms, endpoint (host:port that clients are to use), node_id
-    beat: another one each time; released: whether it was given back
-    told: what the holder tells the others, as it last did
+    token, pid, host, since_ms, endpoint (host:port for clients), node_id
+    beat: different in each heartbeat; released: whether the lease was released
+    told: the last data that the holder published for other processes
 """
 
 import json
@@ -28,14 +29,14 @@ from sparklog.tiered.object_store.store import Store
 
 TIMEOUT_MS: Final = 30_000
 _BEATS: Final = 3
-_GONE_BEATS: Final = 4  # time-outs
+_GONE_BEATS: Final = 4  # timeouts after which `told` ignores a holder
 _LOGGER: Final = logging.getLogger(__name__)
 
 
 class NumberedLease:
-    """A `sparklog.storage.lease.EndpointLease` by numbered objects. Threads may share it.
+    """A `sparklog.storage.lease.EndpointLease` made of numbered objects. Thread-safe.
 
-    `said`: what its holder says of itself to the others. `timer`: monotonic, in ms.
+    `said`: the holder's description of itself. `timer`: monotonic, in ms.
     """
 
     def __init__(
@@ -51,21 +52,21 @@ class NumberedLease:
         self._timeout_ms, self._timer = timeout_ms, timer
         self._token = uuid.uuid4().hex
         self._lock = threading.RLock()
-        self._number = 0  # the own one; 0 while it isn't held
-        self._seen: tuple[int, bytes] | None = None  # (number, contents) that was looked at
+        self._number = 0  # of this process; 0 while it does not hold the lease
+        self._seen: tuple[int, bytes] | None = None  # (number, content) at the last check
         self._seen_at = self._beat_at = 0.0
         self._since_ms = 0
         self._told: dict[str, object] = {}
 
     @property
     def held(self) -> bool:
-        """Whether it was ours when we last looked."""
+        """True if this process held the lease at the last check."""
         return self._number > 0
 
     def acquire(self) -> bool:
-        """Try to get it, without waiting.
+        """Try to acquire the lease, without waiting.
 
-        Raises: StorageUnavailableError. Cost: a listing and a get; two more requests to take it.
+        Raises: StorageUnavailableError. Cost: a listing and a GET; two more requests to acquire it.
         """
         with self._lock:
             if self.held:
@@ -80,26 +81,26 @@ class NumberedLease:
         now, said = self._timer(), _parsed(sign)
         if self._seen != (number, sign):
             self._seen, self._seen_at = (number, sign), now
-        is_own = said.get("token") == self._token  # a create of ours that seemed to fail
+        is_own = said.get("token") == self._token  # created by this process, without an answer
         return is_own or bool(said.get("released")) or now - self._seen_at >= self._timeout_ms
 
     def _take(self, number: int) -> bool:
-        self._since_ms, self._told = self._clock(), {}  # what an earlier hold told is over
+        self._since_ms, self._told = self._clock(), {}  # data of an earlier lease are outdated
         if not self._store.create(endpoint_name(number), self._content()):
             return False
         self._beat_at = self._timer()
         names = self._listed()
-        if max(names, default=number) > number:  # we were slow, and others have gone past it
+        if max(names, default=number) > number:  # this process was slow; a higher one exists
             return False
         self._number = number
         self._delete([name for at, name in names.items() if at < number])
         return True
 
     def check(self) -> None:
-        """Look whether it is still ours, and say that we live, if it is time.
+        """Verify that this process holds the lease; write a heartbeat if one is due.
 
-        Raises: LeaseLostError. StorageUnavailableError: nobody can tell.
-        Cost: nothing, but a listing and a put every ten seconds.
+        Raises: LeaseLostError. StorageUnavailableError: unknown.
+        Cost: nothing most of the time; a listing and a PUT every ten seconds.
         """
         with self._lock:
             if not self.held:
@@ -114,22 +115,25 @@ class NumberedLease:
             self._beat()
 
     def heartbeat(self) -> None:
-        """Do nothing: `check` does it."""
+        """Do nothing: `check` writes the heartbeat."""
 
     def holder(self) -> dict[str, object]:
-        """Who holds it, or held it last; nothing if nobody ever did. Cost: a listing and a get."""
+        """Return the present or last holder; empty if there never was one.
+
+        Cost: a listing and a GET.
+        """
         return _parsed(self._sign(self._highest()))
 
     def describe(self) -> str:
-        """The holder in words."""
+        """Return the holder as text."""
         try:
-            who = self.holder()
+            holder = self.holder()
         except StorageUnavailableError:
-            who = {}
-        return f"the endpoint of process {who.get('pid', '?')} on host {who.get('host', '?')}"
+            holder = {}
+        return f"the endpoint of process {holder.get('pid', '?')} on host {holder.get('host', '?')}"
 
     def publish(self, more: Mapping[str, object]) -> None:
-        """Let the others read `more`. Cost: a put.
+        """Publish `more` for other processes. Cost: a PUT.
 
         Raises: LeaseLostError, StorageUnavailableError.
         """
@@ -140,10 +144,10 @@ class NumberedLease:
             self._beat()
 
     def published(self) -> Mapping[str, object] | None:
-        """Return what the holder tells; None if nobody holds it. Cost: a listing and a get.
+        """Return the data that the holder has published; None without a holder.
 
-        It is gone once its sign of life is some two minutes old: by the store's clock and this
-        one, which may differ by less.
+        The lease counts as expired if its object is two minutes old, by the store's clock and this
+        host's, which may differ by less. Cost: a listing and a GET.
         """
         found = {parse_endpoint(one.name) or 0: one.time_ms for one in self._store.list(ENDPOINT)}
         number = max(found, default=0)
@@ -155,14 +159,14 @@ class NumberedLease:
         return told if isinstance(told, dict) else {}
 
     def release(self) -> None:
-        """Give it back, so that another can have it at once. Idempotent."""
+        """Release the lease, so that another process can acquire it at once. Idempotent."""
         with self._lock:
             if self.held:
                 try:
                     if self._highest() == self._number:
                         self._beat(released=True)
-                except StorageUnavailableError as error:  # the others wait half a minute then
-                    _LOGGER.info("%s: the lease was not given back: %s", self._store.url, error)
+                except StorageUnavailableError as error:  # others wait until the timeout
+                    _LOGGER.info("%s: the lease was not released: %s", self._store.url, error)
                 self._number = 0
 
     def _beat(self, *, released: bool = False) -> None:
@@ -192,7 +196,7 @@ class NumberedLease:
     def _sign(self, number: int) -> bytes:
         try:
             return self._store.get(endpoint_name(number)) if number else b""
-        except (FileNotFoundError, DataCorruptionError):  # a higher one took its place; or garbage
+        except (FileNotFoundError, DataCorruptionError):  # replaced by a higher number; or damaged
             return b""
 
     def _delete(self, names: list[str]) -> None:
@@ -200,7 +204,7 @@ class NumberedLease:
             if names:
                 self._store.delete(names)
         except StorageUnavailableError as error:
-            _LOGGER.debug("older leases stay: %s", error)
+            _LOGGER.debug("older lease objects remain: %s", error)
 
 
 def _parsed(sign: bytes) -> dict[str, Any]:

@@ -1,20 +1,20 @@
-"""Ledger entries: what each object `ledger-<log id>/<n>` holds, and its form as bytes.
+"""Ledger entries: the content of each object `ledger-<log id>/<n>`, and its encoding.
 
-An entry is a Kafka record batch of one record at offset n, then inline data, if any: so who knows
-Kafka's format can dump it. The record's value is JSON:
+An entry is a Kafka record batch with one record at offset n, followed by inline data, if any, so
+Kafka's tools can dump it. The record's value is JSON:
 
-    v, id, prev     version; the attempt's random id; that of entry n-1, of the first the log id
-    record          what changed, as in a log dir's ledger (`storage.ledger_records`), or a kind
-                    that only this home has: merge, import, term, floor, noop
-    extents         where the records that it commits lie, [[topic, partition, ...], ...]
-    seen            the newest entry that was known when the call began
-    before          the entry of its writer's commit before; of a reset {writer: entry}
-    crcs            the CRC-32C of each of `extents`, in order; null where it is unknown
-    keys            wrapped data keys of the objects that it names
-    producers       of an idempotent append to one partition: its batches' producer, epoch and
-                    sequences; to several: `producers_of`, [[topic, partition, batches], ...]
+    v, id, prev     version; random id of this attempt; id of entry n-1 (the log id if n is 0)
+    record          the change, as in a log dir's ledger (`storage.ledger_records`), or a kind
+                    that exists only in buckets: merge, import, term, floor, noop
+    extents         locations of the records that it commits, [[topic, partition, ...], ...]
+    seen            the newest entry that the writer knew when the call began
+    before          the entry of the writer's previous commit; for a reset {writer: entry}
+    crcs            the CRC-32C of each of `extents`, in order; null if unknown
+    keys            wrapped data keys of the objects that the entry refers to
+    producers       for an idempotent append to one partition: producer, epoch and sequences of
+                    its batches; to several: `producers_of`, [[topic, partition, batches], ...]
 
-What a reader doesn't know stops it: nothing is ever skipped.
+A reader stops at an entry with an unknown kind or version. It never skips one.
 """
 
 import json
@@ -47,20 +47,21 @@ from sparklog.storage.ledger_records import (
 from sparklog.tiered.layout.wrapped_key import WrappedKey
 
 ENTRY_BYTES_MAX: Final = 8 << 20
-"""Of an entry with its inline data: one PUT, never parts, and small enough to race."""
-LEDGER_TOPIC: Final = "__sparklog_commits"  # the partition that an entry is a batch of
+"""Maximum size of an entry with its inline data: one PUT, never multipart, and quick to retry."""
+LEDGER_TOPIC: Final = "__sparklog_commits"  # an entry is a batch of its partition 0
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 Place: TypeAlias = tuple[int, int, str, int]
-"""Base, end, object and first byte of an extent: `Extent.place`."""
+"""Base offset, end offset, object and first byte of an extent: `Extent.place`."""
 Epochs: TypeAlias = tuple[tuple[int, int], ...]
 """((leader epoch, its first offset), ...), ascending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HomeRecord:
-    """What all have: when (ms, never below an earlier one's), and the log's leader epoch."""
+    """Common fields: time in ms, which never falls from entry to entry, and the log's leader epoch.
+    """
 
     kind: ClassVar[str]
     time_ms: int = 0
@@ -69,10 +70,10 @@ class _HomeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRecord(_HomeRecord):
-    """The entry's extents, one or more, take the place of `sources`, if they lie there still.
+    """Replaces the extents `sources` by the entry's extents, if the state still contains them.
 
-    A cleaner's swap is a merge as well. `gaps`: offsets may be missing from now on. `term`: of the
-    service; void if it isn't the log's.
+    The log cleaner's replacement of segments is a merge as well. `gaps`: offsets may be missing
+    from now on. `term`: the service's term; the record is void if the log has another term.
     """
 
     kind: ClassVar[str] = "merge"
@@ -91,11 +92,11 @@ class MergeRecord(_HomeRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRecord(_HomeRecord):
-    """The entry's extents fill offsets below the ends that the snapshot at the ledger's begin says.
+    """The entry's extents fill offsets below the ends in the snapshot at the ledger's beginning.
 
-    A fork, or a tier that becomes a log: only before the log's home object is there. `epochs`:
-    {partition: its leader epochs so far}. `gaps`: partitions where offsets may be missing.
-    Producers of the entry are of the one partition of `epochs`.
+    Used for a fork, or to make a log of remote segments, before the home object is created.
+    `epochs`: {partition: its leader epochs so far}. `gaps`: partitions in which offsets may be
+    missing. An entry with producers has exactly one partition in `epochs`.
     """
 
     kind: ClassVar[str] = "import"
@@ -105,7 +106,7 @@ class ImportRecord(_HomeRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermRecord(_HomeRecord):
-    """A service takes the log. `holder`: who it is, for people: host, pid, since_ms."""
+    """A service acquires the lease. `holder` identifies it for people: host, pid, since_ms."""
 
     kind: ClassVar[str] = "term"
     term: int
@@ -114,7 +115,7 @@ class TermRecord(_HomeRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloorRecord(_HomeRecord):
-    """What began to be staged when the head was below `floor` can't be committed any more."""
+    """Objects whose staging began when the head was below `floor` can't be committed any more."""
 
     kind: ClassVar[str] = "floor"
     term: int
@@ -123,7 +124,10 @@ class FloorRecord(_HomeRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOpRecord(_HomeRecord):
-    """Nothing: it takes the number, so that nothing else that was sent under it ever counts."""
+    """Changes nothing.
+
+    It occupies the number, so that no other request for this number takes effect.
+    """
 
     kind: ClassVar[str] = "noop"
 
@@ -133,10 +137,10 @@ EntryRecord: TypeAlias = LedgerRecord | HomeRecord
 
 
 class ObjectKey(NamedTuple):
-    """How an encrypted object is read: its data key, the plain bytes that were sealed with it.
+    """How to read an encrypted object: its data key and the size of the plain bytes.
 
-    `at`: where the sealed bytes begin in the object; extents then count from there, in plain bytes.
-    `id`: what the key is bound to (a segment's id, or one made for a staged object).
+    `at`: first encrypted byte in the object; extents count from there, in plain bytes. `id`: the
+    key is bound to it (a segment's id, or a new id for a staged object).
     """
 
     id: str
@@ -146,7 +150,7 @@ class ObjectKey(NamedTuple):
 
 
 class ProducerBatch(NamedTuple):
-    """A batch of an idempotent producer; offsets as committed."""
+    """A batch of an idempotent producer, with its committed offsets."""
 
     producer_id: int
     epoch: int
@@ -162,10 +166,10 @@ ProducerBatches: TypeAlias = Mapping[TopicPartition, tuple[ProducerBatch, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An entry. `data_at`: its bytes before the inline data, once it has been encoded or read.
+    """A ledger entry. `data_at`: size of its bytes before the inline data, once encoded or read.
 
-    `extents` have `object` "" where they lie in the entry itself, `start` then counts from the
-    first inline byte. `before`, `kept_commits`: -1 for no commit.
+    An extent with `object` "" is part of the entry itself; its `start` counts from the first inline
+    byte. `before`, and the values of `kept_commits`, are -1 for no commit.
     """
 
     id: str
@@ -181,19 +185,19 @@ class Entry:
 
     @property
     def has_data(self) -> bool:
-        """Whether inline data belong to it, cut or not."""
+        """True if the entry was committed with inline data, even if they were cut since."""
         return any(not extent.object for _, extent in self.extents)
 
 
 def new_attempt_id() -> str:
-    """Return what tells this attempt at an entry from every other one."""
+    """Return a random id for an attempt to create an entry."""
     return uuid.uuid4().hex
 
 
 def encode(number: int, entry: Entry, data: bytes | bytearray | memoryview = b"") -> bytes:
     """Return the bytes of entry `number` with its inline data.
 
-    Raises: InvalidRequestError: it is larger than ENTRY_BYTES_MAX, so it can't be an entry.
+    Raises: InvalidRequestError: they are larger than ENTRY_BYTES_MAX.
     """
     fields: dict[str, Any] = {"v": FORMAT_VERSION, "id": entry.id, "prev": entry.prev}
     if entry.extents:
@@ -218,17 +222,17 @@ def encode(number: int, entry: Entry, data: bytes | bytearray | memoryview = b""
     if size > ENTRY_BYTES_MAX:
         raise InvalidRequestError(
             f"a ledger entry of {size} bytes (a {entry.record.kind} record) is above "
-            f"{ENTRY_BYTES_MAX}: make it in smaller steps"
+            f"{ENTRY_BYTES_MAX}: split the change into smaller ones"
         )
     return bytes(batch) + bytes(data)
 
 
 def decode(raw: bytes, *, number: int, path: str) -> Entry:
-    """Return entry `number` of its object's bytes, cut or whole.
+    """Decode entry `number` from its object's bytes, with or without the inline data.
 
     Args: path: the object's URL, for errors.
-    Raises: DataCorruptionError: it is no entry, not whole, or of another number;
-        UnsupportedVersionError: a newer sparklog wrote it. Cost: a CRC pass over its record.
+    Raises: DataCorruptionError: no entry, incomplete, or another number; UnsupportedVersionError:
+        written by a newer sparklog. Cost: a CRC pass over the record.
     """
     try:
         offset, value, size = decode_one(raw, path=path)
@@ -251,14 +255,14 @@ def decode(raw: bytes, *, number: int, path: str) -> Entry:
             data_at=size,
         )
     except _MALFORMED as error:
-        if isinstance(error, InvalidRequestError):  # a newer sparklog's
+        if isinstance(error, InvalidRequestError):  # written by a newer sparklog
             raise
         reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
         raise _damaged(reason, number, path) from error
 
 
 def restore_advice(path: str) -> str:
-    """Return what to do about the entry at `path` that is missing, damaged or does not follow."""
+    """Return the advice for an entry at `path` that is missing, damaged or contradictory."""
     home = shlex.quote(path.rpartition("/ledger-")[0])
     return (
         "restore the object from a copy of the bucket or from an older object version. Without "
@@ -286,7 +290,7 @@ def _text(value: object) -> str:
 
 
 def _sole(record: EntryRecord) -> TopicPartition | None:
-    """Return the one partition that a record is about; None: of several, or of none."""
+    """Return the only partition of a record; None if it has several, or none."""
     keys: Iterable[TopicPartition] = ()
     if isinstance(record, AppendRecord):
         keys = record.ends
@@ -352,19 +356,19 @@ def _extent_from_json(values: list[Any]) -> tuple[TopicPartition, Extent]:
 
 
 def key_to_json(key: ObjectKey) -> dict[str, Any]:
-    """Return the JSON form of a key, here and in states."""
+    """Return the JSON form of a key, which entries and states share."""
     return {"id": key.id, "wrapped": key.wrapped.to_dict(), "size": key.size, "at": key.at}
 
 
 def keys_from_json(fields: Mapping[str, Any]) -> dict[str, ObjectKey]:
-    """Return the keys of objects by their names, "" for that of the inline data."""
+    """Return {object name: key}; the name of the inline data is ""."""
     return {
         checked_object(name) if name else "": key_from_json(key) for name, key in fields.items()
     }
 
 
 def key_from_json(fields: Mapping[str, Any]) -> ObjectKey:
-    """Return the key of its JSON form."""
+    """Parse a key."""
     wrapped = WrappedKey.parse(fields["wrapped"])
     return ObjectKey(_text(fields["id"]), wrapped, fields["size"], fields["at"])
 
@@ -374,7 +378,7 @@ def key_from_json(fields: Mapping[str, Any]) -> ObjectKey:
 
 @singledispatch
 def _record_bytes(record: Any) -> bytes:
-    """A record as JSON; those that all homes have in their own form."""
+    """Encode a record as JSON. Kinds that log dirs have too use the form of `ledger_records`."""
     return ledger_records.encode(record)
 
 
@@ -441,9 +445,9 @@ def _record_of(fields: dict[str, Any], *, path: str, number: int) -> EntryRecord
 
 
 def checked_record(record: LedgerRecord) -> LedgerRecord:
-    """Return a record that was read from the store, whose topics make names of objects.
+    """Return a record read from the store after checking the topics, which become object names.
 
-    Raises: ValueError: a topic's name is none that Kafka allows, or its id is none.
+    Raises: ValueError: a topic's name or id is not valid in Kafka.
     """
     topics: list[tuple[str, str]] = []
     if isinstance(record, TopicRecord):

@@ -1,4 +1,4 @@
-"""What a change becomes at a state: the entry with its offsets, and the bytes that ride in it."""
+"""Builds the entry of a change: its offsets at a given state, and its inline data."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -30,10 +30,10 @@ _MAGIC: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class CommitContext:
-    """When and where an entry is made. `home`: the log's URL, for messages.
+    """Place and time of a commit. `home`: the log's URL, for messages.
 
-    `known`: the newest entry that was known when the call began. `kept_commits`: of a reset,
-    {writer: entry of its last commit that stays}.
+    `known`: the newest entry known when the call began. `kept_commits`: for a reset, {writer: entry
+    of its last commit that remains}.
     """
 
     home: str
@@ -43,7 +43,7 @@ class CommitContext:
 
 
 def check_chunks(state: DisklessState, chunks: Sequence[Chunk], *, home: str) -> None:
-    """Refuse what may not be committed any more.
+    """Reject chunks that may not be committed any more.
 
     Raises: TopicReplacedError, StagingExpiredError; InvalidRequestError: staged for another log.
     """
@@ -51,21 +51,24 @@ def check_chunks(state: DisklessState, chunks: Sequence[Chunk], *, home: str) ->
         topic = state.log.topics.get(chunk.topic)
         if topic is not None and chunk.topic_id not in ("", topic.id):
             raise TopicReplacedError(
-                f"topic {chunk.topic} of {home} was deleted and made again since these rows were "
-                "staged for it; nothing was committed: stage them anew"
+                f"topic {chunk.topic} of {home} was deleted and created again since these rows "
+                "were staged for it; nothing was committed: stage them again"
             )
     check_staged(state, objects_of(chunks), home=home)
 
 
 def check_staged(state: DisklessState, objects: Collection[str], *, home: str) -> None:
-    """Refuse staged objects that may be gone, or aren't this log's. Raises as `check_chunks`."""
+    """Reject staged objects that may have been deleted, or belong to another log.
+
+    Raises: as `check_chunks`.
+    """
     for name in objects:
         began = _staged_at(state, name, home)
         if began < state.floor:
             raise StagingExpiredError(
                 f"{name} of {home} was staged so long ago (at entry {began}, the floor is "
                 f"{state.floor}; diskless.stage.retention.ms) that it may be gone; nothing was "
-                "committed: stage the rows anew"
+                "committed: stage the rows again"
             )
 
 
@@ -82,12 +85,11 @@ def _staged_at(state: DisklessState, name: str, home: str) -> int:
 def entry_of(
     state: DisklessState, change: Change, placed: Placed, context: CommitContext
 ) -> tuple[Entry, bytes]:
-    """Return the entry that makes a change at a state, and its inline data.
+    """Return the entry for a change at a state, and its inline data.
 
-    Args: placed: where its chunks lie by now.
-
-    Raises: WriterResetError; InvalidRequestError: a chunk isn't whole batches from offset 0, or is
-    of a partition that the log hasn't.
+    Args: placed: locations of the change's chunks.
+    Raises: WriterResetError; InvalidRequestError: a chunk does not consist of whole batches from
+        offset 0, or its partition does not exist.
     """
     record = change.record
     time_ms = max(context.now_ms, state.log.time_ms, record.time_ms)
@@ -125,14 +127,14 @@ def _check_reset(state: DisklessState, writer: str, seen: int, home: str) -> Non
     if seen < reset:
         raise WriterResetError(
             f"writer {writer} of {home} was reset (ledger entry {reset}) after this commit was "
-            f"begun, or before its process knew (it knew entry {seen}): it may have been planned "
+            f"begun, or its process did not know yet (it knew entry {seen}): it may be planned "
             "without the reset. Nothing was committed: plan the micro-batch again, that is let the "
             "query restart from its checkpoint"
         )
 
 
 def _ends(state: DisklessState, chunks: Sequence[Chunk]) -> dict[TopicPartition, OffsetRange]:
-    """Return which offsets the partitions of a commit get."""
+    """Return the offset ranges that a commit gets, by partition."""
     ends: dict[TopicPartition, OffsetRange] = {}
     for chunk in chunks:
         key, known = chunk.key, state.log.ends
@@ -144,7 +146,7 @@ def _ends(state: DisklessState, chunks: Sequence[Chunk]) -> dict[TopicPartition,
 
 
 def check_batches(chunks: Sequence[Chunk]) -> None:
-    """Refuse what is in memory and isn't whole batches from offset 0: once committed it stays.
+    """Reject chunks in memory that are not whole batches from offset 0; commits can't be corrected.
 
     Raises: InvalidRequestError.
     """
@@ -156,7 +158,7 @@ def check_batches(chunks: Sequence[Chunk]) -> None:
 
 
 def _batches(chunk: Chunk) -> Table:
-    """The batches of a chunk in memory, checked: what is committed can't be mended."""
+    """Return the batches of a chunk in memory, after checking them."""
     assert chunk.data is not None
     found = scan(chunk.data, path=f"a chunk of {chunk.key}", check_crc=False)
     table = found.table
@@ -169,7 +171,7 @@ def _batches(chunk: Chunk) -> Table:
     if not follows or found.end != len(chunk.data) or found.end != chunk.size_bytes:
         raise InvalidRequestError(
             f"a chunk of {chunk.key}, announced with {chunk.records} records in "
-            f"{chunk.size_bytes} bytes, isn't whole batches v2 with offsets from 0"
+            f"{chunk.size_bytes} bytes, doesn't consist of whole batches v2 with offsets from 0"
             f"{'' if found.error is None else f' ({found.error.reason})'}; nothing was committed"
         )
     return table
@@ -178,7 +180,7 @@ def _batches(chunk: Chunk) -> Table:
 def check_producers(
     state: DisklessState, chunks: Sequence[Chunk], now_ms: int, *, home: str
 ) -> list[DuplicateAppend | SparklogError | None]:
-    """Check idempotent producers' batches at a state; see `CommitLog`."""
+    """Check idempotent producers' batches against a state; see `CommitLog`."""
     known: dict[TopicPartition, ProducerAppends] = {}
     found: list[DuplicateAppend | SparklogError | None] = []
     for chunk in chunks:
@@ -211,7 +213,7 @@ def _known_producers(
 def _producer_batches(
     state: DisklessState, chunks: Sequence[Chunk], stamps: Mapping[str, int]
 ) -> ProducerBatches:
-    """What idempotent producers' appends add to what is known of these producers."""
+    """Return the batches of idempotent producers, which update the producer states."""
     found: dict[TopicPartition, tuple[ProducerBatch, ...]] = {}
     ends: dict[TopicPartition, int] = {}
     for chunk in chunks:
@@ -231,13 +233,13 @@ def _producer_batches(
 
 
 def _time(chunk: Chunk, row: Any, stamps: Mapping[str, int]) -> int:
-    """What a batch has as its largest timestamp when it is read."""
+    """Return the largest timestamp of a batch as readers will see it."""
     own = int(row["max_timestamp"])
     return own if chunk.copied else stamps.get(chunk.topic, own)
 
 
 def _newest(table: Table) -> Table:
-    """What is remembered of each producer: a copy's chunk may hold thousands of its batches."""
+    """Keep the last batches of each producer: a copied chunk may contain thousands."""
     kept, seen = [], Counter[int]()
     for at in range(len(table) - 1, -1, -1):
         producer_id = int(table["producer_id"][at])

@@ -1,7 +1,7 @@
-"""Ledger entries with inline data that a process keeps, so that it fetches each of them once.
+"""A cache of ledger entries with inline data, so that a process fetches each of them once.
 
-The data of all partitions of a small commit are in one entry. A reader takes them partition after
-partition, and a service merges them so; without the cache each partition would cost a request.
+The data of all partitions of a small commit are in one entry. Readers and services process them
+partition after partition; without the cache each partition would cost a request.
 """
 
 from collections import OrderedDict
@@ -14,14 +14,14 @@ from sparklog.errors import DataCorruptionError
 from sparklog.tiered.object_store.store import Store
 
 KEPT_BYTES: Final = 16 << 20
-_STRIPES: Final = 64  # fetches at the same time; of one entry there is one
+_STRIPES: Final = 64  # concurrent fetches; there is only one per entry
 _OLDEST_EACH: Final = 8
 
 
 class EntryCache:
-    """Entries by the names of their objects. Threads may share it.
+    """Entries by object name. Thread-safe.
 
-    `kept_bytes`: a bound of what is kept. An entry has up to 256 KiB of inline data.
+    `kept_bytes`: maximum size of the cache. An entry has up to 256 KiB of inline data.
     """
 
     def __init__(self, *, kept_bytes: int = KEPT_BYTES) -> None:
@@ -32,21 +32,24 @@ class EntryCache:
         self._fetching = [ProcessLock() for _ in range(_STRIPES)]
 
     def keep(self, name: str, raw: bytes) -> None:
-        """Keep an entry that was read as news. The oldest entries make room for it."""
+        """Keep an entry that was just read as a new one.
+
+        It replaces the oldest entries if needed.
+        """
         with self._lock:
             self._put(name, raw, newest=False)
 
     def find(self, name: str, end: int) -> bytes | None:
-        """Return an entry from the cache. None: it is not there, or has fewer than `end` bytes."""
+        """Return a cached entry; None if it is not cached, or has fewer than `end` bytes."""
         raw = self._kept.get(name)
         return None if raw is None or len(raw) < end else raw
 
     def fetch(self, store: Store, name: str, end: int) -> bytes:
-        """Return a whole entry, fewer than `end` bytes only if the object has no more.
+        """Return a whole entry, with fewer than `end` bytes only if the object has no more.
 
         Raises: FileNotFoundError; DataCorruptionError: the object is another entry, or too large;
             StorageUnavailableError.
-        Cost: one get, unless it is kept; one for all threads that want the same entry now.
+        Cost: one GET unless cached; one in total for concurrent threads that want the same entry.
         """
         with self._fetching[hash(name) % _STRIPES]:
             raw = self.find(name, end)
@@ -58,16 +61,16 @@ class EntryCache:
             return raw
 
     def clear(self) -> None:
-        """Forget all entries: those of another history have the same names."""
+        """Drop all entries: after a roll-back other entries have the same names."""
         with self._lock:
             self._kept.clear()
             self._size = 0
 
     def _put(self, name: str, raw: bytes, *, newest: bool) -> None:
-        """Put an entry in the place of the oldest, or of the `newest`.
+        """Add an entry; it replaces the oldest one, or the `newest`.
 
-        A reader comes by all entries once per partition. If they are more than fit, the oldest is
-        always the next one that it wants; so most of what is kept stays.
+        A reader processes all entries once per partition. If they exceed the cache, the oldest one
+        is always the next that it needs, so evicting new entries keeps most of the others useful.
         """
         self._size -= len(self._kept.pop(name, b""))
         while self._kept and self._size + len(raw) > self._kept_bytes:
@@ -81,7 +84,7 @@ class EntryCache:
 
 def check_number(raw: bytes, name: str, url: str) -> None:
     """Raise DataCorruptionError if the first bytes of an object are those of another entry."""
-    found = int.from_bytes(raw[:8], "big")  # an entry is a record batch at offset `number`
+    found = int.from_bytes(raw[:8], "big")  # an entry begins with a batch at offset `number`
     if raw and found != parse_entry(name):
         raise DataCorruptionError(
             f"the object holds entry {found} of the ledger; restore it from a copy of the bucket",

@@ -1,8 +1,9 @@
-"""Creating an entry, whatever the store answers: it is there, another's is, or nobody knows yet.
+"""Creates ledger entries, and finds out whether a create request without an answer took effect.
 
-An answer that doesn't come says nothing: the request may take effect at any later time. So a number
-is decided before anything else is tried, by the entry itself or by a no-op in its place. What lies
-there and can't be read (damaged, or a newer sparklog's) decides nothing: it may be the entry.
+A missing answer says nothing: the request may take effect at any later time. Therefore a number has
+to be decided before anything else is tried, by the entry itself or by a no-op in its place. An
+object under this number that can't be read (damaged, or of a newer sparklog) decides nothing,
+because it may be the entry.
 """
 
 import random
@@ -18,13 +19,16 @@ from sparklog.errors import CommitUnknownError, SparklogError, StorageUnavailabl
 from sparklog.tiered.object_store.failures import is_refused
 
 TIMEOUT_MS: Final = 120_000
-"""How long an entry is tried (delivery.timeout.ms of Kafka's producer)."""
+"""How long creating an entry is retried (delivery.timeout.ms of Kafka's producer)."""
 _NOOPS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How long and how often. `timeout_ms`: in all; `sleep`, `timer` in ms, `draw` in [0, 1)."""
+    """Duration and intervals of retries.
+
+    `timeout_ms`: total time. `sleep` and `timer` count in ms; `draw` returns a number in [0, 1).
+    """
 
     timeout_ms: float = TIMEOUT_MS
     first_ms: float = 50
@@ -34,29 +38,30 @@ class RetryPolicy:
     timer: Callable[[], float] = monotonic_ms
 
     def back_off(self, number: int) -> None:
-        """Wait a random while before try `number`, from 1."""
+        """Wait a random time before attempt `number`, counted from 1."""
         self.sleep(self.draw() * min(self.first_ms * 2 ** min(number, 20), self.longest_ms))
 
 
 class EntryCreator:
-    """Creates entries of one log. Threads may share it."""
+    """Creates entries of one log. Thread-safe."""
 
     def __init__(self, entries: EntryReader, retry_policy: RetryPolicy) -> None:
         self._entries, self._retry_policy = entries, retry_policy
-        self._allowed = False  # whether the store has ever let us create one
+        self._allowed = False  # the store has accepted an entry of this client
 
     def create(self, number: int, entry: Entry, raw: bytes) -> bool:
-        """Make an entry the log's entry `number`.
+        """Create entry `number`.
 
-        Returns: True: it is. False: another one is, and this one never will be.
-        Raises: StorageUnavailableError: it isn't, and never will be. CommitUnknownError: also where
-            what lies there can't be read, which is its cause then.
+        Returns: True: created. False: this number belongs to another entry, and always will.
+        Raises: StorageUnavailableError: not created, and never will be. CommitUnknownError:
+            unknown; also if the object under this number can't be read, which is the error's cause
+            then.
         """
         try:
             return self._create(number, entry, raw)
         except SparklogError:
             raise
-        except BaseException as error:  # interrupted, say: it may be there, or come to be
+        except BaseException as error:  # e.g. interrupted: the request may still take effect
             error.add_note(
                 f"whether ledger entry {number} of {self._entries.store.url} is this commit is not "
                 f"known: ask Log.outcome(({number}, {entry.id!r}))"
@@ -77,13 +82,13 @@ class EntryCreator:
                 if tries == 1 and self._is_final(error):
                     refusal = error
             try:
-                found = self._find(number, entry)
+                existing = self._find(number, entry)
             except CommitUnknownError:
                 raise
             except StorageUnavailableError as error:
-                found, why = None, error
-            if found is not None:
-                return found.id == entry.id
+                existing, why = None, error
+            if existing is not None:
+                return existing.id == entry.id
             if refusal is not None:
                 raise StorageUnavailableError(
                     f"nothing was committed: {refusal}",
@@ -95,60 +100,63 @@ class EntryCreator:
             retry_policy.back_off(tries)
 
     def _is_final(self, error: StorageUnavailableError) -> bool:
-        """Whether a failed first request to create an entry made none, and never will.
+        """Return True if a failed first request certainly has created no entry, and never will.
 
-        The store must have refused it. If the client library may have sent the request twice, the
-        refusal is the answer to the second one, and the first one may still have created the entry
-        (a token expired between the two). This is excluded for a client that was never allowed to
-        create an entry.
+        The store must have refused the request. If the client library may have sent it twice, the
+        refusal answers the second one, and the first one may still have created the entry (a token
+        expired between the two). This is excluded for a client that was never allowed to create an
+        entry.
         """
         return is_refused(error) and (self._entries.store.sends_once or not self._allowed)
 
     def _find(self, number: int, entry: Entry) -> Entry | None:
-        """Return what lies there. Raises: StorageUnavailableError; CommitUnknownError."""
+        """Return the entry under this number.
+
+        Raises: StorageUnavailableError; CommitUnknownError.
+        """
         try:
             return self._entries.find(number)
         except StorageUnavailableError:
             raise
         except SparklogError as error:
-            raise self._unknown(number, entry, f"what lies there can't be read: {error}") from error
+            raise self._unknown(number, entry, f"its object can't be read: {error}") from error
 
     def _give_up(
         self, number: int, entry: Entry, why: StorageUnavailableError | None
     ) -> bool:
-        """Have the number decided by a no-op: whoever of the two is there has it."""
+        """Create a no-op under this number, so that either the entry or the no-op has it."""
         noop = Entry(
             id=new_attempt_id(), prev=entry.prev,
             record=NoOpRecord(time_ms=entry.record.time_ms, epoch=entry.record.epoch),
         )  # fmt: skip
         raw, name = encode(number, noop), entry_name(self._entries.log_id, number)
         for _ in range(_NOOPS):
-            made, found = False, None
+            created, existing = False, None
             try:
-                made = self._entries.store.create(name, raw)
+                created = self._entries.store.create(name, raw)
             except StorageUnavailableError as error:
                 why = error
-            if not made:
+            if not created:
                 try:
-                    found = self._find(number, entry)
+                    existing = self._find(number, entry)
                 except CommitUnknownError:
                     raise
                 except StorageUnavailableError as error:
                     why = error
-            if made or (found is not None and found.id == noop.id):
+            if created or (existing is not None and existing.id == noop.id):
                 raise self._failed(number, why)
-            if found is not None:
-                return found.id == entry.id
+            if existing is not None:
+                return existing.id == entry.id
         answers = why is not None and not why.passing
-        silence = "the store refuses to tell" if answers else "the store doesn't answer"
+        silence = "the store refuses requests" if answers else "the store doesn't answer"
         raise self._unknown(number, entry, f"{silence} ({why})") from why
 
     def _unknown(self, number: int, entry: Entry, why: str) -> CommitUnknownError:
         path = self._entries.path(number)
         return CommitUnknownError(
-            f"nobody can tell now whether this was committed: {path} was sent at "
-            f"{iso(entry.record.time_ms)}, and {why}. It is known once that is mended: a "
-            f"micro-batch that comes again finds out by itself, for all else ask "
+            f"it is unknown whether this was committed: {path} was sent at "
+            f"{iso(entry.record.time_ms)}, and {why}. Once that is resolved, a replayed "
+            f"micro-batch finds out by itself; for any other commit ask "
             f"Log.outcome(error), or Log.outcome(({number}, {entry.id!r}))",
             position=number, attempt=entry.id, path=path,
         )  # fmt: skip

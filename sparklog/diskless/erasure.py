@@ -1,15 +1,16 @@
-"""Erases records from a log in a store: by a predicate, offsets kept.
+"""Erases records of a log in a bucket by a predicate. Offsets of other records don't change.
 
-    scan      every extent of the topic's partitions below the ends of now
-    rewrite   extents that hold such records become segments without them: a merge's entry puts
-              them in their place. An object holds what one task or one commit wrote, of many
-              partitions: whoever else lies in such an object is moved out of it as well, as it is
-    delete    objects that no extent names any more, segments that were replaced, and inline data
-              of entries, at once: readers fold the news and find the new place
+    scan      read all extents of the topic's partitions up to their present ends
+    rewrite   replace extents with matching records by segments without them, by the entry of a
+              merge. An object contains the records of one task or commit, of many partitions: the
+              other extents in such an object are moved to segments as well, unchanged
+    delete    delete objects that no extent refers to any more, replaced segments, and inline data
+              of entries, at once: readers fold the new entries and find the new locations
 
-Who was quicker (a merge, retention) makes an entry void, and it is looked again. Cut anywhere, each
-extent is the old or the new one; the same call again finishes. With the log's lease all garbage of
-the log goes too; without it (a service leads) what that one still keeps is told.
+If another process was faster (a merge, retention), the entry is void and the scan is repeated.
+After an interruption each extent is either old or new; repeating the call completes the erasure.
+With the log's lease all other garbage is deleted too; without it (a service holds it) the erasure
+reports what that service still keeps.
 """
 
 import contextlib
@@ -46,17 +47,17 @@ from sparklog.tiered.layout.object_names import Directory, manifest_name, parse_
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _TRIES: Final = 8
-_ENTRIES: Final = 64  # of the ledger, asked for together
-_IN_MEMORY: Final = 32 << 20  # bytes of a rewritten segment; what is more goes to a temporary file
+_ENTRIES: Final = 64  # ledger entries requested concurrently
+_IN_MEMORY: Final = 32 << 20  # maximum bytes of a segment in memory; a larger one goes to a file
 Reports = Mapping[TopicPartition, PartitionErasure]
 
 
 @dataclass(slots=True)
 class _Found:
-    """What a scan of a state found: {(partition, place): counts} of the extents that lose some."""
+    """Result of a scan: {(partition, place): counts} of the extents with matching records."""
 
     hits: dict[tuple[TopicPartition, Any], Tally] = field(default_factory=dict)
-    objects: set[str] = field(default_factory=set)  # that hold them
+    objects: set[str] = field(default_factory=set)  # with matching records
 
 
 def _temporary() -> IO[bytes]:
@@ -65,7 +66,7 @@ def _temporary() -> IO[bytes]:
 
 @dataclass(slots=True)
 class _Part:
-    """A segment to be, in a temporary file."""
+    """A new segment, in a temporary file."""
 
     end: int
     file: IO[bytes] = field(default_factory=_temporary)
@@ -73,10 +74,10 @@ class _Part:
 
 
 class ExtentEraser:
-    """Erases from partitions of one log. One thread uses it at a time.
+    """Erases records from partitions of one log. One thread uses it at a time.
 
-    `merger`: under the service's own term, or the log's. `check` is called before each step; what
-    it raises ends the work there.
+    `merger`: with the service's own term, or the log's. `check` is called before each step; an
+    error that it raises ends the work.
     """
 
     def __init__(
@@ -92,12 +93,12 @@ class ExtentEraser:
         self._predicate, self._check = predicate, check
 
     def run(self, reports: Reports, *, dry_run: bool = False) -> list[str]:
-        """Erase, or count only; what was done is in the reports even if it fails then.
+        """Erase records, or only count them. If it fails, the reports contain the work done so far.
 
-        Returns: what had to stay, in words.
+        Returns: messages about data that could not be deleted.
         Raises: StorageUnavailableError, LeaseLostError, DataCorruptionError, SparklogError: the
-        extents keep changing. Cost: reads all of these partitions once, what holds such records
-        twice, and what lies in the same objects.
+            extents keep changing. Cost: reads all data of the partitions once; extents with
+            matching records, and other extents in the same objects, a second time.
         """
         for _ in range(_TRIES):
             state = self._log.follow()
@@ -105,13 +106,13 @@ class ExtentEraser:
                 found = self._scan(state, reports)
                 return self._rewrite(state, found, reports, dry_run=dry_run)
             except (ConflictError, SourceChangedError) as error:
-                _LOGGER.info("%s: looking again: %s", self._log.store.url, error)
+                _LOGGER.info("%s: scanning again: %s", self._log.store.url, error)
         raise SparklogError(
-            f"{self._log.store.url}: its extents changed {_TRIES} times while they were looked at; "
+            f"{self._log.store.url}: its extents changed {_TRIES} times while they were scanned; "
             "run it again"
         )
 
-    # --- what holds them -----------------------------------------------------------------------
+    # --- scanning ------------------------------------------------------------------------------
 
     def _scan(self, state: DisklessState, reports: Reports) -> _Found:
         found = _Found()
@@ -132,10 +133,11 @@ class ExtentEraser:
         return found
 
     def _parts_unnamed(self, state: DisklessState) -> Iterator[Extent]:
-        """Yield, whole, the shared objects of which a part may be nobody's any more.
+        """Yield, as a whole, shared objects that may contain data which no extent refers to.
 
-        What lay there was merged, and others still need the rest; or an erasure was cut.
-        Cost: a list request, a get for each entry whose data is still named.
+        The data were merged while other extents still need the object, or an erasure was
+        interrupted.
+        Cost: a list request, and a GET per entry whose data an extent still refers to.
         """
         named: dict[str, int] = {}
         tabled: set[str] = set()
@@ -181,7 +183,7 @@ class ExtentEraser:
             )
 
     def _runs(self, state: DisklessState, found: _Found) -> Iterator[tuple[TopicPartition, Merge]]:
-        """What is to be written anew: extents that lose records, and those beside them."""
+        """Yield the extents to rewrite: those that lose records, and others in the same objects."""
         for key, extents in state.extents.items():
             topic = state.log.topics.get(key.topic)
             if topic is None:
@@ -223,7 +225,7 @@ class ExtentEraser:
         return [] if dry_run else self._delete_named_no_more(state, found, reports)
 
     def _replace(self, merge: Merge, state: DisklessState, eraser: WindowEraser) -> int:
-        """Put segments in the place of a merge's sources; returns their bytes."""
+        """Replace a merge's sources by segments; return their size in bytes."""
         term = self._merger.term
         made: list[LogObject] = []
         reader = self._merger.reader(state, merge.sources)
@@ -249,7 +251,10 @@ class ExtentEraser:
         return sum(segment.size for segment in done.segments)
 
     def _parts(self, merge: Merge, reader: SourceReader, eraser: WindowEraser) -> Iterator["_Part"]:
-        """Yield what stays, cut where segment.bytes is reached; each file is there until next."""
+        """Yield the remaining records in parts of segment.bytes.
+
+        Each file exists until the next part.
+        """
         roll_bytes = merge.config.roll_bytes
         several = merge.size > roll_bytes
         part = _Part(merge.sources[0].base)
@@ -272,7 +277,8 @@ class ExtentEraser:
     def _note(
         self, merge: Merge, reports: Reports, tallies: Sequence[Tally], *, after: int
     ) -> None:
-        """Take down what became of a merge's sources: in the report of their partition, or any."""
+        """Add the result of a merge's sources to the report of their partition, or to any report.
+        """
         report = reports.get(merge.key) or next(iter(reports.values()))
         name = merge.sources[0].object
         if merge.key not in reports:
@@ -293,9 +299,10 @@ class ExtentEraser:
     def _delete_named_no_more(
         self, before: DisklessState, found: _Found, reports: Reports
     ) -> list[str]:
-        """Delete the objects that held them, which no extent names now, and cut entries.
+        """Delete the objects with matching records that no extent refers to now, and cut entries.
 
-        Returns, in words, those that stay: a deleted topic lies there too, which can be had back.
+        Returns: messages about objects that remain because they also contain a deleted topic that
+            can be restored.
         """
         state = self._log.follow()
         stay = found.objects & self._garbage.live(state)
@@ -306,7 +313,7 @@ class ExtentEraser:
             for extent in extents
             for name in self._garbage.objects_of(extent)
         }:
-            raise ConflictError("extents came to lie in these objects meanwhile")
+            raise ConflictError("new extents refer to these objects")
         segments: dict[str, list[str]] = {}
         for key, extents in before.extents.items():
             for extent in extents:
@@ -333,14 +340,14 @@ class ExtentEraser:
                 )
             )  # fmt: skip
         return [
-            f"{store.url}/{name} holds such records still, for a deleted topic lies in it as well "
-            "that can be given back: give that up (`sparklog topics delete PATH --topic T --now`), "
-            "then run the same erasure again"
+            f"{store.url}/{name} still contains such records, because a deleted topic that can be "
+            "given back has data in it: give up that topic "
+            "(`sparklog topics delete PATH --topic T --now`), then run the same erasure again"
             for name in sorted(stay)
         ]
 
     def _cut(self, name: str) -> None:
-        """Put an entry again as its own first bytes: its inline data go."""
+        """Overwrite an entry by its own first bytes, which removes its inline data."""
         raw = self._log.store.get(name, limit=ENTRY_BYTES_MAX)
         entry = decode(raw, number=int(name[-20:]), path=f"{self._log.store.url}/{name}")
         if len(raw) > entry.data_at:
@@ -349,12 +356,12 @@ class ExtentEraser:
     def strip(
         self, state: DisklessState, reports: Reports, *, cut_below: int, let_go: Collection[str]
     ) -> None:
-        """Delete what no extent names any more and may hold such records, whoever leads the log.
+        """Delete unreferenced data that may contain matching records, whoever holds the lease.
 
-        What became garbage stays garbage, so none of it needs the lease: inline data of entries
-        that nobody lies in, segments of past terms, and those that an entry once named.
-        Args: cut_below, let_go: what the service notes say. Cost: a get for each entry from
-        `cut_below` on, a list request a partition.
+        Garbage never becomes live again, so this needs no lease: inline data that no extent refers
+        to, segments of past terms, and segments that an entry referred to once.
+        Args: cut_below, let_go: from the service's notes. Cost: a GET per entry from `cut_below`
+            on, a list request per partition.
         """
         once = self._cut_entries(state, reports, cut_below)
         live, store = self._garbage.live(state), self._log.store
@@ -375,7 +382,7 @@ class ExtentEraser:
                 and (found in let_go or name in once or is_past(found, state.term))
             ]
             for extent in state.extents.get(key, ()) if gone else ():
-                if extent.segment and extent.segment not in manifests:  # what covers them first
+                if extent.segment and extent.segment not in manifests:  # before deleting sources
                     self._merger.make_manifest(key, extent, state)
             for name in gone:
                 self._check()
@@ -386,9 +393,9 @@ class ExtentEraser:
                 )
 
     def _cut_entries(self, state: DisklessState, reports: Reports, cut_below: int) -> set[str]:
-        """Cut entries whose inline data nobody names and hold such records, or can't be read.
+        """Cut entries whose unreferenced inline data contain matching records or can't be read.
 
-        Returns: the objects that these entries, and those beside them, have named.
+        Returns: the objects that these entries, and their neighbors, have referred to.
         """
         store, once, inline = self._log.store, set[str](), state.names_by_entry()
         some = next(iter(reports.values()))
@@ -420,11 +427,12 @@ class ExtentEraser:
     def leftovers(
         self, state: DisklessState, reports: Reports, *, dry_run: bool = False
     ) -> list[str]:
-        """Return, in words, what nobody names and may hold such records: it is another's to delete.
+        """Return messages about unreferenced matching records that another process deletes.
 
-        What an entry named once, and an erasure that was cut took out of the log, goes now.
-        Cost: a list request a partition, and one for what was staged; reads what was staged, and
-        of what holds such records the entries since then.
+        Staged objects that an entry referred to once, and segments of an interrupted erasure, are
+        deleted here.
+        Cost: a list request per partition and one for staged objects; reads staged objects, and for
+            those with matching records the entries since their staging.
         """
         store, found = self._log.store, []
         for key in reports:
@@ -435,7 +443,7 @@ class ExtentEraser:
             if left:
                 found.append(
                     f"{pluralize(len(left), 'segment')} below {store.url}/{prefix} that no entry "
-                    "names: the service that leads deletes them after file.delete.delay.ms, or "
+                    "refers to: the running service deletes them after file.delete.delay.ms, or "
                     "with its next sweep"
                 )
         live = self._garbage.live(state)
@@ -452,14 +460,17 @@ class ExtentEraser:
         if held:
             found.append(
                 f"{pluralize(len(held), 'staged object')} below "
-                f"{store.url}/{staged_prefix(self._log.log_id)} that no commit names hold such "
-                "records: of a micro-batch on its way, or of an attempt that failed; those go "
-                "when diskless.stage.retention.ms is over"
+                f"{store.url}/{staged_prefix(self._log.log_id)} that no commit refers to contain "
+                "such records: of a micro-batch in progress, or of a failed attempt; those are "
+                "deleted after diskless.stage.retention.ms"
             )
         return found
 
     def _named_once(self, held: Sequence[str], state: DisklessState) -> set[str]:
-        """Those of staged objects that an entry has named: nobody commits them again."""
+        """Return the staged objects that a ledger entry already references.
+
+        They must not be committed again.
+        """
         numbers = [parse_staged(self._log.log_id, name) for name in held]
         first = min((n for n in numbers if n is not None), default=state.next_number)
         found: set[str] = set()
@@ -468,14 +479,14 @@ class ExtentEraser:
             for entry in self._log.commits.head.entries.known(list(some)):
                 for _, extent in entry.extents:
                     if extent.object.startswith(staged_prefix(self._log.log_id)):
-                        with contextlib.suppress(FileNotFoundError):  # its table went before it
+                        with contextlib.suppress(FileNotFoundError):  # its table is deleted already
                             found |= self._garbage.objects_of(extent)
         return found & set(held)
 
     def _holds(self, part: Extent, state: DisklessState) -> bool:
-        """Tell whether a part of an object holds such records, of whatever topic.
+        """Return True if this part of an object contains matching records, of any topic.
 
-        No, where its key isn't known any more: then nobody can read it.
+        False if its key is unknown, because then it can't be read.
         """
         with contextlib.suppress(SourceChangedError, DataCorruptionError):
             data = self._merger.reader(state).read(part, 0, part.size) if part.size else b""
@@ -495,7 +506,7 @@ def _whole(name: str, size: int, start: int = 0) -> Extent:
 
 
 def _chunks(data: bytes, path: str) -> Iterator[Window]:
-    """The batches of a staged object, one by one: each chunk counts its offsets from 0."""
+    """Yield the batches of each chunk in a staged object. Offsets count from 0 in each chunk."""
     at = 0
     while at + LOG_OVERHEAD <= len(data):
         size = LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD], "big")

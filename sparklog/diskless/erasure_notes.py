@@ -1,7 +1,8 @@
-"""`erasures/<topic id>-<request>`: an erasure that began and isn't complete, for those who look.
+"""`erasures/<topic id>-<request>`: records of erasures that are not complete.
 
-Put when one begins, again when it ends with something left, deleted when it is complete. A late put
-brings a note back, and the same request again takes it away; nothing else goes by it.
+An erasure writes the object when it begins, again when it ends incomplete, and deletes it when it
+is complete. A delayed PUT can bring the object back; repeating the request deletes it. Objects of
+this kind are only for display.
 """
 
 import contextlib
@@ -15,9 +16,9 @@ from sparklog.tiered.object_store.store import Store
 
 
 def note_unfinished(store: Store, begun: UnfinishedErasure) -> UnfinishedErasure:
-    """Note that an erasure begins. Cost: a get, a put.
+    """Record that an erasure begins. Cost: a GET and a PUT.
 
-    Returns: it, as it was noted when it began before and left something.
+    Returns: the existing record if the same erasure began before and is incomplete.
     """
     known = _get(store, _name(begun))
     if known is None:
@@ -26,7 +27,7 @@ def note_unfinished(store: Store, begun: UnfinishedErasure) -> UnfinishedErasure
 
 
 def note_ended(store: Store, ended: UnfinishedErasure) -> None:
-    """Note what an erasure left; nothing: it is complete. Cost: a request."""
+    """Record what an erasure left, or delete its record if it is complete. Cost: a request."""
     if ended.left:
         _put(store, ended)
     else:
@@ -34,9 +35,9 @@ def note_ended(store: Store, ended: UnfinishedErasure) -> None:
 
 
 def unfinished_erasures(store: Store) -> list[UnfinishedErasure]:
-    """Return the erasures that aren't complete, the oldest first. Cost: a list, a get for each."""
-    found = [_get(store, each.name) for each in store.list(ERASURES)]
-    return sorted((one for one in found if one is not None), key=lambda one: one.since_ms)
+    """Return the incomplete erasures, oldest first. Cost: a listing, and a GET for each."""
+    records = [_get(store, each.name) for each in store.list(ERASURES)]
+    return sorted((r for r in records if r is not None), key=lambda record: record.since_ms)
 
 
 def _name(begun: UnfinishedErasure) -> str:

@@ -1,4 +1,4 @@
-"""Extents as segments' logs: one after the other, numbered, and fetched ahead of who reads on."""
+"""Extents as logs of segments: concatenated, with committed offsets, prefetched for readers."""
 
 import bisect
 import itertools
@@ -24,17 +24,17 @@ from sparklog.tiered.reading.range_fetcher import RUN_BYTES
 from sparklog.tiered.reading.remote_segment_log import AHEAD_BYTES, RemoteSegmentLog
 
 AHEAD_MAX: Final = 64
-"""So many extents are fetched ahead of a sequential reader at most."""
+"""Maximum number of extents that are prefetched for a sequential reader."""
 _AHEAD_FIRST: Final = 4
 _TABLES_MAX: Final = 16
 
 
 class ExtentLogs:
-    """The logs of a partition's extents, as it was at one moment. Threads may share it.
+    """The logs of a partition's extents as of one moment. Thread-safe.
 
     Args:
-        topic: for the meters. extents: in order; none is changed by what comes behind it.
-        eager: all of them will be read, from the first one on.
+        topic: for metrics. extents: in order; immutable.
+        eager: the caller will read all of them, beginning with the first.
     """
 
     def __init__(
@@ -56,9 +56,12 @@ class ExtentLogs:
         self._last, self._span, self._asked = -1, 0, 0
 
     def open(self, at: int, *, check: bool = False) -> SegmentLog:
-        """Open extent number `at` as the log of a segment. Asks for nothing but a table's rows.
+        """Open extent number `at` as the log of a segment.
 
-        `check`: pass the CRCs of what was numbered, so that its own object tells of damage.
+        Requests at most the rows of an extent table.
+
+        `check`: verify the CRCs of batches without committed offsets, so that errors name their
+        object.
         """
         extent = self.extents[at]
         if extent.pieces:
@@ -72,7 +75,7 @@ class ExtentLogs:
         return _Noticed(log, lambda: self._begun(at))
 
     def path_of(self, extent: Extent) -> str:
-        """Where an extent lies, for messages: damage is told by the byte from there on."""
+        """Return an extent's location for messages; positions in them count from its first byte."""
         url = self._objects.url(extent.object)
         return url if not extent.start else f"{url} (from byte {extent.start} on)"
 
@@ -84,14 +87,14 @@ class ExtentLogs:
             epoch=extent.epoch, stamp_ms=extent.stamp_ms, check=check,
         )  # fmt: skip
 
-    # --- where the bytes are ---------------------------------------------------------------------
+    # --- locations -------------------------------------------------------------------------------
 
     def _range_of(self, at: int) -> PartOfRange:
         whole, first = self._group_of(at)
         return whole.within(self._places[at].start - first, self._places[at].size)
 
     def _group_of(self, at: int) -> tuple[ObjectRange, int]:
-        """What extent number `at` is fetched with, and where that begins in the object."""
+        """Return the range that is fetched with extent number `at`, and its first byte."""
         found = self._groups.get(at)
         if found is None:
             numbers = range(at, at + 1)
@@ -113,9 +116,9 @@ class ExtentLogs:
         )
 
     def _pieces(self, extent: Extent) -> SegmentLog:
-        """The pieces that a table has for an extent, one after the other."""
+        """Return the chunks of an extent in a table, concatenated."""
         path = self._objects.url(extent.object)
-        end = extent.start + block_size(extent)  # the names come before all rows
+        end = extent.start + block_size(extent)  # the names precede all rows
         table = self._range(extent.object, 0, end, {})
 
         def get(start: int, stop: int) -> bytes:
@@ -128,10 +131,10 @@ class ExtentLogs:
         )
         return Concatenated(path, [_Opened(inner, at) for at in range(len(found))])
 
-    # --- ahead of who reads on -------------------------------------------------------------------
+    # --- prefetching -----------------------------------------------------------------------------
 
     def _begun(self, at: int) -> None:
-        """An extent is read from its start: have what follows fetched, if it's one of a row."""
+        """Prefetch the following extents if a reader has begun several consecutive ones."""
         if at == self._last:
             return
         in_a_row = at == self._last + 1 and (self._last >= 0 or self._eager)
@@ -144,7 +147,7 @@ class ExtentLogs:
             self._ahead(at + 1, most, AHEAD_BYTES)
 
     def _ahead(self, first: int, most: int, size: int) -> None:
-        """Have up to `most` extents from number `first` on fetched, `size` bytes altogether."""
+        """Prefetch up to `most` extents from number `first` on, `size` bytes in total."""
         end = min(first + most, len(self.extents))
         for at in range(first, end):
             if size <= 0:
@@ -160,7 +163,7 @@ class ExtentLogs:
 
 
 class _Noticed:
-    """A log that says when it is first read from its start."""
+    """A log that calls `begun` when it is first read from its start."""
 
     def __init__(self, log: SegmentLog, begun: Callable[[], None]) -> None:
         self.path = log.path
@@ -178,7 +181,7 @@ class _Noticed:
 
 
 class _Opened:
-    """A piece, opened when it is first read; its damage is told by its own object."""
+    """A chunk that is opened at its first read, so that errors name its own object."""
 
     def __init__(self, logs: ExtentLogs, at: int) -> None:
         self._logs, self._at = logs, at
@@ -197,7 +200,7 @@ class _Opened:
 
 
 class Concatenated:
-    """Logs one after the other, as one. What goes wrong in one is told by its own path."""
+    """Consecutive logs as one. Errors in one of them contain its own path."""
 
     def __init__(self, path: str, logs: Sequence[SegmentLog]) -> None:
         self.path, self._logs = path, list(logs)
@@ -209,7 +212,7 @@ class Concatenated:
         return self._starts[-1]
 
     def pread(self, size: int, at: int) -> bytes:
-        """Return the bytes [at, at + size), fewer where it ends, or at a damage."""
+        """Return the bytes [at, at + size), fewer at the end, or before damaged data."""
         end = min(at + size, self._starts[-1])
         parts: list[bytes] = []
         number = bisect.bisect_right(self._starts, at) - 1
@@ -221,7 +224,7 @@ class Concatenated:
                     parts.append(self._logs[number].pread(wanted, at - start))
                 except Exception:
                     if parts:
-                        break  # what is good comes first; the next read tells the rest
+                        break  # return the good bytes first; the next read raises the error
                     raise
                 if len(parts[-1]) < wanted:
                     break

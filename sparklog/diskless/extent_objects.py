@@ -1,8 +1,8 @@
-"""The objects that a log's records lie in, by ranges of bytes.
+"""Reads ranges of the objects that contain a log's records.
 
-A range is asked for as what it is: nobody asks for an object's size, and what belongs to others in
-the same object isn't fetched along. Large ones come in blocks, ahead of who reads on; small ones
-that lie close together in one object come by one request.
+A range is requested without asking for the object's size, and without data of other partitions in
+the same object. Large ranges are read in blocks, with prefetching for sequential readers; small
+ranges that are close together in one object are read by one request.
 """
 
 import errno
@@ -27,9 +27,11 @@ from sparklog.tiered.reading.range_fetcher import BLOCK_BYTES, RUN_BYTES
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 
 GAP_BYTES: Final = 64 << 10
-"""What lies between two small extents of a partition is fetched along up to here: it takes less
-than the request that it saves."""
-_TIMES: Final = 10_000  # objects whose time is kept: many partitions' extents lie in one
+"""Maximum gap between two small ranges that are fetched together.
+
+Reading the gap takes less time than the request that this saves.
+"""
+_TIMES: Final = 10_000  # cached times of objects; many partitions share one object
 
 
 def content_of(extents: Iterable[Extent]) -> int:
@@ -41,9 +43,9 @@ def content_of(extents: Iterable[Extent]) -> int:
 
 
 def get_range(store: Store, name: str, start: int, end: int) -> bytes:
-    """Return the bytes [start, end) of an object, fewer if it ends before.
+    """Return the bytes [start, end) of an object, fewer if it is shorter.
 
-    Data in a ledger entry come with the entry's first bytes, which have its number.
+    Inline data of a ledger entry are read with the entry's first bytes, which contain its number.
     Raises: FileNotFoundError; DataCorruptionError: the object is another entry.
     """
     if parse_entry(name) is None:
@@ -54,13 +56,13 @@ def get_range(store: Store, name: str, start: int, end: int) -> bytes:
 
 
 class ObjectEndsError(StaleReadError):
-    """An object ends before the bytes that should be in it: they were cut off, or are lost."""
+    """An object ends before the requested bytes: they were cut off, or are lost."""
 
 
 class ExtentObjects:
-    """What a process reads of one log's objects. Threads may share it.
+    """Reads the objects of one log for a process. Thread-safe.
 
-    Args: remote: the store, its caches and its retries; manifests of closed segments as well.
+    Args: remote: the store, its caches and its retries; also reads manifests of closed segments.
     """
 
     def __init__(self, remote: RemoteObjects) -> None:
@@ -79,7 +81,10 @@ class ExtentObjects:
         return f"{self.store.url}/{name}"
 
     def put_ms(self, name: str) -> int | None:
-        """Return when an object was put (ms), None: it isn't there. Cost: a listing, once."""
+        """Return when an object was written (ms); None if it does not exist.
+
+        Cost: a listing, once.
+        """
         known = self._put_ms.get(name)
         if known is None:
             listed = self.remote.retry.call(lambda: self.store.list(name))
@@ -89,7 +94,10 @@ class ExtentObjects:
         return known
 
     def data_key(self, key: ObjectKey) -> DataKey:
-        """Return what opens an object. Raises InvalidRequestError: its master key isn't there."""
+        """Return the data key of an object.
+
+        Raises InvalidRequestError if its master key is missing.
+        """
         ring = self.remote.keys
         if ring is None:
             raise InvalidRequestError(
@@ -104,9 +112,9 @@ class ExtentObjects:
         return found
 
     def judge(self, name: str, log_id: str, error: FileNotFoundError) -> FileNotFoundError:
-        """Look afresh what it means that an object isn't there: only a definite absence is a loss.
+        """Determine why an object is missing: only a definite absence counts as a loss.
 
-        Returns UndeterminedLossError where nobody can tell. Cost: a GET and a LIST.
+        Returns: UndeterminedLossError if that can't be determined. Cost: a GET and a LIST.
         """
         try:
             try:
@@ -116,29 +124,29 @@ class ExtentObjects:
             listed = is_home and any(one.name == name for one in self.store.list(name))
         except (StorageUnavailableError, DataCorruptionError) as failed:
             return UndeterminedLossError(
-                errno.ENOENT, f"{error}, and what else is there can't be told: {failed}"
+                errno.ENOENT, f"{error}, and the store can't be checked: {failed}"
             )
         if not is_home:
             return UndeterminedLossError(
                 errno.ENOENT,
-                f"{self.store.url} isn't the log with id {log_id}, so it is another store than "
-                "the one that was planned for, or another log by now: correct the URL, "
+                f"{self.store.url} isn't the log with id {log_id}: this is another store than "
+                "the one that was planned for, or the log was replaced. Correct the URL, "
                 "endpoint_url and credentials (storage_options, or the environment)",
             )
         if listed:
             return UndeterminedLossError(
                 errno.ENOENT,
-                f"{error}, but the store lists it: it answers for an object that it can't reach "
-                "just now; try again, then look at the store",
+                f"{error}, but the store lists it, so it can't reach the object at present; try "
+                "again, then look at the store",
             )
-        return FileNotFoundError(errno.ENOENT, f"{error}, though the log is there")
+        return FileNotFoundError(errno.ENOENT, f"{error}, although the log exists")
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectRange:
-    """Bytes [start, start + size) of an object's contents, as they are before encryption.
+    """Bytes [start, start + size) of an object's plain content.
 
-    `key`: None for plain objects. `topic`: for the meters. `content`: `content_of` its
+    `key`: None if the object is not encrypted. `topic`: for metrics. `content`: `content_of` its
     extents.
     """
 
@@ -153,7 +161,7 @@ class ObjectRange:
 
     @property
     def _stored(self) -> tuple[int, int]:
-        """First and last byte in the object, as it is stored."""
+        """First and end byte in the stored object."""
         if self.key is None:
             return self.start, self.start + self.size
         opened = self.objects.data_key(self.key)
@@ -163,29 +171,28 @@ class ObjectRange:
 
     @property
     def cache_key(self) -> str:
-        """The object, the range in it, and the checksums of its extents.
+        """Object, range, and the checksums of its extents.
 
-        A copy of a log, or one that was rolled back, has other bytes in entries of the same name.
+        The checksums distinguish a copied or rolled back log, whose entries have the same names.
         """
         first, end = self._stored
         return f"{self.objects.url(self.object)}@{first}-{end}#{self.content}"
 
     @property
     def is_lasting(self) -> bool:
-        """Whether the key identifies the bytes: not of an entry without checksums."""
+        """True if `cache_key` identifies the bytes; not for entries without checksums."""
         return parse_entry(self.object) is None or self.content >= 0
 
     @property
     def stored_size(self) -> int:
-        """The bytes that it takes in the object."""
+        """Number of stored bytes."""
         first, end = self._stored
         return end - first
 
     def fetch(self, start: int, end: int) -> bytes:
-        """Return stored bytes, counted from the range's first; one request, or none.
+        """Return stored bytes, counted from the beginning of the range; one request, or none.
 
-        Of inline data the whole entry comes, for the other partitions that have data in it.
-
+        For inline data the whole entry is fetched, because other partitions have data in it.
         Raises: FileNotFoundError, UndeterminedLossError: see `judge`; ObjectEndsError;
             DataCorruptionError: the object is another ledger entry.
         """
@@ -206,14 +213,14 @@ class ObjectRange:
         if len(data) != end - start:
             raise ObjectEndsError(
                 f"{self.objects.url(self.object)} ends at byte {first + start + len(data)}, "
-                f"{first + end} is expected"
+                f"expected {first + end}"
             )
         return data
 
     def get(self, start: int, end: int) -> bytes:
-        """Return the bytes [start, end) of the range, start < end.
+        """Return the bytes [start, end) of the range; start < end.
 
-        Waits for a store that is away. Raises: as `fetch`; DataCorruptionError: it doesn't decrypt.
+        Waits for an unavailable store. Raises: as `fetch`; DataCorruptionError: decryption failed.
         """
         if self.key is None:
             return self._read(start, end)
@@ -227,8 +234,7 @@ class ObjectRange:
         )
 
     def _read(self, start: int, end: int) -> bytes:
-        """Return stored bytes: of a kept entry without a look at the fetcher, its locks and blocks.
-        """
+        """Return stored bytes. A cached entry is read without the fetcher, its locks and blocks."""
         kept = self._kept(start, end)
         if kept is not None:
             return kept
@@ -241,7 +247,7 @@ class ObjectRange:
         return None if raw is None else raw[first + start : first + end]
 
     def prefetch(self, start: int, end: int) -> None:
-        """Begin to fetch the bytes [start, end); returns at once. Nothing of a kept entry."""
+        """Begin to fetch the bytes [start, end) in the background, unless the entry is cached."""
         if self._kept(0, self.stored_size) is not None:
             return
         fetcher = self.objects.remote.fetcher
@@ -255,13 +261,13 @@ class ObjectRange:
         fetcher.prefetch(self, first - begin, last - begin)
 
     def within(self, start: int, size: int) -> "PartOfRange":
-        """Return a part of it, which is fetched with the rest."""
+        """Return a part of the range, which is fetched with the rest."""
         return PartOfRange(self, start, size)
 
 
 @dataclass(frozen=True, slots=True)
 class PartOfRange:
-    """Some bytes of a range: `sparklog.tiered.reading.remote_segment_log.Ranges`."""
+    """A part of a range: `sparklog.tiered.reading.remote_segment_log.Ranges`."""
 
     whole: ObjectRange
     start: int
@@ -272,13 +278,13 @@ class PartOfRange:
         return self.whole.get(self.start + start, self.start + end)
 
     def prefetch(self, start: int, end: int) -> None:
-        """Begin to fetch them."""
+        """Begin to fetch them in the background."""
         self.whole.prefetch(self.start + start, self.start + end)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where bytes lie that a reader wants: [start, start + size) of an object."""
+    """The location of bytes: [start, start + size) of an object."""
 
     object: str
     start: int
@@ -286,9 +292,10 @@ class Place:
 
 
 def grouped(places: Sequence[Place], at: int) -> range:
-    """Return which places, `at` among them, come by one request: neighbours in one object.
+    """Return the indexes of the places to fetch by one request, including `at`.
 
-    Small ones, in ascending order, with less than GAP_BYTES in between, up to RUN_BYTES together.
+    They are small, ascending places in one object with gaps below GAP_BYTES, up to RUN_BYTES in
+    total.
     """
     first = at
     while first > 0 and _are_close(places[first - 1], places[first]):
@@ -316,7 +323,7 @@ def _are_close(one: Place, following: Place) -> bool:
 
 
 def place_of(extent: Extent) -> Place:
-    """Where an extent without pieces lies."""
+    """Return the location of an extent that is not in a table."""
     return Place(extent.object, extent.start, extent.size)
 
 

@@ -1,8 +1,8 @@
-"""Extent tables: where a commit's pieces lie, if they are too many for its entry.
+"""Extent tables: the locations of a commit's chunks, if they are too many for its entry.
 
-One object, which the driver puts before the entry; each partition then has one extent there, of
-`pieces` rows (`extents.Extent`). The names come first, so that who reads one partition gets them
-with the head, and its rows with a second request.
+A table is one object, which the driver writes before the entry. Each partition then has one extent
+in it, of `pieces` rows (`extents.Extent`). The names come first, so that a reader of one partition
+gets them with the head, and its rows by a second request.
 
     at  len  field
      0    4  magic "SLXT"
@@ -11,13 +11,13 @@ with the head, and its rows with a second request.
     16    4  CRC-32C of the names
     20    4  CRC-32C of the 20 bytes before
     24       names: JSON, zlib: {"names": [object, ...], "keys": {object: its data key}}
-             a block for each partition: its rows in order (36 bytes each), their CRC-32C (4), the
-             CRC-32C of each piece's bytes (4 each), and the CRC-32C of rows and checksums (4)
+             a block per partition: its rows in order (36 bytes each), their CRC-32C (4), the
+             CRC-32C of each chunk's bytes (4 each), and the CRC-32C of rows and checksums (4)
 
-The entry records the last of these as the checksum of the partition's extent. A block ends with the
-CRC-32C of its rows if its extent has no checksum: an older version wrote the table, or a piece.
-
-Little-endian. A table is never changed; its data keys are wrapped by the master key of its day.
+The entry records the last of these as the checksum of the partition's extent. If the extent has no
+checksum, its block ends with the CRC-32C of its rows: an older version wrote the table, or a chunk.
+Little-endian. A table is never changed; its data keys are wrapped by the master key of the time
+when it was written.
 """
 
 import json
@@ -39,16 +39,16 @@ from sparklog.storage.bounded_json import parse_json
 from sparklog.storage.format_version import FORMAT_VERSION, check_version
 
 Pieces = NDArray[np.void]
-"""Rows of PIECE_DTYPE: of one partition, in order."""
+"""Rows of PIECE_DTYPE: the chunks of one partition, in order."""
 Get = Callable[[int, int], bytes]
-"""Returns bytes [start, end) of a table, fewer where it ends."""
+"""Returns the bytes [start, end) of a table, fewer at its end."""
 
 _ROW_DTYPE: Final = np.dtype([(n, PIECE_DTYPE[n]) for n in PIECE_DTYPE.names or () if n != "crc"])
 _SUM_DTYPE: Final = np.dtype("<u4")
 HEAD_BYTES: Final = 64 << 10
-"""What a reader asks for first: the head and some 1,500 names."""
+"""Size of a reader's first request: the head and about 1,500 names."""
 NAMES_MAX: Final = 256 << 20
-"""Bytes of the names, when inflated: of two million objects they have 200 MB."""
+"""Maximum size of the decompressed names; those of two million objects have 200 MB."""
 _HEAD: Final = struct.Struct("<4sIQI")
 _CRC: Final = struct.Struct("<I")
 _MAGIC: Final = b"SLXT"
@@ -59,14 +59,14 @@ _CURE: Final = "restore the object from a copy of the bucket"
 
 @dataclass(frozen=True, slots=True)
 class TableHead:
-    """What a table's rows point to; `keys`: of those objects that are encrypted."""
+    """The names of a table's objects; `keys`: of the encrypted ones."""
 
     names: Sequence[str]
     keys: Mapping[str, ObjectKey]
 
 
 class Block(NamedTuple):
-    """Where a partition's block begins in a table, and its checksum."""
+    """The first byte of a partition's block in a table, and its checksum."""
 
     start: int
     crc: int
@@ -79,7 +79,7 @@ def block_size(extent: Extent) -> int:
 
 
 def encode(head: TableHead, blocks: Iterable[Pieces]) -> tuple[bytes, list[Block]]:
-    """Return a table's bytes, and where its blocks are."""
+    """Return a table's bytes and its blocks."""
     keys = {name: key_to_json(key) for name, key in head.keys.items()}
     names = zlib.compress(json.dumps({"names": list(head.names), "keys": keys}).encode())
     fields = _HEAD.pack(_MAGIC, FORMAT_VERSION, len(names), crc32c.crc32c(names))
@@ -106,13 +106,13 @@ def _rows_of(block: Pieces) -> bytes:
 
 
 def head_size(raw: bytes, *, path: str) -> int:
-    """Return how many bytes from its start a table's head takes; `raw`: its first ones."""
+    """Return the size of a table's head; `raw`: its first bytes."""
     if len(raw) < _NAMES_AT:
         raise _damaged(f"its head has {len(raw)} bytes", path, 0)
     magic, version, size, _ = _HEAD.unpack_from(raw)
     (crc,) = _CRC.unpack_from(raw, _HEAD.size)
     if magic != _MAGIC or crc != crc32c.crc32c(raw[: _HEAD.size]):
-        raise _damaged("its head isn't one, or was changed", path, 0)
+        raise _damaged("its head is damaged", path, 0)
     check_version(version, path)
     if size > NAMES_MAX:
         raise _damaged(f"its names have {size} bytes", path, 0)
@@ -120,25 +120,25 @@ def head_size(raw: bytes, *, path: str) -> int:
 
 
 def decode_head(raw: bytes, *, path: str) -> TableHead:
-    """Return the head of a table's first bytes, `head_size` or more of them.
+    """Decode a table's head from its first bytes, `head_size` or more.
 
-    Raises: DataCorruptionError; UnsupportedVersionError: a newer sparklog wrote it.
+    Raises: DataCorruptionError; UnsupportedVersionError: written by a newer sparklog.
     """
     end = head_size(raw, path=path)
     names = raw[_NAMES_AT:end]
     if len(raw) < end or crc32c.crc32c(names) != _HEAD.unpack_from(raw)[3]:
-        raise _damaged("its names are cut off, or were changed", path, _NAMES_AT)
+        raise _damaged("its names are incomplete or damaged", path, _NAMES_AT)
     try:
         inflating = zlib.decompressobj()
         fields: dict[str, Any] = parse_json(inflating.decompress(names, NAMES_MAX))
         found = [checked_object(name) if name else "" for name in fields["names"]]
         return TableHead(found, keys_from_json(fields["keys"]))
     except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as error:
-        raise _damaged(f"its names are none ({error})", path, _NAMES_AT) from error
+        raise _damaged(f"its names can't be decoded ({error})", path, _NAMES_AT) from error
 
 
 def objects_of(raw: bytes, *, path: str) -> set[str]:
-    """Return the objects that a table's rows lie in: they live as long as the table does.
+    """Return the objects that a table's rows refer to. They are kept as long as the table.
 
     Args: raw: the table, or its first `head_size` bytes. Raises: as `decode_head`.
     """
@@ -146,7 +146,7 @@ def objects_of(raw: bytes, *, path: str) -> set[str]:
 
 
 def read_head(get: Get, *, path: str) -> TableHead:
-    """Return a table's head. One request, a second one where the names are many."""
+    """Return a table's head. Cost: one request, a second one if there are many names."""
     raw = get(0, HEAD_BYTES)
     size = head_size(raw, path=path)
     if size > len(raw):
@@ -155,10 +155,10 @@ def read_head(get: Get, *, path: str) -> TableHead:
 
 
 def pieces_of(extent: Extent, head: TableHead, block: bytes, *, path: str) -> Extents:
-    """Return the pieces that an extent in a table stands for, as extents of their own.
+    """Return the chunks of an extent in a table, as extents.
 
     Args: block: bytes [extent.start, extent.start + block_size(extent)) of the table.
-    Raises: DataCorruptionError: they aren't its rows.
+    Raises: DataCorruptionError: the block does not belong to the extent.
     """
     rows = rows_of(extent, block, path=path)
     ends = extent.base + np.cumsum(rows["count"], dtype=np.int64)
@@ -178,14 +178,14 @@ def pieces_of(extent: Extent, head: TableHead, block: bytes, *, path: str) -> Ex
 
 
 def rows_of(extent: Extent, block: bytes, *, path: str) -> Pieces:
-    """Return an extent's rows of its block. Raises: DataCorruptionError: these aren't its rows."""
+    """Return the rows in an extent's block. Raises DataCorruptionError if they are damaged."""
     rows_size = extent.pieces * _ROW_DTYPE.itemsize
     sums_at = rows_size + _CRC.size
     if len(block) != block_size(extent):
-        raise _damaged(f"{len(block)} of {block_size(extent)} bytes came", path, extent.start)
+        raise _damaged(f"only {len(block)} of {block_size(extent)} bytes", path, extent.start)
     crc = crc32c.crc32c(block[:rows_size])
     if _CRC.unpack_from(block, rows_size)[0] != crc:
-        raise _damaged("its rows were changed", path, extent.start)
+        raise _damaged("its rows are damaged", path, extent.start)
     found = np.frombuffer(block, _ROW_DTYPE, extent.pieces)
     rows = np.empty(extent.pieces, PIECE_DTYPE)
     for name in _ROW_DTYPE.names or ():
@@ -200,4 +200,6 @@ def rows_of(extent: Extent, block: bytes, *, path: str) -> Pieces:
 
 
 def _damaged(reason: str, path: str, position: int) -> DataCorruptionError:
-    return DataCorruptionError(f"no extent table: {reason}; {_CURE}", path=path, position=position)
+    return DataCorruptionError(
+        f"not a valid extent table: {reason}; {_CURE}", path=path, position=position
+    )

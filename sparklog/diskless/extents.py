@@ -1,4 +1,4 @@
-"""Extents: where a partition's records lie in the store, piece by piece and in order."""
+"""Extents: the locations of a partition's records in the store, in offset order."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 Extents = tuple["Extent", ...]
-"""Of one partition: by base offset, each beginning where the one before it ends."""
+"""A partition's extents by base offset; each begins where the previous one ends."""
 
 PIECE_DTYPE: Final = np.dtype(
     [
@@ -18,22 +18,23 @@ PIECE_DTYPE: Final = np.dtype(
         ("crc", "<i8"),  # see `Extent.crc`
     ]
 )
-"""A piece of a commit, in memory: see `Extent.pieces`."""
+"""A row of an extent table, in memory: see `Extent.pieces`."""
 
 
 class Extent(NamedTuple):
-    """The records with offsets [base, end) of a partition, as bytes [start, start + size).
+    """The records [base, end) of a partition, in the bytes [start, start + size) of an object.
 
-    `object`: their object's name below the home. Of a closed segment (`segment`: its id) it is the
-    log as Kafka has it; else batches that count their offsets from 0 and carry leader epoch 0:
-    `base` and `epoch` are patched in on the way to a reader, for both lie outside of the CRC, and
-    with `stamp_ms` (-1: none) LogAppendTime, which takes a new CRC.
-    `max_timestamp`: ms, -1 if no record has one. `born`: the entry that named it.
-    `pieces`: 0, or the rows of an extent table. `object` then is the table, the rows for this
-    partition begin at byte `start` of it, and say where the chunks lie, in order; `size` is theirs,
-    all together.
-    `crc`: the CRC-32C of the extent's bytes before encryption, as they were staged (`checksums`);
-    with `pieces` that of its block in the table. -1: an older version committed it without one.
+    `object`: the object's name. For a closed segment (`segment`: its id) the bytes are its log, as
+    in Kafka. Otherwise they are batches whose offsets count from 0 and whose leader epoch is 0:
+    `base` and `epoch` are patched in for readers, because the CRC covers neither, and so is
+    `stamp_ms` (-1: none) as LogAppendTime, which requires a new CRC.
+    `max_timestamp`: in ms, -1 if no record has a timestamp. `born`: the entry that added the
+    extent.
+    `pieces`: 0, or the number of rows in an extent table. `object` is then the table; the rows of
+    this partition begin at its byte `start` and contain the locations of the chunks, in order;
+    `size` is the total size of the chunks.
+    `crc`: CRC-32C of the bytes as staged, before encryption (`checksums`); with `pieces`, of the
+    partition's block in the table. -1: committed without one by an older version.
     """
 
     base: int
@@ -51,19 +52,19 @@ class Extent(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int, str, int]:
-        """What tells it from every other one: a merge names what it replaces by this."""
+        """Identifies the extent: a merge refers to the extents that it replaces by this."""
         return self.base, self.end, self.object, self.start
 
 
 def find(extents: Extents, sources: Sequence[tuple[int, int, str, int]]) -> int:
-    """Where the extents at `sources` lie in `extents`, one after the other; -1 if they don't."""
+    """Return the index of the consecutive extents at `sources`; -1 if they don't exist."""
     at = index_of(extents, sources[0][0])
     found = [extent.place for extent in extents[at : at + len(sources)]]
     return at if found == list(sources) else -1
 
 
 def index_of(extents: Extents, offset: int) -> int:
-    """The index of the extent that holds `offset`; len(extents) where none does. By bisection."""
+    """Return the index of the extent that contains `offset`, or len(extents). Uses bisection."""
     low, high = 0, len(extents)
     while low < high:
         middle = (low + high) // 2

@@ -1,9 +1,9 @@
-"""What a fork copies of the old log's objects, and under which names.
+"""The objects that a fork copies from the old log, and their new names.
 
-a closed segment      under its own id, below the prefix of the new topic id
-what a task staged    below the new log's `staged-`, as if it had been staged at its begin
-in an entry           packed with others into staged objects; what is sealed into one of its own
-an extent table       made anew, for it names others
+    a closed segment      same segment id, below the prefix of the new topic id
+    a staged object       below the new log's `staged-`, as if staged at its beginning
+    data in an entry      packed with others into staged objects; encrypted data into one each
+    an extent table       written again, because it contains other names
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,10 @@ _Range = tuple[str, int, int]
 
 
 class ForkedObjects:
-    """The new names of a log's objects, and how they come there. Call `copied`, then the rest."""
+    """The new names of a log's objects, and how to copy them.
+
+    Call `copied` first, then the rest.
+    """
 
     def __init__(
         self,
@@ -47,13 +50,13 @@ class ForkedObjects:
         log_id: str,
         ids: Mapping[str, str],
     ) -> None:
-        """`ids`: the new ids of topics."""
+        """`ids`: {old topic id: new topic id}."""
         self._store, self._now, self._target = entries.store, now, target
         self._log_id, self._ids = log_id, ids
         self._inline = entry_name(entries.log_id, 0)[:-20]
         self._staged = staged_prefix(entries.log_id)
         self._new: dict[str, NewObject] = {}  # by old name
-        self._moved: dict[str, tuple[str, int]] = {}  # entry: new object, what to add to a start
+        self._moved: dict[str, tuple[str, int]] = {}  # entry: new object, offset to add to a start
         self._pack: list[_Range] = []
         self._pack_name, self._pack_size = "", 0
         self._packs: list[NewObject] = []
@@ -61,12 +64,12 @@ class ForkedObjects:
         self.keys: dict[str, ObjectKey] = {}
 
     def objects(self) -> list[NewObject]:
-        """Return what is to be written for all that `copied` was told of."""
+        """Return the objects to write for all extents that were passed to `copied`."""
         self._close_pack()
         return [*self._new.values(), *self._packs]
 
     def copied(self, key: TopicPartition, extents: Iterable[Extent]) -> Extents:
-        """Return where these extents lie in the fork."""
+        """Return the extents of the fork for these extents."""
         return tuple(self._copied(key, extent)._replace(born=-1) for extent in extents)
 
     def _copied(self, key: TopicPartition, extent: Extent) -> Extent:
@@ -78,7 +81,7 @@ class ForkedObjects:
         return extent._replace(object=name, start=extent.start + more)
 
     def _object(self, name: str) -> tuple[str, int]:
-        """Return (new name of what tasks or an entry filled, what to add to a start in it)."""
+        """Return (new name of an object or entry, offset to add to positions in it)."""
         if name.startswith(self._inline):
             if name not in self._moved:
                 self._moved[name] = self._entry(name)
@@ -118,7 +121,10 @@ class ForkedObjects:
         return extent._replace(object=new)
 
     def _put_manifest(self, name: str, new: str, topic_id: str) -> None:
-        """Copy a manifest under the new topic id; one that isn't made yet the service makes."""
+        """Copy a manifest with the new topic id.
+
+        The service writes manifests that don't exist yet.
+        """
         try:
             raw = self._store.get(name, limit=MANIFEST_BYTES_MAX)
         except FileNotFoundError:
@@ -127,7 +133,7 @@ class ForkedObjects:
         segment = replace(manifest.segment, topic_id=topic_id)
         self._target.put(new, manifests.to_bytes(replace(manifest, segment=segment), body))
 
-    # -- what rides in entries
+    # -- inline data of entries
 
     def _entry(self, name: str) -> tuple[str, int]:
         sealed = self._now.keys.get(name)
@@ -165,7 +171,7 @@ class ForkedObjects:
             data = get_range(self._store, name, first, end)
             if len(data) != end - first:
                 raise DataCorruptionError(
-                    "its data were cut off, or are lost: a merge took them meanwhile, so fork "
+                    "its data were cut off, or are lost: a merge may have replaced them, so fork "
                     "again; if that doesn't help restore the object from a copy of the bucket",
                     path=f"{self._store.url}/{name}", position=first + len(data),
                 )  # fmt: skip
@@ -175,7 +181,7 @@ class ForkedObjects:
     # -- tables
 
     def _table(self, extent: Extent) -> Extent:
-        """Make a table anew, of the one partition's rows."""
+        """Write a new table with the rows of one partition."""
         path = f"{self._store.url}/{extent.object}"
 
         def get(start: int, end: int) -> bytes:
@@ -183,7 +189,7 @@ class ForkedObjects:
 
         head = extent_tables.read_head(get, path=path)
         block = get(extent.start, extent.start + extent_tables.block_size(extent))
-        extent_tables.pieces_of(extent, head, block, path=path)  # checks it
+        extent_tables.pieces_of(extent, head, block, path=path)  # verifies the block
         rows = extent_tables.rows_of(extent, block, path=path)
         used, numbers = np.unique(rows["object"], return_inverse=True)
         rows["object"] = numbers

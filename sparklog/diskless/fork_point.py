@@ -1,4 +1,4 @@
-"""Where a log in a store is forked: behind one of its entries, and the state as of there."""
+"""Finds the ledger entry after which a log in a bucket is forked, and the state there."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from sparklog.storage.log_state import is_writer_of
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """`count`: so many entries count; `state`: as of the last of them."""
+    """The fork contains the first `count` entries; `state`: the state after the last of them."""
 
     count: int
     state: DisklessState
@@ -41,13 +41,13 @@ def find_point(
     *,
     older: Callable[[], Iterable[DisklessState]] = lambda: (),
 ) -> ForkPoint:
-    """Return the point that is wanted, in the ledger up to `now`.
+    """Return the requested point of the ledger up to `now`.
 
-    Args: older: the states that lie in the store, the newest first.
-    Raises: InvalidRequestError: the ledger doesn't hold it; UnknownTopicError;
+    Args: older: returns the states in the store, newest first.
+    Raises: InvalidRequestError: the ledger does not contain it; UnknownTopicError;
         DataCorruptionError; StorageUnavailableError.
-    Cost: a GET for each entry from a state in the store, or the ledger's begin, to the point. By
-    batch one for each commit of the writer behind it as well, by time a few.
+    Cost: a GET per entry from a state in the store, or the beginning of the ledger, to the point.
+        For a batch also one per later commit of the writer, for a time a few more.
     """
     first = _begin(entries, now.next_number)
     if wanted.offsets is not None:
@@ -67,7 +67,7 @@ def find_point(
 
 
 def _begin(entries: EntryReader, end: int) -> int:
-    """How many entries say what the log was made of; 0 for one that began empty."""
+    """Return how many entries imported the log's initial contents; 0 for a log that began empty."""
     for number, entry in entries_between(entries, 0, end, window=2):
         if not isinstance(entry.record, SnapshotRecord | ResetRecord | ImportRecord):
             return number
@@ -79,7 +79,7 @@ def _begin(entries: EntryReader, end: int) -> int:
 def entries_between(
     entries: EntryReader, first: int, end: int, *, window: int = WINDOW
 ) -> Iterator[tuple[int, Entry]]:
-    """Yield (number, entry) for first <= number < end, some at a time."""
+    """Yield (number, entry) for first <= number < end, several per request."""
     while first < end:
         numbers = range(first, min(first + window, end))
         yield from zip(numbers, entries.known(numbers), strict=True)
@@ -115,7 +115,7 @@ def _after_batch(
 
 
 def _begins_at(entries: EntryReader, names: list[str], batch: int) -> bool:
-    """Tell whether the log was made of another one as it stood at that batch."""
+    """Return True if the log was created from another one at that batch."""
     (entry,) = entries.known([0])
     record = entry.record
     if not isinstance(record, SnapshotRecord) or record.fork is None:
@@ -125,7 +125,7 @@ def _begins_at(entries: EntryReader, names: list[str], batch: int) -> bool:
 
 
 def _of_time(entries: EntryReader, end: int, time_ms: int) -> int:
-    """How many entries were written by then; their times never go back."""
+    """Return how many entries were written until then; times of entries never fall."""
     low, high = 0, end
     while low < high:
         middle = (low + high) // 2
@@ -154,7 +154,7 @@ def _within(
     first: int,
     older: Callable[[], Iterable[DisklessState]],
 ) -> ForkPoint:
-    """The newest point that goes past none of the ends; of states that only ever grow."""
+    """Return the newest point that exceeds none of the end offsets."""
     ends = wanted.ends
     for key in ends:
         if key not in now.log.ends:

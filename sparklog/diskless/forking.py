@@ -1,9 +1,9 @@
-"""`fork`: a log in a store, below another prefix, as an old one stood right after a commit.
+"""Plans a fork: a log in a bucket, at another prefix, as an old one was right after a commit.
 
-Objects are copied by the store itself: closed segments, and what tasks staged since. What rides in
-the old log's entries is packed into new objects, and a segment that holds an end is cut there,
-which takes reading it up to the cut. Topics get new ids, as of any fork, and the leader epoch is
-higher, so that readers who followed the old history notice. Nothing of the original changes.
+The store itself copies closed segments and staged objects. Inline data of the old log's entries are
+packed into new objects, and a segment that contains an end offset is cut there, which requires
+reading it up to the cut. Topics get new ids, as in any fork, and the leader epoch is higher, so
+that readers of the old history notice. The original log is not changed.
 """
 
 import collections
@@ -56,7 +56,7 @@ _TERM_BYTES: Final = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkSource:
-    """The log that is forked, at its head; `older`: states in the store, the newest first."""
+    """The log to fork, at its head; `older`: returns states in the store, newest first."""
 
     entries: EntryReader
     ledger: StoreLedger
@@ -65,7 +65,7 @@ class ForkSource:
     older: Callable[[], Iterable[DisklessState]] = tuple
 
     def log(self, key: TopicPartition, extent: Extent) -> SegmentLog:
-        """Open an extent's log, as readers see it."""
+        """Open an extent's log as readers see it."""
         log_id = self.entries.log_id
         return ExtentLogs(self.objects, log_id, key.topic, (extent,), self.now.keys).open(0)
 
@@ -80,13 +80,13 @@ def plan_fork(
     dry_run: bool = False,
     clock: Clock = system_clock,
 ) -> tuple[ForkPoint, NewLog]:
-    """Say what a fork is to be; segments that hold an end are cut and put here already.
+    """Plan a fork; segments that contain an end offset are cut and uploaded already.
 
-    Args: keyring: seals what is cut, where the old segment was sealed.
-    Raises: InvalidRequestError, OffsetOutOfRangeError: what is wanted is gone (retention,
-        compaction, deleted topics); DataCorruptionError; StorageUnavailableError.
-    Cost: see `find_point`; a pass over segments that hold an end, and over all of a partition that
-    was compacted since.
+    Args: keyring: encrypts cut segments if the old segment was encrypted.
+    Raises: InvalidRequestError, OffsetOutOfRangeError: the requested records don't exist any more
+        (retention, compaction, deleted topics); DataCorruptionError; StorageUnavailableError.
+    Cost: see `find_point`; a pass over segments that contain an end offset, and over each partition
+        that was compacted since.
     """
     point = find_point(
         source.entries, source.ledger, source.now, wanted, older=source.older
@@ -129,9 +129,11 @@ def plan_fork(
 
 
 def derived_id(log_id: str, old: str, zeros: int) -> str:
-    """Return a fork's id of a topic or a segment, or an archive's: the same whenever asked for.
+    """Return the id of a topic or segment in a fork or an archive.
 
-    `zeros`: so many bytes are 0 (a segment's term).
+    Always the same for the same input.
+
+    `zeros`: number of bytes that are 0 (a segment's term).
     """
     for count in itertools.count():
         raw = hashlib.sha256(f"{log_id} {old} {count}".encode()).digest()
@@ -153,7 +155,7 @@ def _check(now: DisklessState, topic_id: str, key: TopicPartition, end: int) -> 
 def _cleaned_since(
     source: ForkSource, point: ForkPoint, ends: Mapping[TopicPartition, int]
 ) -> set[TopicPartition]:
-    """The partitions that were cleaned behind the point, by records that the fork hasn't."""
+    """Return the partitions that were compacted after the point by records that the fork lacks."""
     doubtful = {
         k for k, end in ends.items() if k in source.now.gaps and end < source.now.log.ends[k]
     }
@@ -203,7 +205,7 @@ def _partition(
 def _check_dense(
     source: ForkSource, key: TopicPartition, start: int, end: int, extents: Sequence[Extent]
 ) -> None:
-    """Raise InvalidRequestError if a record of [start, end) is missing. Cost: reads it all."""
+    """Raise InvalidRequestError if a record of [start, end) is missing. Cost: reads all of them."""
     at = start
     for extent in extents:
         for window in walk(source.log(key, extent), check_crc=False):
@@ -252,7 +254,7 @@ class _BeginningOfLog:
 
 
 class _Cutter:
-    """Makes new segments of the beginnings of old ones."""
+    """Makes new segments from the first bytes of old ones."""
 
     def __init__(
         self,
@@ -279,7 +281,7 @@ class _Cutter:
         then: DisklessState,
         epochs: tuple[tuple[int, int], ...],
     ) -> Extent:
-        """Put a segment of what lies below offset `end`; returns where it is."""
+        """Upload a segment of the records below offset `end`; return its extent."""
         log = self._source.log(key, extent)
         size, latest = self._place_of(key, log, extent, end)
         config = then.log.topics[key.topic].parsed()
@@ -349,11 +351,11 @@ class _Cutter:
                     last = int(table["last_offset"][len(below)])
                     raise batch_is_cut(log.path, first, last, end)
                 if extent.crc >= 0:
-                    collections.deque(windows, maxlen=0)  # all of it has a checksum, no part of it
+                    collections.deque(windows, maxlen=0)  # only the whole extent has a checksum
                 break
         if reached < end and key not in self._source.now.gaps:
             raise DataCorruptionError(
-                "the segment ends too early; restore it from a copy, nothing was forked",
+                "the segment is too short; restore it from a copy. Nothing was forked",
                 path=log.path, position=size, first=reached, end=end,
             )  # fmt: skip
         return size, latest

@@ -1,25 +1,25 @@
-"""Garbage of a log in a store: what nobody names, and never will again, goes.
+"""Garbage collection of a log in a bucket: deletes objects that will never be needed again.
 
-Which objects those are is a matter of the ledger alone, and never of a clock; first the entry that
-lets go of them is there, then they go. `delete_delay_ms` is courtesy: readers that hold a plan
-find the objects of it for a while, and where they don't they fold the news.
+Only the ledger decides which objects are garbage, never a clock: an entry removes them from the log
+first, then they are deleted. `delete_delay_ms` is a courtesy to readers that still use an older
+plan; a reader that does not find an object folds the new entries and plans again.
 
-    replaced   sources of a merge, once the manifests are there of what covers their offsets *now*:
-               who reads manifests alone never loses what it saw
-    expired    what lies below a log start, or of a deleted topic that was given up: an entry, made
-               when the topic's file.delete.delay.ms is over by the store's own times
-    past       segments of past terms that the state doesn't name: a service died before its entry,
-               or before it deleted. The state is at or after the own term's entry, so nothing of
-               theirs can come any more. What the notes say was let go of only now waits its time
-    staged     named once and by no extent now; or never, and below the stage floor: it can't be
-               committed any more
-    inline     data in entries that no extent lies in: the entry is put again as its own first
-               bytes. It stays itself, for ever: a number that was free again could be created late
-    state, position, upload, trial: older ones, and what was never finished
+    replaced   sources of a merge, once the segments that cover their offsets *now* have manifests,
+               so that readers of manifests alone (an archive) never lose records
+    expired    extents below a log start, or of a deleted topic that was purged by an entry after
+               the topic's file.delete.delay.ms, by the store's own times
+    past       segments of past terms that the state doesn't contain: a service crashed before its
+               entry, or before it deleted them. The state includes the entry of our own term, so
+               no entry of a past term can follow. Recently removed segments wait for the delay
+    staged     objects that an extent referred to in the past but not now; or never, and below the
+               stage floor, so that they can't be committed any more
+    inline     data in entries that no extent refers to: the entry is overwritten by its own first
+               bytes. The object remains, because a delayed request could create a free number
+    state, position, upload, trial: older ones, and unfinished ones
 
-All of it is looked for in every sweep, for a request that comes late brings garbage back. A sweep
-that can't find anything is left out, but for one per `stage_retention_ms` (`Garbage.is_due`).
-Threads take turns; every method may be cut anywhere and done again.
+Every sweep looks for all of these, because a delayed request can bring an object back. A sweep that
+can't find anything is omitted, except once per `stage_retention_ms` (`Garbage.is_due`).
+Thread-safe; every method can be interrupted anywhere and repeated.
 """
 
 import bisect
@@ -69,13 +69,13 @@ _CUT_AT_ONCE: Final = 64
 _CUT_MAX: Final = 10_000
 _PAGE: Final = 1000  # objects that one list request returns
 _NEVER_MS: Final = 1 << 62
-_NOTED_MAX: Final = 1000  # of what was let go of, some 40 bytes each in a sign of life
-_TERMS_MAX: Final = 2**32  # a term so far ahead is no service's: terms grow by one
+_NOTED_MAX: Final = 1000  # scheduled deletions in a heartbeat, about 40 bytes each
+_TERMS_MAX: Final = 2**32  # a service can't have a term so far ahead: terms grow by one
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Extents that went, of a partition with this topic id; to be deleted from `due_ms` on."""
+    """Extents removed from the partition of this topic id, to be deleted from `due_ms` on."""
 
     due_ms: float
     key: TopicPartition
@@ -85,7 +85,7 @@ class _Waiting:
 
 
 class Garbage:
-    """The garbage of one log, for the service that holds its term."""
+    """Deletes the garbage of one log, for the service that holds its term."""
 
     def __init__(
         self,
@@ -95,21 +95,21 @@ class Garbage:
         options: UpkeepOptions,
         healer: SegmentHealer | None = None,
     ) -> None:
-        """`healer`: writes segments again that are missing, before their sources are deleted."""
+        """`healer`: rewrites missing segments before their sources are deleted."""
         self._healer = healer
         self._log, self._lease, self._merger, self._options = log, lease, merger, options
-        self._turn = threading.Lock()  # the work
-        self._lock = threading.Lock()  # what follows
+        self._turn = threading.Lock()  # held while working: one method at a time
+        self._lock = threading.Lock()  # protects the following attributes
         self._todo: list[_Waiting] = []
-        self._named: set[str] = set()  # objects that an extent lay in at some time
-        self._unnamed_ms: dict[str, int] = {}  # since when sweeps find that nobody names them
-        self._idle_ms: dict[int, int] = {}  # since when nobody names an entry's inline data
-        self._cut: set[int] = set()  # entries above `cut_below` that have no data (any more)
+        self._named: set[str] = set()  # objects that an extent has ever referred to
+        self._unnamed_ms: dict[str, int] = {}  # since when no extent refers to the object
+        self._idle_ms: dict[int, int] = {}  # since when no extent refers to the inline data
+        self._cut: set[int] = set()  # entries above `cut_below` without data
         self._tables: dict[str, frozenset[str]] = {}
         self._swept: tuple[int, int] | None = None  # (entry, ms) of a sweep that left nothing
         self._states_at = -1  # the newest entry when older states were last deleted
 
-    # --- what this process let go of ----------------------------------------------------------
+    # --- scheduled deletions ------------------------------------------------------------------
 
     def schedule_deletion(
         self,
@@ -121,9 +121,9 @@ class Garbage:
         now_ms: int,
         made: Iterable[str] = (),
     ) -> None:
-        """Take down what an entry of this process has taken out of the log.
+        """Schedule the deletion of extents that an entry of this process removed from the log.
 
-        Args: kind: see `Swept`. made: the objects that it put in its place.
+        Args: kind: see `Swept`. made: the objects that replace them.
         """
         names = {name for extent in gone for name in self.objects_of(extent)}
         with self._lock:
@@ -132,22 +132,23 @@ class Garbage:
             self._todo.append(_Waiting(due, key, topic_id, gone, kind))
             notes = self._lease.notes
             segments = [extent for extent in gone if extent.segment]
-            noted = notes.let_go | dict.fromkeys((one.segment for one in segments), now_ms)
-            notes.let_go = dict(list(noted.items())[-_NOTED_MAX:])
+            scheduled = notes.let_go | dict.fromkeys((one.segment for one in segments), now_ms)
+            notes.let_go = dict(list(scheduled.items())[-_NOTED_MAX:])
             sizes = {one.segment: (key.topic, one.size) for one in segments}
             notes.let_go_bytes = _of(notes.let_go, notes.let_go_bytes | sizes)
 
     @property
     def next_ms(self) -> float:
-        """When the next of it is due."""
+        """When the next scheduled deletion is due."""
         with self._lock:
             return min((one.due_ms for one in self._todo), default=float("inf"))
 
     def tidy(self, report: Report) -> None:
-        """Delete the segments that merges replaced and retention gave up, whose delay is over.
+        """Delete segments that were replaced or expired, once their delay has passed.
 
-        Before one goes, the manifests are there of what covers its offsets now. Staged objects are
-        the sweep's, inline data `cut`'s. Raises: StorageUnavailableError, LeaseLostError.
+        Before that, write any missing manifests of the segments that now cover their offsets.
+        Staged objects are left to `sweep`, inline data to `cut`. Raises: StorageUnavailableError,
+        LeaseLostError.
         """
         with self._turn:
             with self._lock:
@@ -183,10 +184,10 @@ class Garbage:
         looked: dict[str, bool],
         report: Report,
     ) -> bool:
-        """Return whether the segments that contain these offsets now are there, in full length.
+        """Return True if the segments that contain these offsets now exist in full length.
 
-        Their sources may be the last good copy, so nothing of these is deleted before. A segment
-        that is missing or too short is written again from them, if possible.
+        Their sources may be the last good copy, so they are not deleted before. A segment that is
+        missing or too short is rewritten from them, if possible.
 
         Args: spans: (partition, first offset, end offset). looked: results by object, for one call.
         Cost: a request per segment that is not in `looked`.
@@ -206,7 +207,7 @@ class Garbage:
         return True
 
     def _restore(self, key: TopicPartition, extent: Extent, report: Report) -> None:
-        """Write a segment again; if that fails, report that its sources stay."""
+        """Rewrite a segment; if that fails, report that its sources are kept."""
         if self._healer is not None and self._healer.tried(key, extent, report):
             return
         report.errors.append(
@@ -215,7 +216,7 @@ class Garbage:
         )
 
     def _cover(self, state: DisklessState, one: _Waiting) -> None:
-        """Make the manifests that miss of what has the offsets of what goes."""
+        """Write any missing manifests of segments that now cover the removed extents' offsets."""
         topic = state.log.topics.get(one.key.topic)
         if topic is None or topic.id != one.topic_id:
             return
@@ -243,11 +244,11 @@ class Garbage:
     # --- sweeps --------------------------------------------------------------------------------
 
     def is_due(self, report: Report) -> bool:
-        """Return whether a sweep may find anything, as far as this process knows.
+        """Return True if a sweep may find anything, as far as this process knows.
 
-        Nothing becomes garbage without an entry. So there is none if no entry came since a sweep
-        that left nothing, unless a late request brought an object back: those are looked for once
-        per `stage_retention_ms`.
+        Nothing becomes garbage without an entry. So there is none if no entry was created since a
+        sweep that left nothing, unless a delayed request brought an object back; that is checked
+        once per `stage_retention_ms`.
         """
         if report.dry_run or self._swept is None:
             return True
@@ -256,13 +257,13 @@ class Garbage:
         return is_old or number != self._log.state.number or bool(self._lease.notes.let_go)
 
     def sweep(self, report: Report) -> None:
-        """Look at all that lies below the home: make the manifests that miss, delete garbage.
+        """Examine all objects of the log: write missing manifests, delete garbage.
 
         Raises: StorageUnavailableError, LeaseLostError.
         Cost: see `_listed`; a list request for unfinished uploads.
         """
         with self._turn:
-            own = self._lease.term  # before the state: it is at or after this term's entry
+            own = self._lease.term  # read before the state, which then includes this term's entry
             if not own and not report.dry_run:
                 raise LeaseLostError(f"{self._log.store.url}: this service has no lease")
             errors = len(report.errors)
@@ -271,7 +272,7 @@ class Garbage:
             state = self._log.follow()
             listed, others = self._listed(state)
             staged = [one for one in others if one.name.startswith(staged_prefix(state.log_id))]
-            state = self._log.follow()  # after the lists: what they show may be named by now
+            state = self._log.follow()  # after listing: new entries may refer to listed objects
             live = self.live(state)
             with self._lock:
                 self._named |= live
@@ -282,7 +283,7 @@ class Garbage:
                     self._named |= live
             self._make_manifests(state, listed, report)
             let_go = self._let_go(live, [*staged, *itertools.chain(*listed.values())], report)
-            # A dry run without a lease: what the next service would do.
+            # A dry run without a lease reports the work of the next service.
             self._sweep_segments(state, own or state.term + 1, let_go, listed, report)
             orphans = self._sweep_staged(state, live, let_go, staged, report)
             self._sweep_positions(others, report)
@@ -296,10 +297,10 @@ class Garbage:
     def _listed(
         self, state: DisklessState
     ) -> tuple[dict[Directory, list[StoredObject]], list[StoredObject]]:
-        """List all objects but the ledger's: those of each partition's directory, and the others.
+        """List all objects except the ledger: by partition directory, and the others.
 
-        Cost: a list request for each 1,000 objects and two more. A store that can't skip the
-        ledger lists each directory by itself where the ledger would take more requests.
+        Cost: a list request per 1,000 objects and two more. If the store can't skip the ledger in a
+            listing, each directory is listed separately when the ledger would take more requests.
         """
         store, directories = self._log.store, list(_directories(state))
         if store.skips or state.number < _PAGE * len(directories):
@@ -320,9 +321,11 @@ class Garbage:
         listed: dict[Directory, list[StoredObject]],
         report: Report,
     ) -> bool:
-        """Write segments again whose objects are missing or too short; tell whether one was.
+        """Rewrite segments whose objects are missing or too short.
 
-        What they were merged from is deleted by sweeps, and by this one only afterwards.
+        Return True if one was rewritten.
+
+        Sweeps delete the sources of segments, so this has to come before that in each sweep.
         """
         if self._healer is None or report.dry_run:
             return False
@@ -337,7 +340,7 @@ class Garbage:
         return healed
 
     def _is_short(self, extent: Extent) -> bool:
-        """Ask for the object itself, as a listing may lag."""
+        """Check the object itself, because a listing may be outdated."""
         try:
             return self._log.store.size(extent.object) < extent.size
         except FileNotFoundError:
@@ -361,7 +364,7 @@ class Garbage:
     def _manifest_made(
         self, key: TopicPartition, extent: Extent, state: DisklessState, report: Report
     ) -> bool:
-        """Make a manifest; one that can't be made keeps nothing else of the sweep from its work."""
+        """Write a manifest and return True; report a failure, so that the sweep continues."""
         try:
             self._merger.make_manifest(key, extent, state)
         except (SourceChangedError, DataCorruptionError, InvalidRequestError) as error:
@@ -370,7 +373,7 @@ class Garbage:
         return True
 
     def _let_go(self, live: set[str], listed: list[StoredObject], report: Report) -> set[str]:
-        """What was named once and by no extent now, for as long as readers may plan with it."""
+        """Return objects that have not been referred to for the delay, but were in the past."""
         with self._lock:
             since = {
                 each.name: self._unnamed_ms.get(each.name, report.time_ms)
@@ -384,7 +387,7 @@ class Garbage:
         return {name for name, at in since.items() if report.time_ms - at >= delay_ms}
 
     def waiting_ms(self, now_ms: int) -> float:
-        """When the next goes of what past services let go of and a sweep left; inf if none is."""
+        """When the next deletion that past services noted is due; inf if there is none."""
         with self._lock:
             own = {extent.segment for one in self._todo for extent in one.gone}
             others = [at for name, at in self._lease.notes.let_go.items() if name not in own]
@@ -394,10 +397,10 @@ class Garbage:
     def _noted(
         self, listed: dict[Directory, list[StoredObject]], named: set[str], report: Report
     ) -> dict[str, bool]:
-        """{segment id: whether its time is over} of what services noted that they let go of.
+        """Return {segment id: whether its delay has passed} for deletions that services noted.
 
-        A time that hasn't come yet is another clock's: it counts from now. So nothing waits longer
-        than the delay from when it is first seen here.
+        A time in the future comes from another clock and counts as now, so no segment waits longer
+        than the delay from when this process first sees it.
         """
         left = {_segment_of(each) for objects in listed.values() for each in objects} - named
         notes, now_ms = self._lease.known_notes(), report.time_ms
@@ -416,10 +419,10 @@ class Garbage:
         listed: dict[Directory, list[StoredObject]],
         report: Report,
     ) -> None:
-        """Of past terms, whatever the state doesn't name; of the own one, what it did name.
+        """Delete segments of past terms that the state doesn't contain, and removed ones.
 
-        What was noted waits for its time, whatever the term: ids are of one segment for ever, so
-        what an entry has once let go of is never named again.
+        Noted deletions wait for their delay, whatever the term. Segment ids are unique, so a
+        segment that an entry removed is never referred to again.
         """
         named = {e.segment for extents in state.kept_extents() for e in extents if e.segment}
         noted = self._noted(listed, named, report)
@@ -428,14 +431,14 @@ class Garbage:
         for objects in listed.values():
             gone = {_segment_of(each) for each in objects if each.name in let_go}
             for each in objects:
-                found = _segment_of(each)
-                if not found or found in named or not noted.get(found, True):
+                segment = _segment_of(each)
+                if not segment or segment in named or not noted.get(segment, True):
                     continue
-                if found in noted:
+                if segment in noted:
                     expired.append(each)
-                elif is_past(found, own):
+                elif is_past(segment, own):
                     past.append(each)
-                elif found in gone:
+                elif segment in gone:
                     expired.append(each)
         self._delete(past, report, "past")
         self._delete(expired, report, "expired")
@@ -451,7 +454,10 @@ class Garbage:
         staged: list[StoredObject],
         report: Report,
     ) -> bool:
-        """Delete them; return whether there are more that a higher floor makes garbage."""
+        """Delete staged objects.
+
+        Return True if a higher stage floor would make more of them garbage.
+        """
         gone: list[StoredObject] = []
         orphans = False
         for each in staged:
@@ -466,12 +472,12 @@ class Garbage:
         return orphans
 
     def _sweep_positions(self, listed: Iterable[StoredObject], report: Report) -> None:
-        """Delete a group's positions, except the highest and the one that is kept below it."""
+        """Delete a group's positions except the highest two; the lower one is a fallback."""
         by_group: dict[str, list[tuple[int, StoredObject]]] = {}
         for each in listed:
-            found = parse_position(each.name)
-            if found is not None:
-                by_group.setdefault(found[0], []).append((found[1], each))
+            parsed = parse_position(each.name)
+            if parsed is not None:
+                by_group.setdefault(parsed[0], []).append((parsed[1], each))
         lower = [
             each
             for positions in by_group.values()
@@ -480,7 +486,7 @@ class Garbage:
         self._delete(lower, report, "position")
 
     def _sweep_trials(self, listed: Iterable[StoredObject], report: Report) -> None:
-        """What a home's maker left that was cut while it tried the store."""
+        """Delete objects of a capability check that was interrupted."""
         before_ms = report.time_ms - self._options.stage_retention_ms
         left = [e for e in listed if e.name.startswith(TRIAL) and e.time_ms <= before_ms]
         self._delete(left, report, "trial")
@@ -494,24 +500,24 @@ class Garbage:
             report.swept.append(Swept(kind="upload", objects=left, bytes=0))
 
     def purge(self, report: Report) -> None:
-        """Delete at once what waits for its delay, and all other garbage: for an erasure.
+        """Delete all garbage at once, without its delay. For an erasure.
 
-        Readers that hold a plan fold the news sooner. Raises: as `sweep`; it costs two of them.
+        Readers with an older plan have to plan again sooner. Raises: as `sweep`. Cost: two sweeps.
         """
         later = replace(report, time_ms=report.time_ms + self._options.delete_delay_ms + 1)
         self.tidy(replace(report, time_ms=_NEVER_MS))
-        self.sweep(report)  # what nobody names is first seen by now
+        self.sweep(report)  # finds unreferenced objects; the next sweep deletes them
         self.sweep(later)
         self.cut(report)
 
     # --- entries, states, the stage floor ------------------------------------------------------
 
     def cut(self, report: Report, *, delay_ms: int = 0) -> None:
-        """Cut the inline data that no extent lies in.
+        """Remove inline data that no extent refers to from their entries.
 
-        Args: delay_ms: for so long this process must have seen that nobody names them.
-        Cost: a get for each entry, once in its life, 64 at the same time and 10,000 in one call; a
-        put for each that has data.
+        Args: delay_ms: for this long, this process must have known that no extent refers to them.
+        Cost: one GET per entry in its lifetime, 64 concurrently and 10,000 per call; a PUT per
+            entry with data.
         """
         with self._turn:
             state = self._log.follow()
@@ -541,7 +547,7 @@ class Garbage:
     def _cut_some(
         self, state: DisklessState, numbers: list[int], report: Report
     ) -> Iterator[tuple[int, int]]:
-        """Cut entries; yields (number, the bytes that went), none for one that has to stay."""
+        """Cut entries; yield (number, bytes removed), nothing for an entry that has to stay."""
         looked = dict[str, bool]()
         for at in range(0, len(numbers), _CUT_AT_ONCE):
             some = numbers[at : at + _CUT_AT_ONCE]
@@ -565,8 +571,8 @@ class Garbage:
     def raise_floor(self, report: Report) -> None:
         """Raise the stage floor to the newest entry that is `stage_retention_ms` old.
 
-        By the store's own times: that of the entry's object, and that of the sign of life, which
-        is put for it. Cost: a put, and a list request for each halving of what may be old enough.
+        Ages are by the store's own times: of the entry's object, and of the heartbeat, which is
+        written to learn the current time. Cost: a PUT, and a list request per bisection step.
         Raises: LeaseLostError, StorageUnavailableError.
         """
         with self._turn:
@@ -583,12 +589,15 @@ class Garbage:
             if not report.dry_run:
                 self._create_floor(floor, term)
             report.notes.append(
-                f"what was staged before entry {floor} and not committed "
-                f"{'would be' if report.dry_run else 'is'} given up"
+                f"objects that were staged before entry {floor} and not committed "
+                f"{'would be' if report.dry_run else 'are'} given up"
             )
 
     def _newest_before(self, state: DisklessState, before_ms: int) -> int:
-        """The newest entry that was there before; entries that were cut since look younger."""
+        """Return the newest entry created before that time.
+
+        Cutting an entry makes it look younger.
+        """
         low, high = state.floor, state.number
         while low < high:
             middle = (low + high + 1) // 2
@@ -613,10 +622,12 @@ class Garbage:
             return
 
     def give_up_topics(self, report: Report) -> None:
-        """Give up the deleted topics whose file.delete.delay.ms is over; a sweep takes the rest.
+        """Purge the deleted topics whose file.delete.delay.ms has passed.
 
-        By the store's own times, as the floor: of the entry that deleted it, and of the sign of
-        life. Cost: nothing, but a put and a list request each where some topics wait.
+        A sweep deletes their objects.
+
+        Ages are by the store's own times, as in `raise_floor`. Cost: nothing unless topics wait;
+        then a PUT, and a list request per topic.
         Raises: LeaseLostError, StorageUnavailableError.
         """
         if not self._log.state.deleted:
@@ -651,33 +662,36 @@ class Garbage:
                 raise LeaseLostError(f"the log's term is {now.term}, this service's was {term}")
             left = tuple(one for one in ids if one in now.deleted)
             if not left:
-                raise ConflictError("they were given back, or given up, meanwhile")
+                raise ConflictError("the topics were restored, or purged, meanwhile")
             return NewEntry(record=PurgeRecord(ids=left))
 
         with contextlib.suppress(ConflictError):
             self._log.create(decide)
 
     def states(self, report: Report) -> None:
-        """Delete the states but the newest two. Cost: a list request if an entry has come."""
+        """Delete all state objects except the newest two.
+
+        Cost: a list request if an entry was created.
+        """
         with self._turn:
             number = self._log.state.number
             if number == self._states_at:
                 return
             listed = self._log.store.list(state_prefix(self._log.log_id))
             states = [one for one in listed if parse_state(self._log.log_id, one.name) is not None]
-            self._delete(states[:-STATES_KEPT], report, "state")  # listed by name: by number
+            self._delete(states[:-STATES_KEPT], report, "state")  # sorted by number, as their names
             if not report.dry_run:
                 self._states_at = number
 
-    # --- within --------------------------------------------------------------------------------
+    # --- helpers -------------------------------------------------------------------------------
 
     def live(self, state: DisklessState) -> set[str]:
-        """All objects that extents lie in."""
+        """Return all objects that extents refer to, including those in extent tables."""
         named = {e for extents in state.kept_extents() for e in extents if e.pieces}
         return state.live_objects() | {name for e in named for name in self.objects_of(e)}
 
     def objects_of(self, extent: Extent) -> frozenset[str]:
-        """Its object; of one in an extent table, all that the table names."""
+        """Return the object of an extent; for an extent table, all objects in the table as well."""
         if not extent.pieces:
             return frozenset({extent.object})
         known = self._tables.get(extent.object)
@@ -696,7 +710,7 @@ class Garbage:
         return known
 
     def _delete(self, gone: Iterable[StoredObject], report: Report, kind: str) -> None:
-        """Delete objects, manifests first; or say what would go."""
+        """Delete objects, manifests first; in a dry run, only report them."""
         found = list(gone)
         if not found:
             return
@@ -711,7 +725,7 @@ class Garbage:
 
 
 def _directories(state: DisklessState) -> Iterator[Directory]:
-    """Where segments of this log may lie: of topics that it has or had."""
+    """Yield directories that may contain segments: of all topics that the log has or had."""
     for key in partitions_of(state):
         yield Directory(*key, state.log.topics[key.topic].id)
     for topic_id, held in sorted(state.log.deleted.items()):
@@ -723,7 +737,7 @@ def _directories(state: DisklessState) -> Iterator[Directory]:
 
 
 def is_past(segment_id: str, own: int) -> bool:
-    """Whether a service of an earlier term made it, or none of this log (a fork, a tier)."""
+    """Return True for a segment of an earlier term, or not made by this log (a fork, an import)."""
     term = term_of(segment_id)
     return term < own or term > own + _TERMS_MAX
 
@@ -735,12 +749,11 @@ def _last(name: str) -> str:
 def _of(
     let_go: Mapping[str, int], sizes: Mapping[str, tuple[str, int]]
 ) -> dict[str, tuple[str, int]]:
-    """The sizes of what still waits."""
     return {name: sizes[name] for name in let_go if name in sizes}
 
 
 def _segment_of(each: StoredObject) -> str:
-    """The id of the segment that an object belongs to; "" if it is none's."""
+    """Return the id of the segment that an object belongs to; "" for other objects."""
     log, manifest = parse_log(_last(each.name)), parse_manifest(_last(each.name))
     if manifest is not None:
         return manifest.id

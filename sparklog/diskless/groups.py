@@ -1,15 +1,15 @@
-"""The registered readers of a log in a store: `readers/<group>/<k>`, of which the highest counts.
+"""The registered readers of a log in a bucket: `readers/<group>/<k>`; the highest k is valid.
 
-Nobody waits for a turn: who commits creates number k+1 on top of k, and lists. A higher one then
-means that another member was quicker, or came between: again, on top of that, so that no member's
-offsets are lost. The newest readable number below it is kept: if the highest number is missing or
-damaged, the group continues at that older position and reads some records again. All others may go.
-A group that is deleted leaves a number too, which says so, for one that began anew at 0 would be
-met by requests from before.
+There is no lock: to commit, a member creates number k+1 based on number k, and lists the objects.
+If there is a higher number, another member was faster or came between; the commit is repeated based
+on that number, so that no member's offsets are lost. The newest readable number below the highest
+is kept: if the highest is missing or damaged, the group continues at that older position and reads
+some records again. All other numbers may be deleted. A deleted group leaves a number that says so,
+because delayed requests could otherwise meet a group that begins again at 0.
 
-    reader: what sparklog.logdir.group_offsets has; {} once it is deleted
-    attempt: what tells it from another one under its number
-    number: its number, so that a copy under another number is not taken; 79c0b564 wrote none
+    reader: as in `sparklog.logdir.group_offsets`; {} after the group was deleted
+    attempt: random id, distinguishes this object from another attempt at the same number
+    number: its own number, so that a copy under another number is rejected; 79c0b564 wrote none
 """
 
 import contextlib
@@ -49,17 +49,16 @@ from sparklog.tiered.reading.store_retry import StoreRetry
 
 _CURE: Final = "it is written again when the group commits; Log.delete_reader forgets the group"
 _NOBODY: Final = Reader("", "")
-"""What a group is that was deleted."""
+"""A deleted group."""
 _LOGGER: Final = logging.getLogger(__name__)
-_LISTINGS: Final = 10  # so often one that shows what is gone is asked again
+_LISTINGS: Final = 10  # how often a listing with only deleted objects is repeated
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
 
 class _Position:
-    """A group's highest number, -1 for none, and its newest readable number with what it says.
+    """A group's highest number (-1: none), and its newest readable number with its content.
 
-    `reader` None: nothing is known of the group, or it was deleted. `readable` -1: no number can be
-    read.
+    `reader` None: the group is unknown or deleted. `readable` -1: no number can be read.
     """
 
     __slots__ = ("number", "readable", "reader")
@@ -70,7 +69,7 @@ class _Position:
 
 
 class DisklessGroups:
-    """See `sparklog.storage.groups.Groups`. Threads may share it."""
+    """Implements `sparklog.storage.groups.Groups`. Thread-safe."""
 
     are_waited_for = True
 
@@ -85,22 +84,22 @@ class DisklessGroups:
         self._store = store
         self._retry = retry or StoreRetry()
         self._retry_policy = retry_policy or RetryPolicy(timeout_ms=30_000)
-        self._known: dict[str, _Position] = {}  # what this handle wrote last
+        self._known: dict[str, _Position] = {}  # the last commits of this handle
 
-    # --- asking ------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------
 
     def positions(self, group: str) -> Mapping[TopicPartition, Committed]:
-        """Return what a group has committed. Cost: a listing, two GETs at the same time."""
+        """Return a group's committed offsets. Cost: a listing, two concurrent GETs."""
         reader = self.reader(group)
         return {} if reader is None else reader.offsets
 
     def reader(self, group: str) -> Reader | None:
-        """Return all that is known of a group. Cost: a listing, two GETs at the same time."""
+        """Return a group. Cost: a listing, two concurrent GETs."""
         check_group(group)
         return self._retry.call(lambda: self._newest(readers_prefix(group))).reader
 
     def readers(self) -> Readers:
-        """Return all groups, by name. Cost: a listing, and a GET a group."""
+        """Return all groups, by name. Cost: a listing, and a GET per group."""
         return self._retry.call(self._all)
 
     def _all(self) -> Readers:
@@ -114,7 +113,7 @@ class DisklessGroups:
         raws = self._store.get_many([_name(prefix, number) for prefix, number in newest.items()])
         for (prefix, number), raw in zip(newest.items(), raws, strict=True):
             try:
-                if isinstance(raw, FileNotFoundError):  # there is a higher one by now
+                if isinstance(raw, FileNotFoundError):  # replaced by a higher number
                     reader = self._newest(prefix).reader
                 elif isinstance(raw, Exception):
                     raise raw
@@ -132,7 +131,7 @@ class DisklessGroups:
     def damaged_positions(self) -> Iterator[tuple[DataCorruptionError, bool]]:
         """Yield (error, whether another number of the group can be read) for damaged objects.
 
-        Cost: a listing, and a GET for each number.
+        Cost: a listing, and a GET per number.
         """
         places = [parse_position(one.name) for one in self._store.list(READERS)]
         numbers = [place for place in places if place is not None]
@@ -154,7 +153,7 @@ class DisklessGroups:
         return ((error, prefix in readable) for prefix, error in errors)
 
     def group_of_planner(self, planner: str) -> str | None:
-        """Return the group that a task registered for `planner`; None if none has yet."""
+        """Return the group that a task registered for `planner`; None if there is none yet."""
         return next((r.group for r in self.readers().groups if planner in r.planners), None)
 
     # --- committing --------------------------------------------------------------------------
@@ -181,7 +180,7 @@ class DisklessGroups:
         planner: str | None = None,
         origins: Origins = NO_ORIGINS,
     ) -> None:
-        """Register where a query's micro-batch begins."""
+        """Register the start offsets of a query's micro-batch."""
         check_group(query.group)
         if not offsets:
             return
@@ -194,7 +193,7 @@ class DisklessGroups:
         self._change(readers_prefix(query.group), decide, heal=True)
 
     def change(self, group: str, decide: Decision) -> bool:
-        """Make of a group what `decide` wants. Cost: as `commit`."""
+        """Change a group as `decide` returns. Cost: as `commit`."""
         check_group(group)
 
         def decided(known: Reader | None) -> Reader | None:
@@ -212,7 +211,10 @@ class DisklessGroups:
         now_ms: int,
         origins: Origins = NO_ORIGINS,
     ) -> bool:
-        """Register what a query's planner knows to be committed; False: its tasks say it."""
+        """Register offsets that a query's planner knows to be committed.
+
+        False: its tasks register them.
+        """
         check_group(group)
 
         def decide(known: Reader | None) -> Reader | None:
@@ -222,11 +224,11 @@ class DisklessGroups:
 
         try:
             return self._change(readers_prefix(group), decide)
-        except DataCorruptionError:  # its next task tells of it, and commits anew
+        except DataCorruptionError:  # the query's next task reports it, and commits again
             return False
 
     def delete(self, group: str) -> bool:
-        """Forget a group; tells whether it was known."""
+        """Delete a group; return True if it was known."""
         check_group(group)
         return self._forget_all(readers_prefix(group))
 
@@ -241,10 +243,10 @@ class DisklessGroups:
     def expire(
         self, *, now_ms: int, retention_ms: int, dry_run: bool = False
     ) -> list[ExpiredOffset]:
-        """Forget commits older than `retention_ms`, and groups that have no other; return them.
+        """Remove commits older than `retention_ms`, and groups without other commits; return them.
 
-        A damaged one goes when it is as old; it shows under its URL, with partition -1. For the
-        service. Cost: that of `readers`, and of a commit for each group that loses some.
+        A damaged position expires by the same age; it is reported by its URL, with partition -1.
+        Called by the service. Cost: as `readers`, and a commit per group that loses some.
         """
         gone: list[ExpiredOffset] = []
         found = self.readers()
@@ -259,7 +261,7 @@ class DisklessGroups:
                 continue
             if any(readers_prefix(reader.group) == place[0] for reader in found.groups):
                 continue  # it continues at an older position
-            with contextlib.suppress(UnsupportedVersionError):  # a newer sparklog's: it stays
+            with contextlib.suppress(UnsupportedVersionError):  # keep it for a newer sparklog
                 if not dry_run:
                     self._forget_all(place[0])
                 gone.append(ExpiredOffset(path, "", -1, -1, time_ms))
@@ -284,16 +286,16 @@ class DisklessGroups:
     def _change(
         self, prefix: str, decide: Callable[[Reader | None], Reader | None], *, heal: bool = False
     ) -> bool:
-        """Create the next number as `decide` wants it; False: it wants none.
+        """Create the next number as `decide` returns it; return False if it returns none.
 
-        Args: heal: a damaged one is as good as none.
+        Args: heal: treat a damaged number as missing.
         """
         try:
             return self._put_on_top(prefix, decide, heal=heal)
         except StorageUnavailableError as error:
             self._known.pop(prefix, None)
             raise StorageUnavailableError(
-                f"the offsets of a reader can't be kept in {self._store.url}/{prefix}: {error}",
+                f"the offsets of a reader can't be stored in {self._store.url}/{prefix}: {error}",
                 path=self._store.url, passing=error.passing,
             ) from error  # fmt: skip
 
@@ -323,7 +325,7 @@ class DisklessGroups:
             tries += 1
 
     def _create(self, prefix: str, number: int, reader: Reader) -> bool:
-        """Create a number, which is tried until somebody's is there; False: another's."""
+        """Create a number, retrying until it exists; return False if another attempt created it."""
         attempt, name = uuid.uuid4().hex, _name(prefix, number)
         content = {} if reader is _NOBODY else reader_to_json(reader)
         raw = seal("reader", {"attempt": attempt, "number": number, "reader": content})
@@ -344,15 +346,15 @@ class DisklessGroups:
             over = self._retry_policy.timer() >= ends_ms or (why is not None and not why.passing)
             if over:
                 raise why or StorageUnavailableError(
-                    f"{self._path(prefix, number)} can't be created, and isn't there", passing=True
+                    f"{self._path(prefix, number)} can't be created, and doesn't exist",
+                    passing=True,
                 )
             self._retry_policy.back_off(tries)
 
     def _newest(self, prefix: str, *, heal: bool = False) -> "_Position":
         """Return the position of a group: that of an older number if the highest is damaged.
 
-        Raises: DataCorruptionError: no number can be read, without `heal`;
-            UnsupportedVersionError.
+        Raises: DataCorruptionError: no number can be read, without `heal`; UnsupportedVersionError.
         """
         tries = 0
         while True:
@@ -360,7 +362,7 @@ class DisklessGroups:
             number = max(listed, default=-1)
             names = [_name(prefix, at) for at in (number, number + 1) if at >= 0]
             found = self._store.get_many(names)
-            # A listing may lag, a get doesn't.
+            # A listing may be outdated, a GET is not.
             while isinstance(found[-1], bytes | DataCorruptionError):
                 number += 1
                 found = [found[-1], *self._store.get_many([_name(prefix, number + 1)])]
@@ -370,10 +372,11 @@ class DisklessGroups:
                 return _Position(-1, None)
             raw = found[0]
             if isinstance(raw, FileNotFoundError):
-                tries += 1  # a higher one took its place since the listing
+                tries += 1  # a higher number replaced it since the listing
                 if tries > _LISTINGS:
                     raise StorageUnavailableError(
-                        f"{self._store.url} lists {names[0]}, and a get finds none", passing=True
+                        f"{self._store.url} lists {names[0]}, but a GET does not find it",
+                        passing=True,
                     )
                 self._retry_policy.back_off(tries)
                 continue
@@ -385,12 +388,12 @@ class DisklessGroups:
                 older = self._older(prefix, listed, number)
                 if older.readable < 0 and not heal:
                     raise
-                what = "commits anew" if older.readable < 0 else "continues at an older position"
+                what = "commits again" if older.readable < 0 else "continues at an older position"
                 _LOGGER.warning("%s; its group %s", error, what)
                 return older
 
     def _older(self, prefix: str, numbers: Iterable[int], damaged: int) -> "_Position":
-        """Return what the newest readable number below a damaged one says. Cost: a GET for each."""
+        """Return the newest readable number below a damaged one. Cost: a GET for each."""
         for number in sorted((each for each in numbers if each < damaged), reverse=True):
             with contextlib.suppress(DataCorruptionError, FileNotFoundError):
                 raw = self._store.get(_name(prefix, number))
@@ -398,7 +401,7 @@ class DisklessGroups:
         return _Position(damaged, None, -1)
 
     def _listed(self, prefix: str) -> dict[int, str]:
-        """{number: object} of a group, by the store's listing."""
+        """Return {number: object} of a group, by the store's listing."""
         places = ((parse_position(o.name), o.name) for o in self._store.list(prefix))
         return {place[1]: name for place, name in places if place is not None}
 
@@ -417,19 +420,19 @@ class DisklessGroups:
         return reader
 
     def _delete(self, names: list[str]) -> None:
-        """Remove what a higher number has replaced; what stays is removed by the next one."""
+        """Delete replaced numbers. A later commit deletes any that remain."""
         try:
             if names:
                 self._store.delete(names)
         except StorageUnavailableError as error:
-            _LOGGER.debug("older positions stay: %s", error)
+            _LOGGER.debug("older positions remain: %s", error)
 
     def _path(self, prefix: str, number: int) -> str:
         return f"{self._store.url}/{_name(prefix, number)}"
 
 
 def first_position(reader: Reader) -> tuple[str, bytes]:
-    """Return (name, contents) of a group's first object, in a log that is being made."""
+    """Return (name, content) of a group's first object, for a log that is being created."""
     content = {"attempt": uuid.uuid4().hex, "number": 0, "reader": reader_to_json(reader)}
     return _name(readers_prefix(reader.group), 0), seal("reader", content)
 

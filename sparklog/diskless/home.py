@@ -1,4 +1,4 @@
-"""Opening a log that is kept in a store: `sparklog.storage.home.Home` on objects alone."""
+"""The home of a log in a bucket: implements `sparklog.storage.home.Home` on objects alone."""
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
@@ -44,9 +44,9 @@ _LOGGER: Final = logging.getLogger("sparklog")
 
 
 class DisklessHome:
-    """A log in a store. `commits` None: it was opened for reading.
+    """A log in a bucket. `commits` is None if the log was opened for reading.
 
-    Nothing is asked of the store before it is used.
+    Makes no request to the store before its first use.
     """
 
     def __init__(
@@ -54,9 +54,10 @@ class DisklessHome:
         commits: DisklessCommits | None, states: StateWriter, *, reopen: Callable[[], Head],
         storage_options: Mapping[str, Any] | None, parallel: int,
     ) -> None:  # fmt: skip
-        """`reopen`: finds the log that is in its place, where it was replaced.
+        """`reopen` finds the log that is stored here after the log was replaced.
 
-        `storage_options`: a task's way to the store. `parallel`: a stager's puts at a time.
+        `storage_options`: passed to tasks, to open the store. `parallel`: concurrent PUTs of a
+        stager.
         """
         self.path, self.head, self.objects = path, head, objects.remote
         self._groups = DisklessGroups(objects.store, retry=objects.remote.retry)
@@ -64,13 +65,13 @@ class DisklessHome:
         self._commits, self._states = commits, states
         self._storage_options, self._parallel = dict(storage_options or {}), parallel
         self._ledger = StoreLedger(path, head, retry=self.objects.retry)
-        self._swept: Set[str] = frozenset()  # writers
+        # Writers whose staged objects of earlier runs were deleted by this handle.
+        self._swept: Set[str] = frozenset()
         heads = iter([head])
         self.view = DisklessView(path, objects, lambda: next(heads, None) or self._found(reopen))
 
     def _found(self, reopen: Callable[[], Head]) -> Head:
-        """Another log lies here by now: whoever reads begins anew, and whoever writes is told."""
-        self.abandon(f"{self.path} holds another log by now; open it again")
+        self.abandon(f"another log is stored at {self.path} now; open it again")
         self.head = reopen()
         self._ledger = StoreLedger(self.path, self.head, retry=self.objects.retry)
         return self.head
@@ -81,22 +82,25 @@ class DisklessHome:
         return self.head.entries.log_id
 
     def is_current(self) -> bool:
-        """Tell whether it is open: nobody takes a log's place in a store unnoticed."""
+        """Return True while the log is open for writing.
+
+        A replaced log is detected by other checks.
+        """
         return self._commits is None or not self._commits.is_closed
 
     @property
     def lost(self) -> str | None:
-        """Why the log can't be used any more."""
+        """Why the log can't be used any more, or None."""
         return None if self._commits is None else self._commits.lost
 
     def abandon(self, why: str) -> None:
-        """Raise LogReplacedError(why) from now on."""
+        """Make all later calls raise LogReplacedError(why)."""
         if self._commits is not None:
             self._commits.give_up(why)
 
     @property
     def ledger(self) -> StoreLedger:
-        """The ledger's entries, as readers see them."""
+        """The ledger's entries, for readers."""
         return self._ledger
 
     @property
@@ -106,7 +110,7 @@ class DisklessHome:
 
     @property
     def commits(self) -> DisklessCommits:
-        """The log's changes. Raises InvalidRequestError in mode "r"."""
+        """The commit log. Raises InvalidRequestError in mode "r"."""
         if self._commits is None:
             raise InvalidRequestError(
                 f"{self.path} is open for reading; use sparklog.open(path, mode='rw')"
@@ -114,18 +118,18 @@ class DisklessHome:
         return self._commits
 
     def describe(self, name: str, topic: TopicState) -> TopicInfo:
-        """Return a topic as the state has it."""
+        """Return the description of a topic of the state."""
         return self.view.describe(name, topic)
 
     def known_topics(self) -> dict[str, TopicInfo]:
-        """Return the topics as of the newest entry that is known. Asks for nothing."""
+        """Return the topics as of the newest folded entry. Makes no request."""
         topics = self.head.state.log.topics
         return {name: self.view.describe(name, topic) for name, topic in sorted(topics.items())}
 
     def staging(self) -> TaskStaging:
-        """Return how tasks stage: into objects of their own, sealed if there is a key ring.
+        """Return the staging of tasks: each writes its own objects, encrypted with a key ring.
 
-        Raises: InvalidRequestError: the log is encrypted, and there is none.
+        Raises: InvalidRequestError: the log is encrypted, and there is no key ring.
         """
         commits = self.commits
         check_sealed(commits.known.keys, self.objects.keys, self.path)
@@ -143,10 +147,11 @@ class DisklessHome:
     def sweep_staged(
         self, writer: str, batch: int, *, committed: Sequence[Chunk] = (), is_retried: bool = False
     ) -> int:
-        """Delete what lost attempts staged for the micro-batch; the rest is the service's.
+        """Delete objects that failed attempts staged for this micro-batch.
 
-        Cost: nothing, but one listing and one deletion at a writer's first micro-batch of this
-        handle, and with `is_retried`.
+        The service deletes all other uncommitted objects.
+        Cost: one listing and one deletion for a writer's first micro-batch on this handle and with
+            `is_retried`; otherwise no request.
         """
         kept = objects_of(committed)
         is_first, self._swept = writer not in self._swept, self._swept | {writer}
@@ -160,11 +165,13 @@ class DisklessHome:
             if is_first:
                 gone += delete_of_earlier_runs(store, state, label, kept)
         except (SparklogError, OSError) as error:
-            _LOGGER.debug("%s: staged objects stay until they are swept: %s", self.path, error)
+            _LOGGER.debug(
+                "%s: staged objects remain until the service deletes them: %s", self.path, error
+            )
         return gone
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
-        """Return a stager; `label` names staged objects."""
+        """Return a stager. `label` becomes part of the names of staged objects."""
         known = self.commits.known
         if label is None:
             place = ChunksInMemory(self.path)
@@ -179,19 +186,25 @@ class DisklessHome:
         return ChunkStager(objects, self._clock, framing, spread=label)
 
     def service_lease(self) -> UpkeepLease:
-        """Return the lease of the log's service: the log's term; not taken yet."""
+        """Return the lease of the log's service, which is the log's term.
+
+        It is not acquired yet.
+        """
         return TermLease(ServiceLog(self.commits))
 
     def endpoint_lease(self, said: Mapping[str, object]) -> EndpointLease:
-        """Return the lease of the log's endpoints, by numbered objects; not taken yet."""
+        """Return the lease of the log's endpoints, made of numbered objects.
+
+        It is not acquired yet.
+        """
         return NumberedLease(self.objects.store, self._clock, said)
 
     def give_up(
         self, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
     ) -> list[GivenUp]:
-        """Return none: no partition of a log in a store is ever offline.
+        """Return no partitions, because no partition of a log in a bucket is ever offline.
 
-        Raises: InvalidRequestError for partitions that are named, as none of them is.
+        Raises: InvalidRequestError: partitions were named.
         """
         _ = self.commits  # raises for a log that is open for reading
         if topic is not None and partitions is not None:
@@ -201,14 +214,14 @@ class DisklessHome:
     def move_partition(
         self, topic: str, partition: int, to: str, *, progress: Progress | None
     ) -> MovedPartition:
-        """Raise InvalidRequestError: the log has no log dirs."""
+        """Raise InvalidRequestError, because a log in a bucket has no log dirs."""
         raise InvalidRequestError(
             f"{self.path} is a log in an object store: it has no log dirs between which a "
             "partition could be moved"
         )
 
     def close(self) -> None:
-        """Write nothing more. Idempotent."""
+        """Stop writing. Idempotent."""
         if self._commits is not None:
             self._commits.close()
             self._states.close()
@@ -227,32 +240,32 @@ def open_log(
     retry_policy: RetryPolicy | None = None,
     background: bool = True,
 ) -> Log:
-    """Open a log that is kept in a store; users call `sparklog.open`.
+    """Open a log in a bucket. Internal; users call `sparklog.open`.
 
-    In mode "rw" it is made where there is none, in an empty place of a store that passes its trial.
-    In mode "r" nothing is asked of the store yet.
-    Args: store, retry_policy: replace the URL's own in tests, without a capability check.
-        background: state objects are written by a separate thread.
+    Mode "rw" creates the log if there is none. The prefix has to be empty, and the store must pass
+    the capability check. Mode "r" makes no request yet.
+    Args: store, retry_policy: used by tests instead of the URL's own, without the capability check.
+        background: write state objects in a separate thread.
     """
     if mode not in ("r", "rw"):
         raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
     parsed = LogOptions.parse(options or {})
-    there = open_store(url, storage_options) if store is None else store
-    objects = ExtentObjects(open_objects(lambda: there, remote or RemoteOptions(), stopped))
+    opened = open_store(url, storage_options) if store is None else store
+    objects = ExtentObjects(open_objects(lambda: opened, remote or RemoteOptions(), stopped))
 
     retry = objects.remote.retry
-    found: list[str] = []  # the log id, if it is known already
+    known_ids: list[str] = []  # the log id from the check below, which spares a request
 
     def log_id() -> str:
-        return found.pop() if found else retry.call(lambda: known_home(there)).log_id
+        return known_ids.pop() if known_ids else retry.call(lambda: known_home(opened)).log_id
 
     def open_head() -> tuple[Head, StateObjects]:
-        entries = EntryReader(there, log_id, cache=objects.entries)
-        states = StateObjects(there, lambda: entries.log_id)
+        entries = EntryReader(opened, log_id, cache=objects.entries)
+        states = StateObjects(opened, lambda: entries.log_id)
         head = Head(
             entries,
             newer=lambda least: retry.call(lambda: states.newest(least)),
-            check_new=lambda: check_new(there, entries.log_id),
+            check_new=lambda: check_new(opened, entries.log_id),
         )
         return head, states
 
@@ -261,12 +274,12 @@ def open_log(
     commits: DisklessCommits | None = None
     if mode == "rw":
         check = check_capabilities if store is None else None
-        made = read_home(there) or make_home(there, clock, check)
-        found.append(made.log_id)
+        home_object = read_home(opened) or make_home(opened, clock, check)
+        known_ids.append(home_object.log_id)
 
         def is_in_place() -> bool:
-            now = read_home(there)
-            return now is not None and now.log_id == made.log_id
+            current = read_home(opened)
+            return current is not None and current.log_id == home_object.log_id
 
         commits = DisklessCommits(
             url, head, parsed, clock, retry_policy or RetryPolicy(), keyring=objects.remote.keys,

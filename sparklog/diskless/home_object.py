@@ -1,8 +1,9 @@
-"""`sparklog.home`: the object that makes a place in a store a log's home. Its id, and when.
+"""The object `sparklog.home`: marks a prefix of a bucket as the home of a log.
 
-It is created before anything else of a log, and read back: of two who make a log in one place at
-the same time the other one's counts for both. Only an empty place becomes a home, for what lies
-there else (a tier's copies, somebody's files) would be mixed with the log for ever.
+It contains the log id. It is created before any other object of a log, and read back: if two
+processes create a log at the same prefix, both continue with the object that was created first.
+Only an empty prefix can become a home, because other objects there (remote segments, unrelated
+files) would be mixed with the log.
 """
 
 import re
@@ -28,21 +29,21 @@ _FIX: Final = (
     "`sparklog verify {url} --repair` writes it again, because the names of the objects "
     "ledger-<log id>/... also contain the log id"
 )
-_LOG_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # names of objects hold it
+_LOG_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it is part of object names
 
 
 @dataclass(frozen=True, slots=True)
 class HomeObject:
-    """What the object says. `made_ms`: when, by the clock of who made it."""
+    """The content of the object. `made_ms`: creation time, by the clock of its creator."""
 
     log_id: str
     made_ms: int = 0
 
 
 def read_home(store: Store) -> HomeObject | None:
-    """Return what makes this place a log's home; None if it isn't one. Cost: one GET.
+    """Return the home object of this prefix, or None. Cost: one GET.
 
-    Raises: DataCorruptionError; UnsupportedVersionError: a newer sparklog made it.
+    Raises: DataCorruptionError; UnsupportedVersionError: written by a newer sparklog.
     """
     try:
         raw = store.get(HOME)
@@ -57,9 +58,9 @@ def read_home(store: Store) -> HomeObject | None:
 
 
 def known_home(store: Store) -> HomeObject:
-    """Return what makes this place a home.
+    """Return the home object of this prefix.
 
-    Raises: InvalidRequestError: it is no home; DataCorruptionError: the object is missing or
+    Raises: InvalidRequestError: there is no log here; DataCorruptionError: the object is missing or
         damaged.
     """
     found = read_home(store)
@@ -74,7 +75,7 @@ def known_home(store: Store) -> HomeObject:
 
 
 def log_ids(store: Store) -> dict[str, str]:
-    """Return {log id: an object of it} for all logs with objects in this place.
+    """Return {log id: one of its objects} for all logs with objects below this prefix.
 
     Cost: two listings.
     """
@@ -92,12 +93,12 @@ def _log_objects(store: Store) -> Iterator[str]:
 
 
 def check_not_missing(store: Store) -> None:
-    """Raise DataCorruptionError for a place that is a log's home without the home object.
+    """Raise DataCorruptionError if the home object of an existing log is missing.
 
-    Call it where the home object was not found. A log that is being imported has none yet.
-    Without the ledger, the terms of a service still show that segments belong to a log: only a
-    service merges data into segments, and an archive has no terms.
-    Cost: two listings, a third one if they find no object of a log; two GETs more if one does.
+    Call it after the home object was not found. A log that is being imported has none yet. If the
+    ledger is missing as well, the lease objects of a service still show that segments belong to a
+    log: only a service merges data into segments, and an archive has no service.
+    Cost: two listings, a third one if they find no object of a log; two more GETs otherwise.
     """
     proof, remedy = next(iter(log_ids(store).values()), None), _FIX.format(url=store.url)
     if proof is None:
@@ -112,9 +113,9 @@ def check_not_missing(store: Store) -> None:
 
 
 def _are_there(store: Store, *names: str) -> list[bool]:
-    """Tell which of some objects exist.
+    """Return for each name whether the object exists.
 
-    Raises: StorageUnavailableError: an answer that didn't come says nothing.
+    Raises: StorageUnavailableError: a request failed, so existence is unknown.
     """
     raws = store.get_many(names)
     for raw in raws:
@@ -126,12 +127,12 @@ def _are_there(store: Store, *names: str) -> list[bool]:
 def check_new(store: Store, log_id: str) -> None:
     """Raise DataCorruptionError if a log without entries is not a new log.
 
-    Objects of another log show that `sparklog.home` names the wrong log. Own objects show that the
-    ledger was lost: a topic has an owner object, and entries precede states and staged objects.
-    Entry 0 may be created meanwhile, so it is asked for after the listings. Its own object is no
-    evidence.
+    Objects of another log show that `sparklog.home` names the wrong log. Objects of this log show
+    that its ledger was lost: a topic has an owner object, and entries precede states and staged
+    objects. Entry 0 may be created meanwhile, so it is requested after the listings, and is no
+    evidence itself.
     Raises: also StorageUnavailableError.
-    Cost: three listings; a GET more if they find objects of a log.
+    Cost: three listings; one more GET if they find objects of a log.
     """
     own, others, lost = entry_name(log_id, 0), list[str](), list[str]()
     for name in _log_objects(store):
@@ -194,37 +195,38 @@ def repair_home(store: Store, clock: Clock, quarantine: Quarantine) -> str:
 
 
 def check_empty(store: Store) -> None:
-    """Refuse a place where something lies already. Cost: four listings, if nothing does.
+    """Raise an error if objects are stored at this prefix. Cost: four listings if it is empty.
 
-    Raises: InvalidRequestError, which names what is there and what to do; DataCorruptionError: it
-        is the home of a log, but the home object is missing.
+    Raises: InvalidRequestError, which names the objects and a remedy; DataCorruptionError: this is
+        the home of a log whose home object is missing.
     """
     held = [one.name for one in store.list(OWNERS)] or [one.name for one in store.list()]
     others = [name for name in held if not name.startswith(TRIAL) and name != HOME]
-    if not others or HOME in held:  # made by somebody else just now
+    if not others or HOME in held:  # another process has just created it
         return
     if IMPORT not in others:
         check_not_missing(store)
     if IMPORT in others:
-        what = "a log is being brought here (its import hasn't ended, or was interrupted)"
-        cure = "wait for it, or begin it again"
+        contents = "a log is being imported here (its import hasn't ended, or was interrupted)"
+        remedy = "wait for the import, or repeat it"
     elif any(n.startswith(OWNERS) or parse_directory(n.partition("/")[0]) for n in others):
-        what = f"copies of a log dir's closed segments lie there ({others[0]})"
-        cure = "read them with mode='r', restore them, or give the new log a prefix of its own"
+        contents = f"copies of a log dir's closed segments are stored there ({others[0]})"
+        remedy = "read them with mode='r', restore them, or give the new log a prefix of its own"
     else:
-        what = f"{len(others)} other objects lie there ({others[0]})"
-        cure = "give the log a prefix of its own, s3://bucket/logs"
-    raise InvalidRequestError(f"{store.url} can't become a log's home: {what}; {cure}",
+        contents = f"{len(others)} other objects are stored there ({others[0]})"
+        remedy = "give the log a prefix of its own, s3://bucket/logs"
+    raise InvalidRequestError(f"{store.url} can't become a log's home: {contents}; {remedy}",
                               path=store.url)  # fmt: skip
 
 
 def make_home(
     store: Store, clock: Clock, trial: Callable[[Store], object] | None = None
 ) -> HomeObject:
-    """Make an empty place a log's home, or take what somebody else has made it meanwhile.
+    """Create the home object at an empty prefix, or return the one of another process.
 
-    Args: trial: raises InvalidRequestError for a store that isn't fit; `capability_check` has it.
-    Raises: InvalidRequestError: it isn't empty, or the store can't create. StorageUnavailableError.
+    Args: trial: raises InvalidRequestError for an unsuitable store; see `capability_check`.
+    Raises: InvalidRequestError: the prefix is not empty, or the store is unsuitable;
+        StorageUnavailableError.
     """
     check_empty(store)
     if trial is not None:
@@ -233,28 +235,30 @@ def make_home(
 
 
 def place_home(store: Store, log_id: str, clock: Clock) -> HomeObject:
-    """Make a place the home of log `log_id`; returns what lies there then, maybe somebody else's.
+    """Create the home object for log `log_id`; return the one that exists then, perhaps another's.
 
-    Raises: InvalidRequestError: the store can't create. StorageUnavailableError.
+    Raises: InvalidRequestError: the store has no conditional create; StorageUnavailableError.
     """
     refused: StorageUnavailableError | None = None
     try:
         create_home(store, log_id, clock)
     except StorageUnavailableError as error:
         refused = error
-    found = read_home(store)  # whatever the answer was: what lies there counts, for everybody
-    if found is None:
+    # Whatever the answer to create was, the stored object counts for all processes.
+    home = read_home(store)
+    if home is None:
         raise refused or StorageUnavailableError(
-            f"{store.url}/{HOME} was created and isn't there: does another store answer now?",
+            f"{store.url}/{HOME} was created, but can't be found: does the URL reach another store "
+            "now?",
             path=store.url,
         )
-    return found
+    return home
 
 
 def create_home(store: Store, log_id: str, clock: Clock) -> bool:
-    """Make a place the home of log `log_id`; False: the store says that it is one already.
+    """Create the home object for log `log_id`; return False if the store reports that one exists.
 
-    Raises: as `Store.create`: read it back.
+    Raises: as `Store.create`, after which the object has to be read back.
     """
     return store.create(HOME, _home_bytes(log_id, clock))
 

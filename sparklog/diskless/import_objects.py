@@ -1,15 +1,16 @@
-"""A new home made of objects that are there: a fork, or a tier or log dir that becomes such a log.
+"""Creates a log from existing objects: a fork, remote segments, or a log dir.
 
-    sparklog.import      of what this is made; while it lies there alone, nobody takes it for a log
-    logs, staged         copies of the old log's, by the store itself where it can
-    ledger-<log id>/..   a snapshot, then where the records lie
+    sparklog.import      the origin of the new log; alone it does not make the prefix a log
+    logs, staged         copies of the old log's objects, made by the store itself if possible
+    ledger-<log id>/..   a snapshot, then entries with the locations of the records
     state-<log id>/..
-    sparklog.home        created: from here on it is a log, whole
-    manifests            before it they would make the place look like an archive, half a one
+    sparklog.home        created: from here on the log exists, and is complete
+    manifests            written last, because they would make the prefix look like a partial
+        archive
 
-Broken off before `sparklog.home`, nothing is there for anybody; a second call takes over what was
-copied, under a new log id. Broken off after it, a second call copies the manifests that miss, which
-a service would make too, and tidies up. Source: DISKLESS, The store; Entry.
+After an interruption before `sparklog.home` no log exists; a second call reuses the copied objects,
+under a new log id. After an interruption later, a second call copies missing manifests, which a
+service would write too, and deletes leftovers. Source: DISKLESS, The store; Entry.
 """
 
 import json
@@ -43,14 +44,14 @@ from sparklog.tiered.layout.topic_owners import owner_bytes
 from sparklog.tiered.object_store.store import Store
 
 _STEP_BYTES: Final = ENTRY_BYTES_MAX // 4
-"""So large the parts of one entry may be by their estimate, which may be wrong by half."""
+"""Estimated size of an entry's parts; the estimate may be wrong by half."""
 _WRITERS_BYTES: Final = ENTRY_BYTES_MAX // 2
 
 
 
 @dataclass(frozen=True, slots=True)
 class NewObject:
-    """An object of the new home: `write` puts it there; `size` in bytes, -1 if not known."""
+    """An object of the new log: `write` writes it; `size` in bytes, -1 if unknown."""
 
     name: str
     size: int
@@ -59,7 +60,7 @@ class NewObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPartition:
-    """A partition of the new home; its log start and end are in the snapshot."""
+    """A partition of the new log; its log start and end are in the snapshot."""
 
     key: TopicPartition
     extents: Extents = ()
@@ -70,9 +71,10 @@ class NewPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewLog:
-    """What a home is to be. `snapshot`: its state, with the ends that the partitions will have.
+    """The plan of a new log. `snapshot`: its state, including the ends of its partitions.
 
-    `objects`: what the extents name; `manifests`: what goes with them. `keys`: of encrypted ones.
+    `objects`: referred to by extents; `manifests`: of closed segments. `keys`: of encrypted
+    objects.
     """
 
     log_id: str
@@ -84,15 +86,15 @@ class NewLog:
 
     @property
     def size(self) -> int:
-        """Bytes of the objects that extents name."""
+        """Size of the objects that extents refer to, in bytes."""
         return sum(max(one.size, 0) for one in self.objects)
 
 
 class LogImport:
-    """The place where a home is made. Not thread-safe; the place may have other callers.
+    """Creates a log at a prefix. Not thread-safe; other processes may try the same.
 
-    Args: origin: of what it is made, in words; a second call must say the same. create_home: makes
-        the place the log with this id; returns the id of the log that it is then.
+    Args: origin: describes the source; a second call must pass the same. create_home: makes the
+        prefix the log with this id; returns the id of the log that exists then.
     """
 
     def __init__(
@@ -110,10 +112,11 @@ class LogImport:
         self._claimed = False
 
     def claim(self, *, dry_run: bool = False) -> bool:
-        """Take the place; True: it is a log already, but what goes with it may be missing.
+        """Claim the prefix; return True if the log exists already, perhaps without its manifests.
 
-        Raises: InvalidRequestError: something else lies there, or is made there.
-        Cost: a listing of the place.
+        Raises: InvalidRequestError: other objects are stored there, or another log is being
+            imported.
+        Cost: a listing of the prefix.
         """
         store = self._store
         self._held = {one.name: one.size for one in store.list()}
@@ -131,7 +134,7 @@ class LogImport:
         return HOME in self._held
 
     def release(self) -> None:
-        """Give the place back if this call has taken it, and nothing else is there yet.
+        """Release the prefix if this call has claimed it and nothing else is stored there.
 
         Cost: a listing and a deletion.
         """
@@ -140,20 +143,20 @@ class LogImport:
 
     def _check_origin(self) -> None:
         path = f"{self._store.url}/{IMPORT}"
-        cure = "remove all that lies there, and call again"
-        if is_log := HOME in self._held:  # its writers may have committed since: nothing goes
+        cure = "delete all objects there, and call again"
+        if is_log := HOME in self._held:  # its writers may have committed since: keep all objects
             cure = f"delete the object {IMPORT}, and choose another place for the copy"
-        said = unseal("import", self._store.get(IMPORT), path=path, cure=cure).get("of")
-        if said != self._origin and is_log:
+        origin = unseal("import", self._store.get(IMPORT), path=path, cure=cure).get("of")
+        if origin != self._origin and is_log:
             raise InvalidRequestError(
-                f"{self._store.url} holds a log already, made of {said}: choose a place that is "
+                f"{self._store.url} holds a log already, made of {origin}: choose a place that is "
                 "empty",
                 path=path,
             )
-        if said != self._origin:
+        if origin != self._origin:
             raise InvalidRequestError(
-                f"{self._store.url} was to become {said}, and isn't yet; this would make it "
-                f"{self._origin}. Call that again to complete it, or {cure}",
+                f"{self._store.url} is an incomplete import of {origin}, but this call imports "
+                f"{self._origin}. Repeat the first import to complete it, or {cure}",
                 path=path,
             )
 
@@ -164,12 +167,12 @@ class LogImport:
         progress: Progress | None = None,
         finish: Callable[[], object] = lambda: None,
     ) -> None:
-        """Make the home. Call `claim` first; for `finish` see `complete`.
+        """Create the log. Call `claim` first; for `finish` see `complete`.
 
-        Raises: InvalidRequestError: another call has made the place a log meanwhile;
-            DataCorruptionError: what was planned doesn't fit together; StorageUnavailableError;
-            FileNotFoundError: an object to be copied is gone.
-        Cost: a copy for each object that isn't there, and a put for each few thousand of them.
+        Raises: InvalidRequestError: another call has created a log here meanwhile;
+            DataCorruptionError: the plan is inconsistent; StorageUnavailableError;
+            FileNotFoundError: an object to copy was deleted.
+        Cost: a copy per object that does not exist yet, and a PUT per few thousand of them.
         """
         self._bring(new.objects, new.size, progress)
         state = self._write_ledger(new)
@@ -179,14 +182,14 @@ class LogImport:
             self._store.put(OWNERS + topic_id, owner)
         if self._create_home(self._store, new.log_id) != new.log_id:
             raise InvalidRequestError(
-                f"{self._store.url} was made a log by another call meanwhile", path=self._store.url
+                f"another call has made {self._store.url} a log meanwhile", path=self._store.url
             )
         self.complete(new, finish=finish)
 
     def complete(self, new: NewLog, *, finish: Callable[[], object] = lambda: None) -> None:
-        """Bring what goes with a log that is there, and remove what earlier calls left.
+        """Write the manifests of a log that exists, and delete leftovers of earlier calls.
 
-        `finish` is the last to be called, while a second call would still come here.
+        `finish` is called last, while a second call would still come here.
         """
         self._bring(new.manifests, 0, None)
         kept = (entry_name(new.log_id, 0)[:-20], state_prefix(new.log_id),
@@ -201,7 +204,7 @@ class LogImport:
         self._store.delete([IMPORT])
 
     def _bring(self, objects: Sequence[NewObject], total: int, progress: Progress | None) -> None:
-        """Write what isn't there in its size, several at a time."""
+        """Write the objects that don't exist with their size yet, several concurrently."""
         done = 0
         with ThreadPoolExecutor(self._threads, "sparklog-import") as pool:
             wanted = [
@@ -220,7 +223,10 @@ class LogImport:
                 raise
 
     def _write_ledger(self, new: NewLog) -> DisklessState:
-        """Write the entries; nobody else knows the log id, so they need not be created."""
+        """Write the entries.
+
+        Nobody else knows the log id, so conditional creates are not needed.
+        """
         state = DisklessState(new.log_id)
         for entry in entries_of(new):
             name = entry_name(new.log_id, state.next_number)
@@ -239,7 +245,7 @@ def _check_whole(state: DisklessState, url: str) -> None:
         first = extents[0].base if extents else start
         if reached != end or first > start:
             raise DataCorruptionError(
-                f"{key}: records are missing where [{start}, {end}) was to come", path=url,
+                f"{key}: records of [{start}, {end}) are missing", path=url,
                 first=reached if first <= start else start, end=end if first <= start else first,
             )  # fmt: skip
 
@@ -248,7 +254,7 @@ def _check_whole(state: DisklessState, url: str) -> None:
 
 
 def entries_of(new: NewLog) -> Iterator[Entry]:
-    """Yield the entries of a new log, each below ENTRY_BYTES_MAX; `prev` is still to be set."""
+    """Yield the entries of a new log, each below ENTRY_BYTES_MAX; `prev` is not set yet."""
     time_ms, epoch = new.snapshot.time_ms, new.snapshot.epoch
     first, later = _without_many_writers(new.snapshot)
     yield _entry(first)
@@ -284,7 +290,7 @@ def _entry(record: EntryRecord, **fields: Any) -> Entry:
 
 
 def _extents(new: NewLog) -> Iterator[tuple[tuple[TopicPartition, Extent], int]]:
-    """Every extent with about the bytes that naming it takes."""
+    """Yield each extent with its approximate size in an entry."""
     named: set[str] = set()
     for one in new.partitions:
         for extent in one.extents:
@@ -295,7 +301,7 @@ def _extents(new: NewLog) -> Iterator[tuple[tuple[TopicPartition, Extent], int]]
 
 
 def _steps(sized: Iterable[tuple[Any, int]]) -> Iterator[list[Any]]:
-    """Group what comes as (part, bytes) into entries."""
+    """Group (part, bytes) pairs into entries."""
     held: list[Any] = []
     total = 0
     for part, size in sized:
@@ -311,9 +317,9 @@ def _steps(sized: Iterable[tuple[Any, int]]) -> Iterator[list[Any]]:
 def _without_many_writers(
     snapshot: SnapshotRecord,
 ) -> tuple[SnapshotRecord, list[dict[str, LastMicroBatch]]]:
-    """Split off writers where a snapshot with all of them were too large for an entry.
+    """Split off writers if a snapshot with all of them would be too large for an entry.
 
-    A reset record can set a writer's last micro-batch, so the rest comes in some of these.
+    Reset records can set writers' last micro-batches, so the others follow in several of these.
     """
     if len(encode_record(snapshot)) <= _WRITERS_BYTES:
         return snapshot, []

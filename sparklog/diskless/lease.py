@@ -1,12 +1,12 @@
-"""The lease of a service: the log's term, and a sign of life that its holder overwrites.
+"""The lease of a service: the log's term, and a heartbeat object that its holder overwrites.
 
-To take the log is an entry with the next term; what a service changes is an entry too, refused
-unless the term is still its own. So nothing hangs on who believes what. Another service takes over
-when the sign of life, `service/<term>`, stood still for a minute by that one's own monotonic clock,
-whatever the two machines' wall clocks say: both at work is only a waste.
+A service acquires the log by an entry with the next term. All its changes are entries too, and are
+rejected unless the log still has this term, so correctness never depends on clocks. Another service
+takes over when the heartbeat `service/<term>` has not changed for a minute by its own monotonic
+clock, whatever the wall clocks of the hosts are. If both work for a while, that only wastes work.
 
-The sign of life also says how far the work is (`ServiceNotes`), which is a hint for the next
-holder: without it, or with an older one, it looks at more than it needs to.
+The heartbeat also contains the progress of the work (`ServiceNotes`) as a hint for the next holder,
+which otherwise examines more than necessary.
 """
 
 import contextlib
@@ -32,18 +32,18 @@ from sparklog.tiered.object_store.store import Store
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 TIMEOUT_MS: Final = 60_000
-_BEATS: Final = 3  # signs of life within the time after which another one takes over
-_ASK_MS: Final = 10_000  # so often who asks for it shows that it still does
+_BEATS: Final = 3  # heartbeats per timeout
+_ASK_MS: Final = 10_000  # interval between requests for the lease
 
 
 @dataclass(slots=True)
 class ServiceNotes:
-    """How far a log's services are. Hints: what is older only costs another look.
+    """Progress of a log's services. Hints: outdated notes only cost additional checks.
 
-    `cleaned`: {"<topic id>/<partition>": first dirty offset}. `cut_below`: of all entries below it
-    the inline data were cut that could be. `announced`: see `deletion_announcements`. `let_go`:
-    {segment id: when an entry took it out of the log, ms}, for what still waits to be deleted;
-    `let_go_bytes`: {the same: (its topic, its bytes)}.
+    `cleaned`: {"<topic id>/<partition>": first dirty offset}. `cut_below`: inline data that could
+    be removed were removed from all entries below it. `announced`: see `deletion_announcements`.
+    `let_go`: {segment id: when an entry removed it from the log, ms}, of segments to be deleted;
+    `let_go_bytes`: {segment id: (topic, bytes)}.
     """
 
     cleaned: dict[str, int] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class ServiceNotes:
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> "ServiceNotes":
-        """Return what a sign of life says; nothing of what isn't as it should be."""
+        """Parse the notes in a heartbeat; invalid fields are ignored."""
         cleaned, announced = _dict(fields.get("cleaned")), _dict(fields.get("announced"))
         cut_below, let_go = fields.get("cut_below"), _dict(fields.get("let_go"))
         let_go_bytes = _dict(fields.get("let_go_bytes"))
@@ -77,9 +77,10 @@ def _dict(value: Any) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Tenure:
-    """What a service keeps while its log is closed, to go on with its term as it opens it again.
+    """Identity that a service keeps while its log is closed, to resume its term after reopening.
 
-    `term`: the last one, of the log `log_id`, by `pid`; 0: none. A forked child has no part in it.
+    `term`: the last one, of the log `log_id`, held by process `pid`; 0: none. A forked child does
+    not inherit it.
     """
 
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -89,9 +90,10 @@ class Tenure:
 
 
 class TermLease:
-    """A `sparklog.storage.lease.UpkeepLease` by term. Threads may share it.
+    """A `sparklog.storage.lease.UpkeepLease` based on terms. Thread-safe.
 
-    `timer`: monotonic, in ms. `notes` are the holder's, taken over from the one before.
+    `timer`: monotonic, in ms. `notes` belong to the holder, which takes them over from the previous
+    one.
     """
 
     def __init__(
@@ -103,37 +105,40 @@ class TermLease:
         timer: Callable[[], float] = monotonic_ms,
         tenure: Tenure | None = None,
     ) -> None:
-        """`look_ms`: who stands by asks the store no more often. `tenure`: of those before it."""
+        """`look_ms`: minimum interval between requests of a standby.
+
+        `tenure`: from earlier leases.
+        """
         self._log, self._timeout_ms, self._timer = log, timeout_ms, timer
         self._look_ms, self._looked_at = look_ms, float("-inf")
         self._tenure = Tenure() if tenure is None else tenure
         self._token = self._tenure.token if self._is_own(self._tenure.term) else uuid.uuid4().hex
         self._lock = threading.RLock()
-        self._seen: tuple[int, bytes] | None = None  # (term, sign of life) that was looked at
+        self._seen: tuple[int, bytes] | None = None  # (term, heartbeat) of the last check
         self._seen_at = 0.0
         self._beat_at = float("-inf")
         self._since_ms = 0
         self.term = 0
-        """The own one; 0 while it isn't held."""
+        """The term of this process; 0 while it does not hold the lease."""
         self.notes = ServiceNotes()
         self.lends: bool | None = None
-        """Whether we give it back when asked; the others read it."""
-        self._asking = 0  # the term whose holder we ask
+        """True if this process releases the lease on request; its heartbeat says so."""
+        self._asking = 0  # the term whose holder this process has sent a request to
         self._asked_at = float("-inf")
-        self._heard: tuple[int, bytes] | None = None  # (term, what somebody asks of us)
+        self._heard: tuple[int, bytes] | None = None  # (term, request of another process)
         self._heard_at = self._listened_at = float("-inf")
         self._wanted = False
 
     @property
     def held(self) -> bool:
-        """Whether it was ours when we last looked."""
+        """True if this process held the lease at the last check."""
         return self.term > 0
 
     def acquire(self) -> bool:
-        """Try to get it, without waiting: its holder must have ended, or stood still for a minute.
+        """Try to acquire the lease, without waiting: it must be released, or silent for a minute.
 
-        Raises: StorageUnavailableError, CommitUnknownError. Cost: two gets, and two puts once it
-        is ours.
+        Raises: StorageUnavailableError, CommitUnknownError. Cost: two GETs, and two PUTs on
+            success.
         """
         with self._lock:
             if self.held:
@@ -151,7 +156,7 @@ class TermLease:
             return self._take(state.term, _parsed(sign))
 
     def _is_own(self, term: int) -> bool:
-        """Whether it is what this process held last, and gave back, and nobody has taken since."""
+        """Return True if this process released this term, and the lease is still free."""
         last = self._tenure
         return term > 0 and (term, self._log.log_id, os.getpid()) == (
             last.term, last.log_id, last.pid
@@ -180,15 +185,16 @@ class TermLease:
 
     def _hold(self, term: int, last: Mapping[str, Any]) -> None:
         self.term, self.notes = term, ServiceNotes.parse(last)
-        self._tenure.term = 0  # until it is given back
+        self._tenure.term = 0  # set again on release
         self._beat()
 
     def check(self) -> None:
-        """Renew the sign of life if it is time, and look whether the term is still ours.
+        """Write a heartbeat if one is due, and verify that the term is still ours.
 
-        Raises: LeaseLostError; so it is while we lend it and somebody asks: then it stays ours
-        until it is released. StorageUnavailableError: nobody can tell.
-        Cost: nothing, but a get and a put three times a minute, and another get if we lend it.
+        Raises: LeaseLostError: also if this process lends the lease and another one requests it; it
+            still holds the lease then, until it calls `release`. StorageUnavailableError: unknown.
+        Cost: nothing most of the time; a GET and a PUT three times per minute, and another GET if
+            this process lends the lease.
         """
         with self._lock:
             if self.held and self._timer() - self._beat_at >= self._timeout_ms / _BEATS:
@@ -207,10 +213,10 @@ class TermLease:
                     f"{self._log.store.url}: another process asks for it; standing back"
                 )
 
-    # --- asking for it -------------------------------------------------------------------------
+    # --- requesting the lease ------------------------------------------------------------------
 
     def request(self) -> None:
-        """Put `asked/<term>`, another one every ten seconds. Who died is heard a minute longer."""
+        """Write `asked/<term>` every 10 seconds. A request expires after one minute."""
         with self._lock:
             term, now = self._log.state.term, self._timer()
             if not term or (term == self._asking and now - self._asked_at < _ASK_MS):
@@ -220,18 +226,17 @@ class TermLease:
             self._asking, self._asked_at = term, now
 
     def withdraw(self) -> None:
-        """Ask no more. Idempotent."""
+        """Withdraw the request. Idempotent."""
         with self._lock:
             term, self._asking = self._asking, 0
             if term:
                 self._log.store.delete([asked_name(term)])
 
     def is_requested(self) -> bool:
-        """Tell whether somebody else asks for it. Cost: a get, three times a minute if it is ours.
+        """Return True if another process requests the lease. Deletes an expired request.
 
-        Else two, no more often than who stands by asks the store.
-
-        What a dead one asked for goes.
+        Cost: a GET three times per minute if this process holds the lease; otherwise two, at most
+            once per `look_ms`.
         """
         with self._lock:
             now = self._timer()
@@ -244,7 +249,7 @@ class TermLease:
             term = self.term or self._log.follow().term
             try:
                 heard = (term, self._log.store.get(asked_name(term)))
-            except (FileNotFoundError, DataCorruptionError):  # too large: no request
+            except (FileNotFoundError, DataCorruptionError):  # too large: not a request
                 self._wanted = False
                 return False
             if heard != self._heard:
@@ -255,46 +260,46 @@ class TermLease:
             return self._wanted
 
     def renew(self) -> None:
-        """Write the sign of life with the notes, now, if it is ours."""
+        """Write a heartbeat with the notes now, if this process holds the lease."""
         with self._lock:
             if self.held:
                 self._beat()
 
     def known_notes(self) -> ServiceNotes:
-        """Return the holder's notes; the own ones if it is held. Cost: a get else."""
+        """Return the holder's notes. Cost: a GET unless this process holds the lease."""
         with self._lock:
             if self.held:
                 return self.notes
             return ServiceNotes.parse(_parsed(self._sign(self._log.state.term)))
 
     def heartbeat(self) -> None:
-        """Do nothing: `check` does it."""
+        """Do nothing: `check` writes the heartbeat."""
 
     def holder(self) -> dict[str, object]:
-        """Who holds it or held it last; nothing if nobody ever did. Cost: a get."""
-        with contextlib.suppress(StorageUnavailableError):  # then as far as is known
+        """Return the present or last holder; empty if there never was one. Cost: a GET."""
+        with contextlib.suppress(StorageUnavailableError):  # then by the known state
             return dict(self._log.follow().holder)
         return dict(self._log.state.holder)
 
     def describe(self) -> str:
-        """The holder in words."""
-        who = self.holder()
-        return f"the service of process {who.get('pid', '?')} on host {who.get('host', '?')}"
+        """Return the holder as text."""
+        holder = self.holder()
+        return f"the service of process {holder.get('pid', '?')} on host {holder.get('host', '?')}"
 
     def release(self) -> None:
-        """Give it back, so that another can have it at once. Idempotent."""
+        """Release the lease, so that another process can acquire it at once. Idempotent."""
         with self._lock:
             if self.held:
                 try:
                     self._beat(released=True)
-                except StorageUnavailableError as error:  # the others wait a minute then
-                    _LOGGER.info("%s: the lease was not given back: %s", self._log.store.url, error)
+                except StorageUnavailableError as error:  # others wait until the timeout
+                    _LOGGER.info("%s: the lease was not released: %s", self._log.store.url, error)
                 last = self._tenure
                 last.token, last.log_id = self._token, self._log.log_id
                 last.term, last.pid, self.term = self.term, os.getpid(), 0
 
     def _beat(self, *, released: bool = False) -> None:
-        """Overwrite the sign of life: another one each time, whoever wrote it."""
+        """Write a heartbeat, with different content each time."""
         self._beat_at = self._timer()
         content = {
             **self._who(),
@@ -324,9 +329,10 @@ class TermLease:
 
 
 def sign_of_life(store: Store, term: int) -> dict[str, Any]:
-    """Return what the holder of a term said last; nothing if it never did. Cost: a get.
+    """Return the last heartbeat of a term's holder; empty if there is none. Cost: a GET.
 
-    `released`: it has given the log back. `time_ms`: when it said so, by its own clock.
+    `released`: the holder has released the lease. `time_ms`: when it was written, by the holder's
+    clock.
     """
     return _parsed(_sign(store, term))
 
@@ -334,7 +340,7 @@ def sign_of_life(store: Store, term: int) -> dict[str, Any]:
 def _sign(store: Store, term: int) -> bytes:
     try:
         return store.get(service_name(term)) if term else b""
-    except (FileNotFoundError, DataCorruptionError):  # too large: no sign of life
+    except (FileNotFoundError, DataCorruptionError):  # too large: not a heartbeat
         return b""
 
 

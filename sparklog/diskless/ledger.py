@@ -1,7 +1,8 @@
-"""The ledger of a log in a store: entries by number, the head and what all of it folds to.
+"""The ledger of a log in a bucket: reading entries by number, and following the head.
 
-The head is where no entry is yet: to ask for it is one GET, and who follows it pays one for each
-entry. Nothing is listed, but by who is far behind, for a state that lies ahead (`state_objects`).
+The head is the first number without an entry. Checking it costs one GET, and a follower pays one
+GET per new entry. Only a process that is far behind lists objects, to find a newer state object
+(`state_objects`).
 """
 
 import heapq
@@ -30,19 +31,19 @@ from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.store_retry import StoreRetry
 
 WINDOW: Final = 256
-"""Entries that are asked for at the same time at most, by who is behind or reads them all."""
+"""Maximum of entries requested concurrently by a process that is behind or reads all entries."""
 FIRST: Final = 16
-"""Entries that are asked for by who begins: some have come since the state was written."""
+"""Entries that are requested at first: a few have been created since the last state object."""
 BEHIND: Final = 1000
-"""Who has folded so many entries in a row looks for a state that lies ahead."""
-_PATIENCE: Final = StoreRetry()  # none: the store's own retries
+"""After folding this many entries in a row, a process looks for a newer state object."""
+_NO_RETRY: Final = StoreRetry()  # beyond the retries of the store's client
 
 NewerState = Callable[[int], DisklessState | None]
-"""Returns a state after an entry of at least this number; None: there is none."""
+"""Returns a state after an entry of at least this number, or None."""
 
 
 class EntryReader:
-    """Entries by their numbers. Threads may share it."""
+    """Reads ledger entries by number. Thread-safe."""
 
     def __init__(
         self,
@@ -51,13 +52,16 @@ class EntryReader:
         *,
         cache: EntryCache | None = None,
     ) -> None:
-        """`log_id`: or what finds it out, once it is wanted. `cache`: keeps what comes."""
+        """`log_id`: the id, or a function that finds it when it is needed.
+
+        `cache`: keeps entries read.
+        """
         self.store, self._log_id = store, log_id
         self.cache = EntryCache() if cache is None else cache
 
     @property
     def log_id(self) -> str:
-        """The log id. Raises what finding it out does."""
+        """The log id. Raises the errors of the function that finds it."""
         if not isinstance(self._log_id, str):
             self._log_id = self._log_id()
         return self._log_id
@@ -67,9 +71,9 @@ class EntryReader:
         return f"{self.store.url}/{entry_name(self.log_id, number)}"
 
     def raw(self, number: int) -> bytes | None:
-        """Return the bytes of an entry, None if there is none; fewer if the answer was cut off.
+        """Return the bytes of an entry, None if there is none; fewer if the response was cut off.
 
-        Raises: StorageUnavailableError; DataCorruptionError: it is larger than any entry.
+        Raises: StorageUnavailableError; DataCorruptionError: the object is larger than any entry.
         """
         try:
             raw = self.store.get(entry_name(self.log_id, number), limit=ENTRY_BYTES_MAX)
@@ -79,7 +83,7 @@ class EntryReader:
         return raw
 
     def find(self, number: int) -> Entry | None:
-        """Return entry `number`, None if there is none: the ledger ends at or below it.
+        """Return entry `number`; None if there is none, so the ledger ends at or below this number.
 
         Raises: StorageUnavailableError; DataCorruptionError; UnsupportedVersionError.
         """
@@ -87,7 +91,7 @@ class EntryReader:
         return None if raw is None else self._decoded(number, raw)
 
     def _decoded(self, number: int, raw: bytes) -> Entry:
-        """Return the entry of its bytes; read them again if the answer with them was cut off."""
+        """Decode an entry; request it again if the response with it was cut off."""
         name, path = entry_name(self.log_id, number), self.path(number)
         try:
             return decode(raw, number=number, path=path)
@@ -102,29 +106,29 @@ class EntryReader:
             return decode(whole, number=number, path=path)
 
     def find_many(self, numbers: Sequence[int]) -> list[Entry | None]:
-        """Return entries, asked for at the same time. Raises what `find` does."""
+        """Return entries, requested concurrently. Raises: as `find`."""
         if len(numbers) == 1:
             return [self.find(numbers[0])]
         names = [entry_name(self.log_id, number) for number in numbers]
-        found: list[Entry | None] = []
+        entries: list[Entry | None] = []
         raws = self.store.get_many(names, limit=ENTRY_BYTES_MAX)
         for number, raw in zip(numbers, raws, strict=True):
             if isinstance(raw, FileNotFoundError):
-                found.append(None)
+                entries.append(None)
             elif isinstance(raw, Exception):
                 raise raw
             else:
                 self.cache.keep(entry_name(self.log_id, number), raw)
-                found.append(self._decoded(number, raw))
-        return found
+                entries.append(self._decoded(number, raw))
+        return entries
 
     def known(self, numbers: Sequence[int]) -> list[Entry]:
-        """Return entries below the head. Raises DataCorruptionError for one that isn't there."""
-        found = self.find_many(numbers)
-        whole = [entry for entry in found if entry is not None]
-        if len(whole) < len(found):
-            raise missing_entry(self.path(numbers[found.index(None)]))
-        return whole
+        """Return entries below the head. Raises DataCorruptionError if one is missing."""
+        entries = self.find_many(numbers)
+        existing = [entry for entry in entries if entry is not None]
+        if len(existing) < len(entries):
+            raise missing_entry(self.path(numbers[entries.index(None)]))
+        return existing
 
 
 def missing_entry(path: str, proof: str = "later entries exist") -> DataCorruptionError:
@@ -145,10 +149,10 @@ def missing_entry(path: str, proof: str = "later entries exist") -> DataCorrupti
 
 
 class Head:
-    """What one process knows of a log: its state, as of the newest entry that it has folded.
+    """The state that one process knows: the fold of all entries that it has read.
 
-    `state` is a picture that nobody changes: it is put in place of the last one, whole. Threads
-    may share it; of several who follow at the same time one asks the store.
+    `state` is an immutable snapshot, which is replaced as a whole. Thread-safe: if several threads
+    follow at the same time, one of them makes the requests.
     """
 
     def __init__(
@@ -158,9 +162,9 @@ class Head:
         newer: NewerState = lambda number: None,
         check_new: Callable[[], None] = lambda: None,
     ) -> None:
-        """`newer`: where one who is far behind, or begins, finds a state that lies ahead.
+        """`newer`: finds a state object for a process that begins or is far behind.
 
-        `check_new`: called once if the log has no entries; raises if it lost them.
+        `check_new`: called once if the log has no entries; raises if they were lost.
         """
         self.entries = entries
         self._state: DisklessState | None = None
@@ -172,21 +176,24 @@ class Head:
 
     @property
     def state(self) -> DisklessState:
-        """What is known. Asks for nothing, but at first: then it is the newest written state."""
+        """The known state.
+
+        Only the first access makes requests: it reads the newest state object.
+        """
         if self._state is None:
             with self._changing:
                 if self._state is None:
                     self._state = self._newer(0) or DisklessState(self.entries.log_id)
         return self._state
 
-    def follow(self, retry: StoreRetry = _PATIENCE) -> DisklessState:
-        """Fold all that is new; returns the state, which was the newest when this was called.
+    def follow(self, retry: StoreRetry = _NO_RETRY) -> DisklessState:
+        """Fold all new entries; return the state, which was the newest one when this was called.
 
-        Args: retry: how long to wait for a store that is away.
-        Raises: StorageUnavailableError; DataCorruptionError: an entry is damaged, of another
-            history, or gone while a later one is there; UnsupportedVersionError: a newer sparklog
-            wrote it. What was good is folded.
-        Cost: one GET if there is nothing new. Of many entries up to 256 are asked for at a time.
+        Args: retry: how long to wait for an unavailable store.
+        Raises: StorageUnavailableError; DataCorruptionError: an entry is damaged, belongs to
+            another history, or is missing while a later one exists; UnsupportedVersionError:
+            written by a newer sparklog. The entries before the faulty one are folded.
+        Cost: one GET if there is nothing new. Up to 256 entries are requested concurrently.
         """
         with self._following:
             is_first = not self._followed
@@ -201,7 +208,7 @@ class Head:
                 folded += len(good)
                 if len(good) == len(found):
                     window = min(2 * window, WINDOW) if folded > 1 else 1
-                elif any(found[len(good) :]):  # it was created between two of these requests
+                elif any(found[len(good) :]):  # created between two of these requests, or lost
                     later = first + max(n for n, one in enumerate(found) if one is not None)
                     window = 1
                 elif first + len(good) < later:
@@ -213,16 +220,16 @@ class Head:
                     return self.state
 
     def _window(self, window: int, retry: StoreRetry) -> tuple[int, list[Entry | None]]:
-        """Ask for the next entries, and fold those before the first that isn't there.
+        """Request the next entries, and fold those before the first missing one.
 
         Returns: (number of the first, the entries).
         """
         first = self.state.next_number
         numbers = range(first, first + window)
-        found = retry.call(lambda: self.entries.find_many(numbers))
-        good = itertools.takewhile(lambda entry: entry is not None, found)
+        entries = retry.call(lambda: self.entries.find_many(numbers))
+        good = itertools.takewhile(lambda entry: entry is not None, entries)
         self._fold(first, [entry for entry in good if entry is not None])
-        return first, found
+        return first, entries
 
     def _jump(self, retry: StoreRetry) -> None:
         ahead = retry.call(lambda: self._newer(self.state.number + BEHIND))
@@ -235,7 +242,7 @@ class Head:
         known = self.state
         with self._changing:
             known = self._state or known
-            done = known.number + 1 - first  # folded meanwhile, by a commit of this process
+            done = known.number + 1 - first  # entries that a commit of this process folded
             if done >= len(entries):
                 return
             state = known.copy()
@@ -249,7 +256,7 @@ class Head:
             self.folded_bytes += sum(entry.data_at for entry in entries[done:])
 
     def _fold_good(self, known: DisklessState, entries: Sequence[Entry]) -> None:
-        """Fold what comes before the one that doesn't follow."""
+        """Fold the entries before the faulty one."""
         state = known.copy()
         for entry in entries:
             try:
@@ -260,7 +267,7 @@ class Head:
             state = state.copy()
 
     def advance(self, number: int, entry: Entry) -> DisklessState:
-        """Fold an entry that this process has created as `number`; returns the state after it."""
+        """Fold an entry that this process has created as `number`; return the state after it."""
         known = self.state
         with self._changing:
             known = self._state or known
@@ -273,15 +280,16 @@ class Head:
 
 
 class StoreLedger:
-    """The entries as the engine reads them: a `sparklog.storage.commits.FollowedLedger`.
+    """The entries as the engine reads them: implements `sparklog.storage.commits.FollowedLedger`.
 
-    Records that only this home has (merges, terms, ...) are left out: their positions are missing.
+    Records that exist only in buckets (merges, terms, ...) are left out; their positions are
+    skipped.
     """
 
     exists = True
     oldest = 0
 
-    def __init__(self, home: str, head: Head, *, retry: StoreRetry = _PATIENCE) -> None:
+    def __init__(self, home: str, head: Head, *, retry: StoreRetry = _NO_RETRY) -> None:
         """`home`: the URL, for messages."""
         self.home = home
         self._head, self._retry = head, retry
@@ -292,7 +300,7 @@ class StoreLedger:
 
     @property
     def end(self) -> int:
-        """The position after the last entry by now. Cost: a GET."""
+        """The position after the newest entry. Cost: a GET."""
         return self._head.follow(self._retry).next_number
 
     def records(self, first: int, end: int) -> Iterator[tuple[int, LedgerRecord]]:
@@ -302,7 +310,7 @@ class StoreLedger:
             yield from _engine_records(numbers, self._known(numbers))
 
     def records_backwards(self, end: int) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield (position, record), the newest first, in pieces that grow up to 256 entries."""
+        """Yield (position, record), newest first, in requests that grow to 256 entries."""
         window = 8
         while end > 0:
             numbers = range(max(0, end - window), end)
@@ -310,9 +318,10 @@ class StoreLedger:
             end, window = numbers[0], min(2 * window, WINDOW)
 
     def commits_of(self, end: int, writers: Collection[str]) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield (position, record) of the writers' commits below `end`, the newest first.
+        """Yield (position, record) of the writers' commits below `end`, newest first.
 
-        Those that a reset took back are left out. Cost: a GET for each; nobody else's are read.
+        Commits that a reset took back are left out. Cost: one GET per commit; commits of other
+        writers are not read.
         """
         state = self._head.state
         heads = [(-state.commits[w], w) for w in set(writers) if w in state.commits]
@@ -323,8 +332,8 @@ class StoreLedger:
             record = entry.record
             if not isinstance(record, CommitRecord) or record.writer != writer:
                 raise DataCorruptionError(
-                    f"a commit of writer {writer} should be here, by the one after it; restore the "
-                    "object from a copy of the bucket",
+                    f"the next commit of writer {writer} refers to this entry, but it is not a "
+                    "commit of that writer; restore the object from a copy of the bucket",
                     path=self._head.entries.path(at),
                     first=at,
                     end=at + 1,
@@ -337,19 +346,19 @@ class StoreLedger:
                 heapq.heapreplace(heads, (-entry.before, writer))
 
     def dropped(self) -> Mapping[TopicPartition, int]:
-        """Return where the partitions of deleted topics ended. Cost: a GET."""
+        """Return the end offsets of deleted topics' partitions. Cost: a GET."""
         return self._head.follow(self._retry).log.dropped
 
     def deleted(self) -> list[DeletedTopic]:
-        """Return the deleted topics that can be given back. Cost: a GET."""
+        """Return the deleted topics that can be restored. Cost: a GET."""
         return list(self._head.follow(self._retry).log.deleted.values())
 
     def retained(self) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield (position, record) of all entries up to now."""
+        """Yield (position, record) of all entries so far."""
         return self.records(0, self.end)
 
     def fold(self, state: LogState, end: int, *, first: int | None) -> None:
-        """Fold the records [first, end) into `state`; from what this process has if None."""
+        """Fold the records [first, end) into `state`; with None, begin with the known state."""
         if first is None:
             known = self._head.state
             first = 0
@@ -372,5 +381,5 @@ def _engine_records(
 
 
 def is_home_record(record: EntryRecord) -> bool:
-    """Whether a record is of a kind that only this home has."""
+    """Return True for a record of a kind that exists only in buckets."""
     return isinstance(record, HomeRecord)

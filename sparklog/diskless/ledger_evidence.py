@@ -52,10 +52,9 @@ def evidence_beyond(state: DisklessState, names: Iterable[str]) -> Iterator[Evid
     """Yield the objects that prove entries after `state`.
 
     A state object proves its entry only if its content confirms its name (`proves_entry`).
-
     Args:
         state: the log as of its head.
-        names: the objects below the home, listed before the head was read.
+        names: all objects of the log, listed before the head was read.
     """
     partitions = {
         (topic.id, partition): TopicPartition(name, partition)
@@ -86,7 +85,7 @@ def evidence_beyond(state: DisklessState, names: Iterable[str]) -> Iterator[Evid
 
 
 def entry_number_of(log_id: str, name: str) -> int | None:
-    """Return the number of the newest entry that an object's name proves; None: it proves none."""
+    """Return the number of the newest entry that an object's name proves, or None."""
     prefix = ledger_prefix(log_id)
     if name.startswith(prefix):
         rest = name.removeprefix(prefix)
@@ -95,7 +94,7 @@ def entry_number_of(log_id: str, name: str) -> int | None:
     if state is not None:
         return state
     staged = parse_staged(log_id, name)
-    return staged or None  # an empty log stages with number 0, too
+    return staged or None  # in an empty log the number is 0 as well
 
 
 def _term_of(name: str) -> int | None:
@@ -107,7 +106,7 @@ def _term_of(name: str) -> int | None:
 
 
 def _least_end(name: str) -> int:
-    """Return the least end offset that a partition with this segment object has."""
+    """Return the lowest end offset that a partition with this segment object can have."""
     manifest = parse_manifest(name)
     if manifest is not None:
         return manifest.end

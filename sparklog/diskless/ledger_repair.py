@@ -44,17 +44,18 @@ from sparklog.storage.ledger_records import AppendRecord, CommitRecord, DropReco
 from sparklog.tiered.object_store.store import Store
 
 FILLED_MAX: Final = 10_000
-"""A number that is further ahead is not settled: its object is only moved to the quarantine."""
+"""A number that is further ahead is not filled: its object is only moved to the quarantine."""
 _SHOWN_MAX: Final = 1000
 _TERM_TRIES: Final = 20
 
 
 @dataclass(slots=True)
 class LostEntries:
-    """Entries that were created after `state`, the last that can be read, and are lost.
+    """Entries that were created after `state`, the last readable one, and are lost.
 
-    `end`: the number after the last of them. `proof`: how it is known, as a clause. `losses`: what
-    is lost, a clause each. `objects`: objects to move away. `term`: the newest term of a service.
+    `end`: the number after the last of them. `proof`: a clause that says how this is known.
+    `losses`: the lost data, one clause each. `objects`: objects to move away. `term`: the newest
+    term of a service.
     """
 
     state: DisklessState
@@ -73,8 +74,8 @@ class LostEntries:
 def find_lost_entries(store: Store, log_id: str, names: Iterable[str]) -> LostEntries | None:
     """Return the entries that are lost at the end of the ledger, or None.
 
-    Args: names: the objects below the home, listed just before. Objects that were deleted since
-        then are ignored.
+    Args: names: all objects of the log, listed just before. Objects that were deleted since then
+        are ignored.
     Raises: UnsupportedVersionError: a newer sparklog wrote an entry; StorageUnavailableError.
     Cost: as opening the log, and a GET per object that may describe the lost entries.
     """
@@ -173,7 +174,7 @@ class _Losses:
         lost.losses += self._groups()
 
     def _readable_entries(self) -> list[tuple[int, Entry]]:
-        """The lost entries that can still be read from their objects."""
+        """Return the lost entries that can still be read from their objects."""
         log_id, found = self._lost.state.log_id, []
         names = {
             each.number: each.name
@@ -214,7 +215,7 @@ class _Losses:
         self._entries.append(what)
 
     def _compare(self, known: DisklessState) -> None:
-        """Add the facts in a state object of the lost entries."""
+        """Add the facts in a state object after lost entries."""
         before = self._lost.state.log
         self._lost.term = max(self._lost.term, known.term)
         for key, end in known.log.ends.items():
@@ -236,7 +237,7 @@ class _Losses:
             self._ends[key] = end
 
     def _groups(self) -> Iterator[str]:
-        """Groups that are behind the end of a partition once the entries are given up."""
+        """Yield groups whose position exceeds the new end of a partition."""
         ends = self._lost.state.log.ends
         for reader in DisklessGroups(self._store).readers().groups:
             for key, at in sorted(reader.offsets.items()):

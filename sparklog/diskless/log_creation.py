@@ -1,6 +1,6 @@
-"""A log in a store that is made of another one: of a tier, or as a fork. For tools and the API.
+"""Creates a log in a bucket from another one: from remote segments, or as a fork.
 
-`fork` is by URLs, `fork_stores` by stores, which may be any: what a backup holds, say.
+`fork` takes URLs, `fork_stores` any stores, for example a backup.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -31,11 +31,12 @@ from sparklog.tiered.target import open_store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeLog:
-    """A log that was made of another one, or (`dry_run`) would be.
+    """A log that was created from another one, or would be (`dry_run`).
 
     `offsets`: {topic: {partition: (log start, end)}}; `writers`: {writer: its last batch}.
-    `ledger_offset`, `time_ms`: of a fork, behind the last record of the old ledger that counts.
-    `copied_objects`, `copied_bytes`: by the store itself where both places are of one service.
+    `ledger_offset`, `time_ms`: for a fork, after the last record of the old ledger that is part of
+    it. `copied_objects`, `copied_bytes`: copied by the store itself if both prefixes are in one
+    service.
     """
 
     path: str
@@ -64,23 +65,25 @@ def restore_tier(
     progress: Progress | None = None,
     clock: Clock = system_clock,
 ) -> MadeLog:
-    """Make a log at `new_url` out of the tier at `url`, and let it go on at the tier's end.
+    """Create a log at `new_url` from the remote segments at `url`; it continues at their end.
 
     Args:
-        topics: all by default. storage_options: of both places, unless there are
-            `new_storage_options`. options: the key ring, where manifests must be looked into.
+        topics: all by default. storage_options: for both URLs, unless there are
+            `new_storage_options`. options: the key ring, if manifests are encrypted.
     Topics keep their ids, configs and leader epochs, and their records until retention.* is set.
-    Raises: InvalidRequestError: `new_url` isn't empty, or holds what another call began;
+    Raises: InvalidRequestError: `new_url` isn't empty, or contains the import of another call;
         UnknownTopicError; DataCorruptionError: copies are missing or damaged;
-        StorageUnavailableError. Nothing is a log there then; call again to go on.
-    Cost: a request for each copy that is looked at, one or two more for each that is copied.
+        StorageUnavailableError. No log exists then; call again to continue.
+    Cost: a request per copy that is examined, one or two more for each that is copied.
     """
     watch = stopwatch()
     source = open_store(url, storage_options)
     target = open_store(new_url, new_storage_options or storage_options)
     check_apart(source, target)
     if read_home(source) is not None:
-        raise InvalidRequestError(f"{url} is a log, no tier: fork it (`sparklog fork`)", path=url)
+        raise InvalidRequestError(
+            f"{url} is a log, not remote segments: fork it (`sparklog fork`)", path=url
+        )
     objects = open_objects(lambda: source, options or RemoteOptions())
     said = "" if topics is None else f", topics {', '.join(sorted(set(topics)))}"
 
@@ -112,15 +115,15 @@ def fork(
     progress: Progress | None = None,
     clock: Clock = system_clock,
 ) -> MadeLog:
-    """Make a log at `new_url` as the log at `url` stood at one of its commits.
+    """Create a log at `new_url` as the log at `url` was at one of its commits.
 
     Args: writer, batch, time_ms, offsets: as for a log dir's fork (`sparklog.logdir.forking`).
-        options: the key ring, where segments are encrypted that hold an end.
-    Raises: InvalidRequestError, OffsetOutOfRangeError: what is wanted is gone (retention,
-        compaction, deleted topics), or `new_url` isn't empty; UnknownTopicError;
-        DataCorruptionError; StorageUnavailableError. Nothing is a log there then.
-    Cost: a GET for each entry up to the point, a copy by the store for each object, and a pass over
-    each segment that holds an end.
+        options: the key ring, if encrypted segments contain an end offset.
+    Raises: InvalidRequestError, OffsetOutOfRangeError: the requested records don't exist any more
+        (retention, compaction, deleted topics), or `new_url` isn't empty; UnknownTopicError;
+        DataCorruptionError; StorageUnavailableError. No log exists then.
+    Cost: a GET per entry up to the point, a copy by the store per object, and a pass over each
+        segment that contains an end offset.
     """
     return fork_stores(
         open_store(url, storage_options),
@@ -146,14 +149,14 @@ def fork_stores(
     progress: Progress | None = None,
     clock: Clock = system_clock,
 ) -> MadeLog:
-    """Make a log in `target` as the log in `source` stood at one of its commits; see `fork`.
+    """Create a log in `target` as the log in `source` was at one of its commits; see `fork`.
 
     Args:
-        origin: what a second call must say, too, to complete what this one left.
-        log_id: of the new log, for a place that nobody else sees; a random one by default.
-        adapt: changes how objects and manifests of the new log come there.
-        finish: is called once the log is there. If that fails, or never comes, a second call
-            completes the log and calls it again.
+        origin: a second call must pass the same to complete what this call left.
+        log_id: of the new log, if no other process can use the target; random by default.
+        adapt: changes how objects and manifests of the new log are written.
+        finish: called once the log exists. If it fails, or is never called, a second call completes
+            the log and calls it.
     """
     watch = stopwatch()
     check_apart(source, target)
@@ -196,11 +199,11 @@ def _words(wanted: ForkPointRequest) -> str:
 
 
 def check_apart(source: Store, target: Store) -> None:
-    """Raise InvalidRequestError where one of two places lies below the other."""
+    """Raise InvalidRequestError if one of two prefixes contains the other."""
     one, other = source.url.rstrip("/") + "/", target.url.rstrip("/") + "/"
     if one.startswith(other) or other.startswith(one):
         raise InvalidRequestError(
-            f"{target.url} and {source.url} lie in one another: choose a prefix beside it",
+            f"one of {target.url} and {source.url} contains the other: choose another prefix",
             path=target.url,
         )
 
@@ -224,7 +227,7 @@ def make_log(
     finish: Callable[[], object] = lambda: None,
     dry_run: bool = False,
 ) -> NewLog:
-    """Make what `plan` says of a log id; `origin` says in words what it is made of.
+    """Create the log that `plan` returns for a log id; `origin` describes its source.
 
     Raises: as `LogImport.claim` and `run`.
     """
@@ -238,7 +241,7 @@ def make_log(
     is_log = home.claim(dry_run=dry_run)
     try:
         new = plan(known_home(target).log_id if is_log else log_id or new_topic_id())
-    except SparklogError as error:  # another call may ask for something else
+    except SparklogError as error:  # release the prefix, so that another call can use it
         if not isinstance(error, StorageUnavailableError):
             home.release()
         raise
@@ -247,7 +250,7 @@ def make_log(
     if is_log:
         home.complete(new, finish=finish)
     else:
-        if log_id is None:  # else nobody contends for it
+        if log_id is None:  # else no other process can use the target
             check_capabilities(target)
         home.run(new, progress=progress, finish=finish)
     return new
@@ -260,7 +263,7 @@ def _write_state(store: Store, state: DisklessState) -> None:
 def describe_log(
     new: NewLog, target: Store, took_ms: int, *, dry_run: bool = False, **more: int
 ) -> MadeLog:
-    """Say what was made, for people and scripts."""
+    """Return a description of the new log, for people and scripts."""
     snapshot = new.snapshot
     offsets: dict[str, dict[int, tuple[int, int]]] = {}
     for key, end in sorted(snapshot.ends.items()):

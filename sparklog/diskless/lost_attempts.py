@@ -1,9 +1,9 @@
-"""Deletes what lost attempts of tasks staged for a micro-batch, once the micro-batch is committed.
+"""Deletes objects that failed attempts of tasks staged, once their micro-batch is committed.
 
-Spark kills attempts (speculation, lost executors, cancelled jobs), and their objects stay. Their
+Spark kills attempts (speculation, lost executors, cancelled jobs), and their objects remain. Their
 names contain the label of the micro-batch. After its commit, no other commit of the micro-batch is
-accepted, except after a reset of the writer. A reset is a later entry than the commit, so whatever
-is staged after it has a higher number in its name.
+accepted, except after a reset of the writer. A reset is a later entry than the commit, so objects
+that are staged after it have a higher number in their names.
 """
 
 from collections.abc import Collection
@@ -17,10 +17,11 @@ _SLASH: Final = "/"
 
 
 def delete_retried(store: Store, log_id: str, label: str, kept: Collection[str]) -> int:
-    """Delete what other attempts staged for a micro-batch under the plan of its commit.
+    """Delete objects of other attempts at a micro-batch under the plan of its commit.
 
-    Args: label: of the micro-batch. kept: the objects that its commit has named, all of them.
-    Returns: how many objects. Cost: a listing of the micro-batch's own objects, and a deletion.
+    Args: label: of the micro-batch. kept: all objects that its commit refers to.
+    Returns: the number of deleted objects. Cost: a listing of the micro-batch's objects, and a
+        deletion.
     """
     numbers = {name.rpartition(_SLASH)[0] for name in kept}
     listed = [one.name for each in numbers for one in store.list(f"{each}/{label}-")]
@@ -32,13 +33,12 @@ def delete_retried(store: Store, log_id: str, label: str, kept: Collection[str])
 def delete_of_earlier_runs(
     store: Store, state: DisklessState, label: str, kept: Collection[str]
 ) -> int:
-    """Delete what earlier runs of a query staged for the micro-batch that is committed now.
+    """Delete objects that earlier runs of a query staged for the micro-batch just committed.
 
-    A commit of before a reset of the writer may have the same label, so objects of the log are
-    kept. Does nothing if these are not known without a look at extent tables.
-
-    Args: state: of after the commit. label, kept: as in `delete_retried`.
-    Returns: how many objects. Cost: a listing of all staged objects, and a deletion.
+    A commit before a reset of the writer may have the same label, so objects of the log are kept.
+    Does nothing if these can't be determined without reading extent tables.
+    Args: state: after the commit. label, kept: as in `delete_retried`.
+    Returns: the number of deleted objects. Cost: a listing of all staged objects, and a deletion.
     """
     numbers = [parse_staged(state.log_id, name) for name in kept]
     newest = max((number for number in numbers if number is not None), default=-1)

@@ -1,9 +1,9 @@
-"""Which extents of a partition become a segment now, and why. Decides; `merging` acts.
+"""Decides which extents of a partition become a segment now, and why. `merging` carries it out.
 
-Pieces (what commits brought) become a segment by size (segment.bytes), by age
-(`diskless.merge.interval.ms`) or by number (`diskless.merge.max.extents`). Segments that came out
-small are merged once more: when there are enough for segment.bytes, when the oldest is older than
-segment.ms, or when they are as many. So a record is rewritten twice at most, whatever the traffic.
+Extents of commits are merged when they reach segment.bytes, by age (`diskless.merge.interval.ms`)
+or by number (`diskless.merge.max.extents`). Segments that are small are merged once more: when
+together they reach segment.bytes, when the oldest is older than segment.ms, or when there are too
+many. So each record is rewritten twice at most, whatever the traffic.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,12 +19,12 @@ from sparklog.diskless.state import DisklessState, partitions_of
 from sparklog.format.index import RELATIVE_MAX
 
 SOURCES_MAX: Final = 10_000
-"""Extents that one merge takes: by names of 400 bytes half of the largest entry."""
+"""Maximum number of extents per merge: with names of 400 bytes, half of the largest entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Consecutive extents that are to become segments of `level`; `why`, in words."""
+    """Consecutive extents to merge into segments of `level`; `why`: the reason, as text."""
 
     key: TopicPartition
     topic_id: str
@@ -46,9 +46,10 @@ def due_merges(
     now_ms: int,
     time_of: Callable[[int], int],
 ) -> Iterator[Merge]:
-    """Yield what is due, partition by partition; of one partition nothing twice.
+    """Yield the merges that are due, partition by partition. Merges never overlap.
 
-    Args: time_of: an entry's time (ms) by its number; asked for the oldest of each run alone.
+    Args: time_of: returns an entry's time (ms) by its number; called for the oldest extent of a
+        run.
     """
     for key in partitions_of(state):
         topic = state.log.topics[key.topic]
@@ -60,7 +61,7 @@ def due_merges(
 
 
 def _runs(extents: Extents, config: TopicConfig, term: int) -> Iterator[tuple[Level, list[Extent]]]:
-    """What may be merged with its neighbours: (the level that comes out, extents)."""
+    """Yield runs of consecutive extents that may be merged: (resulting level, extents)."""
     run: list[Extent] = []
     before: Level | None = None
     for extent in extents:
@@ -76,7 +77,7 @@ def _runs(extents: Extents, config: TopicConfig, term: int) -> Iterator[tuple[Le
 
 
 def _becomes(extent: Extent, config: TopicConfig, term: int) -> Level | None:
-    """What a merge makes of it; None: it stays as it is."""
+    """Return the level of an extent after a merge; None if it is not merged."""
     if not extent.segment:
         return Level.PIECES
     small = 2 * extent.size < config.roll_bytes
@@ -93,14 +94,18 @@ def _due(
     now_ms: int,
     time_of: Callable[[int], int],
 ) -> Iterator[tuple[Extents, str]]:
-    """Full groups at once; what is left of the run if it is old, or in many pieces."""
+    """Yield the groups of extents to merge now, each with the reason.
+
+    Every group but the last is due; the last one if it is full, old enough, or has too many
+    extents.
+    """
     groups = list(grouped(run, config))
     for group in groups[:-1]:
         if level is Level.PIECES or len(group) > 1:
             yield group, _why_full(group, config)
     last = groups[-1]
     if level is Level.SEGMENTS and len(last) < 2:
-        return  # it would become itself
+        return  # the merge would not change anything
     if _size(last) >= config.roll_bytes:
         yield last, f"{_size(last)} bytes, segment.bytes={config.roll_bytes}"
         return
@@ -117,9 +122,9 @@ def _due(
 
 
 def grouped(run: Sequence[Extent], config: TopicConfig) -> Iterator[Extents]:
-    """Cut a run into groups of up to segment.bytes, each within what an index can count.
+    """Split a run into groups of up to segment.bytes, each within the offset range of an index.
 
-    And of up to SOURCES_MAX extents, for the merge's entry names them all.
+    A group has up to SOURCES_MAX extents, because the merge's entry contains all of them.
     """
     group: list[Extent] = []
     size = 0
@@ -151,7 +156,7 @@ NEVER_MS: Final = float("inf")
 def next_merge_ms(
     state: DisklessState, options: UpkeepOptions, *, time_of: Callable[[int], int]
 ) -> float:
-    """Return when age next makes a merge due (ms), if nothing is committed until then."""
+    """Return when the next merge is due by age (ms), if nothing is committed until then."""
     found = NEVER_MS
     for key in partitions_of(state):
         config = state.log.topics[key.topic].parsed()

@@ -1,9 +1,8 @@
-"""Extents as one segment's log: their batches as readers see them, in bounded memory.
+"""Extents as the log of one segment: their batches as readers see them, in bounded memory.
 
-Batches of an extent that isn't a segment count their offsets from 0. Base offset and leader epoch
-are patched in here, window by window, and with LogAppendTime a new CRC, once the old one has been
-checked. That their offsets fill the extent, without a gap, is checked as well: neither is under
-the CRC.
+Batches of an extent that is not a segment have offsets that count from 0. This module patches base
+offset and leader epoch window by window, and with LogAppendTime also the CRC after checking the old
+one. It also checks that the offsets fill the extent without a gap, because the CRC covers neither.
 """
 
 import bisect
@@ -33,18 +32,18 @@ from sparklog.tiered.encryption.envelope import DataKey, open_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
 
-SPAN_BYTES: Final = 8 << 20  # of one object that several partitions lie in, read by one request
+SPAN_BYTES: Final = 8 << 20  # of an object shared by several partitions, read by one request
 KEPT_BYTES: Final = 64 << 20
 Range = tuple[str, int, int]
 """(object, first byte, end byte), as stored."""
 
 
 class ObjectBytes:
-    """Ranges of objects for one round of merges: of one object by one request, where that fits.
+    """Reads ranges of objects for one round of merges, with one request per object if possible.
 
-    A task's object holds all its partitions back to back, so the merge of each wants another part
-    of it. `plan` says what the round will ask for; what lies within SPAN_BYTES comes at once, and
-    is kept as long as KEPT_BYTES of such spans are. Thread-safe.
+    A task's object contains the chunks of all its partitions one after the other, and the merge of
+    each partition needs another range of it. `plan` announces the ranges of a round; ranges within
+    SPAN_BYTES are fetched together and kept, up to KEPT_BYTES. Thread-safe.
     """
 
     def __init__(self, store: Store, *, kept_bytes: int = KEPT_BYTES) -> None:
@@ -55,7 +54,7 @@ class ObjectBytes:
         self._lock = threading.Lock()
 
     def plan(self, wanted: Iterable[Range]) -> None:
-        """Take down what will be asked for: each range once."""
+        """Announce ranges that will be read, each once."""
         shared: dict[str, tuple[int, int, int]] = {}
         for name, start, end in wanted:
             low, high, count = shared.get(name, (start, end, 0))
@@ -69,7 +68,7 @@ class ObjectBytes:
     def get(self, name: str, start: int, end: int) -> bytes:
         """Return the bytes [start, end) of an object.
 
-        Raises: SourceChangedError: it is gone, or ends before: cut, as nobody names it any more.
+        Raises: SourceChangedError: it was deleted, or was cut because no extent refers to the data.
             DataCorruptionError: it is another ledger entry.
         """
         low, high = self._spans.get(name, (start, end))
@@ -89,10 +88,10 @@ class ObjectBytes:
         try:
             data = get_range(self._store, name, start, end)
         except FileNotFoundError as error:
-            raise SourceChangedError(f"{path} is gone", path=path) from error
+            raise SourceChangedError(f"{path} was deleted", path=path) from error
         if len(data) < end - start:
             raise SourceChangedError(
-                f"{path} ends at byte {start + len(data)}, {end} were expected", path=path
+                f"{path} ends at byte {start + len(data)}, expected {end}", path=path
             )
         return data
 
@@ -107,10 +106,10 @@ class ObjectBytes:
 
 
 class SourceReader:
-    """Bytes of extents, in plain. Threads may share it.
+    """Reads and decrypts the bytes of extents. Thread-safe.
 
-    `keys`: of the objects that are encrypted; those that an extent table has come in with it.
-    `entries`: ledger entries that are kept, so that the inline data in them cost no request.
+    `keys`: of encrypted objects; extent tables contain the keys of their own objects. `entries`:
+    cached ledger entries, whose inline data need no request.
     """
 
     def __init__(
@@ -125,10 +124,10 @@ class SourceReader:
         self._heads: dict[str, TableHead] = {}
 
     def pieces(self, extent: Extent) -> Extents:
-        """Return the extents that one stands for: itself, or what its extent table says.
+        """Return the extents that an extent consists of: itself, or the rows of its extent table.
 
-        Raises: SourceChangedError: the table is gone; DataCorruptionError.
-        Cost: of a table two requests, for each other partition in it one.
+        Raises: SourceChangedError: the table was deleted; DataCorruptionError.
+        Cost: two requests for a table, and one per further partition in it.
         """
         if not extent.pieces:
             return (extent,)
@@ -138,13 +137,13 @@ class SourceReader:
                 self._heads[name] = read_head(partial(self._store.get, name), path=path)
             block = self._store.get(name, extent.start, extent.start + block_size(extent))
         except FileNotFoundError as error:
-            raise SourceChangedError(f"{path} is gone", path=path) from error
+            raise SourceChangedError(f"{path} was deleted", path=path) from error
         head = self._heads[name]
         self._keys.update(head.keys)
         return pieces_of(extent, head, block, path=path)
 
     def stored(self, extent: Extent, start: int = 0, end: int | None = None) -> Range:
-        """Return where the extent's bytes [start, end) lie in the store; whole chunks if sealed."""
+        """Return where the extent's bytes [start, end) are stored; whole chunks if encrypted."""
         first = extent.start + start
         last = extent.start + (extent.size if end is None else end)
         sealed = self._keys.get(extent.object)
@@ -154,9 +153,9 @@ class SourceReader:
         return extent.object, sealed.at + low, sealed.at + high
 
     def read(self, extent: Extent, start: int, end: int) -> bytes:
-        """Return the bytes [start, end) of an extent, start < end, as they were staged.
+        """Return the bytes [start, end) of an extent as they were staged; start < end.
 
-        Raises: SourceChangedError; DataCorruptionError, InvalidRequestError: it can't be decrypted.
+        Raises: SourceChangedError; DataCorruptionError, InvalidRequestError: decryption failed.
         """
         kept = self._kept(extent)
         if kept is not None:
@@ -167,7 +166,7 @@ class SourceReader:
     def _kept(self, extent: Extent) -> bytes | None:
         """Return an extent's data from the cache of entries.
 
-        None: the cache has no such entry, or its bytes fail the extent's checksum.
+        None: the entry is not cached, or its bytes fail the extent's checksum.
         """
         name, low, high = self.stored(extent)
         entry = None if self._entries is None else self._entries.find(name, high)
@@ -197,9 +196,9 @@ class SourceReader:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The bytes [start, stop) of an extent, whole batches: the records with offsets [base, end).
+    """The bytes [start, stop) of an extent, which are the whole batches with offsets [base, end).
 
-    `total`: the checksum of the extent, which all of its slices share.
+    `total`: the extent's checksum, shared by all of its slices.
     """
 
     extent: Extent
@@ -211,7 +210,7 @@ class Slice:
 
     @classmethod
     def of(cls, extent: Extent) -> Self:
-        """Return all of an extent."""
+        """Return the whole extent as one slice."""
         return cls(extent, 0, extent.size, extent.base, extent.end, ExtentSum(extent))
 
     @property
@@ -223,8 +222,8 @@ class Slice:
 class SourceLog:
     """Slices of extents as the log of one segment: `sparklog.storage.segments.SegmentLog`.
 
-    For who walks it from a batch to the next: where `at` is the beginning of a batch, the whole
-    batches that come are patched. `threads`: slices that are asked for at the same time.
+    For sequential reads from batch to batch: whole batches are patched if `at` is the beginning of
+    a batch. `threads`: concurrent requests.
     """
 
     def __init__(
@@ -236,20 +235,20 @@ class SourceLog:
         self._next: dict[int, tuple[int, int]] = {}  # slice: (byte, offset) where a batch begins
 
     def size(self) -> int:
-        """Return the bytes of all of them."""
+        """Return the total size in bytes."""
         return self._starts[-1]
 
     def pread(self, size: int, at: int) -> bytes:
-        """Return the bytes [at, at + size), fewer only where the log ends.
+        """Return the bytes [at, at + size), fewer only at the end of the log.
 
-        Raises: SourceChangedError; DataCorruptionError: offsets, or a CRC that a new one is to
-        replace, are wrong.
+        Raises: SourceChangedError; DataCorruptionError: wrong offsets, or a wrong CRC of a batch
+            that gets a new one.
         """
         pieces = list(self._pieces(at, min(at + size, self.size())))
         return b"".join(self._read(pieces))
 
     def _pieces(self, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """(slice, first byte in its extent, end byte) of the bytes [at, end)."""
+        """Yield (slice, first byte in its extent, end byte) for the bytes [at, end)."""
         index = bisect.bisect_right(self._starts, at) - 1
         while at < end:
             first, skip = self._starts[index], self._slices[index].start
@@ -270,7 +269,7 @@ class SourceLog:
         return [self._patched(data, *piece) for data, piece in zip(raw, pieces, strict=True)]
 
     def _patched(self, data: bytes, index: int, start: int, stop: int) -> bytes | bytearray:
-        """Whole batches from byte `start` of an extent on, as readers see them."""
+        """Return whole batches from byte `start` of an extent on, as readers see them."""
         part = self._slices[index]
         extent = part.extent
         part.total.take(data, start, path=self._where(extent))
@@ -291,7 +290,7 @@ class SourceLog:
         return out
 
     def _check_offsets(self, table: Table, index: int, start: int) -> None:
-        """Each batch begins behind the one before it, in this window and between two."""
+        """Check that each batch begins where the previous one ends, within and between windows."""
         part, offsets = self._slices[index], table["base_offset"]
         byte, offset = self._next.get(index, (-1, 0))
         if start == part.start:
@@ -311,9 +310,9 @@ class SourceLog:
     def _where(self, extent: Extent) -> str:
         return f"{self.path}: {extent.object}"
 
-    def _torn(self, extent: Extent, position: int, what: str) -> DataCorruptionError:
+    def _torn(self, extent: Extent, position: int, fault: str) -> DataCorruptionError:
         return DataCorruptionError(
-            f"{what}; it is not merged. Restore the object from a copy of the bucket",
+            f"{fault}; it is not merged. Restore the object from a copy of the bucket",
             path=self._where(extent),
             position=extent.start + position,
             first=extent.base,
@@ -322,11 +321,11 @@ class SourceLog:
 
 
 def cut(extent: Extent, size_max: int, reader: SourceReader, path: str) -> Iterator[Slice]:
-    """Cut an extent into slices of up to `size_max` bytes, one batch at least, by a pass over it.
+    """Split an extent into slices of up to `size_max` bytes, but at least one batch, by reading it.
 
-    Raises: as `SourceLog.pread`; DataCorruptionError: it isn't whole.
+    Raises: as `SourceLog.pread`; DataCorruptionError: it is incomplete.
     """
-    total = ExtentSum(extent)  # the slices are read again, and compared again
+    total = ExtentSum(extent)  # the slices are read, and compared, a second time later
     log = SourceLog(path, [Slice.of(extent)], reader)
     start, base, at = 0, extent.base, 0
     for window in walk(log, check_crc=False):
@@ -352,7 +351,7 @@ def cut(extent: Extent, size_max: int, reader: SourceReader, path: str) -> Itera
 
 @dataclass(frozen=True, slots=True)
 class SourceData:
-    """What becomes a segment: a `sparklog.storage.segment_store.LogSegmentData`."""
+    """The source of a new segment: a `sparklog.storage.segment_store.LogSegmentData`."""
 
     where: str
     slices: tuple[Slice, ...]
@@ -363,7 +362,7 @@ class SourceData:
     aborted: bytes = b""
 
     def version(self) -> object:
-        """Return what never changes: no name gets a second meaning."""
+        """Return a constant: extents are immutable, because object names are never reused."""
         return self.slices
 
     @contextmanager
@@ -372,13 +371,13 @@ class SourceData:
         yield SourceLog(self.where, self.slices, self.reader, threads=self.threads)
 
     def transaction_index(self) -> bytes:
-        """Return the index of aborted transactions, of segments that a broker wrote."""
+        """Return the index of aborted transactions, for segments that a broker wrote."""
         return self.aborted
 
     def producer_snapshot(self) -> bytes:
-        """Return what is known of producers at its end."""
+        """Return the producer snapshot at the end."""
         return self.snapshot
 
     def leader_epochs(self) -> list[tuple[int, int]]:
-        """Return the leader epochs up to its end."""
+        """Return the leader epochs up to the end."""
         return list(self.epochs)

@@ -1,13 +1,14 @@
-"""Merges: extents become segments, an entry puts them in their place, then come the manifests.
+"""Merges: extents are rewritten as segments, an entry replaces them, then manifests are written.
 
-    the logs        put under names that nobody else ever writes; nobody reads them yet
-    the entry       a MergeRecord, if the extents lie there still and the term is ours: now they are
-                    what everybody reads
-    the manifests   with the entry's time, so that who has manifests alone (a broker, a restore
-                    without the ledger) sees what was committed, and of two that overlap the later
+    the logs        written under unique names; nothing refers to them yet
+    the entry       a MergeRecord, valid if the extents still exist and the term is ours: from now
+                    on all readers use the segments
+    the manifests   with the entry's time, so that a reader of manifests alone (a broker, a restore
+                    without the ledger) sees committed records, and the later one of two overlapping
 
-Cut before the entry it leaves logs that a later service's sweep finds by their term; cut after it,
-segments without a manifest, which are read from their start until a service makes it.
+An interruption before the entry leaves logs that the sweep of a later service recognizes by their
+term; after the entry, segments without a manifest, which are read from their start until a service
+writes the manifest.
 """
 
 import logging
@@ -49,7 +50,7 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge made: `segments` in the place of `sources`, since entry `number`."""
+    """The result of a merge: `segments` replace `sources` since entry `number`."""
 
     key: TopicPartition
     topic_id: str
@@ -60,10 +61,12 @@ class Merged:
 
 
 class Merger:
-    """Makes segments of one log. One thread uses it at a time; each call may be cut anywhere.
+    """Makes segments of one log.
 
-    `term`: of the service, 0 while it has none. `check`: called before each step; what it raises
-    (a lease that is lost) ends the work there.
+    One thread uses it at a time; each call may be interrupted anywhere.
+
+    `term`: returns the service's term, 0 without one. `check`: called before each step; an error
+    that it raises (a lost lease) ends the work.
     """
 
     def __init__(
@@ -79,15 +82,15 @@ class Merger:
         self._log, self._term, self._keyring = log, term, keyring
         self._throttle, self._check, self._threads = throttle, check, threads
         self.manifested: set[str] = set()
-        """Segments whose manifests this has put."""
+        """Ids of the segments whose manifests this object has written."""
 
     @property
     def term(self) -> int:
-        """The term of the merges that it makes now."""
+        """The term of new merges."""
         return self._term()
 
     def reader(self, state: DisklessState, wanted: Sequence[Extent] = ()) -> SourceReader:
-        """Return what reads extents of `state`; `wanted`: those that a round will ask for."""
+        """Return a reader for extents of `state`; `wanted`: the extents that a round will read."""
         entries = self._log.commits.head.entries.cache
         reader = SourceReader(self._log.store, state.keys, self._keyring, entries)
         pieces = [each for each in wanted if not each.segment and not each.pieces]
@@ -95,7 +98,7 @@ class Merger:
         return reader
 
     def segments(self, key: TopicPartition, state: DisklessState) -> DisklessSegments:
-        """Return the segments of a partition as `state` names them, for their indexes."""
+        """Return the segments of a partition in `state`, for their indexes."""
         known, store = state, self._log.store
 
         def follow() -> None:
@@ -111,10 +114,11 @@ class Merger:
     def merge(
         self, merge: Merge, state: DisklessState, reader: SourceReader | None = None
     ) -> Merged:
-        """Make a merge that was planned on `state`.
+        """Run a merge that was planned on `state`.
 
-        Raises: ConflictError: the extents aren't there any more; SourceChangedError: so are their
-        bytes; DataCorruptionError: they are damaged; StorageUnavailableError; LeaseLostError.
+        Raises: ConflictError: the extents don't exist any more; SourceChangedError: their objects
+            were deleted; DataCorruptionError: they are damaged; StorageUnavailableError;
+            LeaseLostError.
         Cost: each byte is read and written once; a few MiB of memory.
         """
         reader = reader or self.reader(state)
@@ -137,10 +141,10 @@ class Merger:
         *,
         crc: int | None = None,
     ) -> Merged:
-        """Make segments of other extents with the same offsets, in the place of a merge's sources.
+        """Make segments from other extents with the same offsets, to replace a merge's sources.
 
-        Args: crc: the CRC-32C of the only segment's log, if it is known.
-        Raises: as `merge`; DataCorruptionError also if the log has another CRC than `crc`.
+        Args: crc: the CRC-32C of the log, if there is only one segment and its checksum is known.
+        Raises: as `merge`; DataCorruptionError also if the log's CRC is not `crc`.
         """
         term = self._term()
         made: list[LogObject] = []
@@ -149,7 +153,7 @@ class Merger:
             made.extend(self._put(merge, slices, state, reader, term) for slices in parts)
             if crc is not None and [one.crc32c for one in made] != [crc]:
                 raise DataCorruptionError(
-                    "it holds other bytes than those that were merged",
+                    "its bytes differ from those that were merged",
                     path=f"{self._log.store.url}/{merge.sources[0].object}",
                     first=merge.sources[0].base, end=merge.sources[-1].end,
                 )  # fmt: skip
@@ -161,7 +165,7 @@ class Merger:
     def swap(
         self, merge: Merge, made: Sequence[LogObject], *, term: int, gaps: bool = False
     ) -> Merged:
-        """Create the entry for segments whose logs are there, then put their manifests."""
+        """Create the entry for segments whose logs are written, then write their manifests."""
         record = MergeRecord(
             term=term, topic=merge.key.topic, topic_id=merge.topic_id,
             partition=merge.key.partition, gaps=gaps,
@@ -189,7 +193,7 @@ class Merger:
             self._check()
             number, entry = self._log.create(decide)
         except (CommitUnknownError, DataCorruptionError):
-            raise  # nothing goes: the entry may be there, or come
+            raise  # keep the logs: the entry may exist, or be created later
         except SparklogError:
             self.discard(made)
             raise
@@ -200,7 +204,7 @@ class Merger:
         return Merged(merge.key, merge.topic_id, number, merge.sources, segments, stored)
 
     def put_manifest(self, made: LogObject, time_ms: int) -> None:
-        """Put the manifest of a segment that an entry of `time_ms` named."""
+        """Write the manifest of a segment that was committed by an entry of `time_ms`."""
         self._check()
         manifest, raw = made.manifest(time_ms)
         self._log.store.put(manifest.name, raw)
@@ -209,7 +213,7 @@ class Merger:
     def make_manifest(
         self, key: TopicPartition, extent: Extent, state: DisklessState
     ) -> RemoteSegment:
-        """Make the manifest of a segment that has none, out of its log.
+        """Write the missing manifest of a segment from its log.
 
         Raises: as `merge`. Cost: a pass over the log.
         """
@@ -221,12 +225,12 @@ class Merger:
         return put.segment
 
     def _look_at(self, put: SegmentPut[RemoteSegment], state: DisklessState) -> LogObject:
-        """Read a log that is there, for its manifest: what `put_log` has seen while it put it."""
+        """Read an existing log for its manifest, as `put_log` does while writing it."""
         made = look_at_log(put, throttle=self._throttle, check=self._check)
         sealed = state.keys.get(log_object(put.segment))
         if sealed is None:
             return made
-        assert self._keyring is not None  # it was just decrypted
+        assert self._keyring is not None  # the log was just decrypted with it
         key = open_data_key(self._keyring, sealed.id, sealed.wrapped)
         stored_size = key.stored_size(put.segment.size)
         crc = at = 0
@@ -262,7 +266,7 @@ class Merger:
         state: DisklessState,
         reader: SourceReader,
     ) -> SegmentPut[RemoteSegment]:
-        """What a segment of these slices will be."""
+        """Describe the segment to make from these slices."""
         base, end = slices[0].base, slices[-1].end
         lineage = tuple(clipped(list(state.epochs.get(key, ())), end=end))
         where = f"{self._log.store.url}/{key}"
@@ -279,10 +283,11 @@ class Merger:
     def transactions(
         self, key: TopicPartition, state: DisklessState, extents: Extents, base: int, end: int
     ) -> tuple[bytes, bytes]:
-        """Return what is known of transactions in [base, end), whose batches stay as they are.
+        """Return the transaction state of [base, end), whose batches are not changed.
 
         Returns: (index of aborted transactions, producer snapshot at `end`).
-        Cost: the manifests of extents that may hold transactions; a pass over those without one.
+        Cost: the manifests of extents that may contain transactions; a pass over those without a
+            manifest.
         """
         foreign = may_hold_transactions(extents, state)
         if not foreign or key not in state.log.idempotent:
@@ -308,11 +313,11 @@ class Merger:
         term: int,
         span: tuple[int, int] | None = None,
     ) -> LogObject:
-        """Put the log of a segment that takes the place of a merge's sources, rewritten.
+        """Write the log of a rewritten segment that will replace a merge's sources.
 
-        Args: size: of `data`'s log. term: that `swap` is given, too: a log whose id has another one
-            than its entry may be swept before it. span: the offsets [base, end) that it holds, of
-            several. Raises: as `merge`.
+        Args: size: of `data`'s log. term: the same that `swap` will get; if a log's id has another
+            term than its entry, a sweep may delete it before the entry is created. span: the
+            offsets [base, end) of this segment, if there are several. Raises: as `merge`.
         """
         base, end = span or (merge.sources[0].base, merge.sources[-1].end)
         put = planned(
@@ -330,7 +335,7 @@ class Merger:
         )
 
     def _segments(self, merge: Merge, reader: SourceReader) -> Iterator[tuple[Slice, ...]]:
-        """What each segment is made of: one of all sources, or a large source in several."""
+        """Yield the slices of each segment: all sources in one, or a large source in several."""
         path, size_max = f"{self._log.store.url}/{merge.key}", merge.config.roll_bytes
         pieces = [piece for extent in merge.sources for piece in reader.pieces(extent)]
         group: list[Slice] = []
@@ -345,11 +350,11 @@ class Merger:
         yield tuple(group)
 
     def discard(self, made: Sequence[LogObject]) -> None:
-        """Remove logs that no entry names, and none ever will."""
+        """Delete logs that no entry refers to, and never will."""
         try:
             self._log.store.delete([log_object(one.put.segment) for one in made])
         except SparklogError as error:
-            _LOGGER.info("logs of a merge that wasn't made stay until the sweep: %s", error)
+            _LOGGER.info("the logs of a failed merge remain until the next sweep: %s", error)
 
 
 def planned(
@@ -364,7 +369,7 @@ def planned(
     max_timestamp: int,
     epoch: int,
 ) -> SegmentPut[RemoteSegment]:
-    """Return the put of a segment; `epoch`: its leader epoch if the state knows none."""
+    """Describe the upload of a segment; `epoch`: its leader epoch if the state has none."""
     topic = state.log.topics[key.topic]
     lineage = clipped(list(state.epochs.get(key, ())), end=end)
     config = topic.parsed()
@@ -392,21 +397,26 @@ def planned(
 
 
 def _fits(group: Sequence[Slice], part: Slice, size_max: int) -> bool:
-    """Whether a segment may hold one slice more."""
+    """Return True if a segment may contain one more slice."""
     size = sum(each.size for each in group) + part.size
     return size <= size_max and part.end - group[0].base <= RELATIVE_MAX
 
 
 def snapshot_at(state: DisklessState, key: TopicPartition, end: int) -> bytes:
-    """The producers whose newest batch lies below `end`; who wrote since is known at the end."""
+    """Return a snapshot of the producers whose last batch is below `end`.
+
+    The newest state contains producers that have written later.
+    """
     producers = state.producers.get(key)
     entries = () if producers is None else producers.entries()
     return format_snapshot(entry for entry in entries if entry.last_offset < end)
 
 
 def may_hold_transactions(extents: Extents, state: DisklessState) -> list[Extent]:
-    """Return the extents that may hold a broker's transactions: those of its segments, rewritten
-    or not. Commits to this log, and what was merged of them alone, hold none."""
+    """Return the extents that may contain a broker's transactions: its segments, rewritten or not.
+
+    Commits to this log contain none, and neither do segments merged only from them.
+    """
     return [
         extent
         for extent in extents
@@ -415,7 +425,7 @@ def may_hold_transactions(extents: Extents, state: DisklessState) -> list[Extent
 
 
 def _measured(made: LogObject) -> LogObject:
-    """Take the largest timestamp from the index: that of the extent is of other parts as well."""
+    """Take the largest timestamp from the time index; the extent's may be of removed records."""
     times = parse_entries(made.parts[".timeindex"], TIME_ENTRY, path=made.put.data.where)
     latest = int(times["timestamp"][-1]) if len(times) else -1
     segment = replace(made.put.segment, max_timestamp=latest)

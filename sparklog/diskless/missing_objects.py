@@ -20,8 +20,8 @@ from sparklog.storage.segment_store import SourceChangedError
 from sparklog.tiered.object_store.store import Store
 
 REQUESTS_MAX: Final = 256
-"""Requests of one look. Objects beyond them are not looked at."""
-_LISTED: Final = 3  # so many objects of one directory are worth a listing
+"""Maximum number of requests per check. Further objects are not examined."""
+_LISTED: Final = 3  # from this number of objects on, a directory is listed
 _THREADS: Final = 16
 
 
@@ -38,8 +38,8 @@ def unreadable_extents(store: Store, state: DisklessState) -> list[UnreadableExt
     """Return the extents with missing or truncated objects.
 
     Raises: StorageUnavailableError.
-    Cost: a listing for each directory with several objects, a HEAD for each other object, two GETs
-        for each extent in an extent table; REQUESTS_MAX in all.
+    Cost: a listing per directory with several objects, a HEAD per other object, two GETs per extent
+        in an extent table; REQUESTS_MAX in total.
     """
     found, pieces, needed = list[UnreadableExtent](), dict[Extent, Extents](), dict[str, int]()
     reader, tables = SourceReader(store, state.keys, None), REQUESTS_MAX // 4
@@ -76,7 +76,7 @@ def _extents(state: DisklessState) -> Iterator[tuple[TopicPartition, Extent]]:
 
 
 def _least_size(state: DisklessState, extent: Extent) -> int:
-    """The bytes that an object must have, so that an extent can be read."""
+    """Return the size that an object must have so that the extent can be read."""
     if extent.pieces:
         return extent.start + block_size(extent)
     if extent.object in state.keys:  # encrypted: the records' size is not the object's
@@ -85,7 +85,7 @@ def _least_size(state: DisklessState, extent: Extent) -> int:
 
 
 def _known_sizes(store: Store, log_id: str, needed: Mapping[str, int]) -> dict[str, int]:
-    """Return {object: size, -1 if it is missing} of the objects that the requests reach."""
+    """Return {object: size, -1 if it is missing} for the objects within the limit of requests."""
     ledger, staged = ledger_prefix(log_id), staged_prefix(log_id)
     directories: dict[str, list[str]] = defaultdict(list)
     for name in needed:
@@ -105,7 +105,7 @@ def _known_sizes(store: Store, log_id: str, needed: Mapping[str, int]) -> dict[s
 
 
 def _heads(store: Store, names: Sequence[str]) -> dict[str, int]:
-    """Return {object: size}, which is never outdated as a listing may be."""
+    """Return {object: size}; unlike a listing these are never outdated."""
 
     def one(name: str) -> int:
         try:

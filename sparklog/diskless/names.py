@@ -1,18 +1,19 @@
-"""Names of the objects below a log's home in a store. Text in, text out.
+"""Names of the objects of a log in a bucket: builds and parses them.
 
     sparklog.home                               format version and log id
     ledger-<log id>/<n>                         entry n
-    state-<log id>/<n>                          what the entries 0..n fold to
+    state-<log id>/<n>                          the state after entries 0..n
     staged-<log id>/<n>/<label>-<uuid>          chunks of one task; n: the head when it began
     <topic>-<p>-<topic id>/...                  closed segments (sparklog/tiered/layout)
-    readers/<group>/<k>                         a group's positions, the highest k counts
-    service/<term>                              that the holder of the term lives
-    asked/<term>                                that somebody asks the holder of the term for it
-    erasures/<topic id>-<request>               an erasure that isn't complete
-    endpoint/<n>                                which endpoint coordinates groups, the highest n
+    readers/<group>/<k>                         a group's positions; the highest k is valid
+    service/<term>                              heartbeat of the holder of the term
+    asked/<term>                                request to the holder to release its term
+    erasures/<topic id>-<request>               an erasure that is not complete
+    endpoint/<n>                                endpoint that coordinates groups; the highest n
     quarantine/<time>/<name>                    copies of objects that a repair replaced or removed
 
-The log id is in the names, so that objects of another log, copied here, are never taken for ours.
+The names contain the log id, so that objects copied from another log are never taken for this
+log's.
 """
 
 import hashlib
@@ -26,9 +27,9 @@ from sparklog.format.checkpoint_files import topic_id_bytes, topic_id_text
 
 HOME: Final = "sparklog.home"
 IMPORT: Final = "sparklog.import"
-"""That a log is being brought here, and isn't whole yet."""
+"""Exists while a log is being imported and is not complete."""
 TRIAL: Final = "trial-"
-"""What the names of a new home's trial begin with."""
+"""Prefix of the objects of a capability check."""
 SERVICE: Final = "service/"
 ASKED: Final = "asked/"
 ERASURES: Final = "erasures/"
@@ -42,45 +43,45 @@ _GROUP_MAX: Final = 200  # a file's name has 255 bytes at most, an object's 1024
 
 
 def ledger_prefix(log_id: str) -> str:
-    """What the names of all ledger entries begin with."""
+    """Return the prefix of all ledger entries."""
     return f"ledger-{log_id}/"
 
 
 def entry_name(log_id: str, number: int) -> str:
-    """The object of ledger entry `number`."""
+    """Return the object name of ledger entry `number`."""
     return f"{ledger_prefix(log_id)}{number:020d}"
 
 
 def checked_object(name: object) -> str:
-    """Return the name of an object that was read from the store.
+    """Return an object name that was read from the store, after checking it.
 
-    Raises: ValueError: it is no name of an object below the home, where a store has directories.
+    Raises: ValueError: it could be outside of the log's prefix in a store with directories.
     """
     if not isinstance(name, str):
-        raise TypeError(f"{name!r} where an object's name belongs")
+        raise TypeError(f"expected an object's name, got {name!r}")
     if "\0" in name or "\\" in name or any(part in ("", ".", "..") for part in name.split("/")):
-        raise ValueError(f"{name!r} is no name of an object below the log's home")
+        raise ValueError(f"{name!r} is not a valid name of an object of the log")
     return name
 
 
 def parse_entry(name: str) -> int | None:
-    """The number of a ledger entry's object, of any log; None if it is no such."""
+    """Return the number of a ledger entry of any log; None for other objects."""
     prefix, _, number = name.partition("/")
     return int(number) if prefix.startswith("ledger-") and _is_number(number) else None
 
 
 def state_prefix(log_id: str) -> str:
-    """What the names of all states begin with."""
+    """Return the prefix of all state objects."""
     return f"state-{log_id}/"
 
 
 def state_name(log_id: str, number: int) -> str:
-    """The state after entry `number`."""
+    """Return the object name of the state after entry `number`."""
     return f"{state_prefix(log_id)}{number:020d}"
 
 
 def parse_state(log_id: str, name: str) -> int | None:
-    """The entry number of a state's object; None if it is no such."""
+    """Return the entry number of a state object; None for other objects."""
     number = name.removeprefix(state_prefix(log_id))
     if name.startswith(state_prefix(log_id)) and len(number) == 20 and number.isdigit():
         return int(number)
@@ -88,18 +89,18 @@ def parse_state(log_id: str, name: str) -> int | None:
 
 
 def staged_prefix(log_id: str) -> str:
-    """What the names of all staged objects begin with."""
+    """Return the prefix of all staged objects."""
     return f"staged-{log_id}/"
 
 
 def new_staged_name(log_id: str, number: int, label: str) -> str:
-    """A fresh name for what a task stages; `number`: the head when staging began."""
+    """Return a new name for a staged object; `number`: the head when staging began."""
     readable = _UNSAFE.sub("_", label)[:_LABEL_MAX] or "chunks"
     return f"{staged_prefix(log_id)}{number:020d}/{readable}-{uuid.uuid4().hex}"
 
 
 def parse_staged(log_id: str, name: str) -> int | None:
-    """The head when staging of this object began; None if it is no staged object."""
+    """Return the head when staging of this object began; None for other objects."""
     prefix = staged_prefix(log_id)
     number, slash, rest = name.removeprefix(prefix).partition("/")
     if name.startswith(prefix) and slash and rest and len(number) == 20 and number.isdigit():
@@ -108,41 +109,41 @@ def parse_staged(log_id: str, name: str) -> int | None:
 
 
 def new_segment_id(term: int) -> str:
-    """A fresh segment id that begins with the term of the service that makes the segment."""
+    """Return a new segment id that begins with the term of the service that makes the segment."""
     raw = term.to_bytes(_TERM_BYTES, "big") + os.urandom(16 - _TERM_BYTES)
     return topic_id_text(raw)
 
 
 def term_of(segment_id: str) -> int:
-    """The term of the service that made a segment."""
+    """Return the term of the service that made a segment."""
     return int.from_bytes(topic_id_bytes(segment_id)[:_TERM_BYTES], "big")
 
 
 def service_name(term: int) -> str:
-    """The sign of life of the holder of a term."""
+    """Return the object name of the heartbeat of a term's holder."""
     return f"{SERVICE}{term:020d}"
 
 
 def asked_name(term: int) -> str:
-    """That somebody wants the log of the holder of a term."""
+    """Return the object name of requests to the holder of a term."""
     return f"{ASKED}{term:020d}"
 
 
 def endpoint_name(number: int) -> str:
-    """Number `number` of the lease of the log's endpoints."""
+    """Return the object name of number `number` of the endpoints' lease."""
     return f"{ENDPOINT}{number:020d}"
 
 
 def parse_endpoint(name: str) -> int | None:
-    """The number of an endpoint's lease; None if it is no such."""
+    """Return the number in the name of an endpoint's lease; None for other objects."""
     number = name.removeprefix(ENDPOINT)
     return int(number) if name.startswith(ENDPOINT) and _is_number(number) else None
 
 
 def readers_prefix(group: str) -> str:
-    """What the names of a group's positions begin with: its name quoted, or "~" and its hash."""
+    """Return the prefix of a group's positions: its quoted name, or "~" and its hash."""
     quoted = quote(group, safe="").replace("~", "%7E")
-    if not quoted.strip("."):  # a path would take them for directories
+    if not quoted.strip("."):  # "." and ".." are directories in a path
         quoted = quoted.replace(".", "%2E")
     if len(quoted) > _GROUP_MAX:
         quoted = f"~{hashlib.sha256(group.encode()).hexdigest()}"
@@ -150,12 +151,12 @@ def readers_prefix(group: str) -> str:
 
 
 def position_name(group: str, number: int) -> str:
-    """Position number `number` of a group."""
+    """Return the object name of a group's position number `number`."""
     return f"{readers_prefix(group)}{number:020d}"
 
 
 def parse_position(name: str) -> tuple[str, int] | None:
-    """(prefix of its group, number) of the name of a position; None if it is none."""
+    """Return (prefix of the group, number) of a position's name; None for other objects."""
     prefix, slash, number = name.rpartition("/")
     group = prefix.removeprefix(READERS)
     if name.startswith(READERS) and group and "/" not in group and _is_number(number):

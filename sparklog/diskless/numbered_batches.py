@@ -1,8 +1,8 @@
-"""Batches that count their offsets from 0, as readers are to see them: with offsets and epoch.
+"""Stored batches, whose offsets count from 0, with their committed offsets and leader epoch.
 
-What is committed is never written again, so where a chunk's offsets begin is only known to the
-ledger. Base offset and leader epoch lie outside of a batch's CRC and are put in on the way; a time
-of append changes what the CRC covers, so there the CRC is checked first and made anew.
+Committed data are never rewritten, so only the ledger knows where a chunk's offsets begin. Base
+offset and leader epoch are not covered by a batch's CRC and are patched in for readers. An append
+time changes data that the CRC covers, so the old CRC is checked first and then replaced.
 """
 
 import bisect
@@ -23,16 +23,16 @@ _RESTORE: Final = "restore the object from a copy of the bucket"
 
 
 class NumberedBatches:
-    """A chunk's bytes, numbered: a `SegmentLog`. Its bytes never change; threads may share it.
+    """A chunk's bytes with committed offsets: a `SegmentLog`. Immutable and thread-safe.
 
     Args:
         raw: the chunk as it is stored, `size` bytes.
         base, count: the offsets are [base, base + count). epoch: leader epoch.
-        stamp_ms: the time of append that all its records get; -1: they keep theirs.
-        check: pass every CRC here, so that damage is told by `raw.path`, whoever reads.
-    Cost: a walk over the batches' headers, and a CRC pass where it is stamped or checked. Reads
-    that follow one another go on where the one before ended; another begins at the nearest place
-    that is known, at first the chunk's start.
+        stamp_ms: append time of all records; -1: their own timestamps.
+        check: verify all CRCs here, so that errors contain `raw.path`.
+    Cost: a pass over the batches' headers; with `stamp_ms` or `check` a CRC pass. Sequential reads
+        continue where the previous one ended; other reads begin at the nearest known batch,
+        initially the chunk's start.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class NumberedBatches:
         self.path = raw.path
         self._raw, self._size = raw, size
         self._base, self._count, self._epoch, self._stamp_ms = base, count, epoch, stamp_ms
-        self._whole = check or stamp_ms >= 0  # nothing leaves but whole batches, CRC checked
+        self._whole = check or stamp_ms >= 0  # return only whole batches, with checked CRCs
         self._marks = [(0, 0)]  # (byte, records before it) of batches, ascending
 
     def size(self) -> int:
-        """Return the size in bytes: numbering changes none."""
+        """Return the size in bytes, which is that of `raw`."""
         return self._size
 
     def pread(self, size: int, at: int) -> bytes:
-        """Return the bytes [at, at + size), numbered, fewer where the chunk or what is good ends.
+        """Return the bytes [at, at + size) with offsets, fewer at the end or before damaged data.
 
-        Raises: DataCorruptionError: the batches aren't whole, or don't count as the ledger says.
+        Raises: DataCorruptionError: batches are incomplete, or their counts contradict the ledger.
         """
         end = min(at + size, self._size)
         if at >= end:
@@ -77,33 +77,36 @@ class NumberedBatches:
             if fault is not None and found.end <= at:
                 raise fault
             if fault is not None:
-                end = min(end, found.end)  # what is good comes before the error
+                end = min(end, found.end)  # return good batches before the error
             if not skips or found.end > at:
                 end = min(end, found.end) if skips else end
                 return bytes(memoryview(data)[at - position : end - position])
             position = found.end
 
     def _batches(self, position: int, end: int, *, whole: bool) -> tuple[Batches, bytearray]:
-        """Read the batches from `position` on, where one begins, that hold the bytes up to `end`.
+        """Read the batches from `position`, the beginning of one, up to `end`.
 
-        `whole`: the last one too; else it has its header at least.
+        `whole`: including the whole last batch; otherwise at least its header.
         """
         upto = min(end + HEADER_SIZE, self._size)
         data = bytearray(self._raw.pread(upto - position, position))
         while True:
-            found = scan(data, path=self.path, position=position, check_crc=self._whole)
-            torn = found.end - position
-            if not whole or found.error is not None or found.end >= end:
-                return found, data
+            batches = scan(data, path=self.path, position=position, check_crc=self._whole)
+            torn = batches.end - position
+            if not whole or batches.error is not None or batches.end >= end:
+                return batches, data
             if len(data) - torn < LOG_OVERHEAD:
-                return found, data
+                return batches, data
             need = torn + LOG_OVERHEAD + int.from_bytes(data[torn + 8 : torn + LOG_OVERHEAD], "big")
             if need <= len(data) or position + need > self._size:
-                return found, data
+                return batches, data
             data += self._raw.pread(need - len(data), position + len(data))
 
     def _number(self, found: Batches, data: bytearray, position: int, done: int) -> int:
-        """Number the batches in `data`, in place; returns the records up to behind the last one."""
+        """Patch offsets into the batches in `data`.
+
+        Return the number of records up to their end.
+        """
         table, whole = found.table, found.end - position
         if len(table):
             starts, ends = table["base_offset"], table["last_offset"] + 1
@@ -112,7 +115,7 @@ class NumberedBatches:
             if len(wrong):
                 row = int(wrong[0])
                 raise self._fault(
-                    f"a batch counts its records from {starts[row]}, {expected[row]} is expected",
+                    f"a batch counts its records from {starts[row]}, expected {expected[row]}",
                     int(table["position"][row]),
                 )
             done = int(ends[-1])
@@ -123,18 +126,18 @@ class NumberedBatches:
                 stamp(data, begins.tolist(), stops.tolist(), self._stamp_ms)
         if done > self._count or (found.end == self._size and done != self._count):
             raise self._fault(
-                f"the ledger says that {self._count} records are here, there are {done}", found.end
+                f"the ledger recorded {self._count} records, but there are {done}", found.end
             )
-        if found.error is None and len(data) - whole >= _PREFIX.size:  # one that isn't all here
+        if found.error is None and len(data) - whole >= _PREFIX.size:  # an incomplete last batch
             first, length, _ = _PREFIX.unpack_from(data, whole)
-            if first == done:  # else it is damaged, which its whole will say
+            if first == done:  # else it is damaged, which is reported when all of it is read
                 _PREFIX.pack_into(data, whole, self._base + done, length, self._epoch)
         return done
 
     def _renumber(self, batches: memoryview, position: int) -> None:
         try:
             rebase(batches, self._base, self._epoch)
-        except InvalidRequestError as error:  # of another magic than 2
+        except InvalidRequestError as error:  # a magic other than 2
             raise self._fault(str(error), position) from error
 
     def _mark(self, position: int, done: int) -> None:

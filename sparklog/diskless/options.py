@@ -1,4 +1,4 @@
-"""How a log in a store is kept in shape: what its background work goes by."""
+"""Options of the background work on a log in a bucket."""
 
 from dataclasses import dataclass, field
 
@@ -8,15 +8,15 @@ from sparklog.quantities import DAY_MS, SECOND_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepOptions:
-    """The service's keys that are for such a log; its `ServiceOptions` have them with their docs.
+    """The service's options for a log in a bucket; `ServiceOptions` documents them for users.
 
-    `merge_interval_ms`: how old a commit's records may be before they become part of a segment.
-    `merge_max_extents`: how many pieces of a partition may lie side by side before they do.
-    `stage_retention_ms`: how long what was staged and not committed is kept.
-    `delete_delay_ms`: how long what nobody names any more is left, for readers that plan with it.
-    `sweep_interval_ms`: between two looks at all that lies in the store; -1: none.
-    `lease_timeout_ms`: how long a service's sign of life may stand still before another takes over.
-    `threads`: requests for pieces at the same time; 1 does everything in one thread.
+    `merge_interval_ms`: age at which the records of a commit are merged into a segment.
+    `merge_max_extents`: number of unmerged extents of a partition at which they are merged.
+    `stage_retention_ms`: how long staged objects without a commit are kept.
+    `delete_delay_ms`: how long unreferenced objects are kept for readers with an older plan.
+    `sweep_interval_ms`: interval between sweeps; -1: never.
+    `lease_timeout_ms`: how long a service's heartbeat may be silent before another one takes over.
+    `threads`: concurrent requests; 1 does all work in one thread.
     """
 
     retention_check_interval_ms: int = 300 * SECOND_MS

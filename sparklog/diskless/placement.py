@@ -1,14 +1,14 @@
-"""Where a commit's chunks lie in the store: inline in the entry, in staged objects, or by a table.
+"""Places a commit's chunks: inline in the entry, in staged objects, or by an extent table.
 
-What a writer of the ledger asks before it creates an entry:
+A writer uses it before it creates an entry:
 
     placement = Placement(store, log_id, chunks, keyring=None)
-    placed = placement.place(head)                     # maybe a put
+    placed = placement.place(head)                     # maybe a PUT
     extents = settled(placed.extents, ends, epoch=3)   # for each attempt, whatever the ends are
     store.create(name, encode(number, Entry(..., extents=extents, keys=placed.keys), placed.data))
 
-Nothing of it depends on the entry's number, nor on the ends: what was put for one attempt serves
-all that come after it.
+The result does not depend on the entry's number or the end offsets, so objects that were written
+for one attempt serve all later ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,19 +37,19 @@ from sparklog.tiered.object_store.store import Store
 PlacedExtents = tuple[tuple[TopicPartition, Extent], ...]
 
 INLINE_BYTES_MAX: Final = 256 << 10
-"""Of all partitions together: more than this is staged, for whoever follows reads the entries."""
+"""Maximum inline data of all partitions together, because all followers read the entries."""
 TABLE_EXTENTS_MIN: Final = 256
-"""So many extents in a commit are worth a table, where it makes them fewer by half."""
+"""Extents from which a commit uses a table, if that halves their number."""
 _LABEL: Final = "chunks"
 _TABLE_LABEL: Final = "table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A commit's extents, each from offset 0; `settled` gives them their offsets.
+    """A commit's extents, each from offset 0; `settled` assigns the offsets.
 
-    `data`, `keys`: the entry's inline bytes, sealed if they are, and its data keys. `staged`: the
-    objects that `place` put for it, each with a head of its own.
+    `data`, `keys`: the entry's inline bytes, encrypted if there is a key ring, and its data keys.
+    `staged`: the objects that `place` wrote, whose names contain the head.
     """
 
     extents: PlacedExtents = ()
@@ -65,9 +65,9 @@ def settled(
     epoch: int,
     stamps: Mapping[str, int] | None = None,
 ) -> PlacedExtents:
-    """Return extents behind the partitions' ends.
+    """Return the extents with offsets that begin at the partitions' ends.
 
-    Args: stamps: {topic: ms} of topics whose records get the time of the append.
+    Args: stamps: {topic: ms} of topics with message.timestamp.type=LogAppendTime.
     """
     at = dict(ends)
     found = []
@@ -88,9 +88,9 @@ def settled(
 
 
 class Placement:
-    """The chunks of one call, in their order, whatever number their entry will have.
+    """The chunks of one call, in order, for any number of attempts to create an entry.
 
-    Not thread-safe. `keyring`: what is put by it, or rides inline, is sealed by a fresh data key.
+    Not thread-safe. `keyring`: encrypts objects and inline data with new data keys.
     """
 
     def __init__(
@@ -108,20 +108,19 @@ class Placement:
         self._placed: dict[bool, Placed] = {}
 
     def place(self, head: int, *, inline_bytes_max: int = INLINE_BYTES_MAX) -> Placed:
-        """Return where all lies; put what has to be put, once, however often this is asked.
+        """Return the locations of all chunks. Writes objects if needed, only once for all calls.
 
         Args:
-            head: the newest entry that is known: names what is staged here.
-            inline_bytes_max: so much may ride in the entry. Less where others were quicker: staged,
-                a small entry races, and the bytes go over the network once.
-
-        Raises: StorageUnavailableError: a put failed; nothing is known of it.
-            InvalidRequestError: what tasks have sealed, and there is no key ring.
+            head: the newest known entry; part of the names of staged objects.
+            inline_bytes_max: limit of inline data. Lower after lost races: a smaller entry is
+                quicker, and staged data cross the network only once.
+        Raises: StorageUnavailableError: a PUT failed. InvalidRequestError: tasks have encrypted
+            chunks, but there is no key ring.
         """
         inline = self._sources.data_bytes <= inline_bytes_max
         if inline not in self._placed:
             placed = self._placed[inline] = self._place(head, inline)
-            if not placed.data:  # so nothing rides in an entry, allowed or not
+            if not placed.data:  # without inline data the result is the same for both limits
                 self._placed = {True: placed, False: placed}
         return self._placed[inline]
 
@@ -150,7 +149,7 @@ class Placement:
         return Placed(extents=extents, data=stored, keys=found, staged=staged)
 
     def _together(self) -> tuple[dict[TopicPartition, Pieces], list[Buffer]]:
-        """Lay what is in memory back to back, by partition; neighbours become one piece."""
+        """Concatenate chunks in memory by partition; adjacent ones become one row."""
         data: list[Buffer] = []
         at = 0
         found: dict[TopicPartition, Pieces] = {}
@@ -186,7 +185,7 @@ class Placement:
         return key
 
     def _object_keys(self) -> dict[str, ObjectKey | None]:
-        """Of what tasks sealed: their data keys, wrapped by the master key."""
+        """Return the data keys of objects that tasks encrypted, wrapped by the master key."""
         return {name: rewrap_key(self._ring, key) for name, key in self._sources.keys.items()}
 
     def _by_table(
@@ -223,22 +222,25 @@ def _extents(
 
 
 class _Sources:
-    """Objects and buffers that rows lie in: names by number, 0 for what is in memory."""
+    """Objects and buffers that rows refer to: names by number, 0 for buffers in memory."""
 
     def __init__(self) -> None:
         self.names: list[str] = [""]
         self.keys: dict[str, ObjectKey | TaskKey] = {}
         self.data_bytes = 0
-        self._buffers: list[Buffer] = []  # of what is in memory; a row's `start` is its number
+        self._buffers: list[Buffer] = []  # chunks in memory; a row's `start` is an index here
         self._known: dict[int, tuple[StagedChunks, NDArray[np.uint32]]] = {}
         self._numbers: dict[str, int] = {"": IN_DATA}
 
     def rows(self, chunks: Iterable[Chunk]) -> dict[TopicPartition, Pieces]:
-        """Return the pieces of each partition, in order, by the numbers here."""
-        found: dict[TopicPartition, list[Pieces]] = {}
+        """Return each partition's rows in commit order, which refer to objects by number."""
+        by_partition: dict[TopicPartition, list[Pieces]] = {}
         for chunk in chunks:
-            found.setdefault(chunk.key, []).append(self._of(chunk))
-        return {k: some[0] if len(some) == 1 else np.concatenate(some) for k, some in found.items()}
+            by_partition.setdefault(chunk.key, []).append(self._of(chunk))
+        return {
+            key: tables[0] if len(tables) == 1 else np.concatenate(tables)
+            for key, tables in by_partition.items()
+        }
 
     def _of(self, chunk: Chunk) -> Pieces:
         if chunk.data is not None:
@@ -269,7 +271,7 @@ class _Sources:
         return self._numbers[name]
 
     def joined(self, rows: Sequence[np.void]) -> tuple[Buffer, int]:
-        """Return the batches of some rows in memory as one piece, and how many records it has."""
+        """Return the batches of rows in memory as one buffer, and their number of records."""
         buffers = [self._buffers[int(row["start"])] for row in rows]
         counts = [int(row["count"]) for row in rows]
         if len(buffers) == 1:

@@ -1,6 +1,6 @@
-"""What a task of a micro-batch needs of a log in a store: where its own records lie.
+"""Read plans: the extents that a Spark task needs for its range of offsets.
 
-So it asks for bytes at once and for nothing else: no state, no entry, no listing.
+With a plan a task requests only the bytes of its records: no state, no entry, no listing.
 """
 
 import contextlib
@@ -35,15 +35,15 @@ class WholeView(View, Protocol):
 
     @property
     def state(self) -> DisklessState:
-        """What is known of the log; asks for it, if need be."""
+        """The known state of the log. The first access opens the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class DisklessPlan:
-    """The extents that a range of offsets touches: a `sparklog.storage.view.ReadPlan`.
+    """The extents of a range of offsets: a `sparklog.storage.view.ReadPlan`.
 
-    It has no secret: data keys are wrapped, and a task has the store's options from elsewhere.
-    `span`: log start and end when it was planned. `producers`: batches may have a producer.
+    Contains no secrets: data keys are wrapped, and a task gets the store's options separately.
+    `span`: log start and end at planning time. `producers`: batches may have a producer.
     """
 
     log_id: str
@@ -57,21 +57,21 @@ class DisklessPlan:
     producers: bool
 
     def open(self, whole: View) -> "PlannedView":
-        """Return a view of the range that asks for nothing but its bytes.
+        """Return a view of the range that requests only its bytes.
 
-        `whole`: the log's own, a `DisklessView`; nothing is asked of it but in need.
+        `whole`: the log's own `DisklessView`, used only if the plan is outdated.
         """
         return PlannedView(self, whole)  # type: ignore[arg-type]
 
 
 class PlannedView:
-    """What a task sees of a log: its own range as planned, until it looks again."""
+    """A task's view of a log: its planned range, until it has to refresh."""
 
     def __init__(self, plan: DisklessPlan, whole: WholeView) -> None:
         self._plan, self._whole = plan, whole
         self._lock = ProcessLock()
         self._fresh = True
-        self._before = 0  # the whole view's incarnation when it was first asked
+        self._before = 0  # the whole view's incarnation at its first use
         self.incarnation, self.poll_ms = 0, whole.poll_ms
         where = f"{whole.home}/{plan.key.topic}-{plan.key.partition}-{plan.topic_id}"
         self._kept = CachedPartition(_PlannedSegments(plan, where, whole.objects))
@@ -86,13 +86,13 @@ class PlannedView:
         return contextlib.nullcontext()
 
     def renew(self) -> int:
-        """Return the `incarnation`: 0 while the log is the one that was planned for."""
+        """Return the `incarnation`: 0 while the log is the one that was planned."""
         if not self._fresh:
             self.incarnation = self._whole.renew() - self._before
         return self.incarnation
 
     def refresh(self) -> None:
-        """Look at the log itself from now on: what was planned isn't there any more, perhaps."""
+        """Use the log itself from now on, because the planned extents may have been replaced."""
         self._whole.refresh()
         with self._lock:
             if self._fresh:
@@ -125,7 +125,7 @@ class PlannedView:
         return self._current().topic_id(topic, partition)
 
     def bases(self, topic: str) -> Mapping[int, int]:
-        """Return where partitions begin that a former topic of this name had."""
+        """Return the first offsets of partitions that an earlier topic of this name also had."""
         return self._current().bases(topic)
 
     def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
@@ -135,7 +135,7 @@ class PlannedView:
         return self._current().spans(keys)
 
     def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
-        """Return none."""
+        """Return no partitions."""
         return {}
 
     def of_partition(
@@ -145,26 +145,26 @@ class PlannedView:
         make: Callable[[PartitionSegments], T],
         topic_id: str | None = None,
     ) -> T:
-        """Return what `make` gave for the planned extents, or for the partition's segments."""
+        """Return `make`'s result for the planned extents, or for the partition's segments."""
         mine = (topic, partition) == self._plan.key and topic_id in (None, self._plan.topic_id)
         if self._fresh and mine:
             return self._kept.cached(make)
         return self._current().of_partition(topic, partition, make, topic_id)
 
     def plan(self, key: TopicPartition, start: int, end: int) -> ReadPlan | None:
-        """Return none: what is planned already isn't planned again."""
+        """Return None: the range is planned already."""
         return None
 
     def local_files(self, key: TopicPartition) -> None:
-        """Return None: nothing lies in files of this host."""
+        """Return None, because no records are stored in files of this host."""
 
     def set_following(self) -> None:
-        """Wait for the store as long as a reader that goes on for ever does."""
+        """Wait for an unavailable store as long as a follower does."""
         self._whole.set_following()
 
 
 class _PlannedSegments(DisklessSegments):
-    """The planned extents, and behind them an empty segment: the range ends there."""
+    """The planned extents, followed by an empty segment at the end of the range."""
 
     def __init__(self, plan: DisklessPlan, where: str, objects: ExtentObjects) -> None:
         state = PartitionState(
@@ -182,19 +182,25 @@ class _PlannedSegments(DisklessSegments):
         return [*super().bases(), self._planned.end]
 
     def log(self, base: int) -> SegmentLog:
-        """Open a planned extent. Raises StaleReadError for what lies behind them."""
+        """Open a planned extent. Raises StaleReadError for offsets after them."""
         if base == self._planned.end:
-            raise StaleReadError(f"{self.where}: what lies from offset {base} on wasn't planned")
+            raise StaleReadError(f"{self.where}: offsets from {base} on were not planned")
         return super().log(base)
 
     def _index(self, base: int, kind: IndexKind) -> bytes | None:
         if kind == TXNINDEX and self._planned.producers:
-            # Markers behind the range count as well, and nobody planned for these.
-            raise StaleReadError(f"{self.where}: the log itself tells which transactions ended how")
+            # Markers after the range decide about transactions too, and are not in the plan.
+            raise StaleReadError(
+                f"{self.where}: this task has no transaction index; the range is read again "
+                "through the log"
+            )
         return super()._index(base, kind)
 
     def producer_snapshot(self, offset: int) -> bytes:
-        """Return the producers' state. Raises StaleReadError where it takes the whole log."""
+        """Return the producer snapshot. Raises StaleReadError if that needs the whole log."""
         if self._planned.producers:
-            raise StaleReadError(f"{self.where}: the log itself tells which producers there are")
+            raise StaleReadError(
+                f"{self.where}: this task has no producer snapshot; the range is read again "
+                "through the log"
+            )
         return super().producer_snapshot(offset)

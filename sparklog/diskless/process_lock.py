@@ -1,10 +1,10 @@
-"""A lock for the threads of one process, which a forked child gets anew."""
+"""A lock for the threads of one process that is free in a forked child."""
 
 import os
 import threading
 
 _forks = 0
-"""How many forks lie between this process and the first one: tells it from those it comes of."""
+"""Number of forks since the first process; distinguishes this process from its ancestors."""
 
 
 def _count_in_child() -> None:
@@ -16,18 +16,20 @@ os.register_at_fork(after_in_child=_count_in_child)  # runs before the child has
 
 
 class ProcessLock:
-    """A mutex; not reentrant. In a forked child it is free: who held it isn't there.
+    """A mutex; not reentrant.
 
-    A child that was forked within its `with` leaves that without releasing anything.
+    In a forked child it is free, because its holder does not exist there.
+
+    A child that was forked inside a `with` block leaves the block without releasing anything.
     """
 
     def __init__(self) -> None:
-        self._locks = {_forks: threading.Lock()}  # of this process, and of those it comes of
+        self._locks = {_forks: threading.Lock()}  # of this process and its ancestors
         self._owner: tuple[int, int] | None = None
 
     def __enter__(self) -> None:
         if _forks not in self._locks:
-            # Of threads that come here at once all get the one that was put there first.
+            # Concurrent threads all get the lock that was stored first.
             self._locks.setdefault(_forks, threading.Lock())
         self._locks[_forks].acquire()
         self._owner = _forks, threading.get_ident()

@@ -32,7 +32,7 @@ class Quarantine:
 
     def remove(self, names: Iterable[str]) -> list[str]:
         """Move objects to the quarantine; return the names of the objects that existed."""
-        found = [name for name in names if self.keep(name) is not None]
-        if found:
-            self._store.delete(found)
-        return found
+        kept = [name for name in names if self.keep(name) is not None]
+        if kept:
+            self._store.delete(kept)
+        return kept

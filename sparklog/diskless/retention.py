@@ -1,8 +1,7 @@
-"""Retention and delete-records of a log in a store: the log start rises by an entry, what lies
-below it is garbage from then on.
+"""Retention and delete-records of a log in a bucket: an entry raises the log start.
 
-Which records go is decided by the rules that every home has (`sparklog.log.due_segments`): an
-extent stands for a segment there. So records go as their pieces do, whether merged or not.
+Extents below the log start are garbage from then on. The rules that choose them are the same as in
+log dirs (`sparklog.log.due_segments`); an extent counts as a segment, whether merged or not.
 """
 
 import bisect
@@ -30,9 +29,10 @@ def due_extents(
     now_ms: int,
     time_of: Callable[[int], int],
 ) -> dict[TopicPartition, DueSegments]:
-    """Return what is due, of partitions where something is, or is held back.
+    """Return the due extents, of partitions in which extents are due or held back.
 
-    Args: time_of: an entry's time (ms) by its number: as old is what has no timestamps.
+    Args: time_of: returns an entry's time (ms) by its number; used as age of extents without
+        timestamps.
     """
     found: dict[TopicPartition, DueSegments] = {}
     for key in partitions_of(state):
@@ -53,13 +53,14 @@ def _due(
     time_of: Callable[[int], int],
 ) -> DueSegments:
     extents = state.extents[key]
-    filled: list[int] = []  # numbers of extents with records, once they are asked for
+    filled: list[int] = []  # indexes of extents with records, computed at the first use
     numbers = {extent.base: number for number, extent in enumerate(extents)}
 
     def largest(base: int) -> int:
-        """A segment that compaction has emptied is no younger than what follows it.
+        """Return the largest timestamp of an extent, or the time of its entry.
 
-        Its own entry is that of the cleaning. Kafka's file has the time of its last append.
+        An empty segment left by compaction is at least as old as the records after it: its own
+        entry has the time of the cleaning, while Kafka's file has the time of its last append.
         """
         number = numbers[base]
         if extents[number].max_timestamp >= 0:
@@ -92,10 +93,10 @@ def raise_log_starts(
     *,
     term: int,
 ) -> dict[TopicPartition, tuple[Extent, ...]]:
-    """Raise log starts by one entry; returns {partition: the extents that this took away}.
+    """Raise log starts by one entry; return {partition: the extents removed by it}.
 
-    Partitions whose topic was made again since `planned_on`, and starts that are there already,
-    are left out. Raises: LeaseLostError: the term isn't the log's any more.
+    Topics that were re-created since `planned_on`, and log starts that are not higher than the
+    present ones, are skipped. Raises: LeaseLostError: the log has another term now.
     """
     ids = {name: topic.id for name, topic in planned_on.log.topics.items()}
     taken: dict[TopicPartition, tuple[Extent, ...]] = {}
@@ -111,7 +112,7 @@ def raise_log_starts(
             and now.log.starts.get(key, 0) < start <= now.log.ends[key]
         }
         if not wanted:
-            raise ConflictError("the log starts are there already, or their topics are gone")
+            raise ConflictError("the log starts are that high already, or the topics were deleted")
         taken.clear()
         taken.update(
             (key, tuple(each for each in now.extents.get(key, ()) if each.end <= start))

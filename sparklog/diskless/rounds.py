@@ -1,11 +1,11 @@
-"""`DisklessUpkeep`: the background work on a log in a store, step by step.
+"""`DisklessUpkeep`: the background work on a log in a bucket, in rounds.
 
-    retain   log starts rise by retention; states but the newest two, inline data that nobody
-             names, and every few hours all other garbage go
-    merge    pieces become segments
-    clean    compacted topics are cleaned
+    retain   raise log starts by retention; delete old state objects and unreferenced inline data;
+             every few hours delete all other garbage
+    merge    merge extents of commits into segments
+    clean    compact topics
 
-Each step is decided on the log's state, made by an entry, and safe by itself.
+Each step is decided on the log's state, made effective by an entry, and safe on its own.
 """
 
 import contextlib
@@ -60,12 +60,12 @@ from sparklog.tiered.layout.object_names import Directory
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _LOOK_MS: Final = 5_000
-"""So often a service that stands by looks for the lease: two gets."""
+"""How often a standby service tries to acquire the lease (ms); each try is two GETs."""
 _HOME_MS: Final = 60_000
-"""So often it is looked whether the log is still the one in its place."""
+"""How often to check that the log was not replaced (ms)."""
 
 _UPLOAD_MS: Final = 3_600_000
-"""An upload that began so long ago has no writer any more, as far as an erasure is concerned."""
+"""Age (ms) at which an erasure assumes that an unfinished upload has no writer any more."""
 _NOT_COVERED: Final = (
     "backups and replicas of the bucket; in other stores than S3 older versions, too: delete those "
     "yourself",
@@ -76,11 +76,11 @@ _NOT_COVERED: Final = (
 
 
 class DisklessUpkeep:
-    """A `sparklog.storage.upkeep.Upkeep` of a log in a store.
+    """A `sparklog.storage.upkeep.Upkeep` of a log in a bucket.
 
-    Args: groups: the registered readers, asked for where a topic waits for them. close: closes the
-        log. stopping: whether the service stops. timer: monotonic, in ms. tenure: of the service,
-        over all times that it opens the log.
+    Args: groups: returns the registered readers, which may hold back retention. close: closes the
+        log. stopping: returns True if the service is stopping. timer: monotonic, in ms. tenure:
+        kept by the service while the log is closed.
     """
 
     works: tuple[Work, ...] = ("retain", "merge", "clean")
@@ -121,28 +121,28 @@ class DisklessUpkeep:
         self._next_sweep_ms = float("-inf")
         self._looked_at = timer()
 
-    # --- leading -------------------------------------------------------------------------------
+    # --- the lease -----------------------------------------------------------------------------
 
     @property
     def uncleanable(self) -> Mapping[TopicPartition, str]:
-        """{partition: why} of what is left alone until the service starts again."""
+        """{partition: reason} of partitions that are skipped until the service starts again."""
         return self.damaged.reasons
 
     @property
     def compacted(self) -> Sequence[Cleanable]:
-        """How dirty the compacted partitions were when the cleaner looked last."""
+        """The dirty ratios of compacted partitions at the cleaner's last check."""
         return self.cleaner.compacted
 
     def is_replaced(self) -> bool:
-        """Tell whether another log is in this one's place. Cost: a get once a minute.
+        """Return True if another log is stored at the URL. Cost: a GET per minute.
 
-        Raises: LogReplacedError: none is.
+        Raises: LogReplacedError: no log is stored there.
         """
         now = self._timer()
         if now - self._looked_at < _HOME_MS:
             return False
         self._looked_at = now
-        with contextlib.suppress(StorageUnavailableError):  # then nobody can tell
+        with contextlib.suppress(StorageUnavailableError):  # then unknown; checked again later
             found = read_home(self.log.store)
             if found is None:
                 raise LogReplacedError(f"{self.log.store.url} holds no log any more")
@@ -150,24 +150,24 @@ class DisklessUpkeep:
         return False
 
     def take_up(self, now_ms: int) -> None:
-        """Fold the news: what others left half done is found by the sweep."""
+        """Fold new entries. The sweep finishes incomplete work of previous services."""
         self.log.follow()
 
     def pressing(self, now_ms: int) -> Collection[Work]:
-        """Return nothing: a store has room. Renews the sign of life."""
+        """Return no work, because a store never gets full. Writes the heartbeat."""
         with contextlib.suppress(LeaseLostError, StorageUnavailableError):
             self.lease.check()
         return ()
 
     def _check(self) -> None:
         if self._stopping():
-            raise LeaseLostError("the service stops; it goes on when it is started again")
+            raise LeaseLostError("the service is stopping; maintenance resumes at its next start")
         self.lease.check()
 
     # --- a round -------------------------------------------------------------------------------
 
     def work(self, work: Work, report: Report, request: Request = AS_DUE) -> Due:
-        """Do one kind of work, or say what it would do; returns when it is due again."""
+        """Do one kind of work, or report what it would do; return when it is due again."""
         now, options = report.time_ms, self._options
         if work == "retain":
             self.retain(report, at_once=request.at_once)
@@ -182,15 +182,15 @@ class DisklessUpkeep:
 
     @property
     def next_purge_ms(self) -> float:
-        """When the next of what merges replaced and retention gave up may go."""
+        """When the next scheduled deletion is due."""
         return self.garbage.next_ms
 
     def purge(self, report: Report) -> None:
-        """Delete what merges replaced and retention gave up, and whose delay is over."""
+        """Delete segments that were replaced or expired, once their delay has passed."""
         self.garbage.tidy(report)
 
     def merge(self, report: Report) -> None:
-        """Merge what is due, or say what would be."""
+        """Run the merges that are due, or report them in a dry run."""
         state = self.log.follow()
         merges = [
             merge
@@ -224,16 +224,16 @@ class DisklessUpkeep:
         report.merged.append(_reported(merge, done))
 
     def _healed(self, merge: Merge, report: Report) -> bool:
-        """Write the damaged segments among the sources again; tell whether all were."""
+        """Rewrite damaged segments among the sources; return True if all of them were rewritten."""
         try:
             damaged = [e for e in merge.sources if e.segment and self.healer.is_damaged(e)]
-        except InvalidRequestError:  # the key ring lacks a key
+        except InvalidRequestError:  # a key is missing in the key ring
             return False
         tried = [self.healer.tried(merge.key, extent, report) for extent in damaged]
         return bool(tried) and all(tried)
 
     def _missed(self, merge: Merge, error: SparklogError, report: Report) -> None:
-        """Its extents changed, which is nobody's fault; or bytes are gone that the log names."""
+        """Handle a failed merge: its extents changed, or the log's data are damaged."""
         state = self.log.follow()
         topic = state.log.topics.get(merge.key.topic)
         known = {extent.place for extent in state.extents.get(merge.key, ())}
@@ -247,9 +247,11 @@ class DisklessUpkeep:
     # --- retention and garbage -----------------------------------------------------------------
 
     def retain(self, report: Report, *, at_once: bool = False) -> None:
-        """Raise log starts by retention; a topic's first a round later, or `at_once`.
+        """Raise log starts by retention.
 
-        Not `at_once`: looks for garbage too.
+        A topic's first deletion waits for one round, unless `at_once`.
+
+        Without `at_once`, also look for garbage.
         """
         self._retain(report, at_once=at_once)
         self.garbage.give_up_topics(report)
@@ -268,7 +270,7 @@ class DisklessUpkeep:
                 self._next_sweep_ms = min(report.time_ms + interval_ms, waiting_ms)
 
     def _expire_groups(self, report: Report) -> None:
-        """Forget readers that were silent for offsets.retention.minutes."""
+        """Delete the positions of readers that were silent for offsets.retention.minutes."""
         silent = DisklessGroups(self.log.store).expire(
             now_ms=report.time_ms, retention_ms=self._options.offsets_retention_ms,
             dry_run=report.dry_run,
@@ -312,7 +314,7 @@ class DisklessUpkeep:
     def _terms(
         self, state: DisklessState, now_ms: int
     ) -> dict[TopicPartition, RetentionConstraints]:
-        """Where registered readers hold retention back."""
+        """Return how far registered readers hold retention back."""
         asked = [t.parsed().retention_respect_readers for t in state.log.topics.values()]
         if not any(asked):
             return {}
@@ -325,7 +327,7 @@ class DisklessUpkeep:
     # --- erasing -------------------------------------------------------------------------------
 
     def erase(self, request: ErasureRequest, report: ErasureReport, loan: Loan) -> None:
-        """Erase records for good; see `Upkeep.erase`."""
+        """Erase records; see `Upkeep.erase`."""
         state = self.log.follow()
         topic = state.log.topics.get(request.topic)
         lives = request.deleted_topic_warnings(state.log.deleted)
@@ -366,10 +368,10 @@ class DisklessUpkeep:
         *,
         own: bool,
     ) -> None:
-        """As the leader, or (not `own`) beside the one that leads."""
+        """Erase as the holder of the lease (`own`), or beside another process that holds it."""
         check = self._check if own else lambda: None
         merger = self.merger
-        if not own:  # as a writer's: void once a service takes over
+        if not own:  # like a writer's merges: void once a service takes over
             merger = Merger(
                 self.log, term=lambda: self.log.state.term, keyring=self._keyring,
                 threads=self._options.threads,
@@ -402,7 +404,8 @@ class DisklessUpkeep:
             return False
 
     def check_compacted(self, topics: Collection[str], report: Report) -> None:
-        """Raise UnknownTopicError or InvalidRequestError unless all of them are compacted."""
+        """Raise UnknownTopicError or InvalidRequestError unless all topics exist and are compacted.
+        """
         known = self.log.follow().log.topics
         for name in topics:
             if name not in known:
@@ -421,18 +424,18 @@ class DisklessUpkeep:
 
 
 class _LeaseNotes:
-    """What was announced goes with the sign of life: `deletion_announcements.AnnouncementStore`."""
+    """Stores announced deletions in the heartbeat: `deletion_announcements.AnnouncementStore`."""
 
     def __init__(self, lease: TermLease) -> None:
         self._lease = lease
 
     def read(self) -> Announced:
-        """Return what is noted."""
+        """Return the announcements."""
         notes: ServiceNotes = self._lease.notes
         return notes.announced
 
     def write(self, found: Announced) -> None:
-        """Note it, with the next sign of life."""
+        """Store announcements with the next heartbeat."""
         self._lease.notes.announced = {what: dict(known) for what, known in found.items()}
 
 

@@ -1,8 +1,8 @@
-"""Writes a damaged segment again from the extents of its merge.
+"""Rewrites a damaged segment from the extents of its merge.
 
-The objects of these extents are deleted some time after a merge. While they exist they are a good
-copy. The entry of the merge names the objects, and the ledger before that entry has their sizes. A
-new ledger entry replaces the damaged segment by the new segment, as in every merge.
+The objects of these extents are deleted some time after a merge; until then they are a good copy.
+The entry of the merge contains their names, and the ledger before that entry their sizes. A new
+ledger entry replaces the damaged segment by the new one, as in every merge.
 """
 
 from typing import Final
@@ -42,8 +42,8 @@ class SegmentHealer:
 
         Raises: DataCorruptionError: no good copy is left. ConflictError: the extents were replaced
             meanwhile; LeaseLostError: a service began a new term; StorageUnavailableError.
-        Cost: a GET for each ledger entry since the last state object before the merge; the segment
-            is read and written once.
+        Cost: a GET per ledger entry since the last state object before the merge; the segment is
+            read and written once.
         """
         state = self._log.follow()
         if extent not in state.extents.get(key, ()):
@@ -55,7 +55,7 @@ class SegmentHealer:
         known = before.extents.get(key, ())
         at = find(known, record.sources)
         if at < 0:
-            raise self._lost(extent, "the ledger does not tell what it was merged from")
+            raise self._lost(extent, "the ledger does not contain the sources of its merge")
         originals = known[at : at + len(record.sources)]
         damaged, sources = self._same_span(state.extents.get(key, ()), extent, originals)
         topic = state.log.topics[key.topic]
@@ -68,10 +68,10 @@ class SegmentHealer:
                 crc=self._checksum(key, extent, state) if damaged == (extent,) else None,
             )  # fmt: skip
         except SourceChangedError as error:
-            why = f"an object that it was merged from is gone ({error})"
+            why = f"an object that it was merged from was deleted ({error})"
             raise self._lost(extent, why) from error
         except DataCorruptionError as error:
-            why = f"what it was merged from is damaged as well ({error})"
+            why = f"the objects that it was merged from are damaged as well ({error})"
             raise self._lost(extent, why) from error
 
     def tried(self, key: TopicPartition, extent: Extent, report: Report) -> bool:
@@ -90,7 +90,7 @@ class SegmentHealer:
         return True
 
     def is_damaged(self, extent: Extent) -> bool:
-        """Read a segment to its end; return whether a part can't be read.
+        """Read a segment to its end; return True if a part can't be read.
 
         Raises: StorageUnavailableError; InvalidRequestError: the key ring lacks the segment's key.
         """
@@ -115,12 +115,12 @@ class SegmentHealer:
         record = None if entry is None else entry.record
         if not isinstance(record, MergeRecord) or record.topic_partition != key:
             raise self._lost(extent, "it was not merged in this log")
-        if record.gaps:  # what the cleaner or an erasure removed must not come back
-            raise self._lost(extent, "it was compacted or erased from, so its sources differ")
+        if record.gaps:  # records that the cleaner or an erasure removed must not come back
+            raise self._lost(extent, "records were removed from it, so its sources differ")
         return record
 
     def _state_before(self, number: int) -> DisklessState:
-        """Fold the ledger up to, and without, an entry."""
+        """Fold the ledger up to, but without, an entry."""
         state = self._stored_state(number) or DisklessState(self._log.log_id)
         entries = self._log.commits.head.entries
         while state.next_number < number:

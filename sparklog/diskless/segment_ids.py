@@ -1,7 +1,7 @@
-"""Segment ids of this home: the term of the service that made it, and how often it was rewritten.
+"""Segment ids in a bucket: they encode the term of the service and how often data were rewritten.
 
-Ids of other makers (a tier that became a log, a fork) say nothing of that kind: such segments are
-taken for finished.
+Ids of segments that were imported from remote segments or a fork encode neither; such segments
+count as finished.
 """
 
 import os
@@ -16,7 +16,7 @@ _RANDOM_BYTES: Final = 9
 
 
 class Level(IntEnum):
-    """What a segment was made of. Records are rewritten by merges twice at most."""
+    """Source of a segment's data. Merges rewrite records twice at most."""
 
     PIECES = 0
     SEGMENTS = 1
@@ -24,13 +24,13 @@ class Level(IntEnum):
 
 
 def segment_id(term: int, level: Level) -> str:
-    """Return a fresh id."""
+    """Return a new id."""
     raw = term.to_bytes(_TERM_BYTES, "big") + bytes([level]) + os.urandom(_RANDOM_BYTES)
     return topic_id_text(raw)
 
 
 def level_of(segment_id: str, *, term: int) -> Level:
-    """Return what a segment was made of. `term`: the log's, as no segment's is above it."""
+    """Return the source of a segment's data. `term`: the log's, which is the highest valid one."""
     level = topic_id_bytes(segment_id)[_TERM_BYTES]
     if term_of(segment_id) > term or level > max(Level):
         return Level.SEGMENTS

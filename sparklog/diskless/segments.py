@@ -1,12 +1,12 @@
 """A partition's extents as its segments: `sparklog.storage.segments.PartitionSegments`.
 
-Each extent is one: where its records lie, how many bytes, and up to which time are known without a
-look. Closed segments have their indexes in a manifest, if it is there by now; what was committed
-since has none and is read from its start, which is never far.
+Each extent counts as a segment, whose location, size and largest timestamp are known without a
+request. Closed segments have their indexes in a manifest, once it is written; extents of commits
+have none and are read from their start, which is never far.
 
-An object that isn't there, or ends too early, was replaced: a merge, a retention, a deletion were
-made since the extents were listed, and their entry came before they did it. So the news are folded;
-only what is named still is damaged.
+If an object is missing or too short, a merge, retention or deletion has replaced it since the
+extents were listed, and its entry was created before. Therefore new entries are folded first; only
+an object that the state still refers to counts as damaged.
 """
 
 import errno
@@ -45,9 +45,9 @@ _NO_LIMIT: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What a state says of a partition, at one moment.
+    """A partition in a state, at one moment.
 
-    `end`: of the log. `producers`: batches may carry a producer, and belong to transactions.
+    `end`: of the log. `producers`: batches may have a producer, and belong to transactions.
     """
 
     topic_id: str
@@ -60,7 +60,7 @@ class PartitionState:
 
 
 def partition_state(state: DisklessState, key: TopicPartition) -> PartitionState | None:
-    """Return what a state says of a partition; None if there is none."""
+    """Return a partition in a state; None if it does not exist."""
     topic = state.log.topics.get(key.topic)
     if topic is None or key.partition not in topic.dirs:
         return None
@@ -76,12 +76,11 @@ def partition_state(state: DisklessState, key: TopicPartition) -> PartitionState
 
 
 class DisklessSegments:
-    """A partition's extents. Listing them asks for nothing: they are those of the known state.
+    """A partition's extents. Listing them needs no request: they come from the known state.
 
     Args:
-        look: returns what is known of the partition by now; None: it is gone.
-        news: folds what is new, for an object that isn't where it was; None where who made this
-            does that.
+        look: returns the partition in the known state; None if it was deleted.
+        news: folds new entries after an object was not found; None if the caller does that.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class DisklessSegments:
         self._look, self._news, self._eager = look, news, eager
         self._state = self._looked()
         self._logs = self._logs_of(self._state)
-        self._bare: set[str] = set()  # segments whose manifests aren't there
+        self._bare: set[str] = set()  # segments without a manifest
         self.gaps = self._state.gaps
 
     @property
@@ -113,11 +112,11 @@ class DisklessSegments:
         return self._state.topic_id
 
     def bases(self) -> list[int]:
-        """Return the extents' base offsets; the end alone where no record is left."""
+        """Return the extents' base offsets; only the end if no record is left."""
         return [e.base for e in self._listed().extents] or [self._state.end]
 
     def metadata(self) -> list[SegmentMetadata]:
-        """Return what is known of the extents."""
+        """Return the metadata of the extents, from the state."""
         state = self._listed()
         found = [
             SegmentMetadata(
@@ -129,14 +128,14 @@ class DisklessSegments:
         return found or [SegmentMetadata(end, end, 0, -1, False, self._path(end, LOG))]
 
     def max_timestamp(self, base: int) -> int | None:
-        """Return an extent's largest timestamp (ms), by the state."""
+        """Return an extent's largest timestamp (ms), from the state."""
         at = self._find(base)
         if at is None:
             return -1 if self._is_empty_at(base) else None
         return self._logs.extents[at].max_timestamp
 
     def modified_ms(self, base: int) -> int:
-        """Return when an extent's object was put (ms). Cost: a listing of its name, once."""
+        """Return when an extent's object was written (ms). Cost: a listing of its name, once."""
         at = self._find(base)
         if at is None:
             raise self._missing(self._path(base, LOG))
@@ -147,7 +146,7 @@ class DisklessSegments:
         return found
 
     def log(self, base: int) -> SegmentLog:
-        """Open an extent as a segment's log. Raises FileNotFoundError if none begins there."""
+        """Open an extent as a segment's log. Raises FileNotFoundError if none begins at `base`."""
         at = self._find(base)
         if at is not None:
             return _Healed(self._logs, at, self)
@@ -156,7 +155,7 @@ class DisklessSegments:
         raise self._missing(self._path(base, LOG))
 
     def index(self, base: int, kind: IndexKind) -> SegmentLog | None:
-        """Return an index out of a closed segment's manifest; None if there is none."""
+        """Return an index from a closed segment's manifest; None if there is none."""
         data = self._index(base, kind)
         return None if data is None else BytesLog(self._path(base, kind), data)
 
@@ -166,15 +165,15 @@ class DisklessSegments:
         return None if data is None else IndexBytes(memoryview(data))
 
     def producer_snapshots(self) -> list[int]:
-        """Return the ends of closed segments; of all extents where no batch has a producer."""
+        """Return the ends of closed segments; of all extents if no batch has a producer."""
         producers = self._listed().producers
         return [e.end for e in self._logs.extents if e.segment or not producers]
 
     def producer_snapshot(self, offset: int) -> bytes:
-        """Return the producers' state up to `offset`, where an extent ends.
+        """Return the producer snapshot at `offset`, the end of an extent.
 
-        Cost: a manifest; where that misses, a look at the batches since the one before it; nothing
-        where no batch has a producer. Raises: FileNotFoundError: no extent ends there.
+        Cost: a manifest; without it, a pass over the batches since the previous snapshot; nothing
+            if no batch has a producer. Raises: FileNotFoundError: no extent ends there.
         """
         extents = self._logs.extents
         at = index_of(extents, offset - 1)
@@ -185,9 +184,9 @@ class DisklessSegments:
         return self._part(extents[at], SNAPSHOT) or format_snapshot(self._replayed(at)[0].entries())
 
     def producers_at(self, offset: int) -> ProducerState:
-        """Return the state of the producers up to `offset`, which may be any.
+        """Return the producer state at any `offset`.
 
-        Cost: as `producer_snapshot`; within an extent a look at its batches as well.
+        Cost: as `producer_snapshot`; within an extent also a pass over its batches.
         """
         extents = self._logs.extents
         at = min(index_of(extents, offset - 1), len(extents) - 1)
@@ -200,9 +199,9 @@ class DisklessSegments:
         return ProducerState(extent.end, parse_snapshot(raw, path), expiration_ms=_NO_LIMIT)
 
     def _replayed(self, at: int, end: int = _NO_LIMIT) -> tuple[ProducerState, bytes]:
-        """The producers' state behind extent number `at`, and its own `.txnindex`, by batches.
+        """Return the producer state after extent number `at`, and its `.txnindex`, from batches.
 
-        From the newest snapshot before it. `end`: batches from this offset on are left out.
+        Begins with the newest snapshot before it. `end`: batches from this offset on are left out.
         """
         extents = self._logs.extents
         first, state = 0, ProducerState(extents[0].base, expiration_ms=_NO_LIMIT)
@@ -226,25 +225,25 @@ class DisklessSegments:
         return state, aborted
 
     def leader_epochs(self) -> Epochs:
-        """Return the leader epochs, by the state."""
+        """Return the leader epochs, from the state."""
         return list(self._listed().epochs)
 
     def first_local_base(self) -> int | None:
-        """Return None: nothing is on this host's disks."""
+        """Return None: no segment is on this host's disks."""
         return None
 
     def remote_end(self) -> int | None:
-        """Return the end: all is in the store. None if there is no record."""
+        """Return the end, as all records are in the store. None if there is no record."""
         state = self._listed()
         return state.end if state.extents else None
 
-    # --- what is known ---------------------------------------------------------------------------
+    # --- the known state -------------------------------------------------------------------------
 
     def _looked(self) -> PartitionState:
-        found = self._look()
-        if found is None:
+        state = self._look()
+        if state is None:
             raise self._missing(self._where)
-        return found
+        return state
 
     def _listed(self) -> PartitionState:
         found = self._looked()
@@ -270,7 +269,7 @@ class DisklessSegments:
         return not self._logs.extents and base == self._state.end
 
     def is_there(self, extent: Extent) -> bool:
-        """Fold the news; tell whether an extent is still where its offsets lie."""
+        """Fold new entries; return True if an extent is still part of the log."""
         if self._news is None:
             return False
         self._news()
@@ -298,7 +297,7 @@ class DisklessSegments:
         )
 
     def _opened(self, extent: Extent) -> OpenedSegment | None:
-        """A closed segment's manifest; None if there is none, or not yet."""
+        """Return a closed segment's manifest; None if there is none, or not yet."""
         if not extent.segment or extent.segment in self._bare:
             return None
         try:
@@ -320,9 +319,9 @@ class DisklessSegments:
         return self._part(self._logs.extents[at], kind)
 
     def transactions(self, base: int) -> bytes:
-        """Return the `.txnindex` of the extent at `base`; made of its batches, if need be.
+        """Return the `.txnindex` of the extent at `base`, computed from its batches if needed.
 
-        Nothing is asked where no batch has a producer, and of what no broker wrote.
+        Needs no request if no batch has a producer, or if no broker wrote the extent.
         """
         at = self._find(base)
         if at is None:
@@ -336,7 +335,7 @@ class DisklessSegments:
     def loss(
         self, extent: Extent, error: FileNotFoundError | ObjectEndsError
     ) -> DataCorruptionError:
-        """Return the error for an object that the ledger names and that is missing, or cut off."""
+        """Return the error for an object of the state that is missing or too short."""
         is_missing = isinstance(error, FileNotFoundError)
         what = "the object is missing" if is_missing else f"the object is cut off ({error})"
         cure = "restore it from a copy of the bucket"
@@ -364,7 +363,7 @@ class DisklessSegments:
 
 
 class _Healed:
-    """An extent's log; an object that isn't where it was is looked for by the news."""
+    """An extent's log. If its object is missing, new entries are folded to find the replacement."""
 
     def __init__(self, logs: ExtentLogs, at: int, segments: DisklessSegments) -> None:
         self._log = logs.open(at) if not logs.extents[at].pieces else None
@@ -377,13 +376,14 @@ class _Healed:
         return self._extent.size
 
     def pread(self, size: int, at: int) -> bytes:
-        """Return the bytes [at, at + size), fewer where it ends.
+        """Return the bytes [at, at + size), fewer at the end.
 
-        Raises: StaleReadError: they lie elsewhere by now, or nobody can tell. DataCorruptionError.
+        Raises: StaleReadError: the extent was replaced, or that can't be determined.
+            DataCorruptionError.
         """
         extent = self._extent
         try:
-            if self._log is None:  # its table is read first
+            if self._log is None:  # an extent in a table, which is read first
                 self._log = self._logs.open(self._at)
             return self._log.pread(size, at)
         except UndeterminedLossError as error:
@@ -392,5 +392,5 @@ class _Healed:
             if self._segments.is_there(extent):
                 raise self._segments.loss(extent, error) from error
             raise StaleReadError(
-                f"offsets [{extent.base}, {extent.end}) aren't where they were: {error}"
+                f"offsets [{extent.base}, {extent.end}) were moved to another object: {error}"
             ) from error

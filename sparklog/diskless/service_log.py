@@ -1,4 +1,4 @@
-"""What background work asks of a log in a store: its state, its head, and a way to change it."""
+"""The interface of background work to a log in a bucket: its state, and a way to change it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,12 +21,12 @@ _TIMES: Final = 10_000
 
 
 class ConflictError(SparklogError):
-    """What was to be changed isn't as it was any more: nothing was written, and nothing will be."""
+    """The state has changed so that a planned change is void. Nothing was or will be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEntry:
-    """An entry that is wanted; attempt, predecessor, time and leader epoch are filled in."""
+    """An entry to create; attempt id, predecessor, time and leader epoch are filled in."""
 
     record: HomeRecord | StartRecord | PurgeRecord
     extents: tuple[tuple[TopicPartition, Extent], ...] = ()
@@ -34,7 +34,7 @@ class NewEntry:
 
 
 class ServiceLog:
-    """A log that is open for background work. Threads may share it."""
+    """A log that is open for background work. Thread-safe."""
 
     def __init__(self, commits: DisklessCommits) -> None:
         self.commits = commits
@@ -43,26 +43,26 @@ class ServiceLog:
 
     @property
     def store(self) -> Store:
-        """The objects below the home."""
+        """The store with the log's objects."""
         return self.commits.head.entries.store
 
     @property
     def log_id(self) -> str:
-        """The log's id, which is in the names of its entries."""
+        """The log id, which is part of the names of its entries."""
         return self.commits.head.entries.log_id
 
     @property
     def clock(self) -> Clock:
-        """What entries are stamped by."""
+        """The clock for timestamps of entries."""
         return self.commits.clock
 
     @property
     def state(self) -> DisklessState:
-        """The log as far as this process has folded it: a picture that nobody changes."""
+        """The state as far as this process has folded it: an immutable snapshot."""
         return self.commits.head.state
 
     def follow(self) -> DisklessState:
-        """Fold what is new; returns the state at the head. Cost: a GET if there is nothing new."""
+        """Fold new entries; return the state at the head. Cost: a GET if there are none."""
         return self.commits.head.follow()
 
     def time_of(self, number: int) -> int:
@@ -80,9 +80,9 @@ class ServiceLog:
     def age_time_of(self, number: int, now_ms: int) -> int:
         """Return the time (ms) from which the age of an entry counts.
 
-        That is the entry's time. If it is later than `now_ms`, a writer's clock was ahead, and all
-        later entries have such times, too: the store's time of the object is returned instead.
-        Cost: that of `time_of`; a listing of one object, once, for an entry from the future.
+        This is the entry's time. If it is later than `now_ms`, a writer's clock was ahead, and all
+        later entries have such times too: then the store's time of the object is returned.
+        Cost: as `time_of`; a listing of one object, once, for an entry from the future.
         """
         time_ms = self.time_of(number)
         if time_ms <= now_ms:
@@ -95,13 +95,13 @@ class ServiceLog:
         return stored_ms
 
     def create(self, decide: Callable[[DisklessState], NewEntry]) -> tuple[int, Entry]:
-        """Create the entry that `decide` wants at the log's state; returns (its number, the entry).
+        """Create the entry that `decide` returns for the log's state; return (number, entry).
 
-        Its time is above that of every entry before it. Where another entry comes first, or
-        `decide` refuses on a state that was old, it is asked again; what it raises on the newest
-        one (ConflictError) says that this entry will never be.
-        Raises: what `decide` raises. CommitUnknownError: nobody can tell; nothing that the entry
-        names may go.
+        Its time is not below the time of any earlier entry. If another entry is created first, or
+        `decide` raises on an outdated state, `decide` is called again; an error that it raises on
+        the newest state (ConflictError) means that the entry will never be created.
+        Raises: the errors of `decide`. CommitUnknownError: unknown; then objects that the entry
+            refers to must not be deleted.
         """
         commits = self.commits
         while True:

@@ -1,6 +1,6 @@
-"""What several tasks staged, put together: one `Chunk` for each partition, in pieces.
+"""Merges the reports of several tasks into one `Chunk` per partition, with a row per staged chunk.
 
-Two million chunks of 2,000 tasks by 1,000 partitions become 1,000, each with a row a piece.
+Two million chunks of 2,000 tasks in 1,000 partitions become 1,000 chunks.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,14 +18,14 @@ from sparklog.storage.chunk_table import IN_MEMORY, ChunkTable
 from sparklog.storage.commits import Chunk
 
 IN_DATA: Final = 0
-"""The number of no object: a piece that is in memory, at `start` in `data`."""
+"""Object number of a chunk in memory, at `start` in `data`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagedChunks:
-    """The pieces of a chunk. `rows`: PIECE_DTYPE; their `object` counts in `names`.
+    """The staged chunks of a partition. `rows`: PIECE_DTYPE; their `object` is an index of `names`.
 
-    Chunks that were put together at once share `names`, `keys` and `data`.
+    Chunks that were merged together share `names`, `keys` and `data`.
     """
 
     names: Sequence[str]
@@ -35,7 +35,7 @@ class StagedChunks:
 
 
 def read_chunks(chunk: Chunk) -> StagedChunks:
-    """Return the pieces of a chunk that isn't in memory."""
+    """Return the staged chunks of a chunk that is not in memory."""
     if isinstance(chunk.pieces, StagedChunks):
         return chunk.pieces
     assert chunk.path is not None
@@ -47,22 +47,22 @@ def read_chunks(chunk: Chunk) -> StagedChunks:
 
 
 def objects_of(chunks: Iterable[Chunk]) -> set[str]:
-    """Return the staged objects that chunks lie in."""
+    """Return the staged objects that contain these chunks."""
     found: set[str] = set()
     seen: set[int] = set()
     for chunk in chunks:
         if chunk.path is not None:
             found.add(chunk.path)
         elif isinstance(chunk.pieces, StagedChunks) and id(chunk.pieces.names) not in seen:
-            seen.add(id(chunk.pieces.names))  # which all that were put together at once share
+            seen.add(id(chunk.pieces.names))  # shared by all chunks that were merged together
             found.update(name for name in chunk.pieces.names if name)
     return found
 
 
 def gathered(tables: Sequence[ChunkTable], transport: bytes | None) -> list[Chunk]:
-    """Return the chunks of a commit of what tasks report, in the order of the tasks.
+    """Return the chunks of a commit from the reports of its tasks, in the order of the tasks.
 
-    Args: transport: see `object_keys`. Memory: 100 bytes a reported chunk, for a while.
+    Args: transport: see `object_keys`. Memory: 100 bytes per reported chunk, temporarily.
     """
     tables = [table for table in tables if len(table)]
     if not tables:

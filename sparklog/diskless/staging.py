@@ -1,11 +1,11 @@
-"""Staging in a store: what the tasks of a micro-batch write before anybody commits it.
+"""Staging in a bucket: the objects that the tasks of a micro-batch write before its commit.
 
-A task's chunks, of all partitions, lie back to back in an object of its own, put once under a name
-that nobody else has. A task that has much of them begins a new object whenever one is full: as many
-requests as the parts of one large object would be, but each whole by itself, so that nothing
-unfinished is ever left. They are on their way while the next rows are framed. What is small goes to
-the driver instead, into the entry. A failed or speculative attempt leaves garbage, which is swept
-when it can no more be committed.
+A task's chunks of all partitions are stored one after the other in an object of its own, written
+once under a unique name. When an object is full, the task begins another one: this needs as many
+requests as a multipart upload, but each object is complete, so that nothing unfinished is left
+behind. Objects are uploaded while the next rows are framed. Small amounts are sent to the driver
+instead, and become part of the entry. Failed and speculative attempts leave garbage, which is
+deleted when it can't be committed any more.
 """
 
 import logging
@@ -40,28 +40,28 @@ from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger(__name__)
 OBJECT_BYTES: Final = 16 << 20
-"""Of batches in a staged object: more are in fewer pieces, and take more of a task's memory."""
+"""Size of a staged object. Larger objects mean fewer extents, and more memory per task."""
 UNDER_WAY: Final = 2
-"""Objects of one task that are put at the same time: memory of as many times OBJECT_BYTES."""
+"""Concurrent uploads per task; each takes OBJECT_BYTES of memory."""
 STORES_MAX: Final = 16
-"""Stores that the tasks of a process keep open: one for each log and set of storage options."""
+"""Stores that the tasks of a process keep open: one per log and set of storage options."""
 _SMALL_TASKS: Final = 32
 _REFUSALS: Final = (BatchConflictError, InvalidRequestError, StagingExpiredError)
 
 
 def inline_bytes_max(task: int) -> int:
-    """Return how much task number `task` may send to the driver, of all its chunks together.
+    """Return how many bytes, of all chunks together, task number `task` may send to the driver.
 
-    INLINE_BYTES for the first ones; of 2,000 tasks not more than some 40 MiB come in all.
+    INLINE_BYTES for the first tasks, then less: 2,000 tasks together send about 40 MiB at most.
     """
     return INLINE_BYTES // (1 + task // _SMALL_TASKS)
 
 
 class ObjectPuts:
-    """Puts objects of chunks, some of them at the same time. For one thread.
+    """Uploads objects of chunks concurrently. For one thread.
 
-    `ring`: seals each by a data key of its own; `wrapped_keys`: {name: that key, wrapped}.
-    `parallel`: objects on their way at once; 1 puts each in the caller's thread.
+    `ring`: encrypts each object with its own data key; `wrapped_keys`: {name: that key, wrapped}.
+    `parallel`: concurrent uploads; 1 uploads in the caller's thread.
     """
 
     def __init__(self, store: Store, ring: Keyring | None, parallel: int) -> None:
@@ -72,7 +72,7 @@ class ObjectPuts:
         self.wrapped_keys: dict[str, str] = {}
 
     def start(self, name: str, parts: Sequence[Buffer], size: int) -> None:
-        """Put an object, in a thread; wait for an earlier one if need be. Raises what that did."""
+        """Upload an object in a thread; wait for an earlier one if needed, and raise its error."""
         self.names.append(name)
         if self._parallel <= 1:
             self._put(name, parts, size)
@@ -83,12 +83,15 @@ class ObjectPuts:
         self._under_way.append(self._pool.submit(self._put, name, parts, size))
 
     def finish(self) -> None:
-        """Wait until all are acknowledged. Raises what a put raised."""
+        """Wait for all uploads, and raise the error of a failed one."""
         self._wait(0)
         self._close_pool()
 
     def discard(self) -> None:
-        """Delete what was put: nobody was told of it. What can't be deleted is swept."""
+        """Delete the uploaded objects, which no commit refers to.
+
+        A sweep deletes any that remain.
+        """
         self._close_pool()
         _delete(self._store, self.names)
 
@@ -111,9 +114,9 @@ class ObjectPuts:
 
 
 class StagedObjects:
-    """The `sparklog.storage.staging.ChunkPlace` of a store: chunks of all partitions in objects.
+    """A `sparklog.storage.staging.ChunkPlace`: collects chunks of all partitions in objects.
 
-    `ring`, `parallel`: see `ObjectPuts`. Memory: 2 + `parallel` times `object_bytes`.
+    `ring`, `parallel`: see `ObjectPuts`. Memory: (2 + `parallel`) * `object_bytes`.
     """
 
     is_memory = False
@@ -132,15 +135,18 @@ class StagedObjects:
         self._puts, self._new_name = ObjectPuts(store, ring, parallel), new_name
         self._is_sealed = ring is not None
         self._inline_max, self._object_bytes = inline_max, object_bytes
-        self._held = 0  # bytes that grow, or wait in `_parts`
+        self._held = 0  # bytes of growing chunks and of `_parts`
         self._growing = 0
-        self._name = ""  # of the object that chunks are closed for
+        self._name = ""  # of the object that closed chunks are appended to
         self._parts: list[memoryview] = []
         self._size = 0
         self._full = False
 
     def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
-        """Keep a copy of the batches; the object is full when all partitions have enough."""
+        """Copy batches to a growing chunk.
+
+        Return True if all partitions together fill the object.
+        """
         chunk.parts.append(memoryview(bytes(data)))
         self._held += len(data)
         self._growing += len(data)
@@ -148,7 +154,10 @@ class StagedObjects:
         return self._full
 
     def close(self, chunk: GrowingChunk) -> Chunk:
-        """Lay a chunk behind those closed before; the last one of a full object sends it."""
+        """Append a closed chunk to the object.
+
+        The last chunk of a full object starts its upload.
+        """
         if not self._name:
             self._name = self._new_name()
         closed = chunk.closed(path=self._name, position=self._size, crc=checksum(chunk.parts))
@@ -160,7 +169,7 @@ class StagedObjects:
         return closed
 
     def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        """Return the chunks, with their bytes if these are few; else once all was acknowledged."""
+        """Return the chunks, with their bytes if they are small; otherwise after all uploads."""
         if not self._puts.names and self._size <= self._inline_max:
             data = memoryview(b"".join(self._parts))
             return [
@@ -181,7 +190,7 @@ class StagedObjects:
         return [replace(chunk, wrapped_key=keys[chunk.path or ""]) for chunk in chunks]
 
     def _send(self) -> None:
-        """Put the object that is full."""
+        """Start the upload of the full object."""
         name, parts, size = self._name, self._parts, self._size
         self._name, self._parts, self._size, self._held, self._full = (
             "",
@@ -193,7 +202,10 @@ class StagedObjects:
         self._puts.start(name, parts, size)
 
     def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
-        """Delete what was put: nobody was told of it. What can't be deleted is swept."""
+        """Delete the uploaded objects, which no commit refers to.
+
+        A sweep deletes any that remain.
+        """
         self._puts.discard()
 
 
@@ -203,15 +215,15 @@ def _delete(store: Store, names: Sequence[str]) -> None:
     try:
         store.delete(names)
     except (SparklogError, OSError) as error:
-        _LOGGER.debug("%s: staged objects stay until they are swept: %s", store.url, error)
+        _LOGGER.debug("%s: staged objects remain until the next sweep: %s", store.url, error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisklessStaging:
-    """The `sparklog.storage.staging.TaskStaging` of a log in a store. No host needs a disk.
+    """The `sparklog.storage.staging.TaskStaging` of a log in a bucket. Hosts need no disk.
 
-    `head`: the newest entry that was known when it was made. `transport_key`: tasks seal what they
-    stage, and wrap their data keys by it. Nothing secret shows in its repr.
+    `head`: the newest entry known when it was created. `transport_key`: tasks encrypt staged
+    objects and wrap the data keys by it. Its repr shows no secrets.
     """
 
     url: str
@@ -237,9 +249,9 @@ class DisklessStaging:
         return self.url
 
     def check(self) -> None:
-        """Find out whether this process sees the log's store: by its home object, once.
+        """Check once, by the home object, that this process reaches the log's store.
 
-        Raises: InvalidRequestError: another store answers here, or this URL means another place.
+        Raises: InvalidRequestError: the URL leads to another store or place on this host.
         """
         store = self._opened()
         seen, this_log = _seen(store), (os.getpid(), self.log_id)
@@ -252,8 +264,8 @@ class DisklessStaging:
         if self.log_id.encode() not in raw:
             raise InvalidRequestError(
                 f"{self.url} on {socket.gethostname()} isn't the log that its driver writes: "
-                f"{'another log is' if raw else 'no log is'} there. Give every host the same "
-                "store: storage_options instead of an environment or profile of one host; "
+                f"{'another log is' if raw else 'no log is'} stored there. Give every host the "
+                "same store: storage_options instead of an environment or profile of one host; "
                 "file:// only for a disk that all share",
                 path=self.url,
             )
@@ -277,21 +289,22 @@ class DisklessStaging:
 
     @property
     def puts_objects(self) -> bool:
-        """Yes: the JVM knows no store."""
+        """True: the JVM has no access to the store, so Python uploads objects."""
         return True
 
     def jvm_place(self) -> Mapping[str, Any]:
-        """Return that the JVM gives chunks back, a table for each object that is to be put."""
+        """Tell the JVM to return chunks, in one table per object to upload."""
         return {"kind": "objects", "object_bytes": self.object_bytes}
 
     def jvm_topic(self, topic: TopicInfo) -> Mapping[str, Any]:
-        """Return nothing: all partitions go to the same objects."""
+        """Return nothing: all partitions share the same objects."""
         return {}
 
     def put(self, tables: Iterable[ChunkTable], *, label: str, task: int = 0) -> ChunkTable:
-        """Put an object for each table, which is of `object_bytes` or the last one.
+        """Upload an object per table; each table has `object_bytes`, except the last.
 
-        Memory: 1 + `parallel` tables; the first one waits until it isn't the last.
+        Memory: 1 + `parallel` tables; the first one waits until a second one follows, because a
+            single small table is sent to the driver.
         """
         puts = ObjectPuts(self._opened(), self._ring(), self.parallel)
         sent: list[tuple[str, ChunkTable]] = []
@@ -317,7 +330,7 @@ class DisklessStaging:
         )
 
     def _sent(self, puts: ObjectPuts, table: ChunkTable, label: str) -> tuple[str, ChunkTable]:
-        """Put a table's data; its name, and the table without them."""
+        """Upload a table's data; return the object's name, and the table without data."""
         name = self._new_name(label)
         puts.start(name, [table.data], len(table.data))
         return name, replace(table, data=b"")
@@ -329,16 +342,19 @@ class DisklessStaging:
         return None if self.transport_key is None else transport_ring(self.transport_key)
 
     def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
-        """Return a topic that is to be made, without an id."""
+        """Return a topic that will be created, without an id."""
         dirs = {p: f"{self.url.rstrip('/')}/{partition_dir(name, p)}" for p in range(partitions)}
         return TopicInfo(name, "", partitions, config, dirs)
 
     def gathered(self, tables: Sequence[ChunkTable]) -> Sequence[Chunk]:
-        """Return the chunks of a commit: one for each partition, in pieces."""
+        """Return the chunks of a commit: one per partition."""
         return gathered(tables, self.transport_key)
 
     def discard(self, chunks: Sequence[Chunk], *, cause: BaseException | None = None) -> None:
-        """Delete what was staged if its commit was refused; all else may be in the log."""
+        """Delete staged objects if their commit was rejected.
+
+        Otherwise they may be part of the log.
+        """
         if not isinstance(cause, _REFUSALS):
             return
         _delete(self._opened(), sorted(objects_of(chunks)))
@@ -365,16 +381,16 @@ def _staging(
 class OpenedStores:
     """The stores that the tasks of a process share, by URL and storage options.
 
-    At most `size` stores are kept. The store that was used least recently is dropped beyond that.
-    A dropped store is closed when the last task that uses it releases it, because s3fs closes a
-    client when it is collected. Closing it earlier would break a task that is still writing.
+    At most `size` stores are kept; the least recently used one is dropped beyond that. A dropped
+    store is closed when the last task that uses it releases it, because s3fs closes a client when
+    it is collected. Closing it earlier would break a task that is still writing.
     """
 
     def __init__(self, size: int) -> None:
         self._stores: LruCache[tuple[int, str], Store] = LruCache(size)
 
     def store(self, url: str, options: Mapping[str, Any]) -> Store:
-        """Return the store of this process, and open it if it is not open.
+        """Return the store of this process; open it if needed.
 
         Raises: InvalidRequestError: see `open_store`.
         """
@@ -389,7 +405,7 @@ class OpenedStores:
 STORES: Final = OpenedStores(STORES_MAX)
 _mutex = threading.Lock()
 _checked: WeakKeyDictionary[Store, set[tuple[int, str]]] = WeakKeyDictionary()
-"""The logs that a process found in a store. It does not keep a dropped store open."""
+"""The logs that a process has found in a store. Does not keep a dropped store open."""
 
 
 def _seen(store: Store) -> set[tuple[int, str]]:

@@ -1,7 +1,8 @@
-"""What the ledger's entries fold to: the log's metadata, and where its records lie.
+"""The state that results from folding the ledger's entries: metadata and locations of records.
 
-A pure function of the ledger, for all time: any process that folds the same entries holds the same
-state. Entries that don't follow one another are of two histories, or damaged, and stop the fold.
+It is a pure function of the ledger: all processes that fold the same entries have the same state.
+An entry that does not follow the one before is damaged or belongs to another history, and stops the
+fold.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,18 +44,18 @@ from sparklog.storage.ledger_records import (
 from sparklog.storage.log_state import LogState
 
 FOLD_VERSION: Final = 3
-"""Of what a fold makes of the same entries; a state of another version is not taken."""
+"""Version of the fold. State objects of another version are not used."""
 
 
 class _Contradiction(Exception):
-    """An entry doesn't fit what was there before it; says why."""
+    """An entry contradicts the state before it; the message says how."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedParts:
-    """What the partitions of a deleted topic had, by partition; nobody changes it.
+    """The contents of a deleted topic's partitions; immutable.
 
-    `number`: the entry that deleted it. `gaps`: partitions where offsets may be missing.
+    `number`: the entry that deleted the topic. `gaps`: partitions in which offsets may be missing.
     """
 
     number: int
@@ -66,9 +67,9 @@ class DeletedParts:
 
 @dataclass(slots=True)
 class DisklessState:
-    """The fold of the entries 0..number. Change it only by `apply`; not thread-safe.
+    """The fold of entries 0..number. Only `apply` changes it. Not thread-safe.
 
-    Its tuples are never changed in place, so `copy` is a picture of the moment.
+    Its tuples are never changed in place, so `copy` makes an independent snapshot.
     """
 
     log_id: str
@@ -78,17 +79,17 @@ class DisklessState:
     extents: dict[TopicPartition, Extents] = field(default_factory=dict)
     epochs: dict[TopicPartition, Epochs] = field(default_factory=dict)
     gaps: set[TopicPartition] = field(default_factory=set)  # cleaned: offsets may be missing
-    deleted: dict[str, DeletedParts] = field(default_factory=dict)  # by id: can be given back
-    former: dict[str, tuple[str, int]] = field(default_factory=dict)  # gone id: name, partitions
+    deleted: dict[str, DeletedParts] = field(default_factory=dict)  # by id: can be restored
+    former: dict[str, tuple[str, int]] = field(default_factory=dict)  # purged id: name, partitions
     commits: dict[str, int] = field(default_factory=dict)  # writer: entry of its last commit
     resets: dict[str, int] = field(default_factory=dict)  # writer: entry of its last reset
     producers: dict[TopicPartition, ProducerState] = field(default_factory=dict)
-    keys: dict[str, ObjectKey] = field(default_factory=dict)  # of encrypted objects that are named
+    keys: dict[str, ObjectKey] = field(default_factory=dict)  # of encrypted objects
     term: int = 0
     holder: Mapping[str, object] = field(default_factory=dict)
-    floor: int = 0  # what was staged below it can't be committed
-    # [how many extents lie in each object], as `_forget_keys` asks; empty: not counted yet. Who
-    # copies a state takes it along, for a copy of it too would cost more than it spares.
+    floor: int = 0  # objects whose staging began below this entry can't be committed
+    # A list with {object: number of extents} for `_forget_keys`, or empty if not counted yet.
+    # `copy` moves it to the copy, because copying it as well would cost more than it saves.
     _uses: list[dict[str, int]] = field(default_factory=list, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -96,30 +97,29 @@ class DisklessState:
 
     @property
     def next_number(self) -> int:
-        """The number of the next entry: the ledger's end."""
+        """The number of the next entry, which is the end of the ledger."""
         return self.number + 1
 
     def kept_extents(self) -> Iterator[Extents]:
-        """Yield all extents, a partition's at a time: of deleted topics that can be had back, too.
-        """
+        """Yield the extents of each partition, including topics that can be restored."""
         yield from self.extents.values()
         for parts in self.deleted.values():
             yield from parts.extents.values()
 
     def live_objects(self) -> set[str]:
-        """The names of all objects that extents name; an extent table's, not what it lists."""
+        """Names of all objects that extents refer to. Of an extent table only the table itself."""
         return {extent.object for extents in self.kept_extents() for extent in extents}
 
     def names_by_entry(self) -> set[int]:
-        """The entries whose inline data an extent lies in."""
+        """Numbers of the entries whose inline data an extent refers to."""
         prefix = entry_name(self.log_id, 0)[:-20]
         return {int(name[-20:]) for name in self.live_objects() if name.startswith(prefix)}
 
     def copy(self) -> "DisklessState":
-        """Return a picture of it that later entries don't change. Cost: the dicts' sizes."""
+        """Return a snapshot that later entries don't change. Cost: the dicts' sizes."""
         uses: list[dict[str, int]] = []
         with suppress(IndexError):
-            uses.append(self._uses.pop())  # one step: of two threads one gets it
+            uses.append(self._uses.pop())  # atomic: only one of two threads gets it
         log = replace(
             self.log, topics=dict(self.log.topics), ends=dict(self.log.ends),
             starts=dict(self.log.starts), local_starts=dict(self.log.local_starts),
@@ -141,10 +141,11 @@ class DisklessState:
     # --- the fold ------------------------------------------------------------------------------
 
     def apply(self, entry: Entry, *, path: str) -> None:
-        """Fold the next entry in.
+        """Fold the next entry.
 
-        Args: path: of its object, for errors.
-        Raises: DataCorruptionError: it doesn't follow; the state is then as it was, or of no use.
+        Args: path: the URL of its object, for errors.
+        Raises: DataCorruptionError: the entry contradicts the state, which must not be used
+            afterwards.
         """
         number = self.number + 1
         if entry.prev != self.entry_id:
@@ -176,7 +177,7 @@ class DisklessState:
             case ImportRecord():
                 self._import(number, entry, record)
             case TermRecord():
-                _expect(record.term > self.term, "its term isn't above the one before")
+                _expect(record.term > self.term, "its term isn't above the previous one")
                 self.term, self.holder = record.term, record.holder
             case FloorRecord():
                 _expect(record.term == self.term, "its term is not the log's")
@@ -190,14 +191,14 @@ class DisklessState:
         self.log.time_ms = max(self.log.time_ms, record.time_ms)
 
     def _engine(self, number: int, entry: Entry, record: LedgerRecord) -> None:
-        """Fold what all homes have."""
+        """Fold a record of a kind that log dirs have too."""
         if isinstance(record, AppendRecord):
             self._append(number, entry, record)
         elif isinstance(record, TopicRecord):
             _expect(
                 all(base >= self.log.dropped.get(TopicPartition(record.topic, p), 0)
                     for p, base in record.bases.items()),
-                "a topic that is made again begins below its old end",
+                "a re-created topic begins below its old end",
             )  # fmt: skip
         elif isinstance(record, DropRecord):
             self._drop(number, record)
@@ -227,7 +228,7 @@ class DisklessState:
             self._note_producers(key, batches, record.time_ms)
 
     def _named(self, number: int, entry: Entry) -> dict[TopicPartition, list[Extent]]:
-        """The entry's extents by partition, with what only now is known; and the data keys."""
+        """Return the entry's extents by partition, completed with its number; add its data keys."""
         name = entry_name(self.log_id, number)
         for each, key in entry.keys.items():
             self.keys[each or name] = key if each else key._replace(at=entry.data_at)
@@ -265,7 +266,7 @@ class DisklessState:
         _expect(topic is not None and topic.id == record.topic_id, "it is for another topic")
         before = self.extents.get(key, ())
         at = find(before, record.sources)
-        _expect(at >= 0, f"what it replaces isn't there in {key}")
+        _expect(at >= 0, f"the extents that it replaces don't exist in {key}")
         new = self._named(number, entry).get(key, [])
         first, end = record.sources[0][0], record.sources[-1][1]
         _expect(_tile(new, first, end), f"{key}: it doesn't fill the offsets that it replaces")
@@ -276,11 +277,11 @@ class DisklessState:
         self._forget_keys(before[at : at + len(record.sources)])
 
     def _import(self, number: int, entry: Entry, record: ImportRecord) -> None:
-        """Fill the offsets up to the ends that a snapshot said."""
+        """Fill offsets below the ends that a snapshot record has set."""
         for key, extents in self._named(number, entry).items():
             known = self.extents.get(key, ())
             first, end = (known[-1].end if known else extents[0].base), extents[-1].end
-            _expect(_tile(extents, first, end), f"{key}: a hole behind offset {first}")
+            _expect(_tile(extents, first, end), f"{key}: a gap after offset {first}")
             _expect(end <= self.log.ends[key], f"{key} ends at {self.log.ends[key]}")
             self._add({key: extents})
         _expect(record.epochs.keys() | record.gaps <= self.log.ends.keys(), "unknown partitions")
@@ -311,7 +312,7 @@ class DisklessState:
 
     def _undelete(self, record: UndeleteRecord) -> None:
         _expect(record.topic not in self.log.topics, "its name is another topic's")
-        _expect(record.topic == self.log.deleted[record.id].name, "objects go by another name")
+        _expect(record.topic == self.log.deleted[record.id].name, "its objects have another name")
         parts = self.deleted.pop(record.id)
         for p in self.log.deleted[record.id].ends:
             key = TopicPartition(record.topic, p)
@@ -330,10 +331,7 @@ class DisklessState:
             self._let_go(topic_id, held.name, len(held.ends), self.deleted.pop(topic_id))
 
     def _trim(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Let go of extents that lie whole below the log start; one stays whole if it reaches it.
-
-        The last one too: what is gone is gone, the end is the ledger's to say.
-        """
+        """Drop extents that end at or below the log start, perhaps all of them."""
         gone: list[Extent] = []
         for key, start in starts.items():
             extents = self.extents.get(key, ())
@@ -358,10 +356,10 @@ class DisklessState:
                 uses[extent.object] = uses.get(extent.object, 0) + 1
 
     def _forget_keys(self, gone: Sequence[Extent]) -> None:
-        """Forget the data keys of objects that nothing names any more.
+        """Drop the data keys of objects that no extent refers to any more.
 
-        Args: gone: what `extents` no longer has.
-        Cost: `gone`; the first time a look at all extents.
+        Args: gone: the extents just removed.
+        Cost: proportional to `gone`; a pass over all extents at the first call.
         """
         if not self.keys:
             self._uses.clear()
@@ -387,7 +385,7 @@ def _expect(truth: bool, otherwise: str) -> None:
 
 
 def _tile(extents: Iterable[Extent], first: int, end: int) -> bool:
-    """Whether extents follow one another from `first` to `end`."""
+    """Return True if the extents cover [first, end) without gaps or overlaps."""
     at = first
     for extent in extents:
         if extent.base != at or extent.end < at:
@@ -397,7 +395,7 @@ def _tile(extents: Iterable[Extent], first: int, end: int) -> bool:
 
 
 def producer_table(batches: Iterable[ProducerBatch]) -> Table:
-    """Return the batches as a table that `ProducerState` takes."""
+    """Return the batches as a table for `ProducerState`."""
     rows = list(batches)
     table = np.zeros(len(rows), BATCH_DTYPE)
     for at, row in enumerate(rows):
@@ -409,7 +407,7 @@ def producer_table(batches: Iterable[ProducerBatch]) -> Table:
 
 
 def partitions_of(state: DisklessState) -> Iterator[TopicPartition]:
-    """Every partition of every topic, in order."""
+    """Yield all partitions of all topics, sorted."""
     for name, topic in sorted(state.log.topics.items()):
         for partition in sorted(topic.dirs):
             yield TopicPartition(name, partition)

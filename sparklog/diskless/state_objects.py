@@ -1,13 +1,14 @@
-"""States as objects: `state-<log id>/<n>` is what the entries 0..n fold to. A cache, nothing more.
+"""State objects: `state-<log id>/<n>` is the state after entries 0..n. Only a cache.
 
     sparklog-state {"v", "fold", "number", "id", "json": [size, crc32c], "extents": [size, crc32c]}
-    the JSON of all but the extents, by zstd: {"snapshot": ..., "epochs": ..., ...}
-    the extents as an Arrow stream, columns by zstd: a row each, those of a partition together, in
-        the order and with the counts that the JSON tells; those of deleted topics last
+    the state without extents as JSON, in zstd: {"snapshot": ..., "epochs": ..., ...}
+    the extents as an Arrow stream, with zstd columns: one row per extent, grouped by partition, in
+        the order and with the counts of the JSON; extents of deleted topics come last
 
-`id` is entry n's: a state whose entry has another id is of another history. A state that is
-damaged, of a newer sparklog or of another fold is passed over for an older one, and at last for
-entry 0. It is one object: of 10,000 partitions with ten extents each it has 2 MB.
+`id` is the id of entry n: if the entry has another id, the state belongs to another history. A
+state that is damaged, or of a newer sparklog or another fold, is skipped; an older state is read,
+or the whole ledger. A state is a single object: with 10,000 partitions of ten extents each it has 2
+MB.
 """
 
 import json
@@ -43,14 +44,14 @@ from sparklog.storage.format_version import FORMAT_VERSION, check_version
 from sparklog.tiered.object_store.store import Store
 
 EVERY: Final = 100
-"""A state is written when so many entries came since the last one, and a tenth of its bytes."""
+"""A state is written after this many entries, if their bytes are a tenth of the last state's."""
 SHARE: Final = 10
 _MAGIC: Final = b"sparklog-state "
 _LINE_MAX: Final = 4096
 STATE_BYTES_MAX: Final = 256 << 20
 INFLATED_MAX: Final = 256 << 20
-"""Bytes of a state's JSON, or of its columns: of a million extents they have 200 MB."""
-_ZSTD: Final = (0xFD2FB528).to_bytes(4, "little")  # what each zstd frame begins with
+"""Maximum size of a state's JSON, or of its columns; those of a million extents have 200 MB."""
+_ZSTD: Final = (0xFD2FB528).to_bytes(4, "little")  # magic number of a zstd frame
 _CLOSING_S: Final = 10.0
 _SCHEMA: Final = pa.schema(
     [
@@ -72,7 +73,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def encode_state(state: DisklessState) -> bytes:
-    """Return a state's object. Cost: a microsecond an extent."""
+    """Return a state's object. Cost: a microsecond per extent."""
     keys = sorted(state.extents)
     content = {
         "log_id": state.log_id,
@@ -102,16 +103,16 @@ def encode_state(state: DisklessState) -> bytes:
 
 
 def decode_state(raw: bytes, *, path: str) -> DisklessState:
-    """Return the state of its object.
+    """Decode a state's object.
 
-    Raises: DataCorruptionError; UnsupportedVersionError: of a newer sparklog, or another fold.
+    Raises: DataCorruptionError; UnsupportedVersionError: of a newer sparklog, or of another fold.
     """
     try:
         line = raw[: raw.index(b"\n", 0, _LINE_MAX)]
         head = parse_json(line.removeprefix(_MAGIC))
         check_version(head["v"], path)
         if head["fold"] != FOLD_VERSION:
-            raise UnsupportedVersionError(f"{path} is of fold {head['fold']}, not {FOLD_VERSION}")
+            raise UnsupportedVersionError(f"{path} has fold {head['fold']}, not {FOLD_VERSION}")
         plain, extents = _checked(raw[len(line) + 1 :], head["json"], head["extents"])
         content = parse_json(_inflated(plain))
         return _state_of(head, content, _extents_from_bytes(extents), path)
@@ -125,9 +126,9 @@ def decode_state(raw: bytes, *, path: str) -> DisklessState:
 
 
 def proves_entry(raw: bytes, *, log_id: str, number: int) -> bool:
-    """Whether an object is the state after entry `number`, so that the entry was created.
+    """Return True if an object is the state after entry `number`, so that the entry was created.
 
-    The first line decides, because the rest may be damaged or of a newer fold.
+    Only the first line is examined, because the rest may be damaged or of a newer fold.
     """
     try:
         line = raw[: raw.index(b"\n", 0, _LINE_MAX)]
@@ -190,7 +191,7 @@ def _parts_to_json(parts: DeletedParts) -> list[Any]:
 def _parts_from_json(
     fields: Sequence[Any], rows: Sequence[Extent], at: int
 ) -> tuple[DeletedParts, int]:
-    """Return what `_parts_to_json` was given, and the row after its extents."""
+    """Reverse `_parts_to_json`; also return the index of the row after the extents."""
     number, counts, epochs, producers, gaps = fields
     extents: dict[int, Extents] = {}
     for p, count in counts:
@@ -223,20 +224,20 @@ def _extents_from_bytes(raw: bytes) -> list[Extent]:
     for name in pc.unique(table.column("object")).to_pylist():
         checked_object(name)
     names = _SCHEMA.names
-    if "crc" not in table.column_names:  # of an older version, which drops what entries record
+    if "crc" not in table.column_names:  # written by an older version, without checksums
         names = names[:-1]
     return list(map(Extent, *(table.column(name).to_pylist() for name in names)))
 
 
 def _inflated(raw: bytes) -> bytes:
-    """Return what zstd packed. Raises: ValueError: it is larger than any state."""
+    """Decompress zstd data. Raises: ValueError: they are larger than any state."""
     if zstandard.frame_content_size(raw) > INFLATED_MAX:
         raise ValueError(f"more than {INFLATED_MAX} bytes when inflated")
     return zstandard.decompress(raw, max_output_size=INFLATED_MAX)
 
 
 def _check_inflated(raw: bytes) -> None:
-    """Refuse columns that take too much memory: each announces its size before its zstd frame.
+    """Reject columns that would take too much memory; each zstd frame is preceded by its size.
 
     Raises: ValueError.
     """
@@ -252,20 +253,20 @@ def _check_inflated(raw: bytes) -> None:
 
 
 class StateObjects:
-    """The states of one log. Threads may share it."""
+    """The state objects of one log. Thread-safe."""
 
     def __init__(self, store: Store, log_id: Callable[[], str]) -> None:
         self._store, self._log_id = store, log_id
         self.known = Known()
 
     def newest(self, least: int = 0, *, is_strict: bool = True) -> DisklessState | None:
-        """Return the state after the newest entry, `least` or above, that is good; or None.
+        """Return the newest valid state after entry `least` or a later one; None if there is none.
 
-        A state that cannot be used is skipped with a warning, without `is_strict` also a state
-        whose entry is missing.
+        A state that can't be used is skipped with a warning; without `is_strict` also a state whose
+        entry is missing.
         Raises: StorageUnavailableError; DataCorruptionError: the entry of a newer state is missing.
             An entry is created before its state, so the state proves that the entry existed.
-        Cost: a listing, and two GETs at the same time.
+        Cost: a listing, and two concurrent GETs.
         """
         log_id = self._log_id()
         listed = self._store.list(state_prefix(log_id))
@@ -282,7 +283,7 @@ class StateObjects:
         raw, entry = self._store.get_many(names, limit=STATE_BYTES_MAX)
         path = f"{self._store.url}/{names[0]}"
         for got in (raw, entry):
-            if isinstance(got, DataCorruptionError):  # larger than any such object
+            if isinstance(got, DataCorruptionError):  # larger than any state object
                 _LOGGER.warning("%s; an older state, or the ledger, is read instead", got)
                 return None
             if isinstance(got, Exception) and not isinstance(got, FileNotFoundError):
@@ -299,7 +300,11 @@ class StateObjects:
                 raise DataCorruptionError(f"it is not the state after entry {number}", path=path)
             found = decode_entry(entry, number=number, path=entry_path)
             if (state.log_id, state.number, state.entry_id) != (log_id, number, found.id):
-                raise DataCorruptionError("it is of another history of the log", path=path)
+                raise DataCorruptionError(
+                    "it belongs to another history of the log: its log id or entry id does not "
+                    "match the ledger",
+                    path=path,
+                )
         except SparklogError as error:
             _LOGGER.warning("%s; an older state, or the ledger, is read instead", error)
             return None
@@ -307,14 +312,14 @@ class StateObjects:
         return state
 
     def write(self, state: DisklessState) -> None:
-        """Create a state's object, unless there is one. Raises: StorageUnavailableError."""
+        """Create a state object unless it exists. Raises: StorageUnavailableError."""
         self.known.note(state.number, write_state(self._store, state))
 
 
 def write_state(store: Store, state: DisklessState) -> int:
-    """Create a state's object, unless there is one; returns its size in bytes.
+    """Create a state object unless it exists; return its size in bytes.
 
-    Raises: StorageUnavailableError: it may be there or not.
+    Raises: StorageUnavailableError: it may exist or not.
     """
     raw = encode_state(state)
     store.create(state_name(state.log_id, state.number), raw)
@@ -323,31 +328,32 @@ def write_state(store: Store, state: DisklessState) -> int:
 
 @dataclass(slots=True)
 class Known:
-    """The newest state that this process has read or written: after which entry, its size."""
+    """The newest state object that this process has read or written: its entry number and size."""
 
     number: int = -1
     size: int = 0
 
     def note(self, number: int, size: int) -> None:
-        """There is one after entry `number`."""
+        """Record a state object after entry `number`."""
         if number >= self.number:
             self.number, self.size = number, size
 
 
 class StateWriter:
-    """Writes states as entries are created, out of their way: in a thread, one at a time.
+    """Writes state objects in a background thread, one at a time.
 
-    Who creates an entry whose number is a multiple of EVERY does it, so of many writers one. It is
-    a cache: what fails is tried again EVERY entries later, by whoever is at it then.
+    The process that creates an entry whose number is a multiple of EVERY writes the state, so only
+    one of several writers does. As states are only a cache, a failed write is not repeated before
+    the next multiple of EVERY.
     """
 
     def __init__(self, objects: StateObjects, *, in_thread: bool = True) -> None:
         self._objects, self._in_thread = objects, in_thread
         self._thread: threading.Thread | None = None
-        self._since = -1, 0  # the newest state that is known, bytes that had been folded then
+        self._since = -1, 0  # entry of the newest known state, bytes folded until then
 
     def created(self, head: Head) -> None:
-        """This process has created the newest entry."""
+        """Write a state if it is due. Called after this process has created the newest entry."""
         state, known = head.state, self._objects.known
         if known.number != self._since[0]:
             self._since = known.number, head.folded_bytes if self._since[0] >= 0 else 0
@@ -370,6 +376,6 @@ class StateWriter:
             _LOGGER.warning("the state after entry %d is not written: %s", state.number, error)
 
     def close(self) -> None:
-        """Wait for a state that is on its way, for ten seconds at most."""
+        """Wait for a write in progress, for ten seconds at most."""
         if self._thread is not None:
             self._thread.join(_CLOSING_S)

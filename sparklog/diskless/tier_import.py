@@ -1,9 +1,9 @@
-"""A tier whose log dir is lost becomes a log below another prefix, and goes on at the tier's end.
+"""Creates a log in a bucket from remote segments whose log dir is lost.
 
-Its closed segments are copied by the store, byte for byte, under the ids that they have: encrypted
-ones stay so, for their keys are bound to the ids. Topics keep their ids; the leader epoch is above
-all that are there, so readers that knew later records notice. What was only in the log dir (its
-last segments, writers' last batches, positions of groups) is gone with it.
+The store copies closed segments byte for byte under their existing ids; encrypted segments stay
+encrypted, because their keys are bound to the ids. Topics keep their ids; the leader epoch is above
+all existing ones, so that readers of later, lost records notice. Data that existed only in the log
+dir (its last segments, writers' last micro-batches, positions of groups) are lost.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -38,14 +38,14 @@ from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment
 
-_LINE_BYTES: Final = 64 << 10  # of a manifest's first line, but for a config as long as a book
+_LINE_BYTES: Final = 64 << 10  # of a manifest's first line, unless its configs are very long
 _NOT_KEPT: Final = ("remote.", "local.retention.", "retention.")
-_KEEP: Final = {"retention.ms": "-1"}  # the next round might delete what was just restored
+_KEEP: Final = {"retention.ms": "-1"}  # else the next round could delete restored records
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A partition of the tier: its copies that count, with what their manifests' lines say."""
+    """A partition of remote segments: its valid copies, with the first lines of their manifests."""
 
     key: TopicPartition
     start: int
@@ -62,12 +62,12 @@ def plan_tier_import(
     threads: int = 8,
     clock: Clock = system_clock,
 ) -> NewLog:
-    """Say what the log is to be that the tier behind `objects` becomes in `target`.
+    """Plan the log that is created in `target` from the remote segments of `objects`.
 
-    Raises: InvalidRequestError: it is no tier; a broker's transactions are open; a key is missing.
-        UnknownTopicError; DataCorruptionError: a manifest is damaged, or copies are missing
-        between others; StorageUnavailableError.
-    Cost: a listing of it, and a request for each copy.
+    Raises: InvalidRequestError: there are no remote segments; a broker's transactions are open; a
+        key is missing. UnknownTopicError; DataCorruptionError: a manifest is damaged, or copies are
+        missing between others; StorageUnavailableError.
+    Cost: a listing of the bucket, and a request per copy.
     """
     source = objects.store
     listing = BucketListing(objects)
@@ -86,7 +86,7 @@ def plan_tier_import(
     ends = {part.key: part.end for part in parts}
     states = {name: _topic(name, parts) for name in names}
     for name, topic in states.items():
-        for number in topic.dirs:  # none of it was copied before the log dir was lost
+        for number in topic.dirs:  # partitions without copies
             ends.setdefault(TopicPartition(name, number), 0)
     snapshot = SnapshotRecord(
         time_ms=now, epoch=new_epoch(latest, now), topics=states, ends=ends,
@@ -132,7 +132,7 @@ def _copied(source: Store, target: Store, name: str, size: int) -> NewObject:
 
 
 def _lines(source: Store, segments: Sequence[RemoteSegment], threads: int) -> dict[str, Manifest]:
-    """Return {segment id: what its manifest's first line says}."""
+    """Return {segment id: the first line of its manifest}."""
 
     def one(segment: RemoteSegment) -> Manifest:
         name = manifest_object(segment)
@@ -143,8 +143,8 @@ def _lines(source: Store, segments: Sequence[RemoteSegment], threads: int) -> di
                 raw = source.get(name, limit=MANIFEST_BYTES_MAX)
         except FileNotFoundError as error:
             raise DataCorruptionError(
-                "the manifest is gone since it was listed: somebody deletes there; stop that, and "
-                "call again",
+                "the manifest was deleted since it was listed: stop the process that deletes "
+                "objects there, and call again",
                 path=path, first=segment.base, end=segment.end,
             ) from error  # fmt: skip
         manifest, _ = parse_of(segment, raw.partition(b"\n")[0] + b"\n", path=path)
@@ -171,7 +171,7 @@ def _check_whole(url: str, key: TopicPartition, start: int, found: Iterable[Mani
         if manifest.segment.base > at:
             raise DataCorruptionError(
                 f"{key}: no copy holds these offsets; restore the objects from a copy of the "
-                "bucket, or make a log dir of what lies behind them (`sparklog tier restore URL "
+                "bucket, or make a log dir of later offsets (`sparklog tier restore URL "
                 f"DIR --topic {key.topic} --start ...`)",
                 path=url, first=at, end=manifest.segment.base,
             )  # fmt: skip
@@ -179,7 +179,7 @@ def _check_whole(url: str, key: TopicPartition, start: int, found: Iterable[Mani
 
 
 def _epochs(manifests: Iterable[Manifest]) -> Epochs:
-    """The leader epochs of copies in order; each copy has those of its own offsets."""
+    """Return the leader epochs of consecutive copies; each copy has those of its own offsets."""
     known: list[tuple[int, int]] = []
     for manifest in manifests:
         for epoch, first in manifest.segment.epochs:
@@ -189,7 +189,7 @@ def _epochs(manifests: Iterable[Manifest]) -> Epochs:
 
 
 def _topic(name: str, parts: Iterable[_Part]) -> TopicState:
-    """A topic as its newest manifest describes it."""
+    """Return a topic as its newest manifest describes it."""
     mine = [part for part in parts if part.key.topic == name]
     newest = max((m for part in mine for m in part.manifests), key=lambda m: m.segment.time_ms)
     config = {k: v for k, v in newest.config.items() if not k.startswith(_NOT_KEPT)}
@@ -209,7 +209,7 @@ def _partition(objects: RemoteObjects, part: _Part) -> NewPartition:
 
 
 def extent_of(manifest: Manifest) -> Extent:
-    """Return where a closed segment's records lie, by its manifest."""
+    """Return the extent of a closed segment from its manifest."""
     one = manifest.segment
     epoch = one.epochs[-1][0] if one.epochs else 0
     return Extent(
@@ -227,10 +227,10 @@ def extent_of(manifest: Manifest) -> Extent:
 
 
 def _producers(objects: RemoteObjects, part: _Part) -> tuple[ProducerBatch, ...]:
-    """Idempotent producers as of the partition's end, so that they can go on.
+    """Return the idempotent producers at the partition's end, so that they can continue.
 
-    Raises: InvalidRequestError: a transaction is open, which nobody could end; or the key is
-    missing that the manifest is sealed with.
+    Raises: InvalidRequestError: a transaction is open, which could never end; or the key of the
+        manifest is missing.
     """
     if not part.manifests or SNAPSHOT not in part.manifests[-1].parts:
         return ()
@@ -243,26 +243,25 @@ def _producers(objects: RemoteObjects, part: _Part) -> tuple[ProducerBatch, ...]
 def producers_of(
     key: TopicPartition, entries: Sequence[ProducerEntry]
 ) -> tuple[ProducerBatch, ...]:
-    """Return the producers of a partition that becomes one of a log in a store.
+    """Return the producers of a partition that is imported into a log in a bucket.
 
-    Raises: InvalidRequestError: a transaction is open. So the last stable offset of every partition
-    of such a log is its end, and its cleaner relies on that.
+    Raises: InvalidRequestError: a transaction is open. Therefore the last stable offset of each
+        partition of such a log is its end, and its cleaner relies on that.
     """
     unfinished = sorted(e.producer_id for e in entries if e.current_txn_first_offset >= 0)
     if unfinished:
         raise InvalidRequestError(
-            f"{key} ends within open transactions of producers {unfinished}: nobody could end "
-            "them there, and read_committed readers would never pass them. Leave the topic out, or "
-            "restore a range that ends before them to a log dir"
+            f"{key} ends within open transactions of producers {unfinished}: they could never be "
+            "ended there, and read_committed readers would never pass them. Leave the topic out, "
+            "or restore a range that ends before them to a log dir"
         )
     return tuple(map(batch_of, entries))
 
 
 def batch_of(entry: ProducerEntry) -> ProducerBatch:
-    """Return the last batch of a producer, of its entry in a snapshot.
+    """Return the last batch of a producer, from its entry in a snapshot.
 
-    A producer may have none, because its epoch has markers only: the batch then ends before it
-    begins.
+    If the producer's epoch has only markers, the batch ends before it begins.
     """
     is_bare = entry.last_offset < 0
     return ProducerBatch(

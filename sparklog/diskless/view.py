@@ -1,8 +1,8 @@
-"""A log in a store as readers see it: the state that its ledger folds to. No lock.
+"""Readers' view of a log in a bucket: the state that results from folding its ledger. No lock.
 
-Whoever asks for offsets or topics gets those of the newest entry: one GET finds out that there is
-none newer, so a read that begins after a commit returned sees it. Within `metadata_snapshot`
-all answers are as of one request. All other questions are answered from memory.
+Offsets and topics are always those of the newest entry: one GET checks for a newer one, so a read
+that begins after a commit returned sees that commit. Within `metadata_snapshot` all questions are
+answered as of one moment, with one check. Everything else is answered from the known state.
 """
 
 import contextlib
@@ -30,30 +30,30 @@ from sparklog.tiered.reading.store_retry import StoreRetry
 
 T = TypeVar("T")
 POLL_MS: Final = 250
-"""Between two questions of who follows: each is a GET. Kafka's consumers wait up to 500."""
+"""Poll interval of followers (ms); each poll is one GET. Kafka's consumers wait up to 500 ms."""
 HOME_MS: Final = 30_000
-"""So often it is looked whether the log is still the one in its place: a GET more."""
+"""How often to check that the log was not replaced (ms); each check is one additional GET."""
 _LOGGER: Final = logging.getLogger(__name__)
 
 
 class KnownState(Protocol):
-    """What a process knows of a log, and how it finds out more: `ledger.Head`."""
+    """The folded state of a log, and how to fold newer entries: `ledger.Head`."""
 
     @property
     def state(self) -> DisklessState:
-        """The state as of the newest entry that was folded: a picture that nobody changes."""
+        """The state as of the newest folded entry: an immutable snapshot."""
 
     def follow(self, retry: StoreRetry = ...) -> DisklessState:
-        """Fold what is new, and return the state. Cost: one GET if there is nothing."""
+        """Fold new entries and return the state. Cost: one GET if there are none."""
 
 
 class DisklessView:
-    """See `sparklog.storage.view.View`. Nothing is asked before the first question.
+    """Implements `sparklog.storage.view.View`. Makes no request before the first question.
 
     Args:
-        url: where the log is, as its user named it.
-        open_state: finds the log in its place; for a handle that writes, the commit log's own.
-            Called again where another log is there by now.
+        url: the log's URL as the user gave it.
+        open_state: opens the log at the URL; for a handle that writes, the head of its commit log.
+            Called again if the log was replaced.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class DisklessView:
         """The URL."""
         return self._url
 
-    # --- what is known, and the news -------------------------------------------------------------
+    # --- the known state, and new entries --------------------------------------------------------
 
     @contextlib.contextmanager
     def metadata_snapshot(self) -> Iterator[None]:
-        """Within it the first question asks the store, and all are answered as of then."""
+        """Answer all questions within this context as of the first one, with one check for news."""
         outer = getattr(self._look, "asked", None)
         if outer is None:
             self._look.asked = False
@@ -93,7 +93,7 @@ class DisklessView:
 
     @property
     def state(self) -> DisklessState:
-        """What is known. Asks the store if nothing was yet."""
+        """The known state. The first access opens the log."""
         return self._opened().state
 
     def _opened(self) -> KnownState:
@@ -106,15 +106,15 @@ class DisklessView:
             return self._known
 
     def news(self) -> DisklessState:
-        """Fold what is new, and return the state.
+        """Fold new entries and return the state.
 
-        Raises: StorageUnavailableError, DataCorruptionError, UnsupportedVersionError: the ledger;
-            InvalidRequestError: there is no log any more.
+        Raises: StorageUnavailableError, DataCorruptionError, UnsupportedVersionError: from the
+            ledger; InvalidRequestError: the log does not exist any more.
         """
         if getattr(self._look, "asked", None):
             return self.state
         if self._known is None:
-            return self.state  # the newest, as it is opened just now
+            return self.state  # opening the log has just read the newest entries
         if self._timer() - self._checked_ms >= HOME_MS:
             self.renew_if_replaced()
         state = self._opened().follow(self.objects.remote.retry)
@@ -126,7 +126,7 @@ class DisklessView:
             self._look.asked = True
 
     def renew_if_replaced(self) -> None:
-        """Begin anew if another log, or an earlier state of this one, is in the log's place.
+        """Reopen the log if another log, or an earlier state of this one, is stored here now.
 
         Cost: two GETs at the same time.
         """
@@ -139,14 +139,14 @@ class DisklessView:
         raws = self.objects.remote.retry.call(lambda: self._found(names))
         self._checked_ms = self._timer()
         if not all(each in raw for each, raw in zip(ids, raws, strict=False)):
-            _LOGGER.info("%s is another log by now; looking at what is there", self._url)
+            _LOGGER.info("another log is stored at %s now; opening it", self._url)
             with self._opening:
                 self._known, self._kept = None, {}
                 self.objects.entries.clear()
                 self.incarnation += 1
 
     def _found(self, names: Sequence[str]) -> list[bytes]:
-        """Return small objects, b"" for one that is missing. Raises: StorageUnavailableError."""
+        """Return small objects, b"" for each missing one. Raises: StorageUnavailableError."""
         found = self.objects.store.get_many(names)
         for raw in found:
             if isinstance(raw, Exception) and not isinstance(raw, FileNotFoundError):
@@ -154,21 +154,21 @@ class DisklessView:
         return [raw if isinstance(raw, bytes) else b"" for raw in found]
 
     def renew(self) -> int:
-        """Return the `incarnation`: whether the log was replaced is looked at with the news."""
+        """Return the `incarnation`. Whether the log was replaced is checked by `news`."""
         return self.incarnation
 
     def refresh(self) -> None:
-        """Fold what is new."""
+        """Fold new entries."""
         self.news()
 
     def forget(self) -> None:
-        """Do nothing: what this process changes, it knows."""
+        """Do nothing: the state already contains the changes of this process."""
 
     def local_files(self, key: TopicPartition) -> None:
-        """Return None: nothing lies in files of this host."""
+        """Return None, because no records are stored in files of this host."""
 
     def set_following(self) -> None:
-        """Wait for the store as long as a reader that goes on for ever does."""
+        """Wait for an unavailable store as long as a follower does."""
         self.objects.remote.retry.set_following()
 
     # --- topics and offsets ----------------------------------------------------------------------
@@ -191,7 +191,10 @@ class DisklessView:
         }
 
     def partitions(self, topic: str) -> list[int]:
-        """Return a topic's partitions, ascending; asks if it isn't known. UnknownTopicError."""
+        """Return a topic's partitions, ascending.
+
+        Raises: UnknownTopicError. Cost: a GET if the topic is not in the known state.
+        """
         found = self.state.log.topics.get(topic) or self.news().log.topics.get(topic)
         if found is not None:
             return sorted(found.dirs)
@@ -199,7 +202,10 @@ class DisklessView:
         raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
 
     def topic_id(self, topic: str, partition: int) -> str | None:
-        """Return a partition's topic id, by what is known; asks if it isn't. None: it is gone."""
+        """Return a partition's topic id; None if the partition does not exist.
+
+        Cost: a GET if the partition is not in the known state.
+        """
         for asks in (False, True):
             state = self.news() if asks else self.state
             found = state.log.topics.get(topic)
@@ -208,14 +214,14 @@ class DisklessView:
         return None
 
     def bases(self, topic: str) -> Mapping[int, int]:
-        """Return where partitions begin that a former topic of this name had."""
-        found = self.state.log.topics.get(topic)
-        return {} if found is None else found.bases
+        """Return the first offsets of partitions that an earlier topic of this name also had."""
+        topic_state = self.state.log.topics.get(topic)
+        return {} if topic_state is None else topic_state.bases
 
     def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
         """Return {(topic, partition): (log start offset, end)} as of now. Cost: one GET.
 
-        Raises: UnknownTopicError: the topic was deleted since the partition was looked up.
+        Raises: UnknownTopicError: the topic was deleted after the partition was looked up.
         """
         log = self.news().log
         found = {}
@@ -227,7 +233,7 @@ class DisklessView:
         return found
 
     def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
-        """Return none: there is no disk that could be missing."""
+        """Return no partitions: there is no disk that could be missing."""
         return {}
 
     # --- segments --------------------------------------------------------------------------------
@@ -239,7 +245,7 @@ class DisklessView:
         make: Callable[[PartitionSegments], T],
         topic_id: str | None = None,
     ) -> T:
-        """Return what `make` gave for a partition's segments; see `sparklog.storage.view`."""
+        """Return `make`'s result for a partition's segments; see `sparklog.storage.view`."""
         key = TopicPartition(topic, partition)
         known = partition_state(self.state, key) or partition_state(self.news(), key)
         if known is None:
@@ -255,7 +261,7 @@ class DisklessView:
         return kept.cached(make)
 
     def segments(self, key: TopicPartition, known: PartitionState) -> DisklessSegments:
-        """Return the segments of a partition, as of each listing."""
+        """Return the segments of a partition. Each listing is as of its time."""
         log_id = self.state.log_id
 
         def look() -> PartitionState | None:
@@ -270,25 +276,28 @@ class DisklessView:
         return DisklessSegments(where, key, log_id, self.objects, look, news)
 
     def plan(self, key: TopicPartition, start: int, end: int) -> DisklessPlan | None:
-        """Return what a task reads [start, end) with: the extents that the range touches."""
+        """Return the plan for a task that reads [start, end): the extents of that range.
+
+        None if the range is not complete in the known state.
+        """
         state = self.state
-        found = partition_state(state, key)
-        if found is None or start >= end:
+        known = partition_state(state, key)
+        if known is None or start >= end:
             return None
-        first, last = index_of(found.extents, start), index_of(found.extents, end - 1)
-        extents = found.extents[first : last + 1]
+        first, last = index_of(known.extents, start), index_of(known.extents, end - 1)
+        extents = known.extents[first : last + 1]
         if not extents or extents[0].base > start or extents[-1].end < end:
-            return None  # something happened to it meanwhile; the task will see what
+            return None  # e.g. the topic was deleted; the task reports the error when it reads
         names = {extent.object for extent in extents}
         keys = {name: state.keys[name] for name in names & state.keys.keys()}
         return DisklessPlan(
             log_id=state.log_id,
             key=key,
-            topic_id=found.topic_id,
-            span=(state.log.starts.get(key, 0), found.end),
+            topic_id=known.topic_id,
+            span=(state.log.starts.get(key, 0), known.end),
             extents=extents,
-            epochs=found.epochs,
+            epochs=known.epochs,
             keys=keys,
-            gaps=found.gaps,
-            producers=found.producers,
+            gaps=known.gaps,
+            producers=known.producers,
         )

@@ -391,7 +391,7 @@ OF_MORE: list[Case] = [
     ("`sparklog export --all --to` crosses over",
      cli("fork", "LOG", "URL", "--time", "2100-01-01T00:00:00Z"),
      (cli("export", "LOG", "--all", "--to", "URL"),)),
-    ("choose a prefix beside it",
+    ("choose another prefix",
      lambda p: (store_log(p), p.cli("fork", p.url, p.url + "/f", "--time", "2100-01-01T00:00:00Z")),
      (lambda p: p.cli("fork", p.url, p.url + "-f", "--time", "2100-01-01T00:00:00Z"),)),
     ("give one", lambda p: move_to_log_dir(store_log(p), f"{p.new('a')},{p.new('b')}"),

@@ -190,7 +190,7 @@ def test_a_store_that_another_one_replaced_is_read_by_its_own_url(tmp_path: Path
         next(found)
         (tmp_path / "store").rename(tmp_path / "away")
         made(f"file://{tmp_path}/store")
-        with pytest.raises(StorageUnavailableError, match="correct the URL, endpoint_url"):
+        with pytest.raises(StorageUnavailableError, match="Correct the URL, endpoint_url"):
             for _ in found:
                 pass
     assert count(f"file://{tmp_path}/away") == 6

@@ -168,7 +168,7 @@ def test_nothing_is_removed_where_an_import_has_made_a_log(
     store.put(IMPORT, mark or open_store(f"file://{tmp_path}/other").get(IMPORT))
     with pytest.raises((DataCorruptionError, InvalidRequestError)) as refusal:
         LogImport(store, "b", write_state=_no, create_home=_no).claim()
-    assert "remove all" not in str(refusal.value)
+    assert "delete all" not in str(refusal.value)
     if mark is not None:
         assert f"delete the object {IMPORT}, and choose another place" in str(refusal.value)
         store.delete([IMPORT])
@@ -186,7 +186,7 @@ def test_what_an_import_left_is_removed_where_it_made_no_log(tmp_path: Path) -> 
     store = open_store(url)
     store.put(IMPORT, b"damaged")
     store.put("t-0/left", b"")
-    with pytest.raises(DataCorruptionError, match="remove all that lies there, and call again"):
+    with pytest.raises(DataCorruptionError, match="delete all objects there, and call again"):
         move_to_store(source, url)
     store.delete([one.name for one in store.list()])
     move_to_store(source, url)

@@ -154,13 +154,13 @@ class RemembersMisses(Broken):
 @pytest.mark.parametrize(
     ("driver", "why"),
     [
-        (LooksThenPuts, "16 requests that created .* at once .* were told .*SeaweedFS before 4.18"),
-        (Ignores, "were told that they had, where one may be"),
+        (LooksThenPuts, "16 concurrent requests to create .* succeeded.*SeaweedFS before 4.18"),
+        (Ignores, "succeeded, but only one may"),
         (IgnoresAndSaysNo, "that of creator"),
         (LastOneWins, "that of creator"),
-        (RefusesAll, "a get found none; is there a cache"),
-        (ShowsHalf, "that no creator wrote: it shows before it is whole"),
-        (RemembersMisses, "a get found none; is there a cache"),
+        (RefusesAll, "a GET did not find it; is there a cache"),
+        (ShowsHalf, "that no creator wrote: it is visible before it is complete"),
+        (RemembersMisses, "a GET did not find it; is there a cache"),
     ],
 )
 def test_stores_that_are_not_fit_are_refused(

@@ -28,7 +28,7 @@ from tests.diskless.bucket_log import read_all, view_of
 from tests.diskless.logs import LOG_ID, RING, T0, T1, Home, commit_by_table
 from tests.logdir.partitions import batch
 
-WRONG = "not hold the bytes that were committed|no extent table|holds entry"
+WRONG = "not hold the bytes that were committed|not a valid extent table|holds entry"
 Raws = dict[str, bytes]
 
 

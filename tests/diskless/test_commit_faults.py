@@ -272,7 +272,7 @@ def test_a_refusal_behind_a_lost_answer_decides_nothing(
         raise TimeoutError("no answer")
 
     store.requests.create = lost  # type: ignore[method-assign]
-    with pytest.raises(CommitUnknownError, match="the store refuses to tell") as caught:
+    with pytest.raises(CommitUnknownError, match="the store refuses requests") as caught:
         commit(commits, [chunk(commits, 2)])
     store.requests.create = create  # type: ignore[method-assign]
     assert outcome(commits, caught.value) is None
@@ -435,7 +435,7 @@ def test_rows_for_a_topic_that_was_made_again_are_refused(
     other.catch_up()
     drop_topic(other, "t")
     create_topic(other, "t", 1, {}, False)
-    with pytest.raises(TopicReplacedError, match="made again"):
+    with pytest.raises(TopicReplacedError, match="created again"):
         commit(commits, [old])
     with pytest.raises(TopicReplacedError):
         commit(other, [old])

@@ -320,7 +320,7 @@ def test_places(store_url: str, tmp_path: Path) -> None:
     made = Made(store_url, tmp_path)
     commit_of(made.log, "q", 0)
     for bad in (store_url, f"{store_url}/below"):
-        with pytest.raises(InvalidRequestError, match="lie in one another"):
+        with pytest.raises(InvalidRequestError, match="contains the other"):
             fork(store_url, bad, writer="q", batch=0)
     made.fork(writer="q", batch=0)
     with pytest.raises(InvalidRequestError, match="a log already"):

@@ -191,7 +191,7 @@ def test_a_name_may_be_anything_printable(store: FaultStore) -> None:
 def test_a_store_that_is_down_is_told(store: FaultStore) -> None:
     one = groups_of(store)
     store.down(10**9)
-    with pytest.raises(StorageUnavailableError, match=r"can't be kept in .*readers/g"):
+    with pytest.raises(StorageUnavailableError, match=r"can't be stored in .*readers/g"):
         commit(one, {T0: 5})
 
 
@@ -212,7 +212,7 @@ def test_a_listing_that_shows_what_is_gone_is_not_asked_for_ever(store: FaultSto
     kept = store.list("readers/")
     store.list = lambda prefix="": kept or listed(prefix)  # type: ignore[method-assign]
     store.delete([position_name("g", 0)])
-    with pytest.raises(StorageUnavailableError, match="a get finds none"):
+    with pytest.raises(StorageUnavailableError, match="a GET does not find it"):
         groups_of(store)._newest(readers_prefix("g"))
 
 

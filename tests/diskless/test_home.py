@@ -66,8 +66,8 @@ def test_no_log_is_said_so(url: str) -> None:
     [
         ("owners/abc", "copies of a log dir"),
         ("t-0-AAAAAAAAAAAAAAAAAAAAAA/x.log", "copies of a log dir"),
-        ("photos/cat.jpg", "other objects lie there"),
-        ("sparklog.import", "brought here"),
+        ("photos/cat.jpg", "other objects are stored there"),
+        ("sparklog.import", "imported here"),
     ],
 )
 def test_a_place_with_something_else_is_refused(url: str, name: str, words: str) -> None:
@@ -182,7 +182,7 @@ def test_a_store_that_does_not_pass_its_trial_is_no_home(
         return True
 
     monkeypatch.setattr(LocalDriver, "create", create)
-    with pytest.raises(InvalidRequestError, match=r"can't be a log's home: .* were told"):
+    with pytest.raises(InvalidRequestError, match=r"can't be a log's home: .* succeeded"):
         open_log(url, mode="rw")
     assert not open_store(url).list()
 

@@ -171,9 +171,9 @@ MUTANTS = (
     mutant(
         "what-cannot-be-read-is-not-there",
         "diskless/entry_creation.py",
-        "            raise self._unknown(number, entry, f\"what lies there can't",
+        "            raise self._unknown(number, entry, f\"its object can't",
         "            return None\n"
-        "            raise self._unknown(number, entry, f\"what lies there can't",
+        "            raise self._unknown(number, entry, f\"its object can't",
         f"{FAULTS}::test_an_answer_that_is_lost_and_an_entry_that_cant_be_read",
     ),
     mutant(
@@ -186,8 +186,8 @@ MUTANTS = (
     mutant(
         "anothers-entry-is-the-outcome",
         "diskless/commit_outcome.py",
-        "return found if found.id == attempt else None",
-        "return found",
+        "return entry if entry.id == attempt else None",
+        "return entry",
         f"{FAULTS}::test_an_outcome_holds_for_ever",
     ),
     mutant(

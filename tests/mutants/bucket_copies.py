@@ -31,8 +31,8 @@ MUTANTS = (
     mutant(
         "a-place-that-was-to-become-another-log",
         "diskless/import_objects.py",
-        "        if said != self._origin:\n            raise",
-        "        if not said:\n            raise",
+        "        if origin != self._origin:\n            raise",
+        "        if not origin:\n            raise",
         f"{IMPORT}::test_refusals",
         f"{FORKING}::test_places",
     ),

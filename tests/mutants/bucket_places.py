@@ -16,22 +16,22 @@ MUTANTS = (
     mutant(
         "an-own-entry-is-anothers",
         "diskless/entry_creation.py",
-        "return found.id == entry.id\n            if refusal",
+        "return existing.id == entry.id\n            if refusal",
         "return False\n            if refusal",
         f"{FAULTS}::test_what_was_told_holds_whatever_the_store_does",
     ),
     mutant(
         "an-own-entry-is-anothers-when-giving-up",
         "diskless/entry_creation.py",
-        "return found.id == entry.id\n        answers",
+        "return existing.id == entry.id\n        answers",
         "return False\n        answers",
         f"{FAULTS}::test_giving_up_finds_the_entry_that_came_first",
     ),
     mutant(
         "any-entry-is-the-no-op",
         "diskless/entry_creation.py",
-        "if made or (found is not None and found.id == noop.id):",
-        "if made or found is not None:",
+        "if created or (existing is not None and existing.id == noop.id):",
+        "if created or existing is not None:",
         f"{FAULTS}::test_giving_up_finds_the_entry_that_came_first",
     ),
     mutant(
@@ -44,8 +44,8 @@ MUTANTS = (
     mutant(
         "no-ops-are-put",
         "diskless/entry_creation.py",
-        "made = self._entries.store.create(name, raw)",
-        "made = self._entries.store.put(name, raw) is None",
+        "created = self._entries.store.create(name, raw)",
+        "created = self._entries.store.put(name, raw) is None",
         f"{FAULTS}::test_giving_up_finds_the_entry_that_came_first",
     ),
     mutant(
@@ -88,8 +88,8 @@ MUTANTS = (
     mutant(
         "segments-that-are-named-are-swept",
         "diskless/garbage.py",
-        "if not found or found in named or",
-        "if not found or",
+        "if not segment or segment in named or",
+        "if not segment or",
         f"{GARBAGE}::test_what_past_services_left_goes_and_nothing_else",
         f"{TOPICS}::test_it_comes_back_whole_whatever_a_service_swept",
     ),
@@ -201,7 +201,7 @@ MUTANTS = (
     mutant(
         "a-sweep-takes-its-own-merges-for-past",
         "diskless/garbage.py",
-        "elif is_past(found, own):",
+        "elif is_past(segment, own):",
         "elif own:",
         f"{GARBAGE}::test_what_past_services_left_goes_and_nothing_else",
     ),

@@ -325,8 +325,8 @@ MUTANTS = (
     mutant(
         "what-a-past-service-let-go-of-goes-at-once",
         "diskless/garbage.py",
-        "if not found or found in named or not noted.get(found, True):",
-        "if not found or found in named:",
+        "if not segment or segment in named or not noted.get(segment, True):",
+        "if not segment or segment in named:",
         f"{GARBAGE}::test_what_a_past_service_replaced_waits_its_time_too",
     ),
     mutant(

@@ -272,7 +272,7 @@ def test_wrong_use(in_files: Places, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="holds no log"):
         archive(places.path, places.points, batch=11, log="memory://nothing-here")
     places.write(range(12))
-    with pytest.raises(InvalidRequestError, match="lie in one another"):
+    with pytest.raises(InvalidRequestError, match="contains the other"):
         archive(places.path, f"{places.log}/points", batch=11, log=places.log)
     with pytest.raises(InvalidRequestError, match="leave_remote is for log dirs"):
         archive(places.path, places.points, log=places.log, leave_remote=True)
@@ -284,7 +284,7 @@ def test_wrong_use(in_files: Places, tmp_path: Path) -> None:
         with pytest.raises(InvalidRequestError, match="give log a URL"):
             restore(places.points, tmp_path / "back", log=path)
     assert numbers(places.back()[1]) == [*range(12)]
-    with pytest.raises(InvalidRequestError, match="lie in one another"):
+    with pytest.raises(InvalidRequestError, match="contains the other"):
         restore(places.points, tmp_path / "back", log=f"{places.points}/back")
     open_store(f"{places.root}/full").put("somebody", b"s")
     with pytest.raises(InvalidRequestError, match="other objects"):

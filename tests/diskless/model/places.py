@@ -87,7 +87,7 @@ NO_SWITCH: Final = {
     "elif not store.create(name, raw):": "a repair, with all writers stopped",
     "if store.create(name, encode(now.next_number, entry)):": "a repair, with writers stopped",
     "store.create(state_name(state.log_id, state.number), raw)": "a cache; each reader checks it",
-    "won = self._store.create(name, _body(who))": "the trial of a store",
+    "won = self._store.create(name, _body(creator))": "the trial of a store",
     "made = self._store.create(name, _body((before + 1) % max(2, self._creators)))": "the same",
     "if topic is None or topic.id != one.topic_id:":
         "offsets of a topic that was made again lie above the old ones, so none is covered",
