@@ -51,7 +51,7 @@ class DiskProbe:
         absent = self._absent()
         for number, directory in enumerate(self._directories):
             error = absent.get(number) or self._try(directory)
-            self._meters.tried(directory, failed=bool(error))
+            self._meters.record_probe(directory, failed=bool(error))
             if error and directory not in self._failed:
                 _LOGGER.error("%s: a trial write failed (%s): commits will fail", directory, error)
             elif not error and directory in self._failed:

@@ -91,7 +91,7 @@ class Leadership:
                 self.lease.lends = lends
 
     def requested_upkeep(self) -> Upkeep | None:
-        """Return the work if it is ours, we lend it, and somebody asks for it."""
+        """Return the background work if this service leads and lends, and a process requests it."""
         upkeep = self.upkeep
         if upkeep is None or not (self._lends and upkeep.lease.held):
             return None

@@ -220,7 +220,7 @@ class LogDirErasure:
         *,
         dry_run: bool,
     ) -> list[str] | None:
-        """Erase from a partition's copies. Return what remains; None if the lease is not available.
+        """Erase from a partition's copies. Return what remains, or None without the lease.
 
         Other processes may copy segments between two turns with the lease; those copies are read,
         too.
@@ -244,7 +244,7 @@ class LogDirErasure:
         seen: SeenCopies,
     ) -> None:
         try:
-            manager.look(key, self._request.predicate, part, seen)
+            manager.scan(key, self._request.predicate, part, seen)
         except (SparklogError, OSError) as error:  # `_remote` meets and reports the error again
             _LOGGER.info("%s: its copies can't be read: %s", key, error)
 

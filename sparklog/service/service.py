@@ -23,7 +23,7 @@ from sparklog.service.leadership import Leadership
 from sparklog.service.log_dir_upkeep import TierOptions
 from sparklog.service.metrics.endpoint import Endpoint
 from sparklog.service.metrics.observed import DirectoryMetrics, LogMetrics
-from sparklog.service.metrics.offline_directories import wrong
+from sparklog.service.metrics.offline_directories import faults
 from sparklog.service.metrics.samples import process_samples, samples
 from sparklog.service.metrics.service_meters import WorkMeters
 from sparklog.service.options import ServiceOptions
@@ -377,7 +377,7 @@ class Service:
                     with self._meters.round(work, report):
                         self._due |= upkeep.work(work, report, request)
                     if work == "clean" and self._options.cleaner_enable:
-                        self._meters.dirt(upkeep.compacted)
+                        self._meters.record_dirty(upkeep.compacted)
             if purging or "retain" in wanted:
                 upkeep.purge(report)
         except LeaseLostError as error:
@@ -438,7 +438,7 @@ class Service:
             found = LogMetrics(path=self.path, time_ms=self._clock(), errors=[str(error)])
             found.directories = [DirectoryMetrics(home, None, str(error))]
         verdict = self._examiner.examine(self._status(), found=found)
-        return wrong(home, found.directories, self._dead_threads()), verdict.to_dict()
+        return faults(home, found.directories, self._dead_threads()), verdict.to_dict()
 
     def _stop_serving(self) -> None:
         endpoint, self._endpoint = self._endpoint, None

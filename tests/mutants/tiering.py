@@ -309,14 +309,15 @@ MUTANTS = (
     mutant(
         "an-erasure-leaves-unfinished-uploads",
         "service/tiering/erasure_task.py",
-        "        self._store.sweep_uploads(_ANY_TIME_MS, Directory(*key, one.topic_id).prefix)\n",
+        "        self._store.sweep_uploads("
+        "_ANY_TIME_MS, Directory(*key, tiered.topic_id).prefix)\n",
         "",
         "service/test_erasure_handover.py::test_an_upload_that_a_killed_service_left_is_given_up",
     ),
     mutant(
         "an-erasure-gives-up-the-uploads-of-others",
         "service/tiering/erasure_task.py",
-        "sweep_uploads(_ANY_TIME_MS, Directory(*key, one.topic_id).prefix)",
+        "sweep_uploads(_ANY_TIME_MS, Directory(*key, tiered.topic_id).prefix)",
         "sweep_uploads(_ANY_TIME_MS)",
         "service/test_erasure_handover.py::test_an_upload_that_a_killed_service_left_is_given_up",
     ),

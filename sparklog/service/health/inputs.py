@@ -15,8 +15,8 @@ from sparklog.storage.unfinished_erasure import UnfinishedErasure
 class Leader:
     """The service that leads the background work, or led last.
 
-    `alive`: whether it runs; None if unknown. `beat_ms`: its last sign of life; None for a service
-    of an older sparklog, which gives none.
+    `alive`: whether it runs, or None if unknown. `beat_ms`: its last sign of life; a service of an
+    older sparklog gives none.
     """
 
     alive: bool | None
@@ -79,7 +79,7 @@ class HealthInputs:
         leader: None if no service ever led.
         compacted: number of compacted partitions.
         dirty: compacted partitions that are due for cleaning.
-        tier_error: why the tier cannot be reached from here; None if it answered or was not probed.
+        tier_error: why the tier cannot be reached from here, if it was probed.
         erasures: incomplete erasures, oldest first.
         is_erasing: a process is working on one of them.
     """

@@ -28,7 +28,7 @@ from sparklog.service.health.formatting import duration_text
 from sparklog.service.health.inputs import Dirty, HealthInputs, Leader, leader_of
 from sparklog.service.health.limits import Limits
 from sparklog.service.metrics.observed import DirectoryMetrics, LogMetrics
-from sparklog.service.metrics.offline_directories import offline
+from sparklog.service.metrics.offline_directories import offline_reason
 from sparklog.storage.round_report import Dirt
 from sparklog.storage.unfinished_erasure import UnfinishedErasure
 
@@ -100,7 +100,7 @@ def _unwritable(
 ) -> Iterator[str]:
     """Yield reasons why commits fail or will fail."""
     for directory in directories:
-        reason = offline(home, directory)
+        reason = offline_reason(home, directory)
         volume = _volume(fs, directory.directory)
         if reason:
             yield f"log dir {directory.directory} is offline: {reason}"

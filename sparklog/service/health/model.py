@@ -42,7 +42,7 @@ def worst(levels: Iterable[Level]) -> Level:
 class Check:
     """The result of one check. `what`: a sentence with figures, without its full stop.
 
-    `command`: a shell command that helps; None if there is nothing to do.
+    `command`: a shell command that helps, or None if there is nothing to do.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Health:
         return f"{summary}; and {left} more" if left > 0 else summary
 
     def check(self, name: str) -> Check | None:
-        """Return a check by its name; None if the check does not apply to this log."""
+        """Return a check by its name, or None if the check does not apply to this log."""
         return next((check for check in self.checks if check.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """A log's metrics: as objects, as samples, and as a Prometheus endpoint.
 
-- `names`: what every number is called and means
-- `observed`: LogMetrics and its parts: what the log's files say
-- `observer`: Observer: reading them, cheaply again and again (`ledger`, `commit_trail`, `tiers`,
-  `batches`, `awaiting_deletion`, `first_deletions`);
-  `store_observer`: of a log in a store; `collecting`: collect: either, once
-- `service_meters`: what the service counts of its own rounds; `offline_directories`
-- `samples`: all of it as samples with labels
-- `endpoint`: /metrics and /healthz by HTTP; needs prometheus_client
+- `names`: names and help texts of all metrics
+- `observed`: LogMetrics and its parts: the state of a log's files
+- `observer`: Observer: reads the files, at low cost when repeated (`ledger`, `commit_trail`,
+`tiers`, `batches`, `awaiting_deletion`, `first_deletions`); `store_observer`: the same for a log in
+a bucket; `collecting`: `collect`, which observes either once
+- `service_meters`: counts of the service's own rounds; `offline_directories`
+- `samples`: all metrics as samples with labels
+- `endpoint`: /metrics and /healthz over HTTP; needs prometheus_client
 - `alerts.yml`: rules for Prometheus; `dashboard.json`: a dashboard for Grafana 10 and later
 """
 

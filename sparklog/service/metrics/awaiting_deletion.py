@@ -1,7 +1,7 @@
-"""Bytes of log dirs that nobody reads any more, and that wait for file.delete.delay.ms.
+"""Bytes in log dirs that no reader uses any more, and that wait for file.delete.delay.ms.
 
-Segments that retention, compaction or an erasure took away wait as `.deleted` files, partitions of
-deleted topics as directories that end in `-delete`: until then the topic can be given back.
+Segments that retention, compaction or an erasure removed wait as `.deleted` files. Partitions of
+deleted topics wait as directories with the suffix `-delete`; until then the topic can be undeleted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from sparklog.service.metrics.observed import AwaitingDeletion
 
 
 class DeletedFiles:
-    """Adds up what waits in log dirs; what it saw makes the next look cheap. Not thread-safe."""
+    """Sums up deleted files in log dirs; caches sizes between calls. Not thread-safe."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
@@ -30,12 +30,16 @@ class DeletedFiles:
         places: Mapping[TopicPartition, PartitionRetention],
         held: Mapping[TopicPartition, Sequence[LocalSegment]],
     ) -> Iterator[AwaitingDeletion]:
-        """Yield a row for each topic and kind of which something waits, by name.
+        """Yield a row for each topic and kind with files that wait for deletion, by name.
 
-        Args: directories: the log dirs that are there. held: of each partition the same list as
-            long as its directory is unchanged.
-        Cost: a listing a log dir; a listing for each partition that changed, and for each directory
-        of a deleted topic, once.
+        Args:
+            directories: the available log dirs.
+            places: the partitions.
+            held: the segments of each partition; the same list object while its directory is
+                unchanged.
+
+        Cost: a listing per log dir; a listing for each changed partition, and once for each
+            directory of a deleted topic.
         """
         segments: dict[str, int] = {}
         self._segments = {key: seen for key, seen in self._segments.items() if key in held}
@@ -62,7 +66,7 @@ class DeletedFiles:
                     yield AwaitingDeletion(topic, kind, "local", size)
 
     def _size(self, directory: str, suffix: str = "") -> int:
-        """Bytes of the files there whose names end so; of those that go meanwhile nothing."""
+        """Return the bytes of a directory's files with a suffix."""
         size = 0
         try:
             names = self._fs.listdir(directory)

@@ -1,8 +1,8 @@
-"""How large each topic's newest batches are, and what compression makes of them.
+"""Samples how large each topic's newest batches are, and how well they compress.
 
-Headers don't tell what records were in plain, and counting every batch would read every byte that
-is written. So a few topics are sampled at each look, those first that were never or longest ago:
-a look's cost has a bound, however many topics there are and however much is written to them.
+Batch headers don't contain uncompressed sizes, and counting every batch would read every byte that
+is written. So each observation samples a few topics: those that were never sampled, or longest ago.
+The cost per observation is bounded, for any number of topics and any write rate.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,9 +18,9 @@ from sparklog.log.topic_names import INTERNAL
 from sparklog.storage.segments import PartitionSegments
 
 TOPICS_A_LOOK: Final = 16
-TOPICS_ONCE: Final = 512  # where a log is looked at once
-REST_MS: Final = 60_000  # before a topic is sampled again
-Ends = tuple[tuple[int, int], ...]  # (partition, end) of those that are sampled
+TOPICS_ONCE: Final = 512  # for a single observation
+REST_MS: Final = 60_000  # until a topic is sampled again
+Ends = tuple[tuple[int, int], ...]  # (partition, end) of the sampled partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class _Sampled:
 
 
 class BatchObserver:
-    """Remembers between looks what was sampled. Not shared between threads.
+    """Samples batches, and remembers the samples. Not thread-safe.
 
-    `topics_max`: topics that are sampled at a look; 0: never any. `rest_ms`: a topic is not sampled
-    again sooner.
+    `topics_max`: topics per observation; 0 disables sampling. `rest_ms`: shortest time between two
+    samples of a topic.
     """
 
     def __init__(
@@ -50,11 +50,14 @@ class BatchObserver:
         spans: Mapping[TopicPartition, tuple[int, int]],
         segments_of: Callable[[TopicPartition], PartitionSegments],
     ) -> dict[str, tuple[BatchFigures, ...]]:
-        """Return {topic: figures a codec}, of topics that hold records and were sampled by now.
+        """Return {topic: figures per codec} of the topics with records that were sampled by now.
 
-        Args: spans: (log start, end) of each partition.
-        Cost: 1 to 3 ms for each of up to four partitions of up to `topics_max` topics, those that
-            were written to; in a store two or three GETs for each.
+        Args:
+            spans: (log start, log end) of each partition.
+            segments_of: returns a partition's segments.
+
+        Cost: 1 to 3 ms per partition, for up to four partitions of up to `topics_max` topics that
+            were written to; in a bucket two or three GETs per partition.
         """
         if not self._topics_max:
             return {}
@@ -94,5 +97,5 @@ def _sampled(
         try:
             sample(segments_of(TopicPartition(topic, number)), end, tally)
         except (SparklogError, OSError):
-            continue  # it moved, or can't be read: what lists partitions tells of that
+            continue  # moved or unreadable; the observer of the partitions reports it
     return tally.figures(sampled=True)

@@ -1,4 +1,4 @@
-"""A look at a log, once: without a service, a lock, or anything written."""
+"""Observes a log once, without a service, a lock, or any write."""
 
 import os
 from collections.abc import Mapping
@@ -23,15 +23,20 @@ def collect(
     options: Mapping[str, object] | None = None,
     clock: Clock = system_clock,
 ) -> LogMetrics:
-    """Look at a log once, in log dirs or in a store; see `LogObserver.observe`.
+    """Observe a log once, in log dirs or in a bucket; see `LogObserver.observe`.
 
-    Its commits are those of the whole ledger, in a store of its last 1024 entries.
-    Args: storage_options: how its store is reached (fsspec's). options: those of `sparklog.open`,
-        of which offsets.retention.minutes and remote.patience.ms count here.
-    Raises: InvalidRequestError: there is no log. StorageUnavailableError: nor does its store say
-        so. What can't be read of a log is told in `errors`.
-    Cost: that of `Observer.observe`; in a store a dozen requests, one for each of those entries,
-        for each group and partition, some 256 of them at the same time.
+    The commits are those of the whole ledger, in a bucket those of the last 1024 entries.
+    Args:
+        path: log dirs, or a URL.
+        storage_options: fsspec's options for the store.
+        options: options of `sparklog.open`; only offsets.retention.minutes and remote.patience.ms
+            have an effect.
+        clock: the current time.
+
+    Raises: InvalidRequestError: there is no log. StorageUnavailableError: the store does not
+        answer. Parts of a log that can't be read are reported in `errors`.
+    Cost: that of `Observer.observe`; in a bucket a dozen requests, and one for each of those
+        entries, each group and each partition, about 256 at the same time.
     """
     remote, rest = RemoteOptions.parse(options or {})
     url = url_of(path)
@@ -52,5 +57,5 @@ def collect(
             raise InvalidRequestError(
                 f"{directory} does not exist: give the log's directory", path=directory
             )
-    # By its whole path, as a service tells it: Prometheus knows logs apart by that.
+    # The whole path, as a service reports it, because Prometheus tells logs apart by it.
     return Observer(",".join(directories), history=True, options=rest, clock=clock).observe()

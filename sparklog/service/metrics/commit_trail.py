@@ -1,7 +1,6 @@
-"""What the ledger tells of the last days: who committed when, and how partitions grew.
+"""Recent history from the ledger: how often writers commit, and how partitions grow.
 
-It is folded beside the log's state, from the records that are read for that anyhow, and keeps
-little however many there are.
+The trail is folded from the records that are read for the log's state, and its size is bounded.
 """
 
 from collections.abc import Iterable
@@ -12,12 +11,12 @@ from sparklog.common import TopicPartition
 from sparklog.storage.commit_rate import CommitRate, RatePoint
 from sparklog.storage.ledger_records import AppendRecord, CommitRecord, LedgerRecord
 
-_POINTS_MAX: Final = 96  # of a partition
-_APART_MS: Final = 10_000  # points of a partition that are nearer are one
+_POINTS_MAX: Final = 96  # per partition
+_APART_MS: Final = 10_000  # closer points of a partition are merged
 
 
-class Grown(NamedTuple):
-    """At `time_ms` a partition ended at `end`; `bytes` came to it since the trail's begin."""
+class GrowthPoint(NamedTuple):
+    """A partition ended at `end` at `time_ms`; `bytes` were appended since the trail's start."""
 
     time_ms: int
     end: int
@@ -25,17 +24,17 @@ class Grown(NamedTuple):
 
 
 class CommitTrail:
-    """Folds commits in. Not shared between threads."""
+    """Folds ledger records. Not thread-safe."""
 
     def __init__(self) -> None:
         self.since_ms: int | None = None
-        """From when on all commits are in it (ms since the epoch); None: nothing is known."""
+        """The trail has all commits since this time (ms since the epoch). None: it is empty."""
         self.writers: dict[str, CommitRate] = {}
-        """By writer; plain appends aren't told apart, and are none."""
-        self._grown: dict[TopicPartition, list[Grown]] = {}
+        """Commit rates by writer. Plain appends have no writer, and are not included."""
+        self._growth: dict[TopicPartition, list[GrowthPoint]] = {}
 
     def add(self, record: LedgerRecord) -> None:
-        """Take a record in, in the ledger's order."""
+        """Fold a record. Records must be added in ledger order."""
         if self.since_ms is None:
             self.since_ms = record.time_ms or None
         if not isinstance(record, AppendRecord):
@@ -52,10 +51,10 @@ class CommitTrail:
     def _grow(
         self, key: TopicPartition, time_ms: int, first: int, end: int, size: float
     ) -> None:
-        points = self._grown.get(key)
+        points = self._growth.get(key)
         if points is None:
-            points = self._grown[key] = [Grown(time_ms, first, 0.0)]
-        after = Grown(max(time_ms, points[-1].time_ms), end, points[-1].bytes + size)
+            points = self._growth[key] = [GrowthPoint(time_ms, first, 0.0)]
+        after = GrowthPoint(max(time_ms, points[-1].time_ms), end, points[-1].bytes + size)
         if len(points) > 1 and after.time_ms - points[-2].time_ms < _APART_MS:
             points[-1] = after
             return
@@ -64,18 +63,18 @@ class CommitTrail:
             del points[1 : _POINTS_MAX // 2 : 2]  # the older half, every other one
 
     def bytes_since(self, key: TopicPartition, since_ms: int) -> float:
-        """Return how many bytes came to a partition after then."""
-        points = self._grown.get(key)
+        """Return how many bytes were appended to a partition after a time."""
+        points = self._growth.get(key)
         if points is None:
             return 0.0
         before = max((p.bytes for p in points if p.time_ms <= since_ms), default=0.0)
         return points[-1].bytes - before
 
-    def grew(self, keys: Iterable[TopicPartition], since_ms: int) -> int:
-        """Return by how many offsets partitions grew after then."""
+    def records_since(self, keys: Iterable[TopicPartition], since_ms: int) -> int:
+        """Return by how many offsets some partitions have grown since a time."""
         found = 0
         for key in keys:
-            points = self._grown.get(key)
+            points = self._growth.get(key)
             if points is not None:
                 ends = (p.end for p in points if p.time_ms <= since_ms)
                 before = max(ends, default=points[0].end)
@@ -83,11 +82,11 @@ class CommitTrail:
         return found
 
     def written_ms(self, key: TopicPartition, offset: int) -> int | None:
-        """Return when the record at an offset was committed, about.
+        """Return the approximate commit time of the record at an offset.
 
-        None: before the trail begins, or not yet.
+        None: before the start of the trail, or not committed yet.
         """
-        points = self._grown.get(key)
+        points = self._growth.get(key)
         if points is None or not points[0].end <= offset < points[-1].end:
             return None
         before, after = next(pair for pair in pairwise(points) if pair[1].end > offset)

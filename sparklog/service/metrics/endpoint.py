@@ -1,7 +1,7 @@
-"""The Prometheus endpoint: /metrics and /healthz by a small HTTP server in daemon threads.
+"""The Prometheus endpoint: /metrics and /healthz from an HTTP server in daemon threads.
 
-Each endpoint has a registry of its own, so that several logs have theirs in one process. A scrape
-reads the log's files and takes no lock of the log; two scrapes at once take turns.
+Each endpoint has its own registry, so that several logs of a process can have endpoints. A scrape
+reads the log's files without a lock of the log; concurrent scrapes run one after the other.
 """
 
 import json
@@ -22,12 +22,12 @@ from sparklog.service.metrics.samples import by_metric
 _LOGGER: Final = logging.getLogger("sparklog.service")
 Read = Callable[[], Iterable[Sample]]
 Health = Callable[[], tuple[list[str], Mapping[str, object]]]
-"""Returns what is wrong, nothing if all is well, and what else /healthz says."""
+"""Returns the faults (none if all is well), and further fields of /healthz."""
 
 
 class _Server(ThreadingServer, WSGIServer):
     def server_bind(self) -> None:
-        """Without HTTPServer's look-up of the host's name, which may take seconds."""
+        """Bind without HTTPServer's look-up of the host name, which may take seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()
@@ -42,7 +42,7 @@ class _Quiet(WSGIRequestHandler):
     server: _Server
 
     def parse_request(self) -> bool:
-        """As any handler; whoever sent a request is waited for no longer."""
+        """Parse a request, and end its deadline."""
         parsed = super().parse_request()
         self.server.request_received(self.connection)
         return parsed
@@ -52,10 +52,15 @@ class _Quiet(WSGIRequestHandler):
 
 
 class Endpoint:
-    """Serves what `read` gives until `close`.
+    """Serves the samples of `read` until `close`.
 
-    Args: port: 0 takes a free one. `health`: what /healthz says.
-    Raises: InvalidRequestError: prometheus_client isn't installed, or the address is taken.
+    Args:
+        address: address to listen on.
+        port: 0 takes a free one.
+        read: returns the samples.
+        health: returns the content of /healthz.
+
+    Raises: InvalidRequestError: prometheus_client isn't installed, or the address is in use.
     """
 
     def __init__(self, address: str, port: int, read: Read, health: Health) -> None:
@@ -92,7 +97,7 @@ class Endpoint:
         self._thread.start()
 
     def prepare(self) -> None:
-        """Read once ahead of the first scrape, which takes long: 0.5 ms a partition."""
+        """Read the samples once in the background: the first time takes 0.5 ms per partition."""
         self._first = threading.Thread(
             target=self._read_once, name="sparklog-metrics-first", daemon=True
         )
@@ -102,12 +107,12 @@ class Endpoint:
         try:
             for _ in self._read():
                 pass
-        except Exception:  # the next scrape meets it, too
+        except Exception:  # the next scrape reports it, too
             _LOGGER.exception("metrics endpoint %s", self.url)
 
     @property
     def url(self) -> str:
-        """Where Prometheus scrapes."""
+        """The URL for Prometheus."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"http://{host}:{self.port}/metrics"
 
@@ -127,7 +132,7 @@ def _healthz(health: Health, start: Any) -> Iterable[bytes]:
 
 
 def text_of(samples: Iterable[Sample]) -> str:
-    """Return samples in Prometheus' text format. Raises InvalidRequestError as `Endpoint`."""
+    """Return samples in Prometheus' text format. Raises: InvalidRequestError, as `Endpoint`."""
     with needed(InvalidRequestError):
         from prometheus_client import CollectorRegistry, generate_latest
     registry = CollectorRegistry(auto_describe=False)
@@ -172,5 +177,5 @@ def _add(family: Any, metric: Metric, sample: Sample) -> None:
 
 
 def _clean(text: str) -> str:
-    """A label that UTF-8 has: a group or query may be named by half a surrogate pair."""
+    """Replace lone surrogates, which names may contain and UTF-8 can't encode."""
     return text.encode(errors="replace").decode()

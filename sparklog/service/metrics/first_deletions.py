@@ -1,4 +1,4 @@
-"""Topics of which retention's first deletion would take more than half: known before it runs."""
+"""Warns of topics in which retention's first deletion would delete more than half."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -7,7 +7,7 @@ from sparklog.common import TopicPartition
 from sparklog.log.due_segments import LOG_START, DueSegments
 from sparklog.service.metrics.observed import LogMetrics
 
-_PARTS: Final = 2  # so large a part of a topic is worth a warning
+_PARTS: Final = 2  # warn if more than 1/2 of a topic would be deleted
 
 
 def first_deletions(
@@ -19,7 +19,12 @@ def first_deletions(
     """Return {topic: (bytes that retention would delete, bytes of the topic)}.
 
     Local segments with a copy in remote storage are not counted: their records remain readable.
-    Args: announced: {topic id: whether retention has deleted something there}.
+
+    Args:
+        found: the metrics of the log.
+        due: segments that retention would delete.
+        ids: {topic: topic id}.
+        announced: {topic id: whether retention has deleted something there}.
     """
     sizes: dict[str, int] = {}
     for one in found.partitions:

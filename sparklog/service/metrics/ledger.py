@@ -1,4 +1,4 @@
-"""Follows the ledger without a lock: the log's state as of a record, and commit counts."""
+"""Follows the ledger without a lock: folds the log's state, and counts commits."""
 
 from collections import deque
 from typing import Final
@@ -14,32 +14,32 @@ from sparklog.service.metrics.observed import CommitMetrics
 from sparklog.storage.ledger_records import AppendRecord, SnapshotRecord
 from sparklog.storage.log_state import LogState
 
-_TRAIL_MIN: Final = 1000  # records; where the newest segment has fewer, the one before is read
+_TRAIL_MIN: Final = 1000  # records; with fewer in the newest segment, read another one
 
 
 class LedgerTail:
-    """Folds the ledger's news at each look. Not shared between threads.
+    """Folds new ledger records at each call. Not thread-safe.
 
-    With `history` the commits that the ledger still holds at the first look count, too; without
-    it only what comes later does, so that a restart counts nothing twice.
+    With `history`, the commits that the ledger contains at the first call are counted. Without it
+    only later ones are, so that a restarted process counts nothing twice.
     """
 
     def __init__(self, fs: FileSystem, home: str, *, history: bool) -> None:
         self._fs, self._home, self._history = fs, home, history
         self._state: LogState | None = None
-        self.at = 0  # the ledger offset up to which it was folded
+        self.at = 0  # the ledger offset up to which records were folded
         self._identity = (0, 0)
         self._counts = CommitCounts()
         self.trail = CommitTrail()
-        """The commits that were folded, of whoever's first look."""
+        """The commits that were folded, including those before the first call."""
         self._damaged: tuple[int, int] | None = None  # older records that could not be read
 
     def catch_up(self, end: int) -> LogState:
         """Return the state as of ledger offset `end`.
 
-        Raises: DataCorruptionError; FileNotFoundError if the log is gone.
-        Cost: at first a pass over the ledger's last segment (16 MiB at most; the one before it too
-        where that is nearly empty), then its news.
+        Raises: DataCorruptionError; FileNotFoundError: the log was deleted.
+        Cost: the first call reads the ledger's last segment (16 MiB at most; also the previous one
+            if it has few records), later calls only new records.
         """
         identity = self._fs.identity(ledger_path(self._home))
         try:
@@ -47,7 +47,7 @@ class LedgerTail:
                 self._fold(self._state, self.at, end, counted=True)
                 return self._state
         except (SparklogError, FileNotFoundError):
-            self._state = None  # expired, cut or replaced while we looked elsewhere
+            self._state = None  # the ledger expired, was truncated or replaced meanwhile
         last = first = last_base(self._fs, self._home, end)
         if self._history:
             first = ledger_bases(self._fs, self._home)[0]
@@ -59,21 +59,21 @@ class LedgerTail:
         except (DataCorruptionError, FileNotFoundError):
             if first == last:
                 raise
-            state = self._folded(last, end)  # all that a writer needs
+            state = self._folded(last, end)  # sufficient for writers
             self._damaged = first, last
         self._state, self._identity, self._history = state, identity, False
         return state
 
     def history_fault(self) -> DataCorruptionError | None:
-        """Return why older commits can't be read; None if nothing is known to be wrong with them.
+        """Return why older commits can't be read, or None if no damage is known.
 
-        Cost: nothing while they can be read; else the damaged segments are read again.
+        Cost: nothing without damage; otherwise reads the damaged segments again.
         """
         if self._damaged is None:
             return None
         first, last = self._damaged
         fault: DataCorruptionError | None = None
-        if first in ledger_bases(self._fs, self._home):  # else it was repaired, or has expired
+        if first in ledger_bases(self._fs, self._home):  # else repaired or expired
             try:
                 deque(replay(self._fs, self._home, first, last + 1), maxlen=0)
             except DataCorruptionError as error:
@@ -112,12 +112,12 @@ class LedgerTail:
 
     @property
     def commits(self) -> CommitMetrics:
-        """What was counted so far."""
+        """The commits that were counted so far."""
         return self._counts.commits
 
 
 class CommitCounts:
-    """Counts the commits of a ledger. Not shared between threads."""
+    """Counts the commits of a ledger. Not thread-safe."""
 
     def __init__(self) -> None:
         self._commits: dict[str, int] = {}
@@ -125,7 +125,7 @@ class CommitCounts:
         self._sizes, self._times = Histogram(COMMIT_BYTES), Histogram(COMMIT_SECONDS)
 
     def count(self, record: AppendRecord) -> None:
-        """Count one more."""
+        """Count a commit."""
         self._commits[record.kind] = self._commits.get(record.kind, 0) + 1
         for key, (first, last) in record.ends.items():
             self._records[key.topic] = self._records.get(key.topic, 0) + last - first
@@ -135,7 +135,7 @@ class CommitCounts:
 
     @property
     def commits(self) -> CommitMetrics:
-        """What was counted so far."""
+        """The commits that were counted so far."""
         return CommitMetrics(
             {"append": 0, "commit": 0} | self._commits,
             dict(self._records),

@@ -1,7 +1,8 @@
-"""Every number that a log's endpoint gives, but for those that are counted where the work is done.
+"""The metrics of a log's endpoint, except those that other packages define.
 
-Kafka's names are those that the JMX exporter makes of its MBeans by its usual rules, in lower
-case; labels keep Kafka's spelling. Ours begin with sparklog_ and end with their unit.
+Kafka's metrics have the names that the JMX exporter makes of the MBeans by its usual rules, in
+lower case; labels keep Kafka's spelling. Own metrics have the prefix sparklog_ and end with their
+unit.
 """
 
 from typing import Final
@@ -47,7 +48,7 @@ def _own(
     return Metric(f"sparklog_{name}", kind, text, labels, process=False, buckets=buckets)
 
 
-# --- read from the log's files: about all its writers, readers and services ---------------------
+# --- read from the log's files: cover all writers, readers and services -------------------------
 
 SIZE: Final = _of_log("Size", "Bytes of a partition's local segments.")
 SEGMENTS: Final = _of_log("NumLogSegments", "A partition's local segments.")
@@ -348,11 +349,11 @@ _HERE: Final = tuple(metric for metric in list(globals().values()) if isinstance
 METRICS: Final[dict[str, Metric]] = {
     metric.name: metric for metric in (*_HERE, *writing.METRICS, *fetching.METRICS)
 }
-"""All metrics of a log and its service by name; those of queries are in sparklog.sink.progress."""
+"""All metrics of a log and its service by name; sparklog.sink.progress has those of queries."""
 
 
 def metrics_markdown(metrics: tuple[Metric, ...] | None = None) -> str:
-    """Return the table that docs/metrics.md prints."""
+    """Return the table in docs/metrics.md."""
     lines = ["| metric | type | labels | of | |", "|--|--|--|--|--|"]
     for metric in metrics or METRICS.values():
         of = "this process" if metric.process else "the log"

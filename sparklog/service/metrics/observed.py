@@ -1,4 +1,4 @@
-"""What a log's files say at one moment, as objects. Sizes in bytes, times in ms since the epoch."""
+"""The state of a log at one moment, as objects. Sizes in bytes, times in ms since the epoch."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,10 +18,10 @@ from sparklog.storage.unfinished_erasure import UnfinishedErasure
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetrics:
-    """A partition's local files, and the offsets [log_start_offset, log_end_offset) it holds.
+    """A partition's local files, and its offsets [log_start_offset, log_end_offset).
 
-    `due_bytes`: of segments that retention should have deleted by now. `pieces`: of a log in a
-    store, those of them that no service has merged yet; None in log dirs, which have no such.
+    `due_bytes`: bytes of segments that retention should have deleted by now. `pieces`: extents of a
+    log in a bucket that are not merged yet; None in log dirs.
     """
 
     topic: str
@@ -37,8 +37,11 @@ class PartitionMetrics:
 
 @dataclass(slots=True)
 class TierMetrics:
-    """A topic's remote side. `copy_lag_ms`: age of the newest record in the oldest closed segment
-    without a copy; 0 if there is none."""
+    """The remote storage of a topic.
+
+    `copy_lag_ms`: age of the newest record in the oldest closed segment without a copy; 0 if there
+    is none.
+    """
 
     topic: str
     remote_bytes: int = 0
@@ -51,10 +54,11 @@ class TierMetrics:
 
 @dataclass(frozen=True, slots=True)
 class AwaitingDeletion:
-    """Bytes that nobody reads, and that wait for file.delete.delay.ms, or a store's service.
+    """Bytes that no reader uses, and that wait for file.delete.delay.ms, or for a service.
 
-    `kind`: topic, one that was deleted, and can be given back; segment, what retention, compaction
-    and merges took out of a topic. `storage`: local, the log dirs or the log's own store; remote.
+    `kind`: topic (a deleted topic that can be undeleted), or segment (segments that retention,
+    compaction and merges removed from a topic). `storage`: local (log dirs, or the log's own
+    bucket), or remote.
     """
 
     topic: str
@@ -65,9 +69,10 @@ class AwaitingDeletion:
 
 @dataclass(frozen=True, slots=True)
 class ReaderMetrics:
-    """How far a registered reader (kind: query or group) is; `lag`: None if its partition is gone.
+    """The position of a registered reader in a partition. `kind`: query or group.
 
-    `expired`: retention waits for it no more. `name`: the query's, empty where none is known.
+    `lag`: None if the partition was deleted. `expired`: retention no longer waits for the reader.
+    `name`: name of the query, empty if unknown.
     """
 
     group: str
@@ -83,7 +88,7 @@ class ReaderMetrics:
 
 @dataclass(frozen=True, slots=True)
 class WriterMetrics:
-    """A writer's last micro-batch. `name`: its query's, empty where none is known."""
+    """A writer's last micro-batch. `name`: name of the query, empty if unknown."""
 
     writer: str
     batch: int
@@ -92,15 +97,15 @@ class WriterMetrics:
 
     @property
     def text(self) -> str:
-        """The query's name, if it is known, and the writer."""
+        """The query's name, if known, and the writer."""
         return query_text(self.writer, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryMetrics:
-    """A log dir; `error` says why it can't be read, and free_bytes is then None.
+    """A log dir. `error`: why it can't be read; free_bytes is then None.
 
-    `failing`: a session's last write there failed, in whatever process of this host.
+    `failing`: the last write of a session there failed, in any process on this host.
     """
 
     directory: str
@@ -111,9 +116,10 @@ class DirectoryMetrics:
 
 @dataclass(frozen=True, slots=True)
 class CommitMetrics:
-    """What the ledger gained: commits by kind, records by topic.
+    """New commits in the ledger: commits by kind, records by topic.
 
-    `size_bytes`, `duration_seconds`: of the commits that tell it, all but those of old sparklogs.
+    `size_bytes`, `duration_seconds`: only of commits with these facts, which old sparklog versions
+    did not record.
     """
 
     commits: dict[str, int]
@@ -124,7 +130,7 @@ class CommitMetrics:
 
 @dataclass(frozen=True, slots=True)
 class MergeMetrics:
-    """What of a topic in a store is no segment yet: bytes of its pieces, the oldest one's age."""
+    """Unmerged data of a topic in a bucket: its size, and the age of the oldest extent."""
 
     topic: str
     size_bytes: int
@@ -133,9 +139,9 @@ class MergeMetrics:
 
 @dataclass(frozen=True, slots=True)
 class CompactedMetrics:
-    """How dirty a compacted partition of a log in a store is; `wanted`: a cleaner would take it.
+    """How dirty a compacted partition of a log in a bucket is. `wanted`: it is due for cleaning.
 
-    `closed_ms`: if so, when the last segment that may be cleaned was merged.
+    `closed_ms`: when the last cleanable segment was merged; only if `wanted`.
     """
 
     dirt: Dirt
@@ -145,12 +151,17 @@ class CompactedMetrics:
 
 @dataclass(slots=True, kw_only=True)
 class LogDetail:
-    """What a look saw beside its metrics: what the log's verdict (sparklog.service.health) needs.
+    """Observations besides the metrics, which the log's health needs (`sparklog.service.health`).
 
-    `paces`: of the registered readers, by group. `held`: local segments; `places`: what retention
-    goes by. `sign`: the last sign of life of the service of a log in a store; `compacted`: its
-    compacted partitions; `erasures`: those of its topics that aren't complete; `unreadable`:
-    {partition: the reason} for a log in a store some of whose objects are missing or too short.
+    Attributes:
+        trail: recent commits.
+        paces: commit rates of the registered readers, by group.
+        held: local segments.
+        places: partitions with their retention settings.
+        sign: the last sign of life of the service of a log in a bucket.
+        compacted: compacted partitions of a log in a bucket.
+        erasures: incomplete erasures in the log's topics.
+        unreadable: {partition: reason} for a log in a bucket with missing or truncated objects.
     """
 
     trail: CommitTrail = field(default_factory=CommitTrail)
@@ -165,18 +176,23 @@ class LogDetail:
 
 @dataclass(slots=True, kw_only=True)
 class LogMetrics:
-    """A log as `Observer.observe` found it.
+    """The state of a log, as returned by `Observer.observe`.
 
-    `home`: what this process's own counts of it are under; "" stands for its first log dir.
-    `merges`, `term`, `holder`: of a log in a store. `holder`: pid, host and since_ms of the service
-    that took it last; empty if none ever did.
-
-    `commits`: since the observer's first look, or of all that the ledger holds; None for a log
-    without a ledger. `batches`: {topic: figures of its newest batches, a row a codec}, of topics
-    that were sampled by now. `offline`: {(topic, partition): why}. `errors`: what wasn't read.
-    `first_deletions`: {topic: (bytes that are due, of so many)} where retention has deleted nothing
-    yet and would now take more than half. `tier_fault`: why remote segments can't be read, if the
-    log itself says so.
+    Attributes:
+        home: key of this process's own counts; "" stands for the first log dir.
+        commits: since the observer's first call, or all commits in the ledger; None without a
+            ledger.
+        batches: {topic: figures of its newest batches, one row per codec}, of the topics sampled by
+            now.
+        offline: {(topic, partition): reason}.
+        tier_fault: why remote segments can't be read, according to the log's own files.
+        first_deletions: {topic: (bytes due, bytes of the topic)} of topics in which retention has
+            deleted nothing yet and would now delete more than half.
+        merges: unmerged data of a log in a bucket.
+        term: the term of the service of a log in a bucket.
+        holder: pid, host and since_ms of the last service of a log in a bucket; empty if there was
+            none.
+        errors: what could not be read.
     """
 
     path: str
@@ -204,11 +220,11 @@ class LogMetrics:
     detail: LogDetail = field(default_factory=LogDetail, compare=False, repr=False)
 
     def note(self, error: BaseException) -> None:
-        """Take down what could not be read."""
+        """Record an error."""
         self.errors.append(f"{type(error).__name__}: {error}")
 
     def size_bytes(self, keys: Iterable[TopicPartition]) -> int:
-        """Return the bytes that some partitions take here."""
+        """Return the local size of some partitions."""
         wanted = set(keys)
         return sum(p.size_bytes for p in self.partitions if (p.topic, p.partition) in wanted)
 
@@ -231,15 +247,14 @@ class LogMetrics:
 
 
 class LogObserver(Protocol):
-    """Looks at a log again and again, wherever it is kept. Threads may share it."""
+    """Observes a log repeatedly, in any home. Thread-safe."""
 
     @property
     def directories(self) -> Sequence[str]:
-        """Its log dirs, or the URL of its store: what can be offline. Its counts are the first's.
-        """
+        """The log dirs, or the URL of the bucket. This process's own counts use the first."""
 
     def observe(self) -> LogMetrics:
-        """Return what is there now; what can't be read is left out and told in `errors`."""
+        """Return the current state. Parts that can't be read are reported in `errors`."""
 
     def observe_directories(self) -> list[DirectoryMetrics]:
-        """Return the log dirs, or the store, read or not."""
+        """Return the log dirs, or the bucket, with the errors of reading them."""

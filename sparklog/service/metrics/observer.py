@@ -1,8 +1,8 @@
-"""Observes a log from its files, whoever writes it: no lock is taken, nothing is written.
+"""Observes a log from its files, whichever process writes it. Takes no lock, writes nothing.
 
-What an observer saw is kept between its looks, so the next one costs a stat a partition and the
-news of the ledger. A directory that a broker keeps, or kept since our close, is read as `Log`
-reads it, which is slower: by listing every partition.
+An observer caches results, so that repeated observations cost one stat per partition and the new
+ledger records. A directory that a broker owns, or wrote to since sparklog closed it, is read as
+`Log` reads it, which is slower: it lists every partition.
 """
 
 import contextlib
@@ -63,11 +63,11 @@ _LOGGER = logging.getLogger("sparklog.service")
 
 
 class Observer:
-    """Looks at a log again and again. Threads may share it; they take turns.
+    """Observes a log repeatedly. Thread-safe; one thread at a time observes.
 
-    Args of the constructor: `history`: count all commits that the ledger holds at the first look.
-    `batches`: sample topics' newest batches. `options`: those of `sparklog.open`, of which
-    offsets.retention.minutes counts here.
+    `history`: count all commits in the ledger at the first observation. `batches`: sample the
+    newest batches of topics. `options`: options of `sparklog.open`; only offsets.retention.minutes
+    has an effect.
     """
 
     def __init__(
@@ -99,19 +99,19 @@ class Observer:
         self._deleted_files = DeletedFiles(self._fs)
 
     def observe(self) -> LogMetrics:
-        """Return what the files say now; what can't be read is left out and told in `errors`.
+        """Return the current state. Parts that can't be read are missing, and reported in `errors`.
 
-        Raises: nothing that the log is to blame for: a log that is gone has its dirs offline.
-        Cost: the first look lists every partition, some 0.2 ms each; later ones some 20 us for
-        each partition, 1 ms for each segment that is new, and some 10 ms for what `BatchObserver`
-        samples of each of up to 16 topics that were written to.
+        Raises: no error of the log: if it was deleted, its log dirs are offline.
+        Cost: the first call lists every partition, about 0.2 ms each. Later calls take about 20 us
+            per partition, 1 ms per new segment, and 10 ms for the batch samples of each of up to 16
+            topics that were written to.
         """
         with self._mutex:
             began = monotonic_ms()
             found = LogMetrics(path=self.path, time_ms=self._clock())
             found.directories = self.observe_directories()
             found.errors += [f"{d.directory}: {d.error}" for d in found.directories if d.error]
-            if not self._valid_copies.is_current():  # replaced: what is kept tells of another log
+            if not self._valid_copies.is_current():  # replaced: cached results are of another log
                 self._valid_copies.renew()
                 self._start_over()
             try:
@@ -124,7 +124,7 @@ class Observer:
             return found
 
     def _warn_once(self, found: LogMetrics) -> None:
-        """Log what is wrong once, not at every scrape."""
+        """Log errors once, not at every scrape."""
         now = "; ".join(found.errors)
         if now != self._known_error:
             self._known_error = now
@@ -132,7 +132,7 @@ class Observer:
                 _LOGGER.warning("%s: metrics are incomplete: %s", self.path, now)
 
     def observe_directories(self) -> list[DirectoryMetrics]:
-        """Return the log dirs, read or not. Cost: a listing and a statvfs each."""
+        """Return the log dirs, and why they can't be read. Cost: a listing and a statvfs each."""
         return [self._directory(*numbered) for numbered in enumerate(self.directories)]
 
     def _directory(self, number: int, directory: str) -> DirectoryMetrics:
@@ -149,7 +149,10 @@ class Observer:
             return DirectoryMetrics(directory, None, str(error))
 
     def _absent(self, number: int) -> dict[int, str]:
-        """{number of a log dir: why it isn't there}; of one bare first dir no other is to blame."""
+        """Return {number of a log dir: why it is missing}.
+
+        If the first log dir has no ledger, only that one is reported: the others can't be judged.
+        """
         try:
             return find_dirs(self._fs, self.directories).absent
         except InvalidRequestError as error:
@@ -204,15 +207,15 @@ class Observer:
         found.first_deletions = first_deletions(found, due, ids, announced)
         quiet = page is None or page.state is State.IDLE
         if missed and quiet and peek(fs, home) == page:
-            # Nobody changed the log meanwhile (or the page itself), so they weren't deleted now.
+            # The page is unchanged, so no writer deleted the files meanwhile.
             names = (f"{t}-{p}" for t, p in missed if (t, p) not in found.offline)
             found.errors += [f"{name}: its files could not be read" for name in names]
-        with self._noting(found):  # nobody may have opened the log since
+        with self._noting(found):  # the page may be older, if the log was not opened since
             missing = LogDirView(fs, self.directories).offline()
             found.offline |= {key: str(error) for key, error in missing.items()}
-        there = [one.directory for one in found.directories if not one.error]
+        available = [one.directory for one in found.directories if not one.error]
         with self._noting(found):
-            found.awaiting_deletion += self._deleted_files.observe(there, places, held)
+            found.awaiting_deletion += self._deleted_files.observe(available, places, held)
         if tiers is not None:
             held_topics = {} if state is None else state.deleted
             with self._noting(found):
@@ -235,7 +238,7 @@ class Observer:
     # --- offsets and topics --------------------------------------------------------------------
 
     def _state(self, page: Page | None) -> LogState | None:
-        """The ledger's word, if it is the last one: a broker may have been here since our close."""
+        """Return the ledger's state, or None if a broker may have written to the log since."""
         fs, home = self._fs, self.directories[0]
         if not has_ledger(fs, home):
             return None
@@ -254,7 +257,7 @@ class Observer:
             config = topic.parsed()
             for partition, number in topic.dirs.items():
                 if number >= len(self.directories):
-                    continue  # the path doesn't name its log dir: the view says that it's offline
+                    continue  # the path lacks its log dir; the view reports it as offline
                 key = TopicPartition(name, partition)
                 directory = partition_path(self.directories, name, topic, partition)
                 places[key] = retention_of(state, key, directory, config)

@@ -1,4 +1,4 @@
-"""Which log dirs are offline, and what /healthz therefore says is wrong."""
+"""Offline log dirs, and the faults that /healthz reports."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,8 +8,8 @@ from sparklog.service.metrics.names import PROBE_FAILED
 from sparklog.service.metrics.observed import DirectoryMetrics
 
 
-def offline(home: str, directory: DirectoryMetrics) -> str:
-    """Return why a log dir is offline, "" if it isn't. `home`: the first of the log's."""
+def offline_reason(home: str, directory: DirectoryMetrics) -> str:
+    """Return why a log dir is offline, "" if it isn't. `home`: the log's first log dir."""
     if directory.error:
         return directory.error
     if directory.failing:
@@ -22,10 +22,13 @@ def offline(home: str, directory: DirectoryMetrics) -> str:
     return ""
 
 
-def wrong(
+def faults(
     home: str, directories: Iterable[DirectoryMetrics], dead: Mapping[str, bool]
 ) -> list[str]:
-    """Return what is wrong, nothing if all is well. `dead`: {work: its thread ended by itself}."""
+    """Return the faults of a service, none if all is well.
+
+    `dead`: {work: whether its thread died}.
+    """
     found = [f"thread {work} has died" for work, is_dead in dead.items() if is_dead]
-    why = {one.directory: offline(home, one) for one in directories}
+    why = {one.directory: offline_reason(home, one) for one in directories}
     return found + [f"{place} is offline: {text}" for place, text in why.items() if text]

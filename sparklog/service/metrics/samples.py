@@ -1,4 +1,4 @@
-"""Observed objects and this process's counts as samples: what an endpoint or a table shows."""
+"""Metrics and this process's counts as samples, for endpoints and tables."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,11 +6,11 @@ from sparklog.logdir.paths import split_path
 from sparklog.metrics import QUERIES, Distribution, Metric, Sample, meters
 from sparklog.service.metrics import names
 from sparklog.service.metrics.observed import LogMetrics
-from sparklog.service.metrics.offline_directories import offline
+from sparklog.service.metrics.offline_directories import offline_reason
 
 
 def samples(found: LogMetrics, *, process: bool = True) -> Iterator[Sample]:
-    """Yield everything about a log; with `process` also what this process counted for it."""
+    """Yield the samples of a log; with `process` also this process's own counts for the log."""
     yield Sample(names.INFO, (found.path,), 1)
     yield from _directories(found)
     yield from _partitions(found)
@@ -53,7 +53,7 @@ def _directories(found: LogMetrics) -> Iterator[Sample]:
     count = 0
     for directory in found.directories:
         name = (directory.directory,)
-        is_offline = bool(offline(home, directory))
+        is_offline = bool(offline_reason(home, directory))
         count += is_offline
         yield Sample(names.DIRECTORY_OFFLINE, name, int(is_offline))
         if directory.free_bytes is not None:
@@ -126,12 +126,12 @@ def _readers(found: LogMetrics) -> Iterator[Sample]:
 
 
 def process_samples() -> Iterator[Sample]:
-    """Yield what this process knows beside its logs: its streaming queries."""
+    """Yield the samples of this process's streaming queries."""
     yield from meters(QUERIES).samples()
 
 
 def by_metric(given: Iterable[Sample]) -> dict[Metric, list[Sample]]:
-    """Group samples by their metric, in the order in which metrics first come."""
+    """Group samples by metric, in the order of each metric's first sample."""
     found: dict[Metric, list[Sample]] = {}
     for sample in given:
         found.setdefault(sample.metric, []).append(sample)

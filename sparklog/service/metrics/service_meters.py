@@ -1,4 +1,4 @@
-"""What the service counts of its own rounds, from their reports."""
+"""The service's counts of its own rounds, from the reports of the rounds."""
 
 import contextlib
 import os
@@ -18,14 +18,14 @@ _COUNTED: Final = (
 
 
 class WorkMeters:
-    """A service's instruments. `directories`: its log dirs."""
+    """A service's counters and gauges. `directories`: its log dirs."""
 
     def __init__(self, directories: Sequence[str]) -> None:
         self._all, self._directories = meters(directories[0]), directories
-        self._cleaned_ms: int | None = None  # when the cleaner last looked, or was started
+        self._cleaned_ms: int | None = None  # the cleaner's last look, or its start
 
     def started(self, works: Iterable[str], now_ms: int) -> None:
-        """Show zeros from the start on, so that an alert can tell silence from absence."""
+        """Show zeros from the start, so that alerts can tell an idle service from a missing one."""
         for work in works:
             self._all.counter(names.ROUNDS).add(0, work)
             self._all.counter(names.ROUND_ERRORS).add(0, work)
@@ -35,7 +35,7 @@ class WorkMeters:
                 self._all.gauge(names.DEAD_CLEANERS).set(0)
 
     def refresh(self, *, now_ms: int, leading: bool, dead: Mapping[str, bool]) -> None:
-        """Set what is only known when somebody asks. `dead`: {work: its thread ended by itself}."""
+        """Set gauges that are computed at each scrape. `dead`: {work: whether its thread died}."""
         self._all.gauge(names.LEADING).set(int(leading))
         for work, is_dead in dead.items():
             self._all.gauge(names.DEAD_THREADS).set(int(is_dead), work)
@@ -46,15 +46,15 @@ class WorkMeters:
         if leading and self._cleaned_ms is not None:
             self._all.gauge(names.SINCE_CLEAN).set(max(0, now_ms - self._cleaned_ms))
         else:
-            self._all.gauge(names.SINCE_CLEAN).clear()  # it is another service's business
+            self._all.gauge(names.SINCE_CLEAN).clear()  # another service cleans
             self._cleaned_ms = now_ms if self._cleaned_ms is not None else None
 
-    def tried(self, directory: str, *, failed: bool) -> None:
-        """Note how a trial write in a log dir went."""
+    def record_probe(self, directory: str, *, failed: bool) -> None:
+        """Record the result of a trial write to a log dir."""
         self._all.gauge(names.PROBE_FAILED).set(int(failed), directory)
 
     def uncleanable(self, given_up: Iterable[TopicPartition], found: LogMetrics) -> None:
-        """Count the partitions that the cleaner gave up, and their bytes, by log dir."""
+        """Set the number and bytes of uncleanable partitions, by log dir."""
         counts, sizes = (dict.fromkeys(self._directories, 0) for _ in range(2))
         wanted = set(given_up)
         for one in found.partitions if wanted else ():
@@ -67,12 +67,12 @@ class WorkMeters:
             self._all.gauge(names.UNCLEANABLE_BYTES).set(sizes[directory], directory)
 
     def failed(self, work: str) -> None:
-        """Count what kept a round from beginning."""
+        """Count an error that kept a round from starting."""
         self._all.counter(names.ROUND_ERRORS).add(1, work)
 
     @contextlib.contextmanager
     def round(self, work: str, report: Report) -> Iterator[None]:
-        """Time one kind of work, and count what it adds to the report, however it ends."""
+        """Time one kind of work, and count its additions to the report, also after an error."""
         if report.dry_run:
             yield
             return
@@ -125,8 +125,8 @@ class WorkMeters:
         self._all.gauge(names.RECOPY).set(100 * written / read if read else 0)
         self._all.gauge(names.CLEAN_SECONDS).set(max(one.took_ms for one in cleaned) / 1000)
 
-    def dirt(self, compacted: Sequence[Cleanable]) -> None:
-        """Note how dirty the compacted partitions are."""
+    def record_dirty(self, compacted: Sequence[Cleanable]) -> None:
+        """Record how dirty the compacted partitions are."""
         ratio = max((one.dirt.ratio for one in compacted), default=0.0)
         overdue_ms = max((one.dirt.overdue_ms for one in compacted), default=0)
         self._all.gauge(names.MAX_DIRTY).set(100 * ratio)

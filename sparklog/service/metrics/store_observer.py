@@ -1,4 +1,4 @@
-"""Observes a log in a store by its state, whoever writes it: asks for the ledger's news alone."""
+"""Observes a log in a bucket from its state and new entries, whichever process writes it."""
 
 import logging
 import threading
@@ -48,18 +48,18 @@ from sparklog.tiered.reading.options import RemoteOptions
 _LOGGER = logging.getLogger("sparklog.service")
 _TIMES: Final = 10_000
 HISTORY: Final = 1024
-"""Entries of before the first look whose commits count, where they are asked for."""
-_TOPICS: Final = 4  # of which batches are sampled at a look: each partition costs some GETs
+"""Entries before the first observation whose commits are counted with `history`."""
+_TOPICS: Final = 4  # topics to sample per observation: each partition costs some GETs
 _REST_MS: Final = 600_000
-_LIST_MS: Final = 60_000  # so often erasures that aren't complete are asked for
-_OBJECTS_MS: Final = 600_000  # so often the objects that the state names are looked for
+_LIST_MS: Final = 60_000  # interval of listing incomplete erasures
+_OBJECTS_MS: Final = 600_000  # interval of checking that the state's objects exist
 _HOLDER: Final = ("pid", "host", "since_ms")
 
 
 class StoreObserver:
-    """A `sparklog.service.metrics.observed.LogObserver` of a log in a store.
+    """A `sparklog.service.metrics.observed.LogObserver` of a log in a bucket.
 
-    It opens the log for reading, beside whoever works on it, at the first look.
+    Opens the log for reading at the first observation.
     """
 
     def __init__(
@@ -75,10 +75,11 @@ class StoreObserver:
         clock: Clock,
         opening: OpenStore,
     ) -> None:
-        """`history`: count the commits of the last HISTORY entries at the first look.
+        """Create an observer; sends no request yet.
 
-        `trail_entries`: how many of before it the trail of commits has at least. `batches`: sample
-        topics' newest batches.
+        `history`: count the commits of the last HISTORY entries at the first observation.
+        `trail_entries`: minimum number of earlier entries in the trail of commits. `batches`:
+        sample the newest batches of topics.
         """
         self.path, self.directories = path, [url]
         self._url, self._storage_options, self._opening = url, storage_options, opening
@@ -88,7 +89,7 @@ class StoreObserver:
         self._mutex = threading.Lock()
         self._home: DisklessHome | None = None
         self._counts = CommitCounts()
-        self._counted = -1  # entries below it are counted; -1: nothing was looked at yet
+        self._counted = -1  # entries below this number are counted; -1: none yet
         self._history, self._trail_entries = HISTORY if history else 0, trail_entries
         self._trail = CommitTrail()
         self._times = LruCache[int, int](_TIMES)
@@ -101,12 +102,12 @@ class StoreObserver:
         self._batches = BatchObserver(clock, topics_max=self._topics_max, rest_ms=_REST_MS)
 
     def observe(self) -> LogMetrics:
-        """Return what the ledger says now; what can't be read is told in `errors`.
+        """Return the current state. Parts that can't be read are reported in `errors`.
 
-        Cost: three gets, and one for each new entry; many at a time one for each topic that waits
-        to be merged, and for each partition that wants cleaning; for each group one, and their
-        listing. At first a state and the entries since. A few more for the newest batches of each
-        of up to four topics that were written to, every ten minutes.
+        Cost: three GETs, one for each new entry, one for each group and a listing of the groups;
+            many at a time one for each topic with unmerged extents, and for each partition that is
+            due for cleaning. The first call also reads a state and the entries since. Every ten
+            minutes a few more for the batch samples of up to four topics that were written to.
         """
         with self._mutex:
             began = monotonic_ms()
@@ -117,7 +118,7 @@ class StoreObserver:
                 self._error = ""
             except (SparklogError, OSError) as error:
                 found.note(error)
-                if str(error) != self._error:  # once, not at every scrape
+                if str(error) != self._error:  # log once, not at every scrape
                     _LOGGER.warning("%s: metrics are incomplete: %s", self.path, error)
                 self._error = str(error)
             found.directories = self._directories()
@@ -125,7 +126,7 @@ class StoreObserver:
             return found
 
     def observe_directories(self) -> list[DirectoryMetrics]:
-        """Return the store, and why it can't be read. Cost: two gets."""
+        """Return the bucket, and why it can't be read. Cost: two GETs."""
         with self._mutex:
             try:
                 home = self._opened()
@@ -136,10 +137,10 @@ class StoreObserver:
             return self._directories()
 
     def write_refusal(self) -> StorageUnavailableError | None:
-        """Return why the store refuses writes of this process; None if it accepts them.
+        """Return why the store refuses writes of this process, or None if it accepts them.
 
-        Raises: StorageUnavailableError: it did not answer. Cost: a GET at the first look, and
-            that of `sparklog.diskless.home_object.write_refusal`.
+        Raises: StorageUnavailableError: the store did not answer. Cost: that of
+            `sparklog.diskless.home_object.write_refusal`, and a GET at the first call.
         """
         with self._mutex:
             if self._home is None:
@@ -150,7 +151,7 @@ class StoreObserver:
         return [DirectoryMetrics(self._url, None, self._error)]
 
     def _opened(self) -> DisklessHome:
-        """The log that lies there now: where it was replaced, what is known tells of another."""
+        """Return the log; if it was replaced, open the new one and drop cached results."""
         if self._home is not None:
             objects, log_id = self._home.objects, self._home.identity
             if objects.retry.call(lambda: known_home(objects.store)).log_id == log_id:
@@ -175,7 +176,7 @@ class StoreObserver:
         state = home.head.follow(home.objects.retry)
         try:
             self._count(home, state)
-        except DataCorruptionError as error:  # of the ledger's past, which no reader needs
+        except DataCorruptionError as error:  # in old entries, which no reader needs
             found.note(error)
         found.commits, found.term = self._counts.commits, state.term
         found.holder = {name: state.holder[name] for name in _HOLDER if name in state.holder}
@@ -227,9 +228,9 @@ class StoreObserver:
     def _unreadable_partitions(
         self, home: DisklessHome, state: DisklessState
     ) -> dict[TopicPartition, str]:
-        """Return the partitions with objects that are missing or too short, each with the reason.
+        """Return {partition: reason} of partitions with missing or truncated objects.
 
-        An extent that was replaced meanwhile is left out. Cost: `unreadable_extents` every ten
+        Leaves out extents that were replaced meanwhile. Cost: `unreadable_extents` every ten
         minutes.
         """
         store = home.objects.store
@@ -246,11 +247,11 @@ class StoreObserver:
         }
 
     def _count(self, home: DisklessHome, state: DisklessState) -> None:
-        """Count the commits since the last look; a restart counts nothing twice."""
+        """Count the commits since the last call; a restart counts nothing twice."""
         end = state.next_number
         counted = self._counted if self._counted >= 0 else max(0, end - self._history)
         first = counted if self._counted >= 0 else max(0, min(counted, end - self._trail_entries))
-        records = list(home.ledger.records(first, end))  # all of them, or none is counted
+        records = list(home.ledger.records(first, end))  # read all before any is counted
         self._counted = end
         for number, record in records:
             self._trail.add(record)
@@ -279,7 +280,10 @@ class StoreObserver:
     def _compacted(
         self, home: DisklessHome, state: DisklessState, sign: Mapping[str, Any], now_ms: int
     ) -> dict[TopicPartition, CompactedMetrics]:
-        """As the cleaner finds them, but a segment's first record is as old as its newest one."""
+        """Return how dirty partitions are, as the cleaner judges.
+
+        As an approximation, a segment's first record counts as old as its newest one.
+        """
         parts = list(
             compacted_partitions(
                 state, ServiceNotes.parse(sign).cleaned, now_ms=now_ms,
@@ -320,12 +324,12 @@ class StoreObserver:
         return self._times_of(home, [number])[number]
 
     def _times_of(self, home: DisklessHome, numbers: Iterable[int]) -> dict[int, int]:
-        """{entry: its time in ms}. Cost: a get for each that isn't known yet, many at a time."""
+        """Return {entry: time in ms}. Cost: a GET for each unknown entry, many at a time."""
         found = {number: self._times.get(number) for number in numbers}
         asked = sorted(number for number, time_ms in found.items() if time_ms is None)
         try:
             entries = home.objects.retry.call(lambda: home.head.entries.known(asked))
-        except DataCorruptionError:  # `_count` notes it; no work is due by a time that is lost
+        except DataCorruptionError:  # `_count` reports it; assume that the entry is recent
             return dict.fromkeys(found, home.head.state.log.time_ms)
         for number, entry in zip(asked, entries, strict=True):
             self._times.put(number, entry.record.time_ms)
@@ -347,7 +351,7 @@ class StoreObserver:
 
 
 def _awaiting_deletion(state: DisklessState, notes: ServiceNotes) -> list[AwaitingDeletion]:
-    """What deleted topics hold, and the segments that services noted that they let go of."""
+    """Return the bytes of deleted topics, and of segments that services noted for deletion."""
     sizes: dict[tuple[str, str], int] = {}
     for topic_id, parts in state.deleted.items():
         held = sum(extent.size for extents in parts.extents.values() for extent in extents)

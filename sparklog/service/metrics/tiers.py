@@ -1,4 +1,4 @@
-"""Tiering lag by topic, from the log's own metadata topic, so with the store down."""
+"""Tiering lag per topic, from the log's metadata topic, so also while the store is down."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -19,7 +19,7 @@ from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 
 class TierObserver:
-    """Remembers between looks which copies stood, and how old what waits is."""
+    """Observes tiering; caches valid copies, and the age of the oldest waiting segments."""
 
     def __init__(self, fs: FileSystem, clock: Clock, directories: Sequence[str]) -> None:
         self._fs, self._clock = fs, clock
@@ -30,10 +30,10 @@ class TierObserver:
         ] = {}
         self._largest: dict[tuple[TopicPartition, int], int] = {}
         self.awaiting_deletion: list[AwaitingDeletion] = []
-        """Copies of deleted topics that can be given back, as of the last look."""
+        """Copies of deleted topics that can be undeleted, as of the last observation."""
 
     def catch_up(self) -> None:
-        """Read what is new in the metadata topic. Raises DataCorruptionError."""
+        """Read new records of the metadata topic. Raises: DataCorruptionError."""
         self._cache = self._consumer.catch_up()
 
     def fault(
@@ -42,9 +42,9 @@ class TierObserver:
         places: Mapping[TopicPartition, PartitionRetention],
         starts: Callable[[], Mapping[TopicPartition, int]],
     ) -> str | None:
-        """Return which offsets neither a local segment nor a known copy holds, if there are any.
+        """Return offsets that neither a local segment nor a known copy contains, or None if none.
 
-        Args: starts: returns log starts as they are now, because copies may just have expired.
+        `starts` returns the current log starts, because copies may just have expired.
         """
         for key, place in places.items():
             start, local = place.log_start, place.local_start
@@ -63,7 +63,7 @@ class TierObserver:
         places: Mapping[TopicPartition, PartitionRetention],
         floors: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, RetentionConstraints]:
-        """Return what each partition's retention has to respect: groups and valid copies."""
+        """Return the constraints of each partition's retention: groups and valid copies."""
         found = {key: RetentionConstraints(floor) for key, floor in floors.items()}
         for key, place in places.items():
             if _is_tiered(place) and not place.config.compact:
@@ -79,9 +79,9 @@ class TierObserver:
         held: Mapping[TopicPartition, Sequence[LocalSegment]],
         deleted: Collection[str] = (),
     ) -> list[TierMetrics]:
-        """Return a row for each topic that is tiered, or has copies left, by name.
+        """Return a row for each topic that is tiered or has remaining copies, by name.
 
-        `deleted`: ids of the deleted topics that can be given back: their copies aren't late.
+        `deleted`: ids of deleted topics that can be undeleted: their copies are not overdue.
         """
         rows: dict[str, TierMetrics] = {}
         waiting_bytes: dict[str, int] = {}
@@ -115,7 +115,7 @@ class TierObserver:
         return [rows[topic] for topic in sorted(rows)]
 
     def _count(self, row: TierMetrics, segment: RemoteSegment, log_start: int | None) -> None:
-        """Add one copy; `log_start` None: its topic was deleted."""
+        """Add one copy. `log_start` None: its topic was deleted."""
         if segment.state is SegmentState.COPY_FINISHED:
             row.remote_bytes += segment.size
         gone = log_start is None or segment.end <= log_start
@@ -155,14 +155,14 @@ class TierObserver:
         seen = self._valid.get(key)
         if (
             seen is not None
-            and seen[0] is readable  # the cache makes another list when anything changes
+            and seen[0] is readable  # the cache returns another list after any change
             and seen[1].log_start == place.log_start
             and seen[1].end <= place.end
         ):
             return seen[2]
         try:
             lineage = read_epochs(self._fs, place.directory)
-        except SparklogError:  # damaged; the next open makes it anew
+        except SparklogError:  # damaged; the next open rebuilds the file
             lineage = []
         found = plan.valid_copies(readable, lineage, end=place.end)
         self._valid[key] = readable, place, found

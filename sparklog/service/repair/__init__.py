@@ -1,7 +1,7 @@
-"""What a verification found, mended.
+"""Repairs of the findings of a verification.
 
-- `log_repair`: carries the fixes out; `derived_files`: indexes and the like, made anew
-- `ledger_repair`: the commit ledger; `ledger_salvage`: the records that survive in it,
-  `ledger_state`: the state that follows from them and from other files
-- `store_repair`: the same for a log in a store; `store_segments`: what needs it open for writing
+- `log_repair`: carries out the fixes; `derived_files`: rebuilds indexes and other derived files
+- `ledger_repair`: the commit ledger; `ledger_salvage`: finds the surviving records,
+`ledger_state`: rebuilds the state from them and from other files
+- `store_repair`: a log in a bucket; `store_segments`: repairs that open such a log for writing
 """

@@ -1,7 +1,7 @@
-"""Rebuilds indexes, snapshots and checkpoints from a partition's log, by rename.
+"""Rebuilds indexes, snapshots and checkpoints from a partition's log, and renames them into place.
 
-Only under the log's write lock: the log must not grow meanwhile, and other writers must open
-their files again (a new generation of the lock's page tells them).
+The caller holds the log's write lock: the log must not grow meanwhile, and other writers must
+reopen their files, which a new generation of the lock's page makes them do.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _DEFAULT_INTERVAL: Final = 4096
 
 
 class DerivedFiles:
-    """Rebuilds files of one partition; `done` gets a line for each."""
+    """Rebuilds files of one partition; appends a message per file to `done`."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class DerivedFiles:
         self._clock, self._expiration_ms = clock, expiration_ms
         self._scanned: dict[int, Scanned] = {}
 
-    def redo_record(self, fix: Fix, topic_id: str | None) -> None:
-        """Do what a finding asks for, as far as the files are still there."""
+    def apply_fix(self, fix: Fix, topic_id: str | None) -> None:
+        """Carry out a fix, as far as the files still exist."""
         match fix.kind:
             case FixKind.INDEXES:
                 self._indexes(fix.path, fix.offset)
@@ -86,10 +86,10 @@ class DerivedFiles:
 
     def _indexes(self, path: str, base: int) -> None:
         if not self._fs.exists(joined(self._part.path, log_name(base))):
-            return  # retention or compaction took it
+            return  # deleted by retention or compaction
         found, limit = self._scan(base)
         if found.error is not None and found.end < limit:
-            return  # its log is damaged: what is left of the index is worth more
+            return  # the log is damaged, so the old index has more entries
         contents = {
             index_name(base): found.index,
             timeindex_name(base): found.timeindex,
@@ -98,10 +98,10 @@ class DerivedFiles:
         if contents or not path.endswith(TXNINDEX):
             self._replace(path, contents)
         else:
-            self._quarantine.move(path, self._log_dir)  # Kafka keeps none without entries
+            self._quarantine.move(path, self._log_dir)  # Kafka has no empty transaction index
 
     def _scan(self, base: int) -> tuple[Scanned, int]:
-        """Return what a segment holds, and the offset at which it ends."""
+        """Return the content of a segment, and the offset at which it must end."""
         part = self._part
         bases = segment_bases(self._fs, part.path)
         limit = min([part.end, *(b for b in bases if b > base)])
@@ -134,14 +134,14 @@ class DerivedFiles:
         self._quarantine.move(path, self._log_dir)
         bases = segment_bases(self._fs, self._part.path)
         if not bases or offset <= bases[0]:
-            return  # of what came before the log's first segment: nobody can know
+            return  # the records before the first segment are unknown
         state = self._producers(offset, bases[0], expire=True)
         self._replace(
             joined(self._part.path, snapshot_name(offset)), format_snapshot(state.entries())
         )
 
     def _epochs(self) -> Epochs:
-        """Return the epochs of the log's batches; a damaged batch's don't count."""
+        """Return the leader epochs of the log's batches, ignoring damaged batches."""
         part, check, nobody = self._part, EpochCheck(self._part), Findings()
         bases = [base for base in segment_bases(self._fs, part.path) if base <= part.end]
         expected = bases[0] if bases else 0
@@ -151,12 +151,12 @@ class DerivedFiles:
             walk = SegmentWalk(self._fs, part, base, nobody, following=following, expected=expected)
             expected = max(walk.run([check]).end, following or 0)
         entries: Epochs = []
-        if bases and bases[0] > part.start:  # of batches whose only copies are remote
+        if bases and bases[0] > part.start:  # keep the epochs of batches that are only remote
             with contextlib.suppress(DataCorruptionError):
                 entries = clipped(read_epochs(self._fs, part.path), end=bases[0])
         for run in check.credible(self._known_epochs(), nobody, part.end):
             entries = assigned(entries, run.epoch, run.first)
-        with contextlib.suppress(DataCorruptionError):  # a leader without a batch yet
+        with contextlib.suppress(DataCorruptionError):  # keep an epoch without a batch yet
             for epoch, start in read_epochs(self._fs, part.path):
                 if start == part.end and (not entries or epoch > entries[-1][0]):
                     entries = assigned(entries, epoch, start)
@@ -168,7 +168,7 @@ class DerivedFiles:
         except DataCorruptionError:
             return None
 
-    # -- what nobody can read any more
+    # -- segments below the log start
 
     def _set_aside_up_to(self, last: int) -> None:
         """Move the segments up to `last`, all of them below the log start."""

@@ -39,7 +39,7 @@ _MARK: Final = "0" * 31 + "1"  # of the directory where the new segment is made
 
 
 class LedgerRepair:
-    """A repair of a ledger. The caller has the log's locks and no open session."""
+    """A repair of a ledger. The caller holds the log's locks, and has no open session."""
 
     def __init__(
         self,
@@ -74,7 +74,10 @@ class LedgerRepair:
         return [_HISTORY] if isinstance(plan, int) else []
 
     def _plan(self) -> SurvivingLedger | int | RebuiltState:
-        """Return a ledger whose flipped bits are corrected, the first base to keep, or a state."""
+        """Return the plan.
+
+        A corrected ledger, the first base offset to keep, or a rebuilt state.
+        """
         ledger = surviving_ledger(self._fs, self._home)
         floor = published_floor(published(self._fs, self._home))
         if ledger.damaged and ledger.end >= floor:
@@ -95,7 +98,7 @@ class LedgerRepair:
             self._done.append(f"corrected flipped bits of {path} by its checksums: nothing is lost")
 
     def _cut_history(self, base: int) -> None:
-        """Set the segments below `base` aside: opening doesn't need them."""
+        """Move the segments below `base` to quarantine; opening the log does not need them."""
         names = sorted(
             name for name in self._fs.listdir(self._path)
             if (offset := parse_base(name)) is not None and offset < base
@@ -149,7 +152,7 @@ class LedgerRepair:
     def _made_segment(self, rebuilt: RebuiltState, base: int) -> str:
         """Write the new segment durably in a separate directory; return the segment's path."""
         path = os.path.join(self._home, retired_dir(*LEDGER, _MARK, "future"))
-        if self._fs.is_dir(path):  # of a repair that was cut
+        if self._fs.is_dir(path):  # left by an interrupted repair
             remove_tree(self._fs, path)
         topic_id = None
         with contextlib.suppress(DataCorruptionError):

@@ -1,4 +1,7 @@
-"""Finds the records that survive in a damaged commit ledger: before, behind and in the damage."""
+"""Finds the records that survive in a damaged commit ledger.
+
+Before, after and within the damage.
+"""
 
 import os
 from collections.abc import Iterator
@@ -25,7 +28,7 @@ from sparklog.fs import FileSystem, read_bytes
 from sparklog.logdir.ledger import has_ledger, ledger_bases, ledger_path, parse_rows
 from sparklog.storage.ledger_records import LedgerRecord
 
-_CORRECTED_MAX: Final = 1 << 20  # bytes of a record in which a flipped bit is looked for
+_CORRECTED_MAX: Final = 1 << 20  # largest record (bytes) in which to search for a flipped bit
 _BASE_MAX: Final = 1 << 40  # above any ledger offset; zero bytes where a batch begins are common
 
 
@@ -127,7 +130,7 @@ class _Segment:
         except DataCorruptionError as error:
             if isinstance(error, UnsupportedVersionError):
                 raise
-            for row in table:  # a batch that is whole, but no record: the others count
+            for row in table:  # skip a complete batch that is not a ledger record
                 at = int(row["position"])
                 try:
                     records.update(_parsed(view[at : at + int(row["size"])], self._path))

@@ -60,7 +60,7 @@ class RebuiltState:
 
 
 def published_floor(marks: Published | None) -> int:
-    """Return the ledger end that was published: the ledger can't have ended below."""
+    """Return the published ledger end: the ledger can't have ended below."""
     return 0 if marks is None else max(marks.durable, marks.ends.get(LEDGER, 0))
 
 
@@ -74,7 +74,7 @@ def rebuilt_state(
 ) -> RebuiltState:
     """Return the state as of the ledger's end. Cost: a listing per partition.
 
-    Args: was_crash: the log wasn't closed, so the small files may lack the last records.
+    `was_crash`: the log was not closed, so the small files may lack the last records.
     """
     return _Rebuild(fs, log_dir_state, ledger, now_ms, was_crash).run()
 
@@ -135,10 +135,10 @@ class _Rebuild:
     # -- records
 
     def _fold(self) -> list[int]:
-        """Fold the surviving records, from the best root on; return the missing offsets."""
+        """Fold the surviving records onto the best snapshot; return the missing offsets."""
         first, root = self._root()
         missing = self._missing(first)
-        if root is None:  # what came before the oldest record isn't known, be it one or many
+        if root is None:  # an unknown number of records before the oldest is missing
             missing = [max(first - 1, 0), *missing]
         else:
             self._state.apply(root)
@@ -253,7 +253,7 @@ class _Rebuild:
             known = state.topics.get(key.topic)
             if known is None or topic_id not in (None, known.id):
                 if topic_id is None:
-                    continue  # nothing tells whose directory it is: the next open takes it over
+                    continue  # of an unknown topic: the next open adopts the directory
                 known = TopicState(topic_id, dict(_KEEP), {}, adopted=True)
                 self._unconfigured.add(key.topic)
                 self._out.losses.append(
@@ -308,7 +308,7 @@ class _Rebuild:
             for p in topic.dirs
         }  # fmt: skip
         checkpoint = {} if marks is None else dict(marks.starts)
-        if marks is None or self._is_tail_lost:  # a power cut may have taken the watermarks back
+        if marks is None or self._is_tail_lost:  # a power cut may have reverted the watermarks
             for key, start in self._log_starts().items():
                 checkpoint[key] = max(start, checkpoint.get(key, 0))
         out.sources.append(
@@ -322,7 +322,7 @@ class _Rebuild:
             base = topic.bases.get(key.partition, 0)
             end = max(folded.get(key, base), 0 if marks is None else marks.ends.get(key, 0))
             ends[key] = self._end_of(key, end)
-            if ends[key] != folded.get(key):  # another batch is the last one
+            if ends[key] != folded.get(key):  # the last batch is another one
                 state.tails.pop(key, None)
             start = max(state.starts.get(key, 0), checkpoint.get(key, 0), base)
             bases = self._bases(self._path(key, topic))
@@ -339,7 +339,7 @@ class _Rebuild:
         state.ends = ends
         state.starts = {key: start for key, start in starts.items() if start}
         state.local_starts = {k: at for k, at in state.local_starts.items() if k in ends}
-        state.idempotent |= ends.keys()  # producers may have written there
+        state.idempotent |= ends.keys()  # idempotent producers may have written there
 
     def _keep_tiered(self, name: str) -> bool:
         """Enable remote storage again for a topic whose log starts below its local segments.

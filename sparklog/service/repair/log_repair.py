@@ -1,8 +1,8 @@
-"""Carries out the fixes of a report, under the locks that keep everybody else away.
+"""Carries out the fixes of a verification, under locks that keep other processes out.
 
 A log that is open elsewhere or was left by a crash is opened as any writer opens it, which also
-recovers it. One that is closed, or a stopped broker's, is not opened: its locks are held, and it
-stays what it was, closed or a broker's.
+recovers it. A closed log, or one of a stopped broker, is not opened: the repair holds its locks,
+and the log stays closed, or the broker's.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ _GENERAL: Final = (
     FixKind.CHECKPOINT, FixKind.WATERMARKS, FixKind.TOPICS, FixKind.REMOTE, FixKind.OPEN,
     FixKind.COMMIT_LEDGER,
 )  # fmt: skip
-# What is foreign goes first; a snapshot is rebuilt from older ones, an index from snapshots.
+# Foreign files first. A snapshot is rebuilt from older snapshots, an index from snapshots.
 _ORDER: Final = (
     FixKind.ASIDE, FixKind.TAIL, FixKind.SEGMENT_ASIDE, FixKind.METADATA, FixKind.SNAPSHOT,
     FixKind.INDEXES, FixKind.EPOCHS,
@@ -58,7 +58,7 @@ _ORDER: Final = (
 
 @dataclass(slots=True)
 class LogRepair:
-    """What is to be done: fixes by partition (None: of the log as a whole), and what is known."""
+    """A repair of a log. `parts`: the partitions and their expected state."""
 
     fs: FileSystem
     clock: Clock
@@ -69,7 +69,7 @@ class LogRepair:
     done: list[str] = field(default_factory=list)
 
     def run(self) -> str | None:
-        """Carry everything out; returns why it could not, None if it could."""
+        """Carry out all fixes. Return why it was refused, or None."""
         situation = self.log_dir_state.situation
         try:
             if situation is Situation.RUNNING:
@@ -83,9 +83,9 @@ class LogRepair:
         return None
 
     def repair_ledger(self) -> str | None:
-        """Repair the commit ledger alone; returns why it could not, None if it could.
+        """Repair the commit ledger only. Return why it was refused, or None.
 
-        Everything else follows from the ledger, so the log is to be verified again then.
+        All other checks compare with the ledger, so the log must be verified again afterwards.
         """
         situation = self.log_dir_state.situation
         if situation is Situation.OPEN:
@@ -101,7 +101,8 @@ class LogRepair:
                     was_crash=situation is Situation.CRASHED, done=self.done,
                 )  # fmt: skip
                 if page is not None and situation is Situation.CRASHED:
-                    lock.write(replace(page, state=State.FULL))  # nothing that it says holds then
+                    # The repair makes the page's content obsolete.
+                    lock.write(replace(page, state=State.FULL))
                 repair.run()
         except SparklogError as error:
             return str(error)
@@ -118,7 +119,7 @@ class LogRepair:
         return grouped
 
     def _of_the_log(self, kind: FixKind) -> list[str]:
-        """The files of the log dirs that want this fix."""
+        """Return the files of the log dirs that need this fix."""
         return [f.file for f in self.findings if f.fix is not None and f.fix.kind is kind]
 
     def _rebuild(
@@ -137,14 +138,14 @@ class LogRepair:
         )
         fixes = [finding.fix for finding in findings if finding.fix is not None]
         for fix in sorted(fixes, key=lambda fix: (_ORDER.index(fix.kind), fix.offset)):
-            derived.redo_record(fix, None if topic is None else topic.id)
+            derived.apply_fix(fix, None if topic is None else topic.id)
 
     @property
     def _quarantine(self) -> QuarantinedFiles:
         return QuarantinedFiles(self.fs, self.clock(), self.done)
 
     def _set_aside(self) -> None:
-        """Move what lies in the log dirs themselves; restore the settings of remote storage."""
+        """Move foreign files in the log dirs to quarantine; restore the remote storage settings."""
         if damaged := self._of_the_log(FixKind.REMOTE):
             restore_settings(self.fs, self.log_dir_state.home)
             self.done += [f"rebuilt {path}" for path in damaged]
@@ -152,7 +153,7 @@ class LogRepair:
             if finding.topic is None and finding.fix and finding.fix.kind is FixKind.ASIDE:
                 self._quarantine.move(finding.file, os.path.dirname(finding.file))
 
-    # -- opened as a writer opens it
+    # -- logs that can be opened
 
     def _in_session(self) -> None:
         session = open_session(self.fs, self.clock, self.log_dir_state.directories, self.options)
@@ -172,7 +173,10 @@ class LogRepair:
 
     @contextlib.contextmanager
     def _quiet(self, session: LogDirCommits) -> Iterator[None]:
-        """Hold the lock; whoever holds it next opens every file anew, even if we die meanwhile."""
+        """Hold the lock.
+
+        Its next holder reopens every file, even if this process dies meanwhile.
+        """
         with session.exclusive():
             session.idle()
             try:
@@ -181,7 +185,7 @@ class LogRepair:
                 session.forget()
 
     def _part_now(self, session: LogDirCommits, key: TopicPartition) -> ExpectedPartition | None:
-        """Return a partition as it is under the lock; None if its topic is gone."""
+        """Return a partition's state under the lock, or None if its topic was deleted."""
         part, state = self.parts.get(key), session.state
         if part is None:
             return None
@@ -197,7 +201,7 @@ class LogRepair:
         )
 
     def _render(self, session: LogDirCommits) -> None:
-        """Write what follows from the ledger; under the lock."""
+        """Write the files that follow from the ledger. Under the lock."""
         write_topics(self.fs, session.home, session.state)
         write_starts(session)
         publish_all(session)
@@ -221,7 +225,7 @@ class LogRepair:
     def _dir_of(self, key: TopicPartition) -> str:
         return os.path.dirname(self.log_dir_state.path(key))
 
-    # -- closed, and kept closed
+    # -- closed logs, which stay closed
 
     def _closed(self) -> None:
         with self._locked():
@@ -248,9 +252,9 @@ class LogRepair:
 
     @contextlib.contextmanager
     def _locked(self, *, left_open: bool = False) -> Iterator[LogLock]:
-        """Keep brokers and writers away without opening the log; leaves no lock file of ours.
+        """Keep brokers and writers out without opening the log; removes the lock files it created.
 
-        Args: left_open: the log was not closed, and stays so.
+        `left_open`: the log was not closed, and stays so.
         """
         fs, home = self.fs, self.log_dir_state.home
         there = self.log_dir_state.dirs.present(self.log_dir_state.directories)
@@ -288,7 +292,7 @@ class LogRepair:
         self._checkpoint(directory, name, known)
 
     def _credible(self, path: str, ends: Offsets) -> Offsets:
-        """The entries of a checkpoint that can be true; none if it can't be read."""
+        """Return the entries of a checkpoint that can be true; none if it can't be read."""
         try:
             raw = read_bytes(self.fs, path)
             known = parse_offsets(raw, path=path)

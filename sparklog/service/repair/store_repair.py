@@ -1,4 +1,4 @@
-"""Repairs a log in a store: objects that can be made again, after a copy to `quarantine/`."""
+"""Repairs objects of a log in a bucket, after copying them to `quarantine/`."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -16,19 +16,19 @@ from sparklog.tiered.reading.options import RemoteOptions
 
 
 class StoreRepair:
-    """A repair of a log in a store. `done`: the changes, in order. Not thread-safe."""
+    """A repair of a log in a bucket. `done`: the changes, in order. Not thread-safe."""
 
     def __init__(
         self, store: Store, clock: Clock, findings: Sequence[Finding], options: RemoteOptions
     ) -> None:
-        """`options`: the key ring of encrypted records."""
+        """Create a repair. `options`: has the keyring of encrypted records."""
         self._store, self._clock, self._findings = store, clock, findings
         self._quarantine = Quarantine(store, clock)
         self.done: list[str] = []
         self._segments = SegmentRepair(store, clock, options, self._quarantine, self.done)
 
     def run(self) -> str | None:
-        """Carry out all repairs that are possible; return the reason of a refusal, or None.
+        """Carry out all possible repairs. Return why some were refused, or None.
 
         Raises: StorageUnavailableError: the repair may be incomplete; call this again.
         """
@@ -42,8 +42,8 @@ class StoreRepair:
         return "; ".join(refused) or None
 
     def _wanting(self, kind: FixKind) -> list[Finding]:
-        """Return the findings with this fix, without duplicates of an object."""
-        files = {one.file: one for one in self._findings if one.fix and one.fix.kind is kind}
+        """Return the findings with this fix, one per object."""
+        files = {f.file: f for f in self._findings if f.fix and f.fix.kind is kind}
         return list(files.values())
 
     def _home(self, finding: Finding) -> None:
@@ -59,16 +59,16 @@ class StoreRepair:
         kept = self._quarantine.keep(name)
         log_id = known_home(self._store).log_id
         self._store.put(name, owner_bytes(log_id, self._store.url, self._clock()))
-        told = "" if kept is None else f"; the former one is {kept}"
-        self.done.append(f"{finding.file} written again{told}")
+        former = "" if kept is None else f"; the former one is {kept}"
+        self.done.append(f"{finding.file} written again{former}")
 
     def _position(self, finding: Finding) -> None:
         """Move a group's damaged position to quarantine; the group continues at the older one."""
         name = finding.file.removeprefix(f"{self._store.url}/")
         for each in self._quarantine.remove([name]):
             self.done.append(
-                f"{self._store.url}/{each} moved to {self._quarantine.prefix}{each}; lost: what "
-                "the group committed last, so that it continues at its position before"
+                f"{self._store.url}/{each} moved to {self._quarantine.prefix}{each}; lost: the "
+                "group's last commit, so that it continues at its position before"
             )
 
 

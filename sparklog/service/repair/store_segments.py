@@ -1,4 +1,4 @@
-"""Repairs manifests, damaged segments and the newest state of a log in a store."""
+"""Repairs manifests, damaged segments and the newest state of a log in a bucket."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -35,9 +35,9 @@ class SegmentRepair:
         self._quarantine, self.done = quarantine, done
 
     def run(self, findings: list[Finding]) -> list[str]:
-        """Carry out the fixes of findings; return why some were refused.
+        """Carry out the fixes of findings. Return why some were refused.
 
-        Raises: what opening the log for writing raises.
+        Raises: the errors of opening the log for writing.
         """
         refused: list[str] = []
         wanted = [one for one in findings if one.fix is not None and one.fix.kind in REPAIRS]
@@ -89,8 +89,8 @@ class SegmentRepair:
             name = finding.file.removeprefix(f"{self._store.url}/")
             kept = self._quarantine.keep(name)
             healer.make_manifest(key, extent)
-            told = "" if kept is None else f"; the former one is {kept}"
-            self.done.append(f"{finding.file} written again{told}")
+            former = "" if kept is None else f"; the former one is {kept}"
+            self.done.append(f"{finding.file} written again{former}")
 
 
 def _extent_of(log: ServiceLog, finding: Finding) -> Iterator[tuple[TopicPartition, Extent]]:
@@ -112,7 +112,7 @@ _CARRY_OUT: Final[
     FixKind.STATE: SegmentRepair._state,
 }
 REPAIRS: Final = tuple(_CARRY_OUT)
-"""Fixes that this module carries out, in their order: a segment that is healed has a manifest."""
+"""Fixes of this module, in order: a repaired segment gets its manifest at the same time."""
 
 
 def _order(finding: Finding) -> int:

@@ -1,10 +1,10 @@
-"""The remote side of a log, round by round. Source: RemoteLogManager (Kafka 4.1).
+"""The remote part of the background work. Source: RemoteLogManager (Kafka 4.1).
 
-- `remote_log_manager`: the rounds; it checks that the bucket is the right one, and whose it is
-- `copy_task`: closed segments get their copies; `expiration_task`: what has expired goes, as do
-  copies of deleted topics, and objects that belong to no copy
-- `erasure_task`: records that a predicate chooses go from a partition's copies
-- `remote_log`: what those know together of a log's remote segments
-- `ledger_appends`: what the ledger recorded for the segments that are copied
-- `copy_confirmation`: checks that a copy is whole before its local segment is deleted
+- `remote_log_manager`: the rounds; also checks that the bucket belongs to this log
+- `copy_task`: copies closed segments; `expiration_task`: deletes expired copies, copies of deleted
+  topics, and orphaned objects
+- `erasure_task`: removes selected records from a partition's copies
+- `remote_log`: metadata of a log's remote segments, shared by these modules
+- `ledger_appends`: appends that the ledger recorded for the segments to copy
+- `copy_confirmation`: checks that a copy is complete before its local segment is deleted
 """

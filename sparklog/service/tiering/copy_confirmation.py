@@ -1,11 +1,11 @@
-"""Checks before a local segment is deleted that its copy in the store is whole.
+"""Checks that a copy in the store is complete before its local segment is deleted.
 
-The log's metadata tells what was copied. Since then a bucket may have been emptied, restored from
-an older state, damaged, or replaced by another one of its name. So before the round in which local
-segments are deleted, each copy that takes the place of one is read once and compared with the
-checksums of its manifest, and the partition is listed. Where a copy is missing or damaged, or the
-store doesn't answer, the local segments stay. Damaged copies are recorded (`damaged_copies`), and
-the next round replaces them.
+The log's metadata contains which segments were copied. Since then the bucket may have been emptied,
+restored from an older state, damaged, or replaced by another bucket of the same name. So before the
+round deletes local segments, it reads each copy that will replace one, compares it with the
+checksums of its manifest, and lists the partition's objects. If a copy is missing or damaged, or
+the store does not answer, the local segments stay. Damaged copies are recorded (`damaged_copies`),
+and the next round replaces them.
 """
 
 import threading
@@ -42,8 +42,11 @@ _SHOWN: Final = 3
 class CopyConfirmation:
     """The check of one round: `read` takes no lock, `confirm` runs while copies can't change.
 
-    Args: store: None if it couldn't be opened. log_id: the log's name there. threads: copies that
-        are read at once. stopping: ends the reading early.
+    Args:
+        store: None if the store could not be opened.
+        log_id: the log's id in the store.
+        threads: number of copies that are read at the same time.
+        stopping: returns True to end the reading early.
     """
 
     def __init__(
@@ -61,8 +64,8 @@ class CopyConfirmation:
         self._report, self._keyring, self._threads = report, keyring, threads
         self._stopping = stopping
         self._mutex = threading.Lock()
-        self._answers = store is not None  # once it doesn't, no other request waits as long
-        self._looked = not log_id  # an earlier version's log has none
+        self._answers = store is not None  # after one timeout, no further request is sent
+        self._looked = not log_id  # the log of an earlier version has no id
         self._whole: set[str] = set()
         self._bad: set[str] | None = None
         self._faults: dict[TopicPartition, list[str]] = {}
@@ -70,7 +73,7 @@ class CopyConfirmation:
     def relied_upon(
         self, cache: RemoteLogMetadataCache, known: Places, due: Due, terms: Terms
     ) -> list[tuple[TopicPartition, RemoteSegment]]:
-        """Return the copies whose local segments are due; none in a dry round."""
+        """Return the copies whose local segments are due for deletion; none in a dry run."""
         if self._report.dry_run:
             return []
         return [
@@ -82,12 +85,12 @@ class CopyConfirmation:
         ]
 
     def read(self, copies: Sequence[tuple[TopicPartition, RemoteSegment]]) -> None:
-        """Read these copies, and remember which of them are whole.
+        """Read these copies, and remember which ones are complete.
 
-        Cost: one get for a manifest and one for each 8 MiB of a log. A copy is read once, for its
-        local segment is deleted in this round.
+        Cost: one GET for a manifest and one for each 8 MiB of its log. Each copy is read only once,
+            because its local segment is deleted in this round.
         """
-        if copies and self._ask():
+        if copies and self._is_store_ours():
             with ThreadPoolExecutor(self._threads, "sparklog-confirmer") as pool:
                 for _ in pool.map(self._read, copies):
                     pass
@@ -100,7 +103,7 @@ class CopyConfirmation:
 
         def ask(get: Callable[[], bytes]) -> bytes:
             if self._stopping():
-                raise LeaseLostError("the service stops")
+                raise LeaseLostError("the service is stopping")
             self._remote_log.lease.check()
             return get()
 
@@ -118,11 +121,11 @@ class CopyConfirmation:
     def confirm(
         self, cache: RemoteLogMetadataCache, known: Places, due: Due, terms: Terms
     ) -> dict[TopicPartition, RetentionConstraints]:
-        """Return the terms, where local segments are due with nothing but copies that are whole.
+        """Return the retention constraints with only those copies that are complete.
 
-        What is missing goes into the report. In a store that doesn't have the log's own object,
-        nothing counts: what is there was copied to a wrong place. Cost: a get, and a listing of
-        each partition where something is due.
+        Missing copies are reported. If the store lacks the log's owner object, no copy counts,
+        because the copies may have been written to a wrong place. Cost: one GET, and a listing of
+        each partition with due segments.
         """
         checked = dict(terms)
         for key, found in due.items():
@@ -132,7 +135,7 @@ class CopyConfirmation:
             if found is not None and not found.expired:
                 continue
             copies = self._copies(cache, key, known)
-            there = self._there(key, copies) if copies and self._ask() else []
+            there = self._complete_copies(key, copies) if copies and self._is_store_ours() else []
             checked[key] = replace(one, tier=replace(one.tier, copied=copied_ranges(there)))
         self._report_faults()
         return checked
@@ -140,21 +143,21 @@ class CopyConfirmation:
     def _copies(
         self, cache: RemoteLogMetadataCache, key: TopicPartition, known: Places
     ) -> list[RemoteSegment]:
-        """The copies of a partition that aren't known to be damaged."""
+        """Return a partition's copies that are not recorded as damaged."""
         session = self._remote_log.session
         if self._bad is None:
             self._bad = damaged_copies(session.fs, session.home)
         copies = self._remote_log.valid_copies(cache, key, known[key])
         return [copy for copy in copies if copy.id not in self._bad]
 
-    def _ask(self) -> bool:
-        """Whether the store answers, and is this log's."""
+    def _is_store_ours(self) -> bool:
+        """Return True if the store answers, and contains this log's owner object."""
         if self._answers and not self._looked:
             assert self._store is not None
             try:
                 if not is_owned(self._store, self._log_id):
                     raise StorageUnavailableError(
-                        f"{self._store.url} knows nothing of this log any more: is it another "
+                        f"{self._store.url} no longer has this log's owner object: is it another "
                         "store, or a disk that isn't mounted?",
                         path=self._store.url,
                     )
@@ -164,32 +167,34 @@ class CopyConfirmation:
         return self._answers
 
     def _fail(self, error: Exception) -> None:
-        with self._mutex:  # threads whose requests were under way fail at the same time
+        with self._mutex:  # several threads may fail at the same time
             if self._answers:
                 self._answers = False
                 self._report.errors.append(f"local segments stay: {error}")
 
-    def _there(self, key: TopicPartition, copies: Sequence[RemoteSegment]) -> list[RemoteSegment]:
+    def _complete_copies(
+        self, key: TopicPartition, copies: Sequence[RemoteSegment]
+    ) -> list[RemoteSegment]:
         assert self._store is not None
         try:
             listed = {o.name: o.size for o in self._store.list(directory_of(copies[0]).prefix)}
         except StorageUnavailableError as error:
             self._fail(error)
             return []
-        there = []
+        complete = []
         for copy in copies:
             sizes = (copy.size, stored_size(copy.size))
             if self._remote_log.is_planned(copy):
-                there.append(copy)
+                complete.append(copy)
             elif manifest_object(copy) not in listed:
                 self._note(key, copy, f"{self._store.url}/{manifest_object(copy)} is missing")
             elif listed.get(log_object(copy)) not in sizes:
-                found = listed.get(log_object(copy), 0)
-                what = f"{found} bytes, {copy.size} were copied"
+                stored_bytes = listed.get(log_object(copy), 0)
+                what = f"{stored_bytes} bytes, {copy.size} were copied"
                 self._note(key, copy, f"{self._store.url}/{log_object(copy)}: {what}")
             elif self._report.dry_run or copy.id in self._whole:
-                there.append(copy)
-        return there
+                complete.append(copy)
+        return complete
 
     def _note(self, key: TopicPartition, copy: RemoteSegment, what: str) -> None:
         """Record a damaged copy, for the report and for the next round."""

@@ -1,11 +1,11 @@
-"""The copy task of a round: which segments, records before and after, in parallel, resumed.
+"""The copy task of a round: plans which segments to copy, and copies several in parallel.
 
-    under the lock   the segments of a batch are looked at again, COPY_STARTED is one commit
-    without it       they are uploaded, a few at a time
-    as they end      COPY_FINISHED; or what failed is removed and DELETE_FINISHED
+    under the lock   check the segments of a batch again; publish COPY_STARTED in one commit
+    without it       upload a few segments at a time
+    per upload       publish COPY_FINISHED; or remove a failed copy and publish DELETE_FINISHED
 
-A batch that was cut is found by its COPY_STARTED: it goes on if the same segment is still there.
-Source: RemoteLogManager.RLMCopyTask (Kafka 4.1), which copies one segment after the other.
+After a crash, a COPY_STARTED without an end is resumed if the same segment still exists. Source:
+RemoteLogManager.RLMCopyTask (Kafka 4.1), which copies one segment after the other.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segm
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _Put = SegmentPut[RemoteSegment]
 _DONE_TOGETHER: Final = 16
-"""Copies that are told of by one commit; more may then have to be looked at after a crash."""
+"""Finished copies per commit. After a crash up to this many uploads are checked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _SegmentToCopy:
 
 
 class CopyTask:
-    """Copies what is due. `uncopyable`: {partition: why}, until the service starts again."""
+    """Copies due segments. `uncopyable`: {partition: reason}, until the service restarts."""
 
     def __init__(
         self,
@@ -64,29 +64,29 @@ class CopyTask:
     def plan(
         self, known: dict[TopicPartition, TieredPartition], report: Report
     ) -> list[_SegmentToCopy]:
-        """Return what is to be copied: of each partition the oldest first, in turns."""
+        """Return the segments to copy: the oldest of each partition first, in turns."""
         turns: list[tuple[int, _SegmentToCopy]] = []
         self._appends = LedgerAppends(self._remote_log.session)
         with self._remote_log.locked_cache() as cache:
-            for key, one in known.items():
-                started = [s for s in cache.all(one.id) if s.state is SegmentState.COPY_STARTED]
-                for turn, candidate in enumerate(self._due(key, one, started)):
-                    turns.append((turn, _SegmentToCopy(key, one, candidate)))
+            for key, tiered in known.items():
+                started = [s for s in cache.all(tiered.id) if s.state is SegmentState.COPY_STARTED]
+                for turn, candidate in enumerate(self._due(key, tiered, started)):
+                    turns.append((turn, _SegmentToCopy(key, tiered, candidate)))
                     report.remote_lag_bytes += candidate.size
                 report.remote_lag_bytes += sum(s.size for s in started)
         turns.sort(key=lambda pair: (pair[0], pair[1].key))
         return [wanted for _, wanted in turns]
 
     def _due(
-        self, key: TopicPartition, one: TieredPartition, started: list[RemoteSegment]
+        self, key: TopicPartition, tiered: TieredPartition, started: list[RemoteSegment]
     ) -> list[CandidateSegment]:
-        place = one.place
+        place = tiered.place
         if key in self._uncopyable:
             return []
         with contextlib.suppress(FileNotFoundError):
             return segments_to_copy(
                 self._remote_log.segments(key, place),
-                [*one.valid_copies, *started],
+                [*tiered.valid_copies, *started],
                 place.config,
                 log_start=place.log_start,
                 stable=place.end,
@@ -100,11 +100,14 @@ class CopyTask:
         segments: Sequence[CandidateSegment],
         report: Report,
     ) -> None:
-        """Copy local segments whether or not they are due: they were written anew. As `run`."""
+        """Copy local segments that were rewritten, whether or not they are due; see `run`."""
         self.run([_SegmentToCopy(key, partition, each) for each in segments], report)
 
     def run(self, wanted: list[_SegmentToCopy], report: Report) -> None:
-        """Copy all of it, batch by batch. Raises what ends the round; the rest is in the report."""
+        """Copy the segments batch by batch. Raises errors that end the round.
+
+        The report includes all other errors.
+        """
         self._appends.load((one.key, one.candidate.base) for one in wanted)
         for first in range(0, len(wanted), self._batch):
             puts = self._begin(wanted[first : first + self._batch], report)
@@ -115,56 +118,56 @@ class CopyTask:
                 return
 
     def _begin(self, wanted: list[_SegmentToCopy], report: Report) -> list[_Put]:
-        """Look at the chosen ones once more, under the lock: a roll may be taken back.
+        """Check the chosen segments again under the lock, because a roll may be undone.
 
-        A roll within a commit that is under way looks like a closed segment (PROTOCOL, H5).
+        A roll within a commit that is still running looks like a closed segment (PROTOCOL, H5).
         """
         session = self._remote_log.session
         with session.exclusive():
             known = retention_by_partition(session, only=is_tiered)
-            sure = [one for one in wanted if self._is_still_there(one, known.get(one.key))]
+            sure = [each for each in wanted if self._is_still_there(each, known.get(each.key))]
         puts = []
-        for one in sure:
+        for segment in sure:
             try:
-                puts.append(self._planned_put(one))
+                puts.append(self._planned_put(segment))
             except (FileNotFoundError, StaleReadError) as error:  # retention, or a move
-                _LOGGER.info("%s-%d: %s", *one.key, error)
+                _LOGGER.info("%s-%d: %s", *segment.key, error)
             except DataCorruptionError as error:
-                self._leave_alone(one.key, error, report)
+                self._mark_uncopyable(segment.key, error, report)
         return puts
 
     def planned_copies(self, wanted: list[_SegmentToCopy], report: Report) -> list[RemoteSegment]:
-        """Return the copies that `run` would make, for a dry round; nothing is told or changed."""
+        """Return the copies that `run` would make, for a dry run. Publishes and changes nothing."""
         copies = []
-        for one in wanted:
+        for segment in wanted:
             try:
-                copies.append(self._planned_put(one).segment)
+                copies.append(self._planned_put(segment).segment)
             except (FileNotFoundError, StaleReadError) as error:  # retention, or a move
-                _LOGGER.info("%s-%d: %s", *one.key, error)
+                _LOGGER.info("%s-%d: %s", *segment.key, error)
             except DataCorruptionError as error:
-                report.errors.append(f"{one.key}: {error}")
+                report.errors.append(f"{segment.key}: {error}")
         now = self._remote_log.clock()
         return [copy.become(SegmentState.COPY_FINISHED, now) for copy in copies]
 
-    def _is_still_there(self, one: _SegmentToCopy, place: PartitionRetention | None) -> bool:
-        """Tell whether a segment is as it was chosen, and the next one behind it. Under the lock.
+    def _is_still_there(self, wanted: _SegmentToCopy, place: PartitionRetention | None) -> bool:
+        """Return True if a chosen segment is unchanged and followed by another. Under the lock.
 
         Cost: a listing.
         """
-        session, candidate = self._remote_log.session, one.candidate
-        if place is None or session.state.topics[one.key.topic].id != one.partition.topic_id:
+        session, candidate = self._remote_log.session, wanted.candidate
+        if place is None or session.state.topics[wanted.key.topic].id != wanted.partition.topic_id:
             return False
         size = closed_segment_bytes(session.fs, place.directory, candidate.base, candidate.end)
         return size == candidate.size and candidate.end <= place.end
 
-    def _planned_put(self, one: _SegmentToCopy) -> _Put:
-        (topic, p), place, candidate = one.key, one.partition.place, one.candidate
+    def _planned_put(self, wanted: _SegmentToCopy) -> _Put:
+        (topic, p), place, candidate = wanted.key, wanted.partition.place, wanted.candidate
         base, end = candidate.base, candidate.end
         local = LogDirSegments(self._remote_log.fs, place.directory)
         transactions = local.closed_index(base, TXNINDEX)
         segment = RemoteSegment(
             topic=topic,
-            topic_id=one.partition.topic_id,
+            topic_id=wanted.partition.topic_id,
             partition=p,
             id=new_segment_id(),
             base=base,
@@ -176,12 +179,12 @@ class CopyTask:
             time_ms=self._remote_log.clock(),
             has_txn_index=transactions is not None and len(transactions.data) > 0,
         )
-        return self._as_put(segment, one.partition)
+        return self._as_put(segment, wanted.partition)
 
     def _as_put(
-        self, segment: RemoteSegment, one: TieredPartition, *, resumed: bool = False
+        self, segment: RemoteSegment, tiered: TieredPartition, *, resumed: bool = False
     ) -> _Put:
-        place = one.place
+        place = tiered.place
         return SegmentPut(
             segment=segment,
             data=LogDirSegmentData(
@@ -196,7 +199,7 @@ class CopyTask:
             interval_bytes=place.config.index_interval_bytes,
             resumed=resumed,
             replaces=tuple(
-                c for c in one.valid_copies if c.base < segment.end and c.end > segment.base
+                c for c in tiered.valid_copies if c.base < segment.end and c.end > segment.base
             ),
             gaps=place.gaps,
             committed=self._appends.committed(
@@ -204,10 +207,10 @@ class CopyTask:
             ),
         )
 
-    # --- what an earlier life left ----------------------------------------------------------------
+    # --- copies that an earlier process started --------------------------------------------------
 
     def resume(self, known: dict[TopicPartition, TieredPartition], report: Report) -> bool:
-        """Go on with copies that were begun; those that can't go on are removed.
+        """Resume copies that were started, and remove those that can't be resumed.
 
         Returns: whether there were any.
         """
@@ -219,7 +222,7 @@ class CopyTask:
                 for segment in cache.all(key) if self._remote_log.is_ours(key.topic_id) else ():
                     if segment.state is SegmentState.COPY_STARTED:
                         one = by_id.get(key)
-                        if one is not None and self._can_go_on(segment, one):
+                        if one is not None and self._can_resume(segment, one):
                             resumed.append((segment, one))
                         else:
                             failed.append(segment)
@@ -232,19 +235,19 @@ class CopyTask:
         self._carry_out(puts, report)
         return bool(puts or failed)
 
-    def _can_go_on(self, segment: RemoteSegment, one: TieredPartition) -> bool:
-        place = one.place
+    def _can_resume(self, segment: RemoteSegment, tiered: TieredPartition) -> bool:
+        place = tiered.place
         key = TopicPartition(segment.topic, segment.partition)
         try:
             held = self._remote_log.segments(key, place)
         except FileNotFoundError:
             return False
-        found = segments_to_copy(
-            held, one.valid_copies, place.config, log_start=place.log_start, stable=place.end
+        due = segments_to_copy(
+            held, tiered.valid_copies, place.config, log_start=place.log_start, stable=place.end
         )
-        return CandidateSegment(segment.base, segment.end, segment.size) in found
+        return CandidateSegment(segment.base, segment.end, segment.size) in due
 
-    # --- carrying out -----------------------------------------------------------------------------
+    # --- uploading --------------------------------------------------------------------------------
 
     def _carry_out(self, puts: list[_Put], report: Report) -> None:
         finished: list[RemoteSegment] = []
@@ -258,7 +261,7 @@ class CopyTask:
                 if len(finished) >= _DONE_TOGETHER:
                     self._remote_log.publish(finished)
                     finished = []
-            elif self._is_over(done, report):
+            elif self._is_given_up(done, report):
                 failed.append(done.put.segment)
             else:
                 fatal = fatal or done.error
@@ -268,33 +271,38 @@ class CopyTask:
             raise fatal
         self._remove(failed)
 
-    def _is_over(self, done: PutResult[RemoteSegment], report: Report) -> bool:
-        """Tell whether a copy that failed is given up; else it is tried again under its id."""
+    def _is_given_up(self, done: PutResult[RemoteSegment], report: Report) -> bool:
+        """Return True if a failed copy is given up; otherwise it is retried under its id."""
         error, segment = done.error, done.put.segment
         key = TopicPartition(segment.topic, segment.partition)
         if isinstance(error, SourceChangedError | FileNotFoundError):
             _LOGGER.info("%s-%d: %s", *key, error)
             return True
         if isinstance(error, DataCorruptionError):
-            self._leave_alone(key, error, report)
+            self._mark_uncopyable(key, error, report)
             return True
         return False
 
     def _check(self) -> None:
         if self._stopping():
-            raise LeaseLostError("the service stops; copying goes on when it is started again")
+            raise LeaseLostError("the service is stopping; copying continues at its next start")
         self._remote_log.lease.check()
 
-    def _leave_alone(self, key: TopicPartition, error: DataCorruptionError, report: Report) -> None:
+    def _mark_uncopyable(
+        self, key: TopicPartition, error: DataCorruptionError, report: Report
+    ) -> None:
         self._uncopyable[key] = str(error)
         what = f"{key}: {error}"
-        if what in report.errors:  # of another segment of the same append
+        if what in report.errors:  # reported for another segment of the same append
             return
         report.errors.append(what)
         _LOGGER.error("%s-%d: %s", *key, error)
 
     def _remove(self, segments: list[RemoteSegment]) -> None:
-        """Delete what a failed copy left. Source: testFailedCopyShouldDeleteTheDanglingSegment."""
+        """Delete the objects of failed copies.
+
+        Source: testFailedCopyShouldDeleteTheDanglingSegment (Kafka).
+        """
         remote_log = self._remote_log
         for _ in delete_copies(
             remote_log.session,

@@ -1,23 +1,24 @@
-"""Erases records from a partition's copies; its local segments were gone through before.
+"""Erases records from a partition's copies, after its local segments were erased.
 
-    a copy whose segment is still here     is replaced by a copy of that segment as it is now, if
-                                           they differ, by size or by checksum (a batch that loses
-                                           a record may compress to as many bytes as before); the
-                                           same bytes have nothing to erase
-    any other one                          is read; if it holds such records, it is rewritten into
-                                           a temporary file and put under a new id
-    copies that nobody reads any more      go now, not with the next round
+    a copy of a local segment       is replaced by a copy of the segment's current content if they
+                                    differ in size or checksum (a batch that loses a record may
+                                    compress to as many bytes as before); equal bytes have nothing
+                                    to erase
+    a copy without a local segment  is read; if it has such records, it is rewritten into a
+                                    temporary file and stored under a new id
+    an unreferenced copy            is deleted now, not in the next round
 
-A segment that moves, or is cleaned, while it is copied gets no copy: it is looked at again.
+A segment that is moved or cleaned during its copy gets no copy; it is listed again.
 
-Each new copy is COPY_STARTED, put, COPY_FINISHED, in the place of those that it replaces; then they
-go, manifests first. Cut anywhere, a service finishes or removes what was begun, and the same call
-again does the rest. Who does this holds the lease; reading needs none, for nobody changes a copy.
+Each new copy is published as COPY_STARTED, uploaded, and published as COPY_FINISHED, which replaces
+the old copies. Then the old copies are deleted, manifests first. After a crash a service finishes
+or removes a started copy, and the same call again does the rest. Erasing requires the lease.
+Reading does not, because copies are immutable.
 
-A service may lead between two calls, and expire, copy and replace what it likes. So each call lists
-anew, and it is done when one listing has nothing left to do: every copy there was read, or is of a
-local segment. From then on no copy can come to be with such records: none is on its way, and they
-are made of local segments.
+Between two calls a service may lead, and expire, copy and replace segments. So each call lists the
+copies again. The erasure is complete when one listing leaves nothing to do: every copy was read, or
+belongs to a local segment. After that no copy with such records can appear, because no upload is
+running and new copies are made of local segments.
 """
 
 import itertools
@@ -63,26 +64,27 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 _TRIES: Final = 8
 _ANY_TIME_MS: Final = 1 << 62
 _READ: Final = 1 << 20
-_IN_MEMORY: Final = 32 << 20  # bytes of a rewritten copy; what is more goes to a temporary file
+_IN_MEMORY: Final = 32 << 20  # larger rewritten copies use a temporary file
 
 
 @dataclass(slots=True)
 class SeenCopies:
-    """What an erasure knows of a partition's copies, by their ids: each is what it is for good.
+    """The results of reading a partition's copies, by copy id. Copies are immutable.
 
-    `clean`: they hold no such record. `holding`: they do. `told`: they are in the report.
+    `clean`: copies without such records. `holding`: copies with such records. `reported`: copies
+    that are in the report.
     """
 
     clean: set[str] = field(default_factory=set)
     holding: set[str] = field(default_factory=set)
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     left: Sequence[CandidateSegment] = ()
-    """Local segments that the last listing found to have copies that differ."""
+    """Local segments whose copies differed in the last listing."""
     tries: int = 0
-    """How often it found the very same ones."""
+    """How often the listing found the same segments."""
 
     def note_left(self, found: Sequence[CandidateSegment]) -> None:
-        """Take down what is left to be copied. Raises SparklogError if that stays the same."""
+        """Remember the segments left to copy. Raises SparklogError if they stay the same."""
         self.tries = self.tries + 1 if found and found == self.left else 0
         self.left = found
         if self.tries >= _TRIES:
@@ -90,27 +92,26 @@ class SeenCopies:
 
 
 class _CopyLog:
-    """A copy's log: `sparklog.storage.segments.SegmentLog`."""
+    """The log of a copy: a `sparklog.storage.segments.SegmentLog`."""
 
     def __init__(self, path: str, ranges: LogRanges) -> None:
         self.path, self._ranges = path, ranges
 
     def size(self) -> int:
-        """Return the size in bytes, in plain."""
+        """Return the size in bytes, decrypted."""
         return self._ranges.size
 
     def pread(self, size: int, at: int) -> bytes:
-        """Return the bytes [at, at + size), in plain."""
+        """Return the bytes [at, at + size), decrypted."""
         end = min(at + size, self._ranges.size)
         return self._ranges.get(at, end) if end > at else b""
 
 
 class ErasureTask:
-    """See the module's text. `objects`: reads the copies, with the key ring that they need.
+    """Erases from the copies of partitions; see the module. Used by one thread at a time.
 
-    `together`: so many local segments are copied again in a step.
-
-    One thread uses it at a time.
+    `objects`: reads the copies, with the keyring for encrypted ones. `together`: number of local
+    segments that are copied again in one step.
     """
 
     def __init__(
@@ -128,31 +129,32 @@ class ErasureTask:
         self._copy_task, self._objects, self._check = copy_task, objects, check
         self._together = together
 
-    def look(
+    def scan(
         self,
         key: TopicPartition,
         predicate: RecordPredicate,
         report: PartitionErasure,
         seen: SeenCopies,
     ) -> None:
-        """Read the copies that only the store has. Wants no lease; what changes meanwhile may.
+        """Read the copies that have no local segment. Requires no lease.
 
         Raises: StorageUnavailableError, DataCorruptionError, SparklogError, OSError.
-        Cost: reads each once, however often it is called; of the others the manifests, and their
-        segments here.
+        Cost: reads each copy once, also over several calls; of copies with a local segment the
+            manifest and that segment.
         """
-        one = self._remote_log.partitions().get(key)
-        if one is None:
+        tiered = self._remote_log.partitions().get(key)
+        if tiered is None:
             return
-        unsaid = replace(report, erased_from=[*report.erased_from]), replace(seen, told=set())
-        for copy in self._sorted(one, key, *unsaid, dry_run=False)[1]:  # replaced by the leader
+        unsaid = replace(report, erased_from=[*report.erased_from]), replace(seen, reported=set())
+        _, remote = self._classify_copies(tiered, key, *unsaid, dry_run=False)
+        for copy in remote:  # the leader replaces outdated copies of local segments
             if copy.id in seen.holding:
                 continue
             try:
                 ranges = self._objects.ranges(copy)
                 eraser = WindowEraser(predicate, end=report.end)
                 tally, _, _ = self._read(copy, ranges, eraser, None)
-            except FileNotFoundError:  # it has expired, or another took its place
+            except FileNotFoundError:  # the copy expired or was replaced
                 continue
             report.bytes_read += tally.bytes_read
             (seen.holding if tally.records else seen.clean).add(copy.id)
@@ -167,78 +169,78 @@ class ErasureTask:
         is_over: Callable[[], bool] = lambda: False,
         dry_run: bool = False,
     ) -> list[str] | None:
-        """Erase from a partition's copies, or count only; returns what is left to others.
+        """Erase from a partition's copies, or count only. Return messages on copies left to others.
 
-        None: there is more to do, but the time `is_over`, after at least a step: call it again.
-        Raises: StorageUnavailableError, DataCorruptionError, LeaseLostError, SparklogError; what
-        was done until then is in the report.
-        Cost: as `look`, unless that was called; what holds such records is read once more.
+        Returns None after at least one step if `is_over` and there is more to do; call it again.
+        Raises: StorageUnavailableError, DataCorruptionError, LeaseLostError, SparklogError. The
+            report includes the work done until then.
+        Cost: as `scan`, unless that was called; copies with such records are read once more.
         """
         round_report = Report(path="", time_ms=self._remote_log.clock(), dry_run=dry_run)
         if not dry_run:
             self._copy_task.resume(self._remote_log.partitions(), round_report)
         while True:
-            one = self._remote_log.partitions().get(key)
-            if one is None:
+            tiered = self._remote_log.partitions().get(key)
+            if tiered is None:
                 return []
-            outdated, remote = self._sorted(one, key, report, seen, dry_run=dry_run)
+            outdated, remote = self._classify_copies(tiered, key, report, seen, dry_run=dry_run)
             if not remote:
                 seen.note_left(outdated)
             for copy in remote:
-                self._rewrite(copy, one, predicate, report, seen, dry_run=dry_run)
+                self._rewrite(copy, tiered, predicate, report, seen, dry_run=dry_run)
                 if is_over():
                     return None
             if dry_run:
                 return []
             if not remote and not outdated:
-                return self._tidy(key)
+                return self._delete_unreferenced(key)
             for at in range(0, len(outdated), self._together):
                 some = outdated[at : at + self._together]
-                self._copy_task.copy_again(key, one, some, round_report)
+                self._copy_task.copy_again(key, tiered, some, round_report)
                 if round_report.errors:
                     raise SparklogError("; ".join(round_report.errors))
                 if is_over():
                     return None
 
-    def _sorted(
+    def _classify_copies(
         self,
-        one: TieredPartition,
+        tiered: TieredPartition,
         key: TopicPartition,
         report: PartitionErasure,
         seen: SeenCopies,
         *,
         dry_run: bool,
     ) -> tuple[list[CandidateSegment], list[RemoteSegment]]:
-        """Return (local segments whose copies differ, other copies that aren't known to be clean).
+        """Return (local segments whose copies differ, other copies that may have such records).
 
-        Those of local segments that are as these are have nothing to erase, as these have not.
-        What is to be replaced goes into the report, but for the copies that were `told` before.
+        A copy that equals its local segment has nothing to erase, because the segment was erased
+        before. Copies to replace are added to the report, unless they were `reported` before.
         """
-        held = self._remote_log.segments(key, one.place)
+        held = self._remote_log.segments(key, tiered.place)
         closed = [
             CandidateSegment(each.base, following.base, each.size)
             for each, following in itertools.pairwise(held)
         ]
-        lost = {(e.base, e.end): e for e in report.erased_from if e.place == "local"}
+        erased = {(e.base, e.end): e for e in report.erased_from if e.place == "local"}
         outdated: dict[int, CandidateSegment] = {}
         remote: list[RemoteSegment] = []
-        for copy in one.valid_copies:
+        for copy in tiered.valid_copies:
             if copy.id in seen.clean:
                 continue
             over = [each for each in closed if each.base < copy.end and each.end > copy.base]
-            first = max(copy.base, one.place.log_start)
+            first = max(copy.base, tiered.place.log_start)
             if not over or over[0].base > first or over[-1].end < copy.end:
                 remote.append(copy)
                 continue
             changed = over != [CandidateSegment(copy.base, copy.end, copy.size)] or (
-                self._differs(copy, one)
+                self._differs(copy, tiered)
             )
-            local = [lost[each.base, each.end] for each in over if (each.base, each.end) in lost]
+            local = [erased[s.base, s.end] for s in over if (s.base, s.end) in erased]
             if changed or (dry_run and local):
                 outdated |= {each.base: each for each in over}
-                if copy.id in seen.told:
+                if copy.id in seen.reported:
                     continue
-                seen.told.add(copy.id)
+                seen.reported.add(copy.id)
                 self._note(
                     report, copy, self._url(copy), after=sum(each.size for each in over),
                     records=sum(e.records for e in local), batches=sum(e.batches for e in local),
@@ -247,20 +249,20 @@ class ErasureTask:
                 seen.clean.add(copy.id)
         return list(outdated.values()), remote
 
-    def _differs(self, copy: RemoteSegment, one: TieredPartition) -> bool:
-        """Tell whether a copy isn't its segment as that is now, of the same size: by checksums.
+    def _differs(self, copy: RemoteSegment, tiered: TieredPartition) -> bool:
+        """Return True if a copy of the same size has another checksum than its local segment.
 
-        Cost: a get of its manifest, and a pass over the segment.
+        Cost: a GET of its manifest, and a pass over the segment.
         """
         name, crc = manifest_object(copy), 0
-        path = joined(one.place.directory, log_name(copy.base))
+        path = joined(tiered.place.directory, log_name(copy.base))
         try:
             raw = self._store.get(name, limit=MANIFEST_BYTES_MAX)
             manifest, _ = parse(raw, path=f"{self._store.url}/{name}")
             with self._remote_log.fs.open(path) as file:
                 for at in range(0, copy.size, _READ):
                     crc = crc32c.crc32c(file.pread(min(_READ, copy.size - at), at), crc)
-        except (DataCorruptionError, FileNotFoundError):  # copied again, it is mended
+        except (DataCorruptionError, FileNotFoundError):  # another copy repairs it
             return True
         return crc != manifest.crc32c
 
@@ -284,12 +286,12 @@ class ErasureTask:
             )
         )  # fmt: skip
 
-    # --- copies that only the store has --------------------------------------------------------
+    # --- copies without a local segment -----------------------------------------------------------
 
     def _rewrite(
         self,
         copy: RemoteSegment,
-        one: TieredPartition,
+        tiered: TieredPartition,
         predicate: RecordPredicate,
         report: PartitionErasure,
         seen: SeenCopies,
@@ -307,7 +309,7 @@ class ErasureTask:
             with SpooledTemporaryFile(_IN_MEMORY) as file:
                 eraser = WindowEraser(predicate, end=report.end)
                 tally, size, latest = self._read(copy, ranges, eraser, file)
-                seen.clean.add(self._replace(copy, one, ranges.opened, file, size, latest))
+                seen.clean.add(self._replace(copy, tiered, ranges.opened, file, size, latest))
         self._note(
             report, copy, self._url(copy), after=size, records=tally.records, batches=tally.batches
         )
@@ -316,7 +318,10 @@ class ErasureTask:
     def _read(
         self, copy: RemoteSegment, ranges: LogRanges, eraser: WindowEraser, file: IO[bytes] | None
     ) -> tuple[Tally, int, int]:
-        """Go through a copy, and write what stays to `file`: (counts, bytes, largest time)."""
+        """Read a copy, and write the remaining records to `file`.
+
+        Returns: (counts, bytes, largest timestamp).
+        """
         path, at, size, latest = self._url(copy), 0, 0, -1
         for window in walk(_CopyLog(path, ranges)):
             self._check()
@@ -333,8 +338,8 @@ class ErasureTask:
             at = window.batches.end
         if at != copy.size:
             raise DataCorruptionError(
-                f"it ends in a torn batch, {copy.size} bytes are expected; restore the object from "
-                "a copy of the bucket",
+                f"the copy ends in a torn batch, {copy.size} bytes are expected; restore the "
+                "object from a copy of the bucket",
                 path=path,
                 position=at,
             )
@@ -343,13 +348,13 @@ class ErasureTask:
     def _replace(
         self,
         copy: RemoteSegment,
-        one: TieredPartition,
+        tiered: TieredPartition,
         opened: OpenedSegment,
         file: IO[bytes],
         size: int,
         latest: int,
     ) -> str:
-        """Put the new copy in the place of the old one, which goes; returns its id."""
+        """Store a new copy, and delete the old one. Return the new id."""
         remote_log = self._remote_log
         segment = replace(
             copy, id=new_segment_id(), size=size, max_timestamp=latest,
@@ -361,7 +366,7 @@ class ErasureTask:
         )  # fmt: skip
         put = SegmentPut(
             segment=segment, data=data, config=opened.manifest.config,
-            interval_bytes=one.place.config.index_interval_bytes, replaces=(copy,),
+            interval_bytes=tiered.place.config.index_interval_bytes, replaces=(copy,),
             gaps=opened.manifest.gaps,
         )  # fmt: skip
         remote_log.publish([segment])
@@ -375,7 +380,7 @@ class ErasureTask:
         self._objects.forget(copy)
         return segment.id
 
-    # --- what goes -----------------------------------------------------------------------------
+    # --- deletions --------------------------------------------------------------------------------
 
     def _delete(self, copies: Sequence[RemoteSegment]) -> None:
         remote_log = self._remote_log
@@ -384,22 +389,22 @@ class ErasureTask:
         ):
             pass
 
-    def _tidy(self, key: TopicPartition) -> list[str]:
-        """Delete the copies that nobody reads any more; returns what stays all the same.
+    def _delete_unreferenced(self, key: TopicPartition) -> list[str]:
+        """Delete unreferenced copies. Return messages on objects that stay.
 
-        Uploads of this partition that a killed service left unfinished are given up as well,
-        however young: they may hold erased records, and under the lease nobody else copies.
+        Also aborts unfinished uploads to this partition, however young: they may contain erased
+        records, and under the lease no other process copies.
         """
-        one = self._remote_log.partitions()[key]
+        tiered = self._remote_log.partitions()[key]
         self._check()
-        self._store.sweep_uploads(_ANY_TIME_MS, Directory(*key, one.topic_id).prefix)
+        self._store.sweep_uploads(_ANY_TIME_MS, Directory(*key, tiered.topic_id).prefix)
         with self._remote_log.locked_cache() as cache:
-            copies = cache.all(one.id)
-        gone = unreferenced_segments(copies, one.valid_copies, log_start=one.place.log_start)
+            copies = cache.all(tiered.id)
+        gone = unreferenced_segments(copies, tiered.valid_copies, log_start=tiered.place.log_start)
         self._delete(gone)
         ids = {copy.id for copy in gone}
         left = [copy for copy in copies if copy.id not in ids]
-        others = len(left) - len({copy.id for copy in left} & {c.id for c in one.valid_copies})
+        others = len(left) - len({copy.id for copy in left} & {c.id for c in tiered.valid_copies})
         pending = []
         where = (
             f"{self._store.url}/{directory_of(left[0] if left else gone[0]).prefix}"

@@ -1,4 +1,4 @@
-"""The expiration task of a round: log starts first, then copies; deleted topics; orphans.
+"""The expiration task of a round: log starts, expired copies, deleted topics, orphans.
 
 Source: RemoteLogManager.RLMExpirationTask, stopPartitions (Kafka 4.1).
 """
@@ -45,7 +45,7 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 class ExpirationTask:
-    """Takes from the bucket what has expired, and what nobody knows or needs."""
+    """Deletes expired copies, and objects that no log refers to, from the bucket."""
 
     def __init__(
         self, remote_log: RemoteLog, store: Store, segment_store: SegmentStore[RemoteSegment]
@@ -67,9 +67,9 @@ class ExpirationTask:
         *,
         at_once: bool = False,
     ) -> None:
-        """Raise log starts where copies have expired, then delete what lies below them.
+        """Raise log starts past expired copies, then delete the copies below the log start.
 
-        A topic's first deletion is announced, and left to the next round unless `at_once`.
+        A topic's first deletion is announced, and done one round later, unless `at_once`.
         """
         starts: dict[TopicPartition, int] = {}
         gone: dict[TopicPartition, list[Removed]] = {}
@@ -109,9 +109,10 @@ class ExpirationTask:
         self._mark_starts(known)
 
     def _mark_starts(self, known: dict[TopicPartition, TieredPartition]) -> None:
-        """Tell who reads the bucket alone of log starts that lie within a segment's copy.
+        """Publish log starts that are within a copy, for readers of the bucket alone.
 
-        By an object whose name holds the offset; what a whole copy lies below goes anyway.
+        The log start is part of an object's name. Copies completely below the log start are
+        deleted, so that they need no such object.
         """
         session = self._remote_log.session
         with session.exclusive():
@@ -134,9 +135,9 @@ class ExpirationTask:
             self._marked[one.id] = start
 
     def _delete(self, known: dict[TopicPartition, TieredPartition], report: Report) -> None:
-        """Delete the copies that nobody looks for any more; log starts are those that hold now."""
-        told = {(r.topic, r.partition, r.base, r.end) for r in report.removed}
-        session, doomed = self._remote_log.session, []
+        """Delete unreferenced copies, judged by the current log starts."""
+        reported = {(r.topic, r.partition, r.base, r.end) for r in report.removed}
+        session, deletable = self._remote_log.session, []
         with session.exclusive():
             starts = {key: session.state.starts.get(key, 0) for key in known}
         preview = self._remote_log.preview
@@ -148,19 +149,19 @@ class ExpirationTask:
                 copies = cache.all(remote_key)
                 if remote_key in by_id:
                     key, one = by_id[remote_key]
-                    doomed += _doomed(one, copies, starts[key])
-        for gone in doomed if preview is not None else self._deleted(doomed):
-            if (gone.topic, gone.partition, gone.base, gone.end) not in told:
-                report.removed.append(_removed(gone, "log.start.offset", "nobody looks for it"))
+                    deletable += _deletable(one, copies, starts[key])
+        for gone in deletable if preview is not None else self._deleted(deletable):
+            if (gone.topic, gone.partition, gone.base, gone.end) not in reported:
+                report.removed.append(_removed(gone, "log.start.offset", "unreferenced"))
 
-    def _deleted(self, doomed: list[RemoteSegment]) -> list[RemoteSegment]:
+    def _deleted(self, deletable: list[RemoteSegment]) -> list[RemoteSegment]:
         remote_log = self._remote_log
         return list(
             delete_copies(
                 remote_log.session,
                 remote_log.clock,
                 self._segment_store,
-                doomed,
+                deletable,
                 check=remote_log.lease.check,
             )
         )
@@ -168,7 +169,7 @@ class ExpirationTask:
     # --- deleted topics ---------------------------------------------------------------------------
 
     def remove_deleted_topics(self, report: Report) -> None:
-        """Remove all that a deleted topic left in the bucket, and note that it is gone."""
+        """Delete all objects of deleted topics, and publish that they are deleted."""
         session = self._remote_log.session
         with session.exclusive():
             live = ids_with_records(session.state)
@@ -190,7 +191,7 @@ class ExpirationTask:
             self._remote_log.lease.check()
             publish_deleted_partitions(
                 session, self._remote_log.clock, [record]
-            )  # leftovers are then looked for
+            )  # the reconciliation then looks for leftovers
             gone = self._deleted(copies)
             report.removed += [_removed(s, "topic", "its topic was deleted") for s in gone]
             self._remove(self._store.list(directory.prefix))
@@ -205,13 +206,13 @@ class ExpirationTask:
     def reconcile_bucket(
         self, known: dict[TopicPartition, TieredPartition], report: Report
     ) -> None:
-        """Compare bucket and metadata, both ways, and bring them together.
+        """Compare the bucket with the metadata, and resolve the differences.
 
-        A copy that nobody knows of is taken over if the log needs it (the metadata may have been
-        lost); one of another history, or past the log's end, stays and is told of, for the log may
-        have been brought back from an older copy; other leftovers go once they are old. A copy
-        whose objects are gone is forgotten if its segment is still here, to be copied again; else
-        that is an error, told in each sweep.
+        An unknown copy is added to the metadata if the log needs it, because metadata may have been
+        lost. A copy of another history, or past the log end, stays and is reported, because the log
+        may have been restored from an older state. Other unknown objects are deleted once they are
+        old. A copy whose objects are missing is removed from the metadata if its local segment
+        exists, so that it is copied again; otherwise every reconciliation reports an error.
         """
         session = self._remote_log.session
         with session.exclusive():
@@ -223,7 +224,7 @@ class ExpirationTask:
             snapshot = {key: cache.all(key) for key in where}
         for key, directory in where.items():
             if key.topic_id in live and key not in by_id:
-                continue  # offline: nobody can tell what it needs; or another log's
+                continue  # offline, so its needs are unknown; or another log's topic
             if not self._remote_log.is_ours(key.topic_id):
                 continue
             found = orphans.find_orphans(
@@ -239,30 +240,30 @@ class ExpirationTask:
             if not report.dry_run:
                 self._remove(left)
             if found.missing:
-                self._give_up(one, found.missing, report)
+                self._forget_missing(one, found.missing, report)
         if not report.dry_run:
             self._remote_log.lease.check()
             self._store.sweep_uploads(self._remote_log.clock() - orphans.UPLOAD_MS)
 
     def _take_over(
-        self, one: TieredPartition, unknown_manifests: list[StoredObject], report: Report
+        self, tiered: TieredPartition, unknown_manifests: list[StoredObject], report: Report
     ) -> set[str]:
-        """Learn of whole copies that the log needs; returns the names of objects that stay."""
-        held = Tier(copied_ranges(one.valid_copies))
-        lineage = read_epochs(self._remote_log.fs, one.place.directory)
+        """Add complete copies that the log needs to the metadata. Return object names that stay."""
+        held = Tier(copied_ranges(tiered.valid_copies))
+        lineage = read_epochs(self._remote_log.fs, tiered.place.directory)
         wanted: list[RemoteSegment] = []
         others: list[RemoteSegment] = []
         kept: set[str] = set()
         for unknown in unknown_manifests:
             listed = parse_manifest(unknown.name.rpartition("/")[2])
             assert listed is not None
-            if held.holds(max(listed.base, one.place.log_start), listed.end):
+            if held.holds(max(listed.base, tiered.place.log_start), listed.end):
                 continue
             try:
                 raw = self._store.get(unknown.name, limit=MANIFEST_BYTES_MAX)
                 manifest, _ = parse(raw, path=unknown.name)
             except FileNotFoundError:
-                continue  # the list was behind
+                continue  # deleted since the listing
             except (DataCorruptionError, UnsupportedVersionError) as error:
                 report.errors.append(str(error))
                 prefix = unknown.name.rpartition("/")[0]
@@ -270,27 +271,27 @@ class ExpirationTask:
                 continue
             segment = manifest.segment
             if manifest.name == unknown.name and not orphans.is_lost(self._store, segment):
-                ours = valid_copies([segment], lineage, end=one.place.end)
+                ours = valid_copies([segment], lineage, end=tiered.place.end)
                 (wanted if ours else others).append(segment)
         if wanted:
             copies = pluralize(len(wanted), "copy", "copies")
-            report.notes.append(f"{copies} found in the bucket that nobody knew of")
+            report.notes.append(f"{copies} found in the bucket that the metadata lacked")
             if not report.dry_run:
                 self._remote_log.publish(wanted, found=True)
         if others:
             where = directory_of(others[0]).prefix
             report.notes.append(
                 f"{len(others)} copies below {self._store.url}/{where} are of another history of "
-                f"this topic, or past the log's end {one.place.end}; they stay. If this log was "
+                f"this topic, or past the log's end {tiered.place.end}; they stay. If this log was "
                 "restored to an earlier state, they are the only copies of records that it lost: "
                 "delete them only if no log needs them"
             )
         return kept.union(*(orphans.objects_of(s) for s in (*wanted, *others)))
 
-    def _give_up(
+    def _forget_missing(
         self, one: TieredPartition | None, missing: list[RemoteSegment], report: Report
     ) -> None:
-        """Forget copies that are gone, as far as local segments hold their offsets."""
+        """Remove missing copies from the metadata if local segments contain their offsets."""
         with self._remote_log.locked_cache():
             session = self._remote_log.session
             with session.exclusive():
@@ -310,24 +311,24 @@ class ExpirationTask:
                 )
             if safe and not report.dry_run:
                 copies = pluralize(len(safe), "copy", "copies")
-                report.notes.append(f"{copies} missing in the bucket, to be made anew")
+                report.notes.append(f"{copies} missing in the bucket, to be copied again")
                 self._deleted(safe)
 
 
 def ids_with_records(state: LogState) -> set[str]:
-    """Return the ids of topics whose copies stay: those that can be given back, too."""
+    """Return the ids of topics whose copies stay, including topics that can be undeleted."""
     return {*(topic.id for topic in state.topics.values()), *state.deleted}
 
 
-def _doomed(
-    one: TieredPartition, copies: list[RemoteSegment], log_start: int
+def _deletable(
+    tiered: TieredPartition, copies: list[RemoteSegment], log_start: int
 ) -> list[RemoteSegment]:
-    config = one.place.config
+    config = tiered.place.config
     if not config.remote_storage_enable and config.remote_log_delete_on_disable:
-        return copies if log_start >= one.place.local_start else []
-    found = unreferenced_segments(copies, one.valid_copies, log_start=log_start)
-    # What is on its way may still end well, above the log start.
-    return [s for s in found if s.state is not SegmentState.COPY_STARTED or s.end <= log_start]
+        return copies if log_start >= tiered.place.local_start else []
+    unused = unreferenced_segments(copies, tiered.valid_copies, log_start=log_start)
+    # An upload that is still running may succeed and end above the log start.
+    return [s for s in unused if s.state is not SegmentState.COPY_STARTED or s.end <= log_start]
 
 
 def _removed(segment: RemoteSegment, rule: str, why: str) -> Removed:

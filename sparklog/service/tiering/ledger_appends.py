@@ -37,7 +37,7 @@ _UNREADABLE: Final = (DataCorruptionError, StaleReadError, FileNotFoundError)
 
 
 class LedgerAppends:
-    """The appends to all partitions from given offsets on, read when they are needed."""
+    """The recorded appends to partitions from given offsets on; reads the ledger on demand."""
 
     def __init__(self, session: LogDirCommits) -> None:
         self._session = session
@@ -46,9 +46,9 @@ class LedgerAppends:
         self._cleaned: dict[str, Offsets] = {}
 
     def load(self, wanted: Iterable[tuple[TopicPartition, int]]) -> None:
-        """Read the ledger from the appends to these offsets on, unless they are known.
+        """Read the ledger from the appends at these offsets on, unless they were read before.
 
-        Cost: one pass over the ledger's segments that hold them, 16 MiB each at most.
+        Cost: one pass over the ledger's segments with these appends, 16 MiB each at most.
         """
         lows = dict(self._lows)
         for key, base in wanted:
@@ -88,7 +88,7 @@ class LedgerAppends:
 
 
 def _read(session: LogDirCommits, lows: Mapping[TopicPartition, int], end: int) -> AppendsById:
-    """Return the appends of the ledger's records, from those that `lows` needs on up to `end`."""
+    """Return the appends that the ledger recorded before `end`, as far as `lows` needs them."""
     known: AppendsById = {}
     bases = _needed(session, lows, end)
     for base, stop in zip(bases, [*bases[1:], end], strict=True):
@@ -108,7 +108,7 @@ def _read(session: LogDirCommits, lows: Mapping[TopicPartition, int], end: int) 
 
 
 def _needed(session: LogDirCommits, lows: Mapping[TopicPartition, int], end: int) -> list[int]:
-    """Return the ledger's segments that have records of appends from `lows` on."""
+    """Return the base offsets of the ledger's segments with appends from `lows` on."""
     fs, home, needed = session.fs, session.home, list[int]()
     for base in reversed([base for base in ledger_bases(fs, home) if base < end]):
         needed.insert(0, base)
@@ -123,7 +123,7 @@ def _needed(session: LogDirCommits, lows: Mapping[TopicPartition, int], end: int
 def _batches(
     session: LogDirCommits, directory: str, first: int, end: int
 ) -> AppendedBatches | None:
-    """Return the batches that local segments have in [first, end), None if they cannot be read."""
+    """Return the batches of local segments in [first, end), or None if they can't be read."""
     batches = AppendedBatches()
     try:
         for found in PartitionReader(LogDirSegments(session.fs, directory)).touching(first, end):

@@ -1,10 +1,10 @@
-"""What the service knows of a log's remote segments, shared by its threads.
+"""Metadata of a log's remote segments, shared by the service's threads.
 
-All of it comes from the log's own metadata topic, so it works with the store down.
+All of it comes from the log's metadata topic, so that it is available while the store is down.
 
-A copy is *readable* if it is finished and no later copy supersedes it; it is *valid* if it also
-belongs to the log's own history (its leader epochs) and ends at or below the log's end. Only
-valid copies may take the place of local segments.
+A copy is *readable* if it is finished and no later copy supersedes it. It is *valid* if it also
+belongs to the log's own history (its leader epochs) and ends at or below the log end. Only valid
+copies may replace local segments.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadata
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer, publish
 from sparklog.tiered.remote_segment import RemoteSegment
 
-_SETTLED_MS: Final = 2000  # a change so long ago can't be followed by one of the same time
+_SETTLED_MS: Final = 2000  # a later change has a later mtime if the last one is this old
 
 
 @dataclass(frozen=True, slots=True)
 class TieredPartition:
-    """A partition with something remote, or to become so, as it stood under the lock.
+    """A partition with remote storage or remaining copies, as of a moment under the lock.
 
-    `valid_copies`: ascending, see the module's text.
+    `valid_copies`: ascending; see the module.
     """
 
     id: TopicIdPartition
@@ -54,19 +54,19 @@ class TieredPartition:
 
 @dataclass(frozen=True, slots=True)
 class _ValidCopies:
-    """A partition's valid copies, as of the cache's list of readable ones at that time."""
+    """A partition's valid copies, and the inputs from which they were computed."""
 
     readable: list[RemoteSegment]
     place: PartitionRetention
     epoch: int
     valid_copies: list[RemoteSegment]
 
-    def is_still_true(
+    def is_current(
         self, readable: list[RemoteSegment], place: PartitionRetention, epoch: int
     ) -> bool:
         before = self.place
         return (
-            readable is self.readable  # the cache makes another list when anything changes
+            readable is self.readable  # the cache returns another list after any change
             and epoch == self.epoch
             and place.directory == before.directory
             and place.log_start == before.log_start
@@ -75,13 +75,13 @@ class _ValidCopies:
 
 
 def is_tiered(topic: TopicState) -> bool:
-    """Tell whether a topic's closed segments get copies, without reading all of its config."""
+    """Return True if a topic's closed segments are copied. Cheaper than parsing its config."""
     return topic.config.get("remote.storage.enable") == "true"  # as TopicConfig.to_dict writes it
 
 
 @dataclass(slots=True)
 class DryRunState:
-    """What a dry round would have done: {(topic id, partition): copies}, {partition: log start}."""
+    """The changes of a dry run: {(topic id, partition): copies}, {partition: log start}."""
 
     copies: dict[TopicIdPartition, list[RemoteSegment]] = field(default_factory=dict)
     starts: dict[TopicPartition, int] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class DryRunState:
     def valid_copies(
         self, key: TopicIdPartition, found: list[RemoteSegment]
     ) -> list[RemoteSegment]:
-        """Return the copies that would be valid; a new one supersedes those that it overlaps."""
+        """Return the copies that would be valid; a new copy supersedes those that it overlaps."""
         fresh = self.copies.get(key)
         if not fresh:
             return found
@@ -100,9 +100,9 @@ class DryRunState:
 class RemoteLog:
     """Metadata of a log's remote segments, and listings of its local ones.
 
-    `foreign_topics`: {topic id: why not} of what another log owns in the bucket, None before
-    anybody looked. Nothing is done there, and local segments don't rely on what is there.
-    `preview`: what a dry round would have done by now; its later steps see the log as if it had.
+    `foreign_topics`: {topic id: reason} of topics whose copies another log owns; None before the
+    first check. These copies are not changed, and local retention does not rely on them. `preview`:
+    the changes of a dry run; its later steps see the log as if they had been made.
     """
 
     def __init__(self, log: Log, lease: Lease, clock: Clock) -> None:
@@ -123,9 +123,9 @@ class RemoteLog:
     def with_planned_starts(
         self, known: dict[TopicPartition, PartitionRetention], *, dry_run: bool
     ) -> dict[TopicPartition, PartitionRetention]:
-        """Return partitions with the log starts that would hold by now in a dry round."""
+        """Return partitions with the log starts that a dry run would have set by now."""
         if not dry_run:
-            self.preview = None  # of an earlier one
+            self.preview = None  # discard the preview of an earlier dry run
         risen = {} if self.preview is None else self.preview.starts
         return {
             key: replace(place, log_start=risen[key]) if key in risen else place
@@ -134,23 +134,23 @@ class RemoteLog:
 
     @contextlib.contextmanager
     def locked_cache(self) -> Iterator[RemoteLogMetadataCache]:
-        """Give the metadata as of now; while this lasts no thread deletes a copy.
+        """Provide the current metadata. Meanwhile no thread deletes a copy.
 
-        Retention deletes local segments within it, for it relies on their copies.
-        Raises: DataCorruptionError if the metadata topic can't be read.
+        Retention deletes local segments within this block, because it relies on their copies.
+        Raises: DataCorruptionError: the metadata topic can't be read.
         """
         with self._mutex:
             yield self._consumer.catch_up()
 
     def publish(self, segments: list[RemoteSegment], *, found: bool = False) -> None:
-        """Commit new states, if the lease is still ours."""
+        """Publish new states of copies. Raises: LeaseLostError."""
         if segments:
             with self._mutex:
                 self.lease.check()
                 publish(self.session, self.clock, segments, found=found)
 
     def topics(self, *, now_ms: int) -> dict[str, str]:
-        """Return {topic id: topic} of all below whose prefixes this log may do something."""
+        """Return {topic id: topic} of all topics whose objects this log may change."""
         with self.locked_cache() as cache:
             found = {key.topic_id: d.topic for key, d in prefixes(cache, {}, now_ms=now_ms).items()}
             with self.session.exclusive():
@@ -158,13 +158,13 @@ class RemoteLog:
                 return found | {t.id: name for name, t in topics.items() if is_tiered(t)}
 
     def is_ours(self, topic_id: str) -> bool:
-        """Tell whether no other log was found to own a topic's copies."""
+        """Return True unless another log owns a topic's copies."""
         return topic_id not in (self.foreign_topics or {})
 
     def partitions(self) -> dict[TopicPartition, TieredPartition]:
-        """Return the partitions of tiered topics, and of those that still have copies.
+        """Return the partitions of tiered topics, and those that still have copies.
 
-        Those that are another log's in the bucket are left out.
+        Excludes partitions whose copies another log owns.
         """
         with self.locked_cache() as cache:
             with_copies = {topic_id for topic_id, _ in cache.keys()}  # noqa: SIM118
@@ -186,14 +186,14 @@ class RemoteLog:
             }
 
     def has_copies(self, key: TopicPartition) -> bool:
-        """Tell whether the metadata knows of any copy of a partition, in whatever state."""
+        """Return True if the metadata contains any copy of a partition, in any state."""
         with self.locked_cache() as cache:
             with self.session.exclusive():
                 topic = self.session.state.topics.get(key.topic)
             return topic is not None and bool(cache.all(TopicIdPartition(topic.id, key.partition)))
 
     def _forget(self, keys: set[TopicPartition], ids: set[TopicIdPartition]) -> None:
-        """Drop what was seen of partitions that are gone."""
+        """Drop cached data of deleted partitions."""
         for key in self._listed.keys() - keys:
             self._listed.pop(key, None)
         for by_id in self._valid.keys() - ids:
@@ -205,15 +205,15 @@ class RemoteLog:
         known: Mapping[TopicPartition, PartitionRetention],
         floors: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, RetentionConstraints]:
-        """Return what retention must respect; without metadata it relies on no copy.
+        """Return the constraints of retention. Without metadata, retention relies on no copy.
 
-        Nor on those that another log owns, which may delete them when it likes.
+        It also never relies on copies that another log owns and may delete at any time.
         """
         ids = {name: topic.id for name, topic in self.session.state.topics.items()}
         found = {key: RetentionConstraints(floor) for key, floor in floors.items()}
         for key, place in known.items():
-            # A compacted topic's segments stay here: its cleaner would not find the older values
-            # of a key elsewhere, and take away the tombstone that hides them.
+            # Segments of a compacted topic stay local. The cleaner would not see older values of
+            # a key in copies, and would remove the tombstone that hides them.
             tiered = place.config.remote_storage_enable and not place.config.compact
             if tiered and key.topic in ids:
                 copied: tuple[tuple[int, int], ...] = ()
@@ -232,7 +232,7 @@ class RemoteLog:
     def valid_copies(
         self, cache: RemoteLogMetadataCache, key: TopicPartition, place: PartitionRetention
     ) -> list[RemoteSegment]:
-        """Return a partition's valid copies, ascending; in a dry round with its own."""
+        """Return a partition's valid copies, ascending; in a dry run including planned ones."""
         topic = self.session.state.topics.get(key.topic)  # it may have been deleted meanwhile
         return (
             []
@@ -241,7 +241,7 @@ class RemoteLog:
         )
 
     def is_planned(self, copy: RemoteSegment) -> bool:
-        """Tell whether a dry round would have made it by now."""
+        """Return True if a copy is only planned by a dry run."""
         return self.preview is not None and copy in self.preview.copies.get(copy.key, [])
 
     def _valid_copies(
@@ -258,20 +258,20 @@ class RemoteLog:
             return []
         epoch = self.session.state.epoch
         seen = self._valid.get(key)
-        if seen is not None and seen.is_still_true(readable, place, epoch):
+        if seen is not None and seen.is_current(readable, place, epoch):
             return seen.valid_copies
         try:
             lineage = read_epochs(self.fs, place.directory)
-        except SparklogError:  # damaged; the next open makes it anew
+        except SparklogError:  # damaged; the next open rebuilds the file
             lineage = []
         found = plan.valid_copies(readable, lineage, end=place.end)
         self._valid[key] = _ValidCopies(readable, place, epoch, found)
         return found
 
     def segments(self, key: TopicPartition, place: PartitionRetention) -> list[LocalSegment]:
-        """List a partition's segments; the last one's size may be that of an earlier look.
+        """List a partition's segments. The size of the last one may be that of an earlier listing.
 
-        FileNotFoundError: the partition is being deleted.
+        Raises: FileNotFoundError: the partition is being deleted.
         """
         changed = self.fs.mtime_ms(place.directory)
         seen = self._listed.get(key)

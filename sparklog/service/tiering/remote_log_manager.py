@@ -1,7 +1,7 @@
-"""The remote side of a log, round by round; what fails there never keeps the rest from working.
+"""The rounds of tiering. Their failures never stop the other background work.
 
-With the store down nothing is copied or deleted, there or (of tiered topics) here, and the next
-rounds come with growing pauses.
+While the store is down, no copies are made or deleted, and no local segments of tiered topics are
+deleted. Rounds are retried with growing pauses.
 """
 
 import contextlib
@@ -53,17 +53,17 @@ from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _BATCH: Final = 16
-"""Segments a thread that one commit begins."""
+"""Segments per thread that one commit marks as started."""
 _BLOCKS: Final = 32 << 20
-"""Bytes of copies that an erasure keeps in memory."""
+"""Bytes of copies that an erasure caches in memory."""
 _SAMPLE: Final = 16
-"""Copies that a store is asked for before it is taken for another one."""
+"""Copies that are looked up before a store is rejected as a wrong one."""
 
 OpenStore = Callable[[str, Mapping[str, Any] | None], Store]
 
 
 class RemoteLogManager:
-    """See the module's text. One thread works at a time; `remote_log` is shared with retention."""
+    """Does the rounds of tiering. Used by one thread at a time; `remote_log` is shared."""
 
     def __init__(
         self,
@@ -80,7 +80,10 @@ class RemoteLogManager:
         stopping: Callable[[], bool],
         opening: OpenStore = open_store,
     ) -> None:
-        """`url` None: as the log says. Raises InvalidRequestError if a given one can't be used."""
+        """Create a manager. `url` None: as the log's settings say.
+
+        Raises: InvalidRequestError: the given URL can't be used.
+        """
         self.remote_log = RemoteLog(log, lease, clock)
         self._options, self._clock, self._keyring = options, clock, keyring
         self._url, self._storage_options = url, storage_options
@@ -98,23 +101,23 @@ class RemoteLogManager:
 
     @staticmethod
     def wanted(log: Log, url: str | None) -> bool:
-        """Tell whether a log has a remote side, or is to get one."""
+        """Return True if a log has remote storage, or is about to get it."""
         session = commits_of(log)
         return url is not None or read_settings(session.fs, session.home) is not None
 
     @property
     def store(self) -> Store | None:
-        """The store, once it was opened."""
+        """The store, once it has been opened."""
         return self._store
 
     @property
     def log_id(self) -> str:
-        """The log's name in the store; "" if it has none yet."""
-        settings = self._kept()
+        """The log's id in the store; "" if it has none yet."""
+        settings = self._stored_settings()
         return "" if settings is None else settings.log_id
 
     def confirmation(self, report: Report) -> CopyConfirmation:
-        """Return the check of copies before local segments are deleted, for one round."""
+        """Return the check of copies for one round, before local segments are deleted."""
         return CopyConfirmation(
             self.remote_log, self._store, self.log_id, report, keyring=self._keyring,
             threads=self._options.remote_copy_threads, stopping=self._stopping,
@@ -127,7 +130,7 @@ class RemoteLogManager:
 
     @property
     def pause_ms(self) -> float:
-        """How long the next round may wait: after failures, by growing steps."""
+        """The time until the next round; after failures, with exponential backoff."""
         options = self._options
         if not self._failures:
             return options.remote_interval_ms
@@ -135,9 +138,9 @@ class RemoteLogManager:
         return min(longer, options.remote_backoff_max_ms)
 
     def work(self, report: Report, *, copying: bool = True) -> None:
-        """One round: copies, deletes, reconciles; without `copying` it only deletes.
+        """Do one round: copy, delete, reconcile; without `copying` only delete.
 
-        Errors go into the report. Raises: LeaseLostError.
+        Reports errors. Raises: LeaseLostError.
         """
         self.remote_log.preview = DryRunState() if report.dry_run else None
         try:
@@ -146,9 +149,8 @@ class RemoteLogManager:
         except LeaseLostError:
             raise
         except (SparklogError, OSError) as error:
-            if (
-                self.remote_log.foreign_topics is None
-            ):  # local retention goes by what the log itself knows
+            if self.remote_log.foreign_topics is None:
+                # Without an answer of the store, local retention relies on the log's metadata.
                 self.remote_log.foreign_topics = {}
             self._failures += 1
             report.errors.append(f"remote storage: {error}")
@@ -166,7 +168,7 @@ class RemoteLogManager:
             )
             self._expiration_task = ExpirationTask(self.remote_log, store, segment_store)
         copy_task, expiration_task = self._copy_task, self._expiration_task
-        self._look_for_owners(store, report)
+        self._find_foreign_topics(store, report)
         if copying:
             self._reconcile(expiration_task, report)
             self._copy(copy_task, report)
@@ -179,18 +181,18 @@ class RemoteLogManager:
         expiration_task.expire(self.remote_log.partitions(), held, report, at_once=not copying)
         expiration_task.remove_deleted_topics(report)
 
-    def look(
+    def scan(
         self,
         key: TopicPartition,
         predicate: RecordPredicate,
         report: PartitionErasure,
         seen: SeenCopies,
     ) -> None:
-        """Read a partition's copies beforehand, for `erase`; without the lease.
+        """Read a partition's copies in preparation of `erase`; without the lease.
 
-        Raises: as `ErasureTask.look`.
+        Raises: as `ErasureTask.scan`.
         """
-        self._erasure_task(self._prepare(dry_run=True), self._go_on).look(
+        self._erasure_task(self._prepare(dry_run=True), self._check_running).scan(
             key, predicate, report, seen
         )
 
@@ -204,18 +206,19 @@ class RemoteLogManager:
         is_over: Callable[[], bool] = lambda: False,
         dry_run: bool = False,
     ) -> list[str] | None:
-        """Erase from a partition's copies; its local segments were gone through. See `ErasureTask`.
+        """Erase from a partition's copies, after its local segments; see `ErasureTask`.
 
-        Returns: what is left to others, in words; None if it is to be called again, as its time
-        `is_over`. Raises: as `ErasureTask.run`; InvalidRequestError for a store that can't be used,
-        a key ring that misses.
+        Returns: messages on copies left to others, or None if it must be called again because
+            `is_over`.
+        Raises: the errors of `ErasureTask.run`; InvalidRequestError: the store can't be used, or
+            the keyring is missing.
         """
         self.remote_log.preview = None
         store = self._prepare(dry_run=dry_run)
-        refused = refusal(self._kept(), self._keyring) if not self._plain else None
+        refused = refusal(self._stored_settings(), self._keyring) if not self._plain else None
         if refused is not None and not dry_run:
             raise InvalidRequestError(refused)
-        self._look_for_owners(store, Report(path="", time_ms=self._clock(), dry_run=dry_run))
+        self._find_foreign_topics(store, Report(path="", time_ms=self._clock(), dry_run=dry_run))
         with self.remote_log.session.exclusive():
             topic_id = self.remote_log.session.state.topics[key.topic].id
         if not self.remote_log.is_ours(topic_id):
@@ -232,20 +235,20 @@ class RemoteLogManager:
             together=self._options.remote_copy_threads,
         )  # fmt: skip
 
-    def _go_on(self) -> None:
+    def _check_running(self) -> None:
         if self._stopping():
-            raise LeaseLostError("the service stops")
+            raise LeaseLostError("the service is stopping")
 
     def older_versions(
         self, keys: Iterable[TopicPartition], topic_id: str, before_ms: int
     ) -> list[str]:
-        """Say what the bucket keeps of these partitions' copies that were replaced or deleted."""
+        """Return messages on older object versions of deleted copies that the bucket keeps."""
         prefixes = [Directory(*key, topic_id).prefix for key in keys]
         return versions_left(self._prepare(dry_run=True), prefixes, before_ms)
 
     def _copy(self, copy_task: CopyTask, report: Report) -> None:
         known = self.remote_log.partitions()
-        refused = refusal(self._kept(), self._keyring) if not self._plain else None
+        refused = refusal(self._stored_settings(), self._keyring) if not self._plain else None
         if refused is not None:
             report.errors.append(f"remote storage: {refused}")
             _LOGGER.error("%s", refused)
@@ -268,16 +271,16 @@ class RemoteLogManager:
             copy_task.run(wanted, report)
 
     def _replace_damaged(self, copy_task: CopyTask, report: Report) -> None:
-        """Copy again what has a damaged copy, where local segments hold all of its records."""
+        """Replace damaged copies if local segments contain all of their records."""
         session = self.remote_log.session
         damaged = damaged_copies(session.fs, session.home)
-        refused = not self._plain and refusal(self._kept(), self._keyring) is not None
+        refused = not self._plain and refusal(self._stored_settings(), self._keyring) is not None
         if not damaged or refused:
             return
-        for key, one in self.remote_log.partitions().items():
-            for copy in [c for c in one.valid_copies if c.id in damaged]:
-                segments = self._local_segments(key, one, copy)
-                first, end = max(copy.base, one.place.log_start), copy.end
+        for key, tiered in self.remote_log.partitions().items():
+            for copy in [c for c in tiered.valid_copies if c.id in damaged]:
+                segments = self._local_segments(key, tiered, copy)
+                first, end = max(copy.base, tiered.place.log_start), copy.end
                 if not segments:
                     report.errors.append(
                         f"{key}: the copy of offsets [{first}, {end}) is damaged, and no local "
@@ -285,37 +288,37 @@ class RemoteLogManager:
                         f"{log_object(copy)} from a copy of the bucket"
                     )
                     continue
-                report.notes.append(f"{key}: the damaged copy of [{first}, {end}) is made again")
+                report.notes.append(f"{key}: the damaged copy of [{first}, {end}) is replaced")
                 if not report.dry_run:
-                    copy_task.copy_again(key, one, segments, report)
+                    copy_task.copy_again(key, tiered, segments, report)
         if not report.dry_run:
             self._forget_damaged(damaged)
 
     def _local_segments(
-        self, key: TopicPartition, one: TieredPartition, copy: RemoteSegment
+        self, key: TopicPartition, tiered: TieredPartition, copy: RemoteSegment
     ) -> list[CandidateSegment]:
-        """Return the closed local segments that hold a copy's records, and all that they replace.
+        """Return closed local segments that contain a copy's records, and all that it overlaps.
 
-        None if they don't: a new copy that overlaps others takes the place of them all.
+        Empty if there are none: a new copy replaces all copies that it overlaps.
         """
         with contextlib.suppress(FileNotFoundError):
-            held = self.remote_log.segments(key, one.place)
+            held = self.remote_log.segments(key, tiered.place)
             closed = [
                 CandidateSegment(s.base, following.base, s.size)
                 for s, following in itertools.pairwise(held)
-                if s.base < copy.end and following.base > max(copy.base, one.place.log_start)
+                if s.base < copy.end and following.base > max(copy.base, tiered.place.log_start)
             ]
-            if not closed or closed[-1].end > one.place.end:
+            if not closed or closed[-1].end > tiered.place.end:
                 return []
             first, end = closed[0].base, closed[-1].end
-            replaced = [c for c in one.valid_copies if c.base < end and c.end > first]
-            low = max(min(c.base for c in replaced), one.place.log_start)
+            replaced = [c for c in tiered.valid_copies if c.base < end and c.end > first]
+            low = max(min(c.base for c in replaced), tiered.place.log_start)
             if first <= low and end >= max(c.end for c in replaced):
                 return closed
         return []
 
     def _forget_damaged(self, damaged: set[str]) -> None:
-        """Remove the records of copies that no reader uses any more."""
+        """Forget damaged copies that no reader uses any more."""
         session = self.remote_log.session
         with self.remote_log.locked_cache() as cache:
             readable = {s.id for key in cache.keys() for s in cache.readable(key)}  # noqa: SIM118
@@ -323,7 +326,7 @@ class RemoteLogManager:
             forget_damaged(session.fs, session.home, segment_id)
 
     def _reconcile(self, expiration_task: ExpirationTask, report: Report) -> None:
-        """First of all: it finds copies that the metadata may have lost."""
+        """Reconcile before copying, because this may find copies that the metadata has lost."""
         if self._is_reconciliation_due(report):
             expiration_task.reconcile_bucket(self.remote_log.partitions(), report)
             if not report.dry_run:
@@ -337,10 +340,10 @@ class RemoteLogManager:
         wanted = self._options.remote_sweep_interval_ms >= 0
         return wanted and (report.time_ms >= self._next_reconciliation_ms or report.dry_run)
 
-    def _look_for_owners(self, store: Store, report: Report) -> None:
-        """Find topics that are another log's in the bucket; the round leaves them alone."""
-        if report.dry_run and self._kept() is None:
-            return  # it has no name yet
+    def _find_foreign_topics(self, store: Store, report: Report) -> None:
+        """Find topics whose copies another log owns; the round does not touch them."""
+        if report.dry_run and self._stored_settings() is None:
+            return  # the log has no id in the store yet
         if self._topic_owners is None:
             self._topic_owners = TopicOwners(
                 self.remote_log.fs,
@@ -349,7 +352,7 @@ class RemoteLogManager:
                 self._clock,
                 take_over=self._take_over,
                 check=self.remote_log.lease.check,
-                missing=lambda: self._check_same(store, "", strict=True),
+                missing=lambda: self._check_store_is_ours(store, "", strict=True),
             )
         found = self._topic_owners.foreign(
             self.remote_log.topics(now_ms=report.time_ms),
@@ -373,9 +376,9 @@ class RemoteLogManager:
         )
 
     def _prepare(self, *, dry_run: bool) -> Store:
-        """Open the store, keep the URL with the log, make the metadata topic."""
+        """Open the store, store its URL in the log's settings, and create the metadata topic."""
         session = self.remote_log.session
-        settings = self._kept()
+        settings = self._stored_settings()
         url = self._url or (settings.url if settings is not None else None)
         assert url is not None
         if self._store is None:
@@ -385,22 +388,22 @@ class RemoteLogManager:
         if settings is not None and settings.url != url:
             self._check_moved(self._store, settings.url)
         elif settings is not None and not self._take_over:
-            self._check_same(self._store, settings.log_id)
+            self._check_store_is_ours(self._store, settings.log_id)
         if dry_run:
             return self._store
         self.remote_log.lease.check()
         kept = RemoteSettings(url) if settings is None else replace(settings, url=url)
-        if kept != settings:  # before the store is asked: the URL is given once
+        if kept != settings:  # before the first request, because the URL is given only once
             write_settings(session.fs, session.home, kept)
-        fresh = with_key_id(kept, self._keyring, plain=self._plain, look=self._look_for_key)
+        fresh = with_key_id(kept, self._keyring, plain=self._plain, look=self._find_key_id)
         if fresh != kept:
             write_settings(session.fs, session.home, fresh)
         ensure_topic(session)
         self._prepared = True
         return self._store
 
-    def _kept(self) -> RemoteSettings | None:
-        """What the log says; nothing if it is damaged and the URL was given anew."""
+    def _stored_settings(self) -> RemoteSettings | None:
+        """Return the log's settings, or None if they are damaged and a new URL was given."""
         session = self.remote_log.session
         try:
             return read_settings(session.fs, session.home)
@@ -409,38 +412,39 @@ class RemoteLogManager:
                 raise
             return None
 
-    def _check_same(self, store: Store, log_id: str, *, strict: bool = False) -> None:
-        """Refuse a store that knows nothing of this log: the URL names no endpoint, nor an account.
+    def _check_store_is_ours(self, store: Store, log_id: str, *, strict: bool = False) -> None:
+        """Raise StorageUnavailableError if the store lacks the owner object and copies of this log.
 
-        `strict`: it did a while ago, and the last copies may have come to a wrong place since.
-        Cost: a get; two more for each copy that is asked for, where the log's own object is gone.
+        Then the endpoint or account is probably wrong. `strict` samples the oldest copies, because
+        the newest ones may have been written to the wrong store.
+        Cost: one GET; without the owner object two more for each sampled copy.
         """
         if log_id and is_owned(store, log_id):
             return
-        asked = self._newest(oldest=strict)
+        asked = self._sample_copies(oldest=strict)
         lost = (is_lost(store, copy) for copy in asked)
         if asked and (any(lost) if strict else all(lost)):
             raise StorageUnavailableError(
-                f"{store.url} knows nothing of this log and its copies, so it is another store "
-                "than the one they are in: correct endpoint_url and credentials "
+                f"{store.url} has neither this log's owner object nor its copies, so it is another "
+                "store than the one they are in: correct endpoint_url and credentials "
                 "(storage_options, or the environment). If it is the one, and was emptied, start "
                 "anew there, once: sparklog serve PATH --take-over, or Service(path, "
                 "take_over=True)",
                 path=store.url,
             )
 
-    def _look_for_key(self) -> str:
-        """Tell from the bucket whether copies are encrypted: its metadata may be lost as well."""
+    def _find_key_id(self) -> str:
+        """Return the key id of encrypted copies in the bucket, in case the settings were lost."""
         store = self._store
         assert store is not None
-        names = [manifest_object(copy) for copy in self._newest()]
+        names = [manifest_object(copy) for copy in self._sample_copies()]
         for (topic, p), one in () if names else self.remote_log.partitions().items():
             prefix = Directory(topic, p, one.topic_id).prefix
             names += [o.name for o in store.list(prefix) if o.name.endswith(".manifest")][-1:]
         return key_id_in(store, names[:_SAMPLE])
 
-    def _newest(self, *, oldest: bool = False) -> list[RemoteSegment]:
-        """Return the last (or the first) copies of some partitions."""
+    def _sample_copies(self, *, oldest: bool = False) -> list[RemoteSegment]:
+        """Return the newest (or the oldest) copies of some partitions."""
         at = 0 if oldest else -1
         with self.remote_log.locked_cache() as cache:
             keys = cache.keys()
@@ -448,13 +452,13 @@ class RemoteLogManager:
         return sorted(newest, key=lambda s: -s.time_ms)[:_SAMPLE]
 
     def _check_moved(self, store: Store, before: str) -> None:
-        """Refuse another URL unless the copies are there already."""
+        """Raise InvalidRequestError for another URL unless all copies exist there."""
         with self.remote_log.locked_cache() as cache:
             copies = [s for key in list(cache.keys()) for s in cache.readable(key)]
         missing = [s for s in copies if is_lost(store, s)]
         if missing:
             raise InvalidRequestError(
-                f"the copies of this log lie at {before}, and {len(missing)} of {len(copies)} are "
+                f"the copies of this log are at {before}, and {len(missing)} of {len(copies)} are "
                 f"not at {store.url}: copy its objects there first, or start the service with "
                 "that URL",
                 path=store.url,

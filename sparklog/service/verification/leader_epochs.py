@@ -52,7 +52,7 @@ class EpochCheck:
     def credible(self, entries: Epochs | None, out: Findings, end: int) -> list[EpochRun]:
         """Return the runs whose epochs count, and report the batches whose epoch can't be.
 
-        Args: entries: those of the file; None if it can't be read. end: of the log.
+        Args: entries: those of the file, or None if it can't be read. end: of the log.
         """
         part = self._part
         found = self._batches.credible(entries, newest=part.epoch, start=part.start, end=end)

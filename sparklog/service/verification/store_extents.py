@@ -203,7 +203,7 @@ class ExtentCheck:
     def _manifest(
         self, key: TopicPartition, extent: Extent, out: Findings
     ) -> tuple[Manifest, dict[str, bytes]] | None:
-        """The manifest and the small files in it; None if it isn't there or isn't good."""
+        """The manifest and the small files in it, or None if it isn't there or isn't good."""
         name = manifest_object(segment_of(self._state, key, extent))
         try:
             raw = self._retry.call(partial(self._store.get, name))

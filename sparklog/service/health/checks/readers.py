@@ -28,7 +28,7 @@ _SLOWER: Final = 1.05  # rates that differ by less count as equal
 class Standing:
     """A group's position relative to the log. `lag`: in records.
 
-    `unread_ms`: when the oldest unread record was committed; None if all records are read, or if
+    `unread_ms`: when the oldest unread record was committed, or None if all records are read, or if
     the ledger does not reach back that far. `ahead`, `lost`: partitions in which the position is
     past the log end, or before the log start.
     """
@@ -150,7 +150,7 @@ def _judge(group: Standing, inputs: HealthInputs) -> None:
 def _speeds(
     standing: Standing, pace: CommitRate, inputs: HealthInputs
 ) -> tuple[float, float] | None:
-    """Return (records read per ms, records appended per ms) of late; None if unknown."""
+    """Return (records read per ms, records appended per ms) of late, or None if unknown."""
     found, trail = pace.speed(), inputs.found.detail.trail
     if found is None or trail.since_ms is None:
         return None
@@ -158,7 +158,7 @@ def _speeds(
     over_ms = min(max(over_ms, MINUTE_MS), inputs.now_ms - trail.since_ms)
     if over_ms <= 0:
         return None
-    return read, trail.grew(standing.keys, inputs.now_ms - over_ms) / over_ms
+    return read, trail.records_since(standing.keys, inputs.now_ms - over_ms) / over_ms
 
 
 def _trend(lag: int, read: float, come: float) -> str:
