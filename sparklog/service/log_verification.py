@@ -1,4 +1,4 @@
-"""`verify`: every invariant of a log dir, however it was left; and what can be repaired, is."""
+"""`verify`: checks every invariant of a log, and repairs what can be repaired."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ from sparklog.progress import Progress, shows_progress
 from sparklog.service.quick_verification import verify_quickly
 from sparklog.service.repair.ledger_repair import LedgerRepair
 from sparklog.service.repair.log_repair import LogRepair
-from sparklog.service.verification.batches import lonely_records, topic_figures
+from sparklog.service.verification.batches import small_batch_warnings, topic_figures
 from sparklog.service.verification.expectations import expected_partition
 from sparklog.service.verification.findings import (
     BAD,
@@ -44,7 +44,7 @@ from sparklog.service.verification.leftover_files import check_log_dir
 from sparklog.service.verification.log_dir_state import (
     LogDirState,
     Situation,
-    listing,
+    list_partitions,
     situation_of,
 )
 from sparklog.service.verification.offset_checkpoints import (
@@ -65,7 +65,7 @@ from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.settings import read_settings
 from sparklog.tiered.target import open_store
 
-LOOKS_MAX: Final = 5  # at a log that is being written, before what was seen is believed
+LOOKS_MAX: Final = 5  # checks of a log that is being written, before a finding counts
 PAUSE_MS: Final = 100
 
 
@@ -82,35 +82,35 @@ def verify(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Verification:
-    """Check every invariant of a log dir, several joined by ",", or the URL of a log in a store.
+    """Check every invariant of a log: log dirs joined by ",", or the URL of a log in a bucket.
 
-    Batches (CRC, offsets, leader epochs), indexes, aborted transactions, producer snapshots,
-    names, the ledger, what is rendered from it, Kafka's checkpoints, leftovers; all without a lock
-    and without a change, whether the log is open elsewhere, closed, left by a crash, or a broker's.
-    What a writer may just be changing is looked at several times.
+    Checks batches (CRC, offsets, leader epochs), indexes, aborted transactions, producer snapshots,
+    file names, the ledger and files derived from it, Kafka's checkpoints, and leftovers. Takes no
+    lock and changes nothing, whether the log is open elsewhere, closed, left by a crash, or a
+    broker's. Findings in files that a writer may be changing are checked several times.
 
-    With `repair`, what is derived from the log is made anew, durably and by rename: indexes,
-    snapshots, leader epochs, watermarks, topics, checkpoints. What does not belong to the log is
-    moved to plain files `sparklog-quarantine-*` of its log dir. No record is ever removed: damaged
-    ones are reported with their exact range and stay where they are. Needs the log's write lock; a
-    log that was left by a crash is recovered first, by opening it. A damaged commit ledger is
-    rebuilt before all else; `done` then says from which sources, and what is lost.
+    With `repair`, files that are derived from the log are rebuilt, durably and by rename: indexes,
+    snapshots, leader epochs, watermarks, topics, checkpoints. Files that don't belong to the log
+    are moved to plain files `sparklog-quarantine-*` of their log dir. No record is ever removed:
+    damaged records stay, and are reported with their exact range. A repair needs the log's write
+    lock; a log that was left by a crash is recovered first, by opening it. A damaged commit ledger
+    is rebuilt first; `done` then names the sources and the losses.
 
-    For a log in a store, `verify` checks entries, states, extents, batches, manifests and their
+    For a log in a bucket, `verify` checks entries, states, extents, batches, manifests and their
     indexes; it reads all bytes. A repair writes a missing or wrong `sparklog.home`, manifests and
     states again, and damaged segments from the objects that they were merged from, while these
     exist. Originals are copied to `quarantine/` first.
 
     Args:
-        quick: only what can be told without reading data, in about a second: the log's health,
-            and what names and sizes of files tell. `unseen` says what was not looked at. It takes
-            an archive, and log dirs that are gone, too.
-        storage_options: fsspec's, of a log in a store.
-        options: log-wide options, as `sparklog.open` takes them (lock.timeout.ms, remote.keyring).
-        threads: that many partitions (extents, in a store) are read at once, some 5 MiB each.
-    Returns: the report; `report.ok` tells whether no damage and no difference is left.
+        quick: only checks that don't read data, in about a second: the log's health, and names and
+            sizes of files. `unseen` says what was not checked. Also accepts an archive, and missing
+            log dirs.
+        options: log-wide options, as for `sparklog.open` (lock.timeout.ms, remote.keyring).
+        threads: partitions (in a bucket: extents) that are read at the same time, about 5 MiB each.
+
+    Returns: the report; `report.ok` is True if no damage and no difference remains.
     Raises: InvalidRequestError: no directory, no log; StorageUnavailableError.
-    Cost: one pass over all segments, at about the disk's speed; in a store a GET for each entry.
+    Cost: one pass over all segments, at about the disk's speed; in a bucket a GET for each entry.
     """
     if quick:
         if repair:
@@ -137,21 +137,21 @@ def verify(
         after.findings = _merged(report.findings, after.findings)
         after.done, after.refused = [*report.done, *done], refused
         report = after
-    report.unseen = _unseen(fs, split_path(path), clock)
+    report.unseen = _unchecked_copies(fs, split_path(path), clock)
     report.took_ms = monotonic_ms() - began
     return report
 
 
 def _fixes(report: Verification) -> set[FixKind]:
-    """Return the repairs that are left to do."""
+    """Return the kinds of repairs that remain to be done."""
     return {f.fix.kind for f in report.findings if f.fix is not None and not f.repaired}
 
 
 def _ledger_repaired(
     fs: FileSystem, clock: Clock, options: LogOptions, before: Verification, verifier: "_Verifier"
 ) -> Verification:
-    """Repair the commit ledger, then verify again: all else is compared with the ledger."""
-    state = _look_at(fs, before.directories)
+    """Repair the commit ledger, then verify again, because all else is compared with the ledger."""
+    state = _read_log_dirs(fs, before.directories)
     repair = LogRepair(fs, clock, options, state, {}, before.findings)
     refused = repair.repair_ledger()
     if refused is not None:
@@ -164,10 +164,10 @@ def _ledger_repaired(
 
 
 def _with_losses(fs: FileSystem, clock: Clock, report: Verification) -> list[Finding]:
-    """Return the findings; the first one of the commit ledger says what a repair would lose."""
-    state = _look_at(fs, report.directories)
+    """Return the findings; the first one of the commit ledger names the losses of a repair."""
+    state = _read_log_dirs(fs, report.directories)
     if state.situation is Situation.OPEN:
-        return report.findings  # the repair is refused, and the files change
+        return report.findings  # a repair would be refused, and the files are changing
     was_crash = state.situation is Situation.CRASHED
     try:
         losses = LedgerRepair(fs, clock, state, was_crash=was_crash, done=[]).losses()
@@ -182,11 +182,11 @@ def _with_losses(fs: FileSystem, clock: Clock, report: Verification) -> list[Fin
     return findings
 
 
-def _look_at(fs: FileSystem, directories: list[str]) -> LogDirState:
+def _read_log_dirs(fs: FileSystem, directories: list[str]) -> LogDirState:
     """Return the log dirs as they are now, without the ledger's state."""
     dirs = find_dirs(fs, directories)
     state = LogDirState(directories, situation_of(fs, directories, dirs))
-    state.dirs, state.found = dirs, listing(fs, directories, dirs)
+    state.dirs, state.found = dirs, list_partitions(fs, directories, dirs)
     return state
 
 
@@ -231,8 +231,8 @@ def _of_store(
     return report
 
 
-def _unseen(fs: FileSystem, directories: list[str], clock: Clock) -> str | None:
-    """Tell of the copies in remote storage: this looks at no store."""
+def _unchecked_copies(fs: FileSystem, directories: list[str], clock: Clock) -> str | None:
+    """Describe the copies in remote storage, which `verify` does not check."""
     metadata = partition_dir(REMOTE_METADATA, 0)
     if not any(fs.is_dir(os.path.join(directory, metadata)) for directory in directories):
         return None
@@ -264,7 +264,7 @@ def _repair(
 
 
 def _merged(before: Iterable[Finding], after: list[Finding]) -> list[Finding]:
-    """Return what is left, with what was found before and is gone now marked as repaired."""
+    """Return the remaining findings, and the former ones that are gone, marked as repaired."""
     left = {finding.place for finding in after}
     gone = [
         _repaired(finding)
@@ -279,7 +279,7 @@ def _repaired(finding: Finding) -> Finding:
 
 
 class _Verifier:
-    """One look at a log, or several where it moves."""
+    """Verifies a log; repeatedly if it is being written."""
 
     def __init__(
         self,
@@ -297,18 +297,18 @@ class _Verifier:
         self.log_dir_state = LogDirState(directories, Situation.CLOSED)
 
     def run(self) -> Verification:
-        """Verify; partitions with findings in a live log are looked at again."""
+        """Verify; partitions with findings in a live log are checked again."""
         suspects: set[TopicPartition] | None = None
         for look in range(LOOKS_MAX):
             if look:
                 pause(PAUSE_MS)
             before = {f.place for c in self.checked.values() for f in c.out.found}
-            general, keys = self._settled()
+            general, keys = self._read_until_stable()
             self._appends = self.log_dir_state.appends_by_partition()
             self._check_all(keys, suspects)
-            if look:  # what is really there is there every time
+            if look:  # only findings of every check count
                 for key in suspects or ():
-                    self._keep_only(key, before)
+                    self._drop_transient(key, before)
             suspects = {key for key, c in self.checked.items() if _is_suspect(c.out)}
             if not (self.log_dir_state.situation.is_live and suspects):
                 break
@@ -332,16 +332,16 @@ class _Verifier:
         return self._report(general)
 
     def _check_deleted(self, deleted: Mapping[str, str], general: Findings) -> None:
-        """Report directories of deleted topics that are gone though the topics can be had back."""
+        """Report missing directories of deleted topics that could otherwise be undeleted."""
         for path, topic in deleted.items():
             if not self._fs.is_dir(path):
                 general.add(
                     Severity.WARNING, path,
-                    f"topic {topic} was deleted, and can't be given back whole: this is gone",
+                    f"topic {topic} was deleted, and can't be undeleted: this directory is missing",
                 )  # fmt: skip
 
-    def _settled(self) -> tuple[Findings, list[TopicPartition]]:
-        """Read what is said of the log as a whole, again while it changes under the eyes."""
+    def _read_until_stable(self) -> tuple[Findings, list[TopicPartition]]:
+        """Read the files of the log as a whole, again while a writer changes them."""
         for look in range(LOOKS_MAX):
             if look:
                 pause(PAUSE_MS)
@@ -352,14 +352,14 @@ class _Verifier:
         return general, keys
 
     def _read(self, general: Findings) -> list[TopicPartition]:
-        """Read listing, checkpoints, ledger in this order, so that each reaches further."""
+        """Read listing, checkpoints and ledger in this order, so that each is newer than before."""
         fs = self._fs
         dirs = find_dirs(fs, self._directories)
         self.log_dir_state = log_dir_state = LogDirState(
             self._directories, situation_of(fs, self._directories, dirs)
         )
         log_dir_state.dirs = dirs
-        log_dir_state.found = listing(fs, self._directories, dirs)
+        log_dir_state.found = list_partitions(fs, self._directories, dirs)
         self._checkpoints = read_checkpoints(fs, log_dir_state, general)
         read_ledger(fs, log_dir_state, general)
         keys = self._keys(general)
@@ -369,7 +369,7 @@ class _Verifier:
         return keys
 
     def _check_all(self, keys: list[TopicPartition], suspects: set[TopicPartition] | None) -> None:
-        """Check partitions: all, or `suspects` and those that are new."""
+        """Check all partitions, or `suspects` and new ones."""
         before = self.checked
         wanted = [key for key in keys if suspects is None or key in suspects or key not in before]
         with ThreadPoolExecutor(self._threads, thread_name_prefix="sparklog-verify") as pool:
@@ -379,15 +379,15 @@ class _Verifier:
                     self._progress(number, len(wanted))
         self.checked = {key: before[key] for key in keys}
 
-    def _keep_only(self, key: TopicPartition, places: set[tuple[object, ...]]) -> None:
-        """Drop a partition's bad findings that the look before didn't have."""
+    def _drop_transient(self, key: TopicPartition, places: set[tuple[object, ...]]) -> None:
+        """Drop a partition's bad findings that the previous check did not have."""
         checked = self.checked.get(key)
         if checked is not None:
             found = checked.out.found
             checked.out.found = [f for f in found if f.severity not in BAD or f.place in places]
 
     def _keys(self, general: Findings) -> list[TopicPartition]:
-        """Return the partitions to check; those that are missing are reported."""
+        """Return the partitions to check; report missing ones."""
         log_dir_state, keys = self.log_dir_state, []
         known = set() if log_dir_state.state is None else set(log_dir_state.state.ends)
         for key in sorted(log_dir_state.found):
@@ -415,9 +415,7 @@ class _Verifier:
                     "made or dropped by a step that was cut",
                 )
         missing = known - log_dir_state.found.keys()
-        if (
-            not log_dir_state.situation.is_ours
-        ):  # what is in none of the dirs that are there, it deleted
+        if not log_dir_state.situation.is_ours:  # a broker deleted what is in no available log dir
             missing = {key for key in missing if log_dir_state.why_absent(key)}
         self._note_missing(missing, general)
         return keys
@@ -461,9 +459,10 @@ class _Verifier:
         except FileNotFoundError as error:
             checked = check.result
             checked.out.add(
-                Severity.DIFFERENCE, error.filename or part.path, "it went away while it was read"
+                Severity.DIFFERENCE, error.filename or part.path,
+                "the file was deleted during the check",
             )
-        if key == LEDGER:  # whatever is damaged in it, the ledger's own repair looks at
+        if key == LEDGER:  # the ledger's own repair handles all of its damage
             checked.out.found = [
                 replace(f, fix=Fix(FixKind.COMMIT_LEDGER, f.file))
                 if f.severity is Severity.DAMAGE and f.fix is None else f
@@ -476,7 +475,7 @@ class _Verifier:
         batches = topic_figures((c.part.topic, c.batches) for c in counted)
         places = {c.part.topic: c.part.path for c in reversed(counted)}
         found = [*general.found, *small_segments(self.checked.values())]
-        found += lonely_records(batches, places)
+        found += small_batch_warnings(batches, places)
         for checked in self.checked.values():
             found += checked.out.found
         return Verification(

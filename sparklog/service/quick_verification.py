@@ -34,7 +34,7 @@ from sparklog.service.verification.log_dir_state import (
     NO_LIMIT,
     ExpectedPartition,
     LogDirState,
-    listing,
+    list_partitions,
     situation_of,
 )
 from sparklog.service.verification.offset_checkpoints import read_checkpoints
@@ -78,7 +78,7 @@ def verify_quickly(
 def _of_log_dirs(fs: FileSystem, directories: list[str]) -> Verification:
     dirs = find_dirs(fs, directories)
     state = LogDirState(directories, situation_of(fs, directories, dirs), dirs=dirs)
-    state.found = listing(fs, directories, dirs)
+    state.found = list_partitions(fs, directories, dirs)
     with contextlib.suppress(SparklogError, FileNotFoundError):  # the health reports damage
         state.state = state_now(fs, state.home)
     general, deleted = Findings(), state.deleted_paths()

@@ -234,7 +234,7 @@ def test_a_partition_whose_directory_is_away(log: Log, open_rw: Open, path: str)
     assert log.topics() == {}
     log.close()
     assert [each.what for each in verify(path).findings if each.file == away] == [
-        "topic t was deleted, and can't be given back whole: this is gone"
+        "topic t was deleted, and can't be undeleted: this directory is missing"
     ]
     os.rename(f"{away}.aside", away)
     log = open_rw()

@@ -43,15 +43,15 @@ class AppendCheck:
         self._key, self._appends, self._out = key, appends, out
         self._gaps_below = gaps_below
         self._firsts, self._ends, self._crcs = appends.get(key, Appends()).columns()
-        self._next = 0  # the first append that isn't checked yet
-        self.confirmed = 0  # appends whose checksum is right
+        self._next = 0  # the first unchecked append
+        self.confirmed = 0  # appends with a correct checksum
         self._batches = AppendedBatches()
         self._path = ""
 
     def begin(self, path: str, base: int) -> None:
         """Begin the segment with base offset `base`."""
         if not self._path:
-            self._skip_below(base)  # retention took the beginning
+            self._skip_below(base)  # retention deleted the appends below
         self._path = path
 
     def is_known_before(self, offset: int) -> bool:
@@ -60,7 +60,7 @@ class AppendCheck:
         return at < len(self._ends) and self._crcs[at] != NO_CRC and self._firsts[at] < offset
 
     def take(self, window: Window, table: Table) -> None:
-        """Keep offsets and CRC fields of the batches."""
+        """Record offsets and CRC fields of the batches."""
         if len(self._firsts) > self._next and len(table):
             self._batches.add(window.data, table, window.position)
 

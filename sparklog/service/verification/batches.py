@@ -1,4 +1,4 @@
-"""Counts the batches that a verification passes: how large they are, how well they compress."""
+"""Counts batches during a verification: how large they are, and how well they compress."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -10,14 +10,14 @@ from sparklog.log.batch_windows import Window
 from sparklog.service.verification.findings import Finding, Findings, Severity
 
 Table = NDArray[Any]
-_RATED_EACH: Final = 16  # windows of a segment, of 4 MiB: of the others nothing is decompressed
+_RATED_EACH: Final = 16  # decompress batches in every 16th window (4 MiB) of a segment
 _RATED_BYTES: Final = 64 << 10
 
 
 class BatchCheck:
-    """A `Consumer` over segments. All batches count; what they were in plain is sampled.
+    """A `Consumer` over segments. Counts all batches, and samples their uncompressed sizes.
 
-    Cost: some 1 % of the pass.
+    Cost: about 1 % of the pass.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class BatchCheck:
         self._windows = 0
 
     def begin(self) -> None:
-        """Turn to another segment."""
+        """Begin another segment."""
         self._windows = 0
 
     def take(self, window: Window, table: Table) -> None:
@@ -46,12 +46,12 @@ def topic_figures(
     return {topic: topics[topic].figures(sampled=False) for topic in sorted(topics)}
 
 
-def lonely_records(
+def small_batch_warnings(
     batches: Mapping[str, tuple[BatchFigures, ...]], places: Mapping[str, str]
 ) -> list[Finding]:
-    """Warn, once a topic, of compressed batches of hardly more than a record.
+    """Warn once per topic of compressed batches with hardly more than one record.
 
-    `places`: {topic: where it lies}.
+    `places`: {topic: its directory or URL}.
     """
     found: list[Finding] = []
     for topic, figures in batches.items():

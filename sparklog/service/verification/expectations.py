@@ -24,7 +24,7 @@ _CLAIMS: Final = (HIGH_WATERMARK, RECOVERY_POINT)
 def expected_partition(
     fs: FileSystem, log_dir_state: LogDirState, checkpoints: Checkpoints, key: TopicPartition
 ) -> ExpectedPartition:
-    """Return what is known of a partition that lies here."""
+    """Return the expected state of a partition in the log dirs."""
     number = log_dir_state.found[key]
     known = {name: checkpoints[number, name] or {} for name in NAMES}
     part = ExpectedPartition(
@@ -66,9 +66,12 @@ def expected_partition(
 
 
 def _brokers(part: ExpectedPartition, known: dict[str, Offsets]) -> ExpectedPartition:
-    """A broker's checkpoints: the log goes at least as far as the lowest, or one is wrong."""
+    """Return the expectations for a broker's partition, from its checkpoints.
+
+    The log must end at or after the lowest checkpoint, or a checkpoint is wrong.
+    """
     situation = part.situation
-    if situation.is_ours:  # without a ledger nobody of us can tell
+    if situation.is_ours:  # without a ledger only the broker's files count
         situation = Situation.RUNNING if situation.is_live else Situation.ABANDONED
     names = _CLAIMS[:1] if situation is Situation.RUNNING else _CLAIMS
     claims = [known[name][part.key] for name in names if part.key in known[name]]

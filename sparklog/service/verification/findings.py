@@ -1,4 +1,4 @@
-"""What a verification found: findings, each with its place and what a repair would do about it."""
+"""Findings of a verification, with their places and their fixes."""
 
 import enum
 import os
@@ -18,16 +18,16 @@ from sparklog.service.health.model import Health, Level
 
 
 class Severity(enum.StrEnum):
-    """How bad a finding is; only the first two make a log not ok."""
+    """Severity of a finding. Damage and differences make a log not ok."""
 
-    DAMAGE = "damage"  # records, or what nobody can derive, are gone or can't be trusted
-    DIFFERENCE = "difference"  # files contradict each other; what is derived can be made anew
-    LEFTOVER = "leftover"  # of a crash or of background work: harmless, or settled by opening
-    WARNING = "warning"  # nothing is wrong, but something will be slow or refused
+    DAMAGE = "damage"  # records, or facts that can't be derived, are lost or wrong
+    DIFFERENCE = "difference"  # files contradict each other; derived files can be rebuilt
+    LEFTOVER = "leftover"  # of a crash or background work: harmless, or resolved by opening
+    WARNING = "warning"  # nothing is wrong, but an operation will be slow or rejected
 
 
 class FixKind(enum.Enum):
-    """What a repair does; the value is the text of the plan."""
+    """The kinds of repairs. The value is the text of the repair plan."""
 
     INDEXES = "rebuild the segment's indexes from its log"
     SNAPSHOT = "set it aside and rebuild it from an older snapshot and the log"
@@ -53,7 +53,7 @@ class FixKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A repair. `offset`: the base of the segment, or the snapshot's offset."""
+    """A repair. `offset`: base offset of the segment, or the snapshot's offset."""
 
     kind: FixKind
     path: str
@@ -62,10 +62,19 @@ class Fix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is not as it should be.
+    """A violated invariant.
 
-    `file` is a path; `position` the byte in it; `first` and `end` the offsets [first, end) that
-    are concerned, `end` None where it can't be told. `repaired`: by this very call.
+    Attributes:
+        severity: how bad it is.
+        what: a description.
+        file: path of the file.
+        topic: topic, if the finding concerns one.
+        partition: partition, if the finding concerns one.
+        position: byte position in the file.
+        first: first offset concerned.
+        end: offset after the last one concerned, or None if unknown.
+        fix: the repair, None if the file must be restored from a copy.
+        repaired: repaired by this call.
     """
 
     severity: Severity
@@ -81,17 +90,17 @@ class Finding:
 
     @property
     def repair(self) -> str | None:
-        """What a repair would do; None: nothing, the file must come from a copy."""
+        """Description of the repair, or None if the file must be restored from a copy."""
         return None if self.fix is None else self.fix.kind.value
 
     @property
     def place(self) -> tuple[object, ...]:
-        """What makes two findings of different runs the same."""
+        """Identity of a finding, to compare two verifications."""
         return self.severity, self.file, self.position, self.first, self.what
 
     @property
     def where(self) -> str:
-        """The file, the byte in it and the offsets, as far as they are known."""
+        """The file with byte position and offsets, as far as they are known."""
         where = self.file if self.position is None else f"{self.file} at byte {self.position}"
         if self.first is not None:
             where += f", offsets [{self.first}, {'?' if self.end is None else self.end})"
@@ -99,14 +108,14 @@ class Finding:
 
     @property
     def state(self) -> str:
-        """How bad it is, and whether it is mended."""
+        """The severity, and whether the finding was repaired."""
         return f"{self.severity}, repaired" if self.repaired else str(self.severity)
 
     def __str__(self) -> str:
         return f"{self.state}: {self.where}: {self.what}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON takes them."""
+        """Return the fields for JSON."""
         fields = asdict(self)
         fields.pop("fix")
         return {**fields, "severity": str(self.severity), "repair": self.repair}
@@ -134,11 +143,19 @@ _RANK: Final = {severity: rank for rank, severity in enumerate(Severity)}
 class Verification:
     """The result of `verify`.
 
-    `situation`: how the log was found (open, crashed, closed, a broker's). `partitions`, `segments`
-    and `bytes` of log are those of topics; the ledger's own are read as well. `done`: what a repair
-    changed, in its order; `refused`: why it could not begin. `unseen`: what was not looked at.
-    `batches`: {topic: figures of all its batches, a row a codec}, internal topics left out.
-    `health`: the log's verdict, of a quick look.
+    Attributes:
+        directories: the log dirs, or the URL.
+        situation: how the log was left (open, crashed, closed, a broker's).
+        findings: the findings, worst first.
+        partitions: number of partitions of topics.
+        segments: number of their segments.
+        bytes: size of their segments. The ledger's segments are read, but not counted.
+        took_ms: duration.
+        done: changes of a repair, in order.
+        refused: why the repair was refused.
+        unseen: parts that were not checked.
+        batches: {topic: figures of all its batches, one row per codec}, without internal topics.
+        health: the log's health, for `quick`.
     """
 
     directories: list[str]
@@ -156,14 +173,14 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether no damage and no difference is left, and the health, if it is known, not red."""
+        """Whether no damage or difference remains, and the health, if known, is not red."""
         if self.health is not None and self.health.level is Level.RED:
             return False
         return not any(f.severity in BAD and not f.repaired for f in self.findings)
 
     @property
     def plan(self) -> str:
-        """What a repair would do, and what it can't, a line each; "" if there is nothing."""
+        """The repair plan, one line per finding; "" if there are none."""
         lines = [
             f"{'done' if f.repaired else f.repair or 'no repair'}: {f}"
             for f in self.findings
@@ -177,11 +194,11 @@ class Verification:
         return {str(severity): found[str(severity)] for severity in Severity}
 
     def to_table(self) -> pa.Table:
-        """Return the findings, a row each."""
+        """Return the findings as a table with one row each."""
         return pa.Table.from_pylist([f.to_dict() for f in self.findings], schema=FINDINGS_SCHEMA)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the whole report as JSON takes it."""
+        """Return the report for JSON."""
         return {
             "ok": self.ok,
             "directories": self.directories,
@@ -221,7 +238,7 @@ class Verification:
 
 
 class Findings:
-    """Collects findings of one topic, partition or of the log as a whole. Thread-safe."""
+    """Collects findings of a topic, of a partition, or of the log. Thread-safe."""
 
     def __init__(self, topic: str | None = None, partition: int | None = None) -> None:
         self._topic, self._partition = topic, partition
@@ -240,7 +257,7 @@ class Findings:
         fix: FixKind | None = None,
         offset: int = -1,
     ) -> None:
-        """Note a finding; `fix` is what a repair would do with `file`."""
+        """Add a finding. `fix`: the repair of `file`."""
         finding = Finding(
             severity=severity,
             what=what,
@@ -257,18 +274,18 @@ class Findings:
 
     @property
     def damaged(self) -> bool:
-        """Whether any of them is damage."""
+        """Whether any finding is damage."""
         return any(f.severity is Severity.DAMAGE for f in self.found)
 
 
 def findings_html(head: str, findings: Sequence[Finding], notes: Iterable[str]) -> str:
-    """Return findings for a notebook, a row each, between a sentence and some more."""
+    """Return an HTML table of findings for notebooks, between a heading and notes."""
     rows = [(f.state, foreign(f.where), foreign(f.what), f.repair) for f in findings]
     return table(foreign(head), ("severity", "where", "what", "repair"), rows, notes=notes)
 
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings, the worst first, then by file and position."""
+    """Return findings sorted by severity (worst first), file and position."""
     return sorted(
         findings,
         key=lambda f: (_RANK[f.severity], os.path.dirname(f.file), f.file, f.position or 0),

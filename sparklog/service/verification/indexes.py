@@ -1,9 +1,10 @@
 """Checks a segment's offset and time index against its batches, window by window.
 
-A look-up needs that every entry leads to a batch at or before what it says, that entries rise,
-and that none is missing for long stretches. Indexes that sparklog or Kafka 4.1 wrote say more:
-each offset entry is one batch's, each time entry the earliest batch with a new largest time. An
-older Kafka wrote one entry for several batches of a call, so its entries may lie between.
+Every entry must lead to a batch at or before the entry's offset or time, entries must increase, and
+none may be missing for long stretches. In indexes of sparklog or Kafka 4.1, each offset entry is
+that of one batch, and each time entry that of the first batch with a new largest timestamp. Older
+Kafka versions wrote one entry for several batches of an append, so that entries may be between
+batches.
 """
 
 from typing import Any, Final
@@ -21,11 +22,11 @@ from sparklog.service.verification.log_dir_state import ExpectedPartition
 from sparklog.service.verification.segment import Walked
 
 Table = NDArray[Any]
-_OLD_KAFKA: Final = 2  # entries may be so many times farther apart where several batches share one
+_OLD_KAFKA: Final = 2  # allowed factor of distances if several batches share an entry
 
 
 class IndexFile:
-    """An index file of a segment: its entries, and the first thing that is wrong with it."""
+    """The entries of a segment's index file, and its first fault."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class IndexFile:
         last: bool,
         data: bytes | None = None,
     ) -> None:
-        """`data`: its bytes, where they come out of a manifest."""
+        """Read an index file. `data`: its content, if it is from a manifest."""
         self.base, self.path = base, joined(part.path, name)
         self.fault: tuple[str, int] | None = None
         self.is_missing = False
@@ -54,7 +55,7 @@ class IndexFile:
             self.note(f"{len(data)} bytes are no multiple of {dtype.itemsize}", count)
 
     def _settled(self, part: ExpectedPartition) -> Entries:
-        """Leave out what a writer preallocated, or wrote past the committed end."""
+        """Return the entries without preallocated ones, and those past the committed end."""
         entries = self.entries
         used = np.flatnonzero(entries["relative_offset"])
         entries = entries[: int(used[-1]) + 1 if len(used) else 0]
@@ -64,12 +65,12 @@ class IndexFile:
         return entries
 
     def note(self, what: str, row: int) -> None:
-        """Remember the first fault; `row` is the entry's."""
+        """Remember the first fault. `row`: the number of its entry."""
         if self.fault is None:
             self.fault = what, row * self.entries.dtype.itemsize
 
     def report(self, out: Findings, severity: Severity, fix: FixKind | None) -> None:
-        """Add what was found."""
+        """Add the fault to the findings."""
         if self.fault is not None:
             what, position = self.fault
             place = None if self.is_missing else position
@@ -77,7 +78,7 @@ class IndexFile:
 
 
 class OffsetIndexCheck:
-    """A `Consumer` for `.index`."""
+    """A `Consumer` that checks `.index`."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class OffsetIndexCheck:
             self.file.note("offset or position is negative", 0)
 
     def take(self, window: Window, table: Table) -> None:
-        """Check the entries that point into these batches."""
+        """Check the entries that point to these batches."""
         if self.file.fault is not None or self._next == len(self._positions):
             return
         starts = table["position"]
@@ -124,7 +125,7 @@ class OffsetIndexCheck:
         self._next = until
 
     def finish(self, walked: Walked) -> None:
-        """Look at the entries as a whole once the log has been read."""
+        """Check the entries as a whole, after the log has been read."""
         if self.file.is_missing:
             self.file.note("it is missing", 0)
         elif self._next < len(self._positions):
@@ -137,7 +138,7 @@ class OffsetIndexCheck:
     def _check_density(self, walked: Walked, interval_bytes: int) -> None:
         marks = np.concatenate(([0], self._positions, [walked.size]))
         holes = np.diff(marks)
-        # An entry follows once more than the interval came since the batch of the last one.
+        # An entry is due when more than the interval was appended after the last entry's batch.
         most = interval_bytes + 2 * walked.largest
         hits = np.flatnonzero(holes > most)
         if len(hits):
@@ -146,7 +147,10 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """A `Consumer` for `.timeindex`. `final`: the entry that a roll or a close forces is due."""
+    """A `Consumer` that checks `.timeindex`.
+
+    `final`: the index must have the last entry that rolling or closing a segment writes.
+    """
 
     def __init__(
         self,
@@ -172,7 +176,7 @@ class TimeIndexCheck:
             self.file.note("offset is negative", 0)
 
     def take(self, window: Window, table: Table) -> None:
-        """Check the entries of these batches: the largest time so far, and who has it first."""
+        """Check the entries of these batches: the largest timestamp so far, and its first batch."""
         highest = np.maximum.accumulate(np.concatenate(([self._largest], table["max_timestamp"])))
         if self.file.fault is None and self._next < len(self._offsets):
             self._compare(table, highest)
@@ -195,7 +199,7 @@ class TimeIndexCheck:
         self._next = until
 
     def finish(self, walked: Walked) -> None:
-        """Look at the entries as a whole once the log has been read."""
+        """Check the entries as a whole, after the log has been read."""
         if self.file.is_missing:
             self.file.note("it is missing", 0)
         elif self._next < len(self._offsets):

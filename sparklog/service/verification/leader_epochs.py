@@ -1,4 +1,4 @@
-"""Checks leader-epoch-checkpoint against the epochs in the batches, which no CRC covers."""
+"""Checks leader-epoch-checkpoint against the epochs of batches, which no CRC covers."""
 
 from typing import Any
 
@@ -27,15 +27,15 @@ class EpochCheck:
         self._batches = BatchEpochs()
 
     def begin(self, path: str) -> None:
-        """Turn to the segment with this log."""
+        """Begin the segment with this log."""
         self._path = path
 
     def take(self, window: Window, table: Table) -> None:
-        """Note where the epoch changes."""
+        """Record changes of the epoch."""
         self._batches.take(self._path, table)
 
     def finish(self, fs: FileSystem, out: Findings, end: int) -> None:
-        """Compare with the checkpoint of a log that ends at `end`."""
+        """Compare the batches with the checkpoint of a log that ends at `end`."""
         path = joined(self._part.path, EPOCH_CHECKPOINT)
         try:
             entries = read_epochs(fs, self._part.path)
@@ -50,9 +50,12 @@ class EpochCheck:
             out.add(Severity.DIFFERENCE, path, fault, fix=FixKind.EPOCHS)
 
     def credible(self, entries: Epochs | None, out: Findings, end: int) -> list[EpochRun]:
-        """Return the runs whose epochs count, and report the batches whose epoch can't be.
+        """Return the runs with credible epochs; report batches with impossible ones.
 
-        Args: entries: those of the file, or None if it can't be read. end: of the log.
+        Args:
+            entries: entries of the file, or None if it can't be read.
+            out: receives the findings.
+            end: log end.
         """
         part = self._part
         found = self._batches.credible(entries, newest=part.epoch, start=part.start, end=end)

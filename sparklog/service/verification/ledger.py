@@ -1,4 +1,4 @@
-"""Checks the ledger's consistency and the files derived from it."""
+"""Checks the ledger's consistency, and the files derived from it."""
 
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ from sparklog.storage.segments import StaleReadError
 from sparklog.storage.topic_state import TopicState
 
 EPOCH_UNKNOWN: Final = 2**31 - 1
-_STORED: Final = {  # by what the ledger calls it
+_STORED: Final = {  # name in the ledger -> field of the state
     "topics": "topics", "ends": "ends", "starts": "starts", "local": "local_starts",
     "dropped": "dropped", "writers": "writers", "origins": "origins", "idempotent": "idempotent",
     "tails": "tails",
@@ -47,9 +47,9 @@ _STORED: Final = {  # by what the ledger calls it
 
 
 def read_ledger(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> None:
-    """Fill `log_dir_state` with what the ledger says, and check the ledger and what follows it.
+    """Read the ledger into `log_dir_state`; check the ledger and the files derived from it.
 
-    Where it can't be read, the files that were rendered from it stand in.
+    If the ledger can't be read, the derived files are used instead.
     """
     if not has_ledger(fs, log_dir_state.home):
         if log_dir_state.situation.is_ours or has_lost_ledger(fs, log_dir_state.home):
@@ -94,12 +94,12 @@ def _ledger_end(
 
 
 def _may_lose(log_dir_state: LogDirState, marks: Published) -> bool:
-    """Under flush=none a power cut may take the last commits."""
+    """Return True if a power cut may have lost the last commits, which flush=none allows."""
     return log_dir_state.situation is Situation.CRASHED and not marks.durable
 
 
 def _stand_in(fs: FileSystem, log_dir_state: LogDirState, marks: Published | None) -> None:
-    """Go by watermarks and topics file."""
+    """Use the watermarks and the topics file instead of the ledger."""
     state = LogState()
     try:
         topics = read_topics(fs, log_dir_state.home)
@@ -120,7 +120,7 @@ def _stand_in(fs: FileSystem, log_dir_state: LogDirState, marks: Published | Non
 
 
 def _check_records(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Findings) -> bool:
-    """Fold the whole ledger, checking each record; False if its last segment can't be read."""
+    """Fold and check all records. Return False if the ledger's last segment can't be read."""
     records = _LedgerCheck(log_dir_state, out)
     bases = [base for base in ledger_bases(fs, log_dir_state.home) if base < end]
     log_dir_state.ledger_end = end
@@ -133,7 +133,7 @@ def _check_records(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Fi
             except InvalidRecordError:
                 raise
             except (DataCorruptionError, StaleReadError):
-                records.interrupt()  # the partition check says where; the next segment begins anew
+                records.interrupt()  # the partition check reports the place
                 out.add(
                     Severity.DAMAGE, joined(ledger_path(log_dir_state.home), log_name(base)),
                     "this segment of the commit ledger is damaged", fix=FixKind.COMMIT_LEDGER,
@@ -161,7 +161,7 @@ def _check_records(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Fi
 
 
 class _LedgerCheck:
-    """Folds records and says which contradicts what came before."""
+    """Folds records, and reports records that contradict earlier ones."""
 
     def __init__(self, log_dir_state: LogDirState, out: Findings) -> None:
         self.state = LogState()
@@ -170,7 +170,7 @@ class _LedgerCheck:
         self._path = ledger_path(log_dir_state.home)
 
     def interrupt(self) -> None:
-        """Records are missing: the next segment's snapshot begins anew."""
+        """Start over at the next segment's snapshot, because records are missing."""
         self.state, self.rooted = LogState(), False
 
     def take(self, offset: int, record: LedgerRecord, *, begins: bool) -> None:
@@ -222,7 +222,7 @@ class _LedgerCheck:
     def _check_snapshot(self, offset: int, record: SnapshotRecord) -> None:
         wanted = self.state.snapshot()
         for name, field in _STORED.items():
-            stored = getattr(record, field)  # None: an older sparklog wrote none
+            stored = getattr(record, field)  # None if written by an older sparklog
             if stored is not None and stored != (getattr(wanted, field) or type(stored)()):
                 self._fault(offset, f"the snapshot's {name} are not those of the records before")
 
@@ -260,7 +260,7 @@ class _LedgerCheck:
                     self._fault(offset, f"{key} gets the {what} {start}, not in [{low}, {high}]")
 
 
-# -- what is rendered from it
+# -- derived files
 
 
 def _check_watermarks(log_dir_state: LogDirState, marks: Published | None, out: Findings) -> None:
@@ -273,7 +273,7 @@ def _check_watermarks(log_dir_state: LogDirState, marks: Published | None, out: 
         out.add(Severity.DIFFERENCE, path, "missing or damaged", fix=FixKind.WATERMARKS)
         return
     if not log_dir_state.situation.is_ours:
-        return  # a broker came since; the next open publishes anew
+        return  # a broker wrote since; the next open publishes watermarks again
     ends = {**state.ends, LEDGER: log_dir_state.ledger_end}
     if marks.ends.get(LEDGER) != log_dir_state.ledger_end:
         out.add(
@@ -312,5 +312,5 @@ def _rendered(topics: dict[str, TopicState]) -> dict[str, dict[str, Any]]:
 
 
 def interval_of(log_dir_state: LogDirState, topic: str, config: TopicConfig) -> int:
-    """Return the largest index.interval.bytes that the topic ever had."""
+    """Return the largest index.interval.bytes that the topic has ever had."""
     return max(log_dir_state.intervals.get(topic, 0), config.index_interval_bytes)

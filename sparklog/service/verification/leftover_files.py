@@ -1,4 +1,4 @@
-"""Finds files that are no part of a log, and what loading would make of them."""
+"""Finds files that don't belong to a log, and those that loading the log would change."""
 
 import os
 from collections.abc import Collection, Sequence
@@ -30,7 +30,7 @@ from sparklog.pluralize import pluralize
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import ExpectedPartition, Situation
 
-_CUT_FROM: Final = 251  # characters of a name in quarantine whose place may be cut
+_CUT_FROM: Final = 251  # a quarantined file's name of this length may be truncated
 _PARTS: Final = (LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT)
 _WAITING: Final = (CLEANED, SWAP)
 _KEPT_BY_BROKERS: Final = frozenset({"remote-log-index-cache"})
@@ -40,14 +40,14 @@ _RETIRED: Final = ("-delete", "-stray", "-future")
 def check_partition_files(
     fs: FileSystem, part: ExpectedPartition, names: Sequence[str], end: int, out: Findings
 ) -> None:
-    """Report what lies in a partition directory beside its segments."""
+    """Report files in a partition's directory that are not part of its segments."""
     bases = bases_of(list(names))
     start = max(part.start, bases[0] if bases else 0)
     stray = set(stray_offsets(list(names), bases, end=end, start=start))
     live = part.situation.is_live
     if retired := sum(name.endswith(DELETED) for name in names):
         what = (
-            f"{pluralize(retired, 'retired file')}; whoever loads the partition next removes them"
+            f"{pluralize(retired, 'retired file')}; the next load of the partition removes them"
         )
         _note(out, part.path, what, None)
     for name in names:
@@ -79,9 +79,10 @@ def check_partition_files(
 def _check_log_is_missing(
     out: Findings, part: ExpectedPartition, names: Sequence[str], base: int
 ) -> None:
-    """Report a segment of a compacted log of which only the indexes are left.
+    """Report a segment of a compacted partition whose `.log` is missing but whose indexes exist.
 
-    Offsets may be missing in such a log, so only the indexes show it. Cleaning leaves none behind.
+    Offsets may be missing in a compacted partition, so only the indexes show the loss. The cleaner
+    deletes both indexes.
     """
     bases = bases_of(list(names))
     whole = {f"{base:020d}{suffix}" for suffix in (INDEX, TIMEINDEX)} <= set(names)
@@ -94,7 +95,7 @@ def _check_log_is_missing(
 
 
 def _is_missing(out: Findings, offset: int) -> bool:
-    """Return whether damage that was found before covers the offset."""
+    """Return True if damage that was found before covers the offset."""
     return any(
         found.severity is Severity.DAMAGE
         and found.first is not None
@@ -113,7 +114,7 @@ def _note(out: Findings, path: str, what: str, fix: FixKind | None) -> None:
 
 
 def _note_stray(fs: FileSystem, out: Findings, part: ExpectedPartition, path: str) -> None:
-    """A broker's own of an earlier stop are pruned by its next start; ours by our close."""
+    """Report a snapshot without a segment. A broker's next start prunes its own."""
     if not is_whole(fs, path):
         _note(out, path, "a snapshot of no segment, and damaged", FixKind.ASIDE)
     elif part.situation is Situation.CLOSED:
@@ -121,7 +122,7 @@ def _note_stray(fs: FileSystem, out: Findings, part: ExpectedPartition, path: st
 
 
 def _note_waiting(out: Findings, part: ExpectedPartition, path: str) -> None:
-    """A cleaner's files: unfinished, or waiting for the loading that completes the swap."""
+    """Report a cleaner's file that is unfinished, or waits for the load that completes a swap."""
     if part.situation is Situation.CRASHED:
         _note(out, path, "of a cleaner that died", FixKind.OPEN)
     elif path.endswith(CLEANED) and part.situation.is_clean:
@@ -143,10 +144,10 @@ def _note_foreign(fs: FileSystem, out: Findings, path: str) -> None:
 
 
 def is_quarantined_of(name: str, topic: str, partitions: Collection[int]) -> bool:
-    """Tell whether a file in quarantine came from one of these partitions of a topic.
+    """Return True if a quarantined file came from one of these partitions of a topic.
 
-    It is named by its time and its place, a long one without its head (`QuarantinedFiles`): that
-    may be any topic's.
+    The file is named by its time and place. The beginning of a long name is cut
+    (`QuarantinedFiles`), so the file may be of any topic.
     """
     place = name.removeprefix(QUARANTINE_PREFIX).partition("-")[2]
     if not name.startswith(QUARANTINE_PREFIX):
@@ -164,9 +165,9 @@ def check_log_dir(
     *,
     deleted: Collection[str] = (),
 ) -> None:
-    """Report what lies in a log dir beside partitions and their checkpoints.
+    """Report files in a log dir that are neither partitions nor checkpoints.
 
-    Args: deleted: the directories of topics that can be given back.
+    `deleted`: directories of topics that can be undeleted.
     """
     for name in fs.listdir(directory):
         path = joined(directory, name)

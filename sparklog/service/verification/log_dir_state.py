@@ -1,11 +1,11 @@
-"""How a log dir was left (open, closed, by whom), and so what its files must agree with.
+"""How a log dir was left (open, closed, by sparklog or a broker), and what must hold then.
 
-| situation | who says where the logs end | what lies past it |
+| situation | source of the log ends | data past the log end |
 |--|--|--|
-| open: a session holds it | watermarks, then the ledger up to them | being written: not looked at |
-| crashed: the guard stands, nobody holds it | the ledger | a step that the next open undoes |
-| closed: by us, and nobody came since | the ledger | nothing may |
-| a broker's: another clean mark, or none | its checkpoints and its logs | what it wrote |
+| open: a session holds the lock | watermarks, then the ledger | being written, not checked |
+| crashed: marked open, no session | the ledger | a step that the next open undoes |
+| closed by sparklog, unchanged since | the ledger | not allowed |
+| a broker's: other clean mark, or none | its checkpoints and logs | written by the broker |
 """
 
 import contextlib
@@ -36,11 +36,11 @@ from sparklog.storage.log_state import LogState
 
 Offsets = dict[TopicPartition, int]
 NO_LIMIT: Final = 2**63 - 1
-_SESSION: Final = 1  # the byte of sparklog.lock that every session holds, shared
+_SESSION: Final = 1  # the byte of sparklog.lock that all sessions hold, shared
 
 
 class Situation(enum.StrEnum):
-    """See the module's table. BROKER: stopped cleanly; ABANDONED: not; RUNNING: it runs."""
+    """How a log dir was left; see the module. BROKER: stopped cleanly; ABANDONED: not cleanly."""
 
     OPEN = "open"
     CRASHED = "left by a crash"
@@ -51,7 +51,7 @@ class Situation(enum.StrEnum):
 
     @property
     def is_ours(self) -> bool:
-        """Whether the ledger tells where the logs end."""
+        """Whether the ledger determines where the logs end."""
         return self in (Situation.OPEN, Situation.CRASHED, Situation.CLOSED)
 
     @property
@@ -61,17 +61,17 @@ class Situation(enum.StrEnum):
 
     @property
     def is_clean(self) -> bool:
-        """Whether whoever wrote last also finished."""
+        """Whether the last writer closed the log."""
         return self in (Situation.CLOSED, Situation.BROKER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedPartition:
-    """One partition and what must hold for it.
+    """A partition and its expected state.
 
-    `end`: where its log must end; for a broker's, how far it must go at least. `gaps_below`:
-    offsets may be missing below it (compaction). `config` is None where only a broker knows it;
-    `interval_bytes` is then, too. `epoch`: the log's leader epoch, None if not known.
+    `end`: where the log must end; for a broker's, the lowest allowed end. `gaps_below`: offsets
+    below may be missing because of compaction. `config`, `interval_bytes`: None if only a broker
+    knows them. `epoch`: the log's leader epoch, None if unknown.
     """
 
     topic: str
@@ -80,14 +80,14 @@ class ExpectedPartition:
     situation: Situation
     start: int
     end: int
-    local_start: int = 0  # from where on segments must be here, if that is above `start`
-    claims: tuple[int, ...] = ()  # a broker's checkpoints, of which some may be wrong
+    local_start: int = 0  # first offset that must be local, if above `start`
+    claims: tuple[int, ...] = ()  # a broker's checkpoints, some of which may be wrong
     gaps_below: int = 0
     config: TopicConfig | None = None
     interval_bytes: int | None = None
     epoch: int | None = None
     recovery_point: int = 0
-    exact: bool = True  # sparklog wrote all of it: indexes are just what a rebuild gives
+    exact: bool = True  # written by sparklog alone: indexes equal rebuilt ones
 
     @property
     def key(self) -> TopicPartition:
@@ -97,7 +97,7 @@ class ExpectedPartition:
 
 @dataclass(slots=True)
 class LogDirState:
-    """A log dir as its ledger and its listing have it. `state` is None without a ledger."""
+    """A log dir according to its ledger and its listing. `state`: None without a ledger."""
 
     directories: list[str]
     situation: Situation
@@ -121,7 +121,7 @@ class LogDirState:
         return os.path.join(self.dirs.place(self.directories, number), str(key))
 
     def deleted_paths(self) -> dict[str, str]:
-        """Return {directory: topic} of the deleted topics that can be given back."""
+        """Return {directory: topic} of the deleted topics that can be undeleted."""
         if self.state is None:
             return {}
         return {
@@ -132,7 +132,7 @@ class LogDirState:
         }
 
     def appends_by_partition(self) -> dict[TopicPartition, Appends]:
-        """Return what the ledger says was appended to each partition, as far as it reaches back."""
+        """Return the recorded appends to each partition, as far as the ledger reaches back."""
         topics = {} if self.state is None or not self.situation.is_ours else self.state.topics
         return {
             TopicPartition(name, p): self.appends[topic.id, p]
@@ -142,7 +142,7 @@ class LogDirState:
         }
 
     def why_absent(self, key: TopicPartition) -> str | None:
-        """Return why the log dir of a partition that isn't here can't be used; None if it can."""
+        """Return why the log dir of a missing partition can't be used, or None if it can."""
         if self.state is None or key.topic not in self.state.topics:
             return None
         number = self.state.topics[key.topic].dirs[key.partition]
@@ -150,7 +150,7 @@ class LogDirState:
 
     @property
     def numbered(self) -> list[tuple[int, str]]:
-        """The log dirs that are there, and not new to the log, with their numbers."""
+        """The available log dirs that belong to the log, with their numbers."""
         own = self.dirs.own(self.directories)
         return [pair for pair in self.dirs.numbered(self.directories) if pair[1] in own]
 
@@ -158,9 +158,9 @@ class LogDirState:
 def situation_of(
     fs: FileSystem, directories: Sequence[str], dirs: LogDirs | None = None
 ) -> Situation:
-    """Tell how the log was left. Takes a lock for a moment where a lock file is; writes nothing.
+    """Return how the log was left. Takes a lock briefly if a lock file exists; writes nothing.
 
-    Args: dirs: what `find_dirs` says of the directories; those that are absent say nothing.
+    `dirs`: the result of `find_dirs`; absent directories are ignored.
     """
     home = directories[0]
     if dirs is not None:
@@ -181,17 +181,17 @@ def _is_held(fs: FileSystem, path: str, *, first: int, length: int) -> bool:
         file = fs.open_lock(path, create=False)
     except FileNotFoundError:
         return False
-    except StorageUnavailableError:  # no permission: who may not write may still look
+    except StorageUnavailableError:  # no write permission; verifying needs none
         return first == _SESSION
     with contextlib.closing(file):
-        # Sessions hold theirs shared, a broker its own exclusively.
+        # Sessions hold a shared lock, a broker an exclusive one.
         return not file.try_lock(first, length, exclusive=first == _SESSION)
 
 
-def listing(
+def list_partitions(
     fs: FileSystem, directories: Sequence[str], dirs: LogDirs | None = None
 ) -> dict[TopicPartition, int]:
-    """Return {(topic, partition): number of its log dir}; the first one where it lies in two."""
+    """Return {(topic, partition): number of its log dir}; the first of duplicates."""
     found: dict[TopicPartition, int] = {}
     for number, directory in enumerate(directories):
         if dirs is not None and number in dirs.absent:
@@ -200,7 +200,7 @@ def listing(
             names = fs.listdir(directory)
         except FileNotFoundError:
             if dirs is not None and 0 < number < len(dirs.known):
-                continue  # one that held no partition yet
+                continue  # it had no partition yet
             raise InvalidRequestError(
                 f"{directory} does not exist: give the directory of a log", path=directory
             ) from None

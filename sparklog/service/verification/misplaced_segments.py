@@ -1,7 +1,7 @@
-"""Finds segment files that are copies of other segments, under a base offset that isn't theirs.
+"""Finds segment files that are copies of other segments, under a wrong base offset.
 
-Readers stop at such a file, for the segment before it reaches into it. The segment before proves
-that the file isn't needed: it holds all offsets up to the next segment.
+Readers stop at such a file, because the segment before it overlaps it. That segment also proves
+that the file is not needed: it contains all offsets up to the next segment.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,11 @@ from sparklog.service.verification.segment import SegmentWalk
 def copied_segments(
     fs: FileSystem, part: ExpectedPartition, bases: Sequence[int]
 ) -> dict[int, int]:
-    """Return {base offset in the name: first offset in the file} of segments that are copies.
+    """Return {base offset in the name: first offset in the file} of copied segments.
 
-    A first batch with a flipped base offset is none: the segment before it ends where its name
-    says. Cost: 8 bytes per segment; of a segment that may be a copy, the one before is read.
+    A segment whose first batch has a flipped base offset is not a copy: the segment before it ends
+    at the base offset in the name. Cost: 8 bytes per segment; for a possible copy, a pass over the
+    segment before it.
     """
     found: dict[int, int] = {}
     before = bases[0] if bases else 0
@@ -35,7 +36,7 @@ def copied_segments(
 
 
 def _reaches(fs: FileSystem, part: ExpectedPartition, base: int, following: int | None) -> bool:
-    """Tell whether a segment holds all offsets up to the next one, or to the log's end."""
+    """Return True if a segment contains all offsets up to the next one, or to the log end."""
     walk = SegmentWalk(fs, part, base, Findings(), following=following, expected=base)
     walked = walk.run([])
     return not walked.damaged and walked.end >= (part.end if following is None else following)

@@ -13,11 +13,11 @@ from sparklog.service.verification.log_dir_state import LogDirState, Offsets, Si
 
 NAMES = (RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANER)
 Checkpoints = dict[tuple[int, str], Offsets | None]
-"""{(number of the log dir, file name): its entries, None if it is missing or can't be read}"""
+"""{(number of the log dir, file name): its entries, None if it is missing or damaged}"""
 
 
 def read_checkpoints(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> Checkpoints:
-    """Read all of them; what can't be read is reported."""
+    """Read all checkpoint files; report damaged ones."""
     found: Checkpoints = {}
     for number, directory in log_dir_state.numbered:
         for name in NAMES:
@@ -39,7 +39,7 @@ def check_checkpoints(
     ends: Mapping[TopicPartition, int],
     out: Findings,
 ) -> None:
-    """Compare them with where the logs begin and end; `ends` must not be older than `known`."""
+    """Compare checkpoints with log starts and ends. `ends` must not be older than `known`."""
     for number, directory in log_dir_state.numbered:
         mine = {key: end for key, end in ends.items() if log_dir_state.found.get(key) == number}
         for name in NAMES:
@@ -54,7 +54,7 @@ def check_checkpoints(
                 out.add(_severity(log_dir_state, name), path, fault, fix=FixKind.CHECKPOINT)
         if log_dir_state.situation is Situation.CLOSED:
             for name in (RECOVERY_POINT, LOG_START, HIGH_WATERMARK):
-                if known[number, name] is None and not _is_told(out, joined(directory, name)):
+                if known[number, name] is None and not _is_reported(out, joined(directory, name)):
                     out.add(
                         Severity.DIFFERENCE, joined(directory, name), "it is missing",
                         fix=FixKind.CHECKPOINT,
@@ -63,7 +63,7 @@ def check_checkpoints(
             _warn_below(known[number, HIGH_WATERMARK], mine, joined(directory, HIGH_WATERMARK), out)
 
 
-def _is_told(out: Findings, path: str) -> bool:
+def _is_reported(out: Findings, path: str) -> bool:
     return any(f.file == path for f in out.found)
 
 
@@ -107,7 +107,7 @@ def _warn_below(
     marks: Offsets | None, mine: Mapping[TopicPartition, int], path: str, out: Findings
 ) -> None:
     if not marks:
-        return  # readers then go as far as the log does
+        return  # without an entry, readers read up to the log end
     for key, end in sorted(mine.items()):
         mark = marks.get(key, 0)
         if mark < end:

@@ -1,4 +1,4 @@
-"""Checks one partition, in one pass over its segments."""
+"""Checks a partition in one pass over its segments."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -28,8 +28,10 @@ from sparklog.storage.committed_appends import Appends
 
 @dataclass(slots=True)
 class Checked:
-    """What was found in a partition. `end`: where its log really ends; `closed_bytes`: the sizes
-    of its closed segments."""
+    """The result for one partition.
+
+    `end`: where its log actually ends. `closed_bytes`: sizes of its closed segments.
+    """
 
     part: ExpectedPartition
     start: int = 0
@@ -42,9 +44,10 @@ class Checked:
 
 
 class PartitionCheck:
-    """One partition; `topic_id` is the ledger's, None if nobody knows it.
+    """Checks one partition.
 
-    `appends`: what the ledger says was appended to all partitions.
+    `topic_id`: the ledger's topic id, None if unknown. `appends`: the recorded appends to all
+    partitions.
     """
 
     def __init__(
@@ -64,10 +67,10 @@ class PartitionCheck:
         self._appends = AppendCheck(part.key, appends, self._out, gaps_below=part.gaps_below)
         self._batches = BatchCheck()
         self.result.batches = self._batches.tally
-        self._is_foreign = False  # files here are another partition's
+        self._is_foreign = False  # the files belong to another partition
 
     def run(self) -> Checked:
-        """Check everything. FileNotFoundError: the files moved meanwhile; look again."""
+        """Check everything. Raises: FileNotFoundError: files moved meanwhile; check again."""
         part, result = self._part, self.result
         names = self._fs.listdir(part.path)
         misnamed = self._check_metadata()
@@ -77,15 +80,18 @@ class PartitionCheck:
         if bases:
             self._check_segments(bases, names)
         if misnamed is not None:
-            self._judge_name(*misnamed)
+            self._check_name(*misnamed)
         result.end = max(result.end, result.start)
         check_partition_files(self._fs, part, names, result.end, self._out)
-        if self._is_foreign:  # a repair would make these files look as if they belonged here
+        if self._is_foreign:  # a repair would make foreign files look like this partition's
             self._out.found = [replace(finding, fix=None) for finding in self._out.found]
         return result
 
     def _check_metadata(self) -> tuple[str, str] | None:
-        """Return (path, why) if the file names another partition: the batches then tell more."""
+        """Check partition.metadata. Return (path, reason) if it names another partition.
+
+        The batches then show which of both is wrong.
+        """
         path = joined(self._part.path, PARTITION_METADATA)
         fix = None if self._topic_id is None else FixKind.METADATA
         try:
@@ -111,7 +117,7 @@ class PartitionCheck:
             )
         return None
 
-    def _judge_name(self, path: str, what: str) -> None:
+    def _check_name(self, path: str, what: str) -> None:
         """Report a partition.metadata that names another partition."""
         part = self._part
         if self._appends.confirmed and not self._is_foreign:
@@ -244,8 +250,8 @@ class PartitionCheck:
             replay.break_off()
             if not last:
                 self._keep_tail(path)
-            return walked  # what is derived can't be told right from wrong
-        severity, fix = self._how_bad(base, last=last)
+            return walked  # derived files can't be checked without the batches
+        severity, fix = self._severity_and_fix(base, last=last)
         index.finish(walked)
         times.finish(walked)
         for check in (index, times):
@@ -259,7 +265,7 @@ class PartitionCheck:
         return walked
 
     def _keep_tail(self, path: str) -> None:
-        """Let a repair leave the bytes past a damaged segment's end: they make reads fail."""
+        """Keep a repair from moving bytes past a damaged segment's end, which make reads fail."""
         self._out.found = [
             replace(f, fix=None)
             if f.file == path and f.fix is not None and f.fix.kind is FixKind.TAIL
@@ -267,8 +273,8 @@ class PartitionCheck:
             for f in self._out.found
         ]
 
-    def _how_bad(self, base: int, *, last: bool) -> tuple[Severity, FixKind]:
-        """After a crash indexes behind the recovery point are made anew by any open."""
+    def _severity_and_fix(self, base: int, *, last: bool) -> tuple[Severity, FixKind]:
+        """Return severity and fix of an index. After a crash, opening rebuilds the last indexes."""
         crashed = self._part.situation is Situation.CRASHED
         if crashed and (last or base >= self._part.recovery_point):
             return Severity.LEFTOVER, FixKind.INDEXES

@@ -1,7 +1,7 @@
-"""Replays a partition's producers, against its aborted transactions and snapshots.
+"""Replays a partition's producers, to check aborted transactions and producer snapshots.
 
-Where the log begins behind offset 0, what came before is known from the first snapshot, or not
-at all; after compaction only a producer's last batch is there for sure. Then less is compared.
+If the log starts after offset 0, earlier facts are known from the first snapshot, or not at all.
+After compaction only a producer's last batch certainly exists. Then less is compared.
 """
 
 from typing import Any, Final
@@ -25,7 +25,7 @@ _PLACE: Final = ("producer_epoch", "last_sequence", "last_offset")
 _ALL: Final = (
     *_PLACE, "offset_delta", "timestamp", "coordinator_epoch", "current_txn_first_offset"
 )  # fmt: skip
-_KNOWN: Final = (*_PLACE, "offset_delta")  # of a producer that was there before the log's start
+_KNOWN: Final = (*_PLACE, "offset_delta")  # known of a producer from before the log start
 
 
 class ProducerReplay:
@@ -54,7 +54,7 @@ class ProducerReplay:
             self._complete = True
         except FileNotFoundError:
             pass
-        except DataCorruptionError as error:  # nobody can know what came before the log
+        except DataCorruptionError as error:  # earlier facts are unknown
             out.add(
                 Severity.DIFFERENCE, path, error.reason, position=error.position,
                 fix=FixKind.ASIDE,
@@ -62,12 +62,12 @@ class ProducerReplay:
         self.state = ProducerState(base, entries, expiration_ms=NO_LIMIT)
 
     def begin(self, path: str) -> None:
-        """Turn to the segment with this log."""
+        """Begin the segment with this log."""
         self._path = path
         self._aborted = bytearray()
 
     def break_off(self) -> None:
-        """Note that batches are missing: what follows can't be compared any more."""
+        """Stop comparing, because batches are missing."""
         self._broken = True
 
     def take(self, window: Window, table: Table) -> None:
@@ -90,7 +90,7 @@ class ProducerReplay:
     # -- .txnindex
 
     def check_aborted(self, base: int, *, severity: Severity, fix: FixKind | None) -> None:
-        """Hold the segment's index of aborted transactions against the replay."""
+        """Compare the segment's index of aborted transactions with the replay."""
         path = joined(self._part.path, txnindex_name(base))
         try:
             entries = parse_entries(read_bytes(self._fs, path), TXN_ENTRY, path=path)
@@ -128,7 +128,7 @@ class ProducerReplay:
     # -- .snapshot
 
     def check_snapshot(self, offset: int, *, newest: bool) -> None:
-        """Hold a snapshot file against the replay, which must stand at `offset`."""
+        """Compare a snapshot file with the replay, which must be at `offset`."""
         path = joined(self._part.path, snapshot_name(offset))
         try:
             found = parse_snapshot(read_bytes(self._fs, path), path)
@@ -157,10 +157,10 @@ class ProducerReplay:
                 continue
             fields = _ALL if whole else _PLACE if self._part.gaps_below else _KNOWN
             if known.last_offset < 0 and not whole:
-                continue  # only its marker is left
+                continue  # only its transaction marker remains
             for name in fields:
                 if name == "timestamp" and entry.timestamp > known.timestamp:
-                    continue  # an erasure took the batch's latest record
+                    continue  # an erasure removed the batch's latest record
                 if getattr(entry, name) != getattr(known, name):
                     return (
                         f"producer {entry.producer_id} has {name} {getattr(entry, name)}, "

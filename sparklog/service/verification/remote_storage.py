@@ -33,10 +33,10 @@ def check_remote_settings(fs: FileSystem, log_dir_state: LogDirState, out: Findi
 
 
 def check_known_copies(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> None:
-    """Report offsets that neither a local segment nor a known copy holds.
+    """Report offsets that neither a local segment nor a known copy contains.
 
-    The state is older than the metadata, and the metadata is older than the log starts: copies that
-    expire in the meantime are not reported.
+    The state is read before the metadata, and the metadata before the log starts, so that copies
+    which expire meanwhile are not reported.
     Cost: a pass over the metadata topic, if a partition's first segments are only remote.
     """
     state = log_dir_state.state

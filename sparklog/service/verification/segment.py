@@ -1,8 +1,8 @@
-"""Checks a segment's log: every CRC and offset, and the exact range of what is damaged.
+"""Checks all CRCs and offsets of a segment, and determines the exact range of damage.
 
-A reader stops at the first bad batch. Here the pass goes on behind it: the next batch that is
-whole, passes its CRC and has an offset that fits is looked for, so the range that is reported is
-just what is lost. Memory: a window of some MiB.
+A reader stops at the first bad batch. This pass searches for the next complete batch with a good
+CRC and a plausible offset, and continues there, so that the reported range is exactly what is lost.
+Memory: a window of a few MiB.
 """
 
 from collections.abc import Sequence
@@ -27,18 +27,18 @@ _TORN: Final = "a batch runs past the end of the file"
 
 
 class Consumer(Protocol):
-    """Looks at the good batches of a segment, in their order."""
+    """Processes the good batches of a segment, in order."""
 
     def take(self, window: Window, table: Table) -> None:
-        """Look at some rows; `window` has their bytes."""
+        """Process some rows; `window` has their bytes."""
 
 
 @dataclass(slots=True)
 class Walked:
-    """What a pass found. `end`: the offset behind the last batch; `size`: the byte behind it.
+    """The result of a pass. `end`: offset after the last batch; `size`: its end in bytes.
 
-    `largest`: bytes of the largest batch. `damaged`: records of it are lost, or it has a tail
-    that no reader sees.
+    `largest`: bytes of the largest batch. `damaged`: records are lost, or the segment has a tail
+    that readers don't see.
     """
 
     base: int
@@ -50,9 +50,10 @@ class Walked:
 
 
 class SegmentWalk:
-    """`following`: the next segment's base, None for the last; `expected`: the first offset.
+    """A pass over a segment.
 
-    `is_known`: the ledger has checksums of the last batches of the segment.
+    `following`: the next segment's base offset, None for the last segment. `expected`: the first
+    offset. `is_known`: the ledger has checksums of the segment's last batches.
     """
 
     def __init__(
@@ -72,14 +73,14 @@ class SegmentWalk:
         self.found = Walked(base, expected)
         self._limit = part.end if following is None else following
         self._ours = part.situation.is_ours
-        # Where compaction was at work, a swap may be under way: a segment may reach over others.
+        # In a compacted range a swap may be in progress: a segment may overlap later ones.
         swaps = following is not None and following <= part.gaps_below
         self._stop = part.end if swaps else self._limit
         self._tail_at: int | None = None
         self._is_known = is_known
 
     def run(self, consumers: Sequence[Consumer]) -> Walked:
-        """Read the whole file; FileNotFoundError passes through."""
+        """Read the whole file. Raises: FileNotFoundError."""
         found = self.found
         with self._fs.open(self._path) as file:
             found.disk_bytes = size = file.size()
@@ -98,7 +99,10 @@ class SegmentWalk:
         return found
 
     def _take(self, file: File, window: Window, consumers: Sequence[Consumer]) -> int:
-        """Look at a window; return the byte to go on from: the file's end if the rest is a tail."""
+        """Process a window. Return the byte to continue at.
+
+        The file's end if the rest is a tail.
+        """
         good, found = self._good(file, window.batches.table), self.found
         if len(good):
             found.size = int(good["position"][-1] + good["size"][-1])
@@ -110,7 +114,7 @@ class SegmentWalk:
     # -- offsets
 
     def _good(self, file: File, table: Table) -> Table:
-        """Return the rows that belong where they are; the others are reported."""
+        """Return the rows with correct offsets; report the others."""
         fits = np.ones(len(table), np.bool_)
         at = 0
         while at < len(table):
@@ -130,7 +134,7 @@ class SegmentWalk:
         return table[fits]
 
     def _wrong(self, table: Table) -> int:
-        """The first row that doesn't follow the one before; -1 if all do."""
+        """Return the first row that doesn't follow the row before; -1 if there is none."""
         wanted = np.concatenate(([self.found.end], table["last_offset"][:-1] + 1))
         first = table["base_offset"]
         wrong = (first < wanted) | ((first > wanted) & (first > self._part.gaps_below))
@@ -145,11 +149,11 @@ class SegmentWalk:
         return table[:row][fits[:row]]
 
     def _misplaced(self, file: File, table: Table, fits: NDArray[np.bool_], row: int) -> int:
-        """Report the row that is out of place; return the row to go on with."""
+        """Report a row with a wrong offset. Return the row to continue with."""
         expected, first = self.found.end, int(table["base_offset"][row])
         after = expected + int(table["last_offset"][row]) - first + 1
         position = int(table["position"][row])
-        if self._next_base(file, table, row) == after:  # the base offset isn't under the CRC
+        if self._next_base(file, table, row) == after:  # the CRC doesn't cover the base offset
             self._damage(f"its base offset {first} should be {expected}", position, after)
             fits[row] = False
             self.found.end = after
@@ -161,7 +165,7 @@ class SegmentWalk:
         behind = np.flatnonzero(table["base_offset"][row:] >= expected)
         stop = row + int(behind[0]) if len(behind) else len(table)
         resumed = int(table["base_offset"][stop]) if len(behind) else None
-        self._damage(f"offset {first} lies where {expected} is expected", position, resumed)
+        self._damage(f"offset {first} is stored where {expected} is expected", position, resumed)
         fits[row:stop] = False
         if resumed is not None:
             self.found.end = resumed
@@ -177,7 +181,7 @@ class SegmentWalk:
     # -- damage
 
     def _behind(self, file: File, at: int, reason: str) -> int:
-        """Report what stopped the walk at byte `at`; return where it can go on."""
+        """Report the damage that stopped the pass at byte `at`. Return where to continue."""
         expected = self.found.end
         if self._ours and expected >= self._stop:
             self._tail_at = at
@@ -234,13 +238,13 @@ class SegmentWalk:
         if found.end >= self._limit:
             return
         if self._following is not None and self._limit <= part.gaps_below:
-            return  # compaction left nothing of the segment's end
+            return  # compaction removed the records at the segment's end
         if part.situation is not Situation.RUNNING:
             self._damage("the file ends too early", found.disk_bytes, self._limit)
         found.end = self._limit
 
     def _tail(self, at: int) -> None:
-        """Report bytes behind the end, unless somebody may be writing them just now."""
+        """Report bytes past the end, unless a writer may be writing them."""
         situation = self._part.situation
         if situation.is_live:
             return
@@ -258,11 +262,11 @@ class SegmentWalk:
 
 
     def _closed_tail(self, at: int) -> None:
-        """Report bytes behind the end of a closed segment.
+        """Report bytes past the end of a closed segment.
 
-        If they go on with the next segment's offsets, the whole segment may be another log's. Only
-        the ledger's checksums tell, where it has them: then a wrong one is reported as well, and
-        nothing is moved.
+        If they continue with the next segment's offsets, the whole segment may be another log's.
+        Only the ledger's checksums can tell: if they exist, a foreign segment is reported by them,
+        and the tail can be moved.
         """
         with self._fs.open(self._path) as file:
             head = file.pread(8, at)
@@ -287,10 +291,10 @@ class SegmentWalk:
 
 
 def resync(file: File, start: int, first: int, limit: int) -> tuple[int, int] | None:
-    """Find the next whole batch at or behind byte `start` with first <= base offset < limit.
+    """Find the next complete batch at or after byte `start` with first <= base offset < limit.
 
     Returns (position, base offset), or None. Cost: a pass over the bytes between, and a CRC for
-    each place that looks like a batch of these offsets.
+    each position that looks like a batch of these offsets.
     """
     size = file.size()
     for at in range(start, size, WINDOW_BYTES):
@@ -304,7 +308,7 @@ def resync(file: File, start: int, first: int, limit: int) -> tuple[int, int] | 
 
 
 def _candidates(data: bytes, first: int, limit: int) -> list[int]:
-    """Places in `data` where magic 2 stands behind a base offset in [first, limit)."""
+    """Return positions in `data` of magic 2 after a base offset in [first, limit)."""
     raw = np.frombuffer(data, np.uint8)
     hits = np.flatnonzero(raw[_MAGIC_AT : len(raw) - HEADER_SIZE + _MAGIC_AT + 1] == 2)
     words = raw[hits[:, None] + np.arange(8)].copy() if len(hits) else np.empty((0, 8), np.uint8)

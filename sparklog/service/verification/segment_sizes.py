@@ -1,4 +1,4 @@
-"""Notes topics whose segments are too small: sound, but costly."""
+"""Finds topics whose segments are so small that they are costly."""
 
 import statistics
 from collections.abc import Iterable
@@ -7,14 +7,14 @@ from typing import Final
 from sparklog.service.verification.findings import Finding, Findings, Severity
 from sparklog.service.verification.partition import Checked
 
-SMALL_SHARE: Final = 10  # a median below a tenth of segment.bytes is worth a word
-CLOSED_LEAST: Final = 5  # of so many closed segments of the topic at least
+SMALL_SHARE: Final = 10  # warn of a median below 1/10 of segment.bytes
+CLOSED_LEAST: Final = 5  # minimum number of closed segments of the topic
 
 
 def small_segments(partitions: Iterable[Checked]) -> list[Finding]:
-    """Warn, once a topic, of a median closed segment below a tenth of segment.bytes.
+    """Warn once per topic if its median closed segment is below a tenth of segment.bytes.
 
-    Not of compacted topics: the cleaner shrinks their segments, and joins them again.
+    Compacted topics are exempt: the cleaner shrinks and joins their segments.
     """
     topics: dict[str, list[Checked]] = {}
     for checked in partitions:

@@ -1,4 +1,4 @@
-"""Checks where a log in a store says that records lie: objects, batches, offsets, manifests."""
+"""Checks the extents of a log in a bucket: objects, batches, offsets, manifests."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ _COPY: Final = "restore the object from a copy of the bucket"
 
 
 @dataclass(slots=True)
-class _Piece:
-    """An extent's bytes as they were staged: a `SegmentLog`. Each read is asked for again."""
+class _StagedExtent:
+    """An extent's bytes as they were staged: a `SegmentLog`. Every read is a request."""
 
     path: str
     extent: Extent
@@ -45,22 +45,25 @@ class _Piece:
     retry: StoreRetry
 
     def size(self) -> int:
-        """Bytes that the state says."""
+        """Return the size in bytes according to the state."""
         return self.extent.size
 
     def pread(self, size: int, at: int) -> bytes:
-        """Return bytes of it. Raises: SourceChangedError: the object is gone, or ends before."""
+        """Return bytes of the extent.
+
+        Raises: SourceChangedError: the object is missing or truncated.
+        """
         end = min(at + size, self.extent.size)
-        try:  # by a request for several partitions at once; it may fail for another's sake
+        try:  # one request for several partitions, which may fail because of another one
             return self.retry.call(partial(self.readers[0].read, self.extent, at, end))
         except SourceChangedError:
             return self.retry.call(partial(self.readers[1].read, self.extent, at, end))
 
 
 class ExtentCheck:
-    """Checks the extents of one state. Threads may share it.
+    """Checks the extents of one state. Thread-safe.
 
-    `batches`: (topic, what was counted) for each extent that was read.
+    `batches`: (topic, batch counts) for each extent that was read.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class ExtentCheck:
         self.batches: list[tuple[str, BatchTally]] = []
 
     def plan(self, extents: Extents) -> None:
-        """Say what will be read, so that an object of many partitions is one request."""
+        """Announce the extents to read, so that an object of many partitions is one request."""
         reader = self._readers[0]
         reader.objects.plan(
             reader.stored(e) for e in extents if e.size and not (e.segment or e.pieces)
@@ -79,15 +82,15 @@ class ExtentCheck:
         )  # fmt: skip
 
     def can_read(self, extent: Extent) -> bool:
-        """Whether no key ring is needed, or there is one."""
+        """Return True unless a keyring is needed and missing."""
         return self._keys is not None or extent.object not in self._state.keys
 
-    def tiles(self, key: TopicPartition, where: str, out: Findings) -> None:
-        """Check that extents follow one another from the log start to the end."""
+    def check_coverage(self, key: TopicPartition, where: str, out: Findings) -> None:
+        """Check that extents cover all offsets from the log start to the end."""
         state = self._state
         start, end = state.log.starts.get(key, 0), state.log.ends[key]
         if start > end:
-            what = f"the log start {start} lies behind the end {end}; restore the ledger"
+            what = f"the log start {start} is past the end {end}; restore the ledger"
             out.add(Severity.DAMAGE, where, what, first=end, end=start)
         at = start
         for number, extent in enumerate(state.extents.get(key, ())):
@@ -108,7 +111,7 @@ class ExtentCheck:
         try:
             pieces = self._retry.call(partial(self._readers[1].pieces, extent))
         except SourceChangedError:
-            self._damage(out, extent, path, f"it is missing, or ends before; {_COPY}")
+            self._damage(out, extent, path, f"the object is missing or truncated; {_COPY}")
         except DataCorruptionError as error:
             self._damage(out, extent, path, error.reason, error.position)
         except InvalidRequestError as error:  # the key ring lacks its key
@@ -127,7 +130,7 @@ class ExtentCheck:
         out: Findings,
     ) -> None:
         path = f"{self._store.url}/{extent.object}"
-        log = _Piece(path, extent, self._readers, self._retry)
+        log = _StagedExtent(path, extent, self._readers, self._retry)
         indexes = None if opened is None else _Indexes(key, extent, opened[1])
         walked, batches = _Walk(extent, key in self._state.gaps), BatchCheck()
         self.batches.append((key.topic, batches.tally))
@@ -145,7 +148,7 @@ class ExtentCheck:
                     raise window.batches.error
         except SourceChangedError as error:
             found = error.reason if isinstance(error, DataCorruptionError) else str(error)
-            what = "it ends too early" if "ends at" in found else "it is missing"
+            what = "the object is truncated" if "ends at" in found else "the object is missing"
             self._damage(out, extent, path, f"{what}; {_COPY}", first=walked.next)
             return
         except DataCorruptionError as error:
@@ -177,7 +180,7 @@ class ExtentCheck:
         if extent.stamp_ms < 0 and walked.latest != extent.max_timestamp and extent.size:
             what = (
                 f"its largest timestamp is {walked.latest}, the ledger says "
-                f"{extent.max_timestamp}: who looks up a time goes by that"
+                f"{extent.max_timestamp}: look-ups by time use the latter"
             )
             out.add(Severity.DIFFERENCE, path, what, position=extent.start, first=extent.base,
                     end=extent.end)  # fmt: skip
@@ -203,7 +206,7 @@ class ExtentCheck:
     def _manifest(
         self, key: TopicPartition, extent: Extent, out: Findings
     ) -> tuple[Manifest, dict[str, bytes]] | None:
-        """The manifest and the small files in it, or None if it isn't there or isn't good."""
+        """Return the manifest and its small files, or None if it is missing or damaged."""
         name = manifest_object(segment_of(self._state, key, extent))
         try:
             raw = self._retry.call(partial(self._store.get, name))
@@ -217,7 +220,7 @@ class ExtentCheck:
                      if (found := part(manifest, body, each)) is not None}  # fmt: skip
         except FileNotFoundError:
             self._manifest_fault(out, extent, name, "it is missing")
-        except DataCorruptionError as error:  # its advice is for a tier's manifests
+        except DataCorruptionError as error:  # the advice in it is for manifests of a tier
             self._manifest_fault(out, extent, name, error.reason.partition(";")[0])
         except InvalidRequestError as error:  # the key ring lacks its key
             self._manifest_fault(out, extent, name, str(error))
@@ -251,7 +254,10 @@ class ExtentCheck:
 
 
 class _Walk:
-    """What a pass over an extent's batches finds: `next` is the offset behind the last good one."""
+    """The results of a pass over an extent's batches. `next`.
+
+    The offset after the last good one.
+    """
 
     def __init__(self, extent: Extent, gaps: bool) -> None:
         self._extent, self._gaps = extent, gaps and bool(extent.segment)
@@ -260,7 +266,7 @@ class _Walk:
         self._fault: tuple[str, int] | None = None
 
     def take(self, table: Table) -> None:
-        """Look at the batches that come next."""
+        """Check the next batches."""
         if not len(table) or self._fault is not None:
             return
         bases, last = table["base_offset"] + self._shift, table["last_offset"] + self._shift
@@ -275,7 +281,7 @@ class _Walk:
             self.next = int(due[row])
             self._fault = (
                 f"a batch of {table['count'][row]} records at [{bases[row]}, {last[row] + 1}) "
-                f"lies where offset {due[row]} of [{self._extent.base}, {self._extent.end}) "
+                f"is stored where offset {due[row]} of [{self._extent.base}, {self._extent.end}) "
                 f"is due; {_COPY}",
                 int(table["position"][row]),
             )
@@ -286,16 +292,16 @@ class _Walk:
         self.largest = max(self.largest, int(table["size"].max()))
 
     def fault(self) -> tuple[str, int] | None:
-        """(What is wrong, at which byte of the extent), once all was read; None: nothing."""
+        """Return (fault, byte position in the extent) after the pass, or None."""
         if self._fault is None and self.size != self._extent.size:
-            return f"it ends within a batch; {_COPY}", self.size
+            return f"the extent ends within a batch; {_COPY}", self.size
         if self._fault is None and self.next != self._extent.end and not self._gaps:
             return f"its records end at {self.next}, not at {self._extent.end}; {_COPY}", self.size
         return self._fault
 
 
 class _Indexes:
-    """The indexes of a closed segment, beside the pass over its log."""
+    """Checks the indexes of a closed segment during the pass over its log."""
 
     def __init__(self, key: TopicPartition, extent: Extent, parts: dict[str, bytes]) -> None:
         self._extent = extent
@@ -314,7 +320,7 @@ class _Indexes:
         assert self.times.file.entries.dtype == TIME_ENTRY
 
     def faults(self, walk: _Walk) -> Iterator[tuple[str, str]]:
-        """(index, the first thing that is wrong with it)"""
+        """Yield (index, its first fault)."""
         walked = Walked(self._extent.base, self._extent.end, walk.size, walk.size, walk.largest)
         for name, each in ((INDEX, self.offsets), (TIMEINDEX, self.times)):
             each.finish(walked)

@@ -1,4 +1,4 @@
-"""Checks the ledger of a log in a store, entry by entry, and the states that it folds to."""
+"""Checks the entries of a log in a bucket, and the state objects that they fold to."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.store_retry import StoreRetry
 
 WINDOW: Final = 64
-"""Entries that are asked for at the same time; each may have 256 KiB of inline data, or more."""
-STATES: Final = 4  # the newest ones are compared; the service keeps two
+"""Entries that are read at the same time; each may have 256 KiB of inline data, or more."""
+STATES: Final = 4  # compare so many of the newest states; the service keeps two
 _COPY: Final = "restore the object from a copy of the bucket"
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A state's object, and what is in it; its number is the entry's that it names itself."""
+    """A state object and its content. Its number is that of the entry it belongs to."""
 
     path: str
     state: DisklessState
@@ -39,8 +39,8 @@ class _Stored:
 class LedgerCheck:
     """Reads all entries, in windows, and folds them. Not thread-safe.
 
-    `state` is the newest fold that is good: where an entry is missing or damaged, from the next
-    state on that a reader could begin with, if there is one.
+    `state` is the newest good fold. After a missing or damaged entry it continues from the next
+    stored state from which a reader could start, if there is one.
     """
 
     def __init__(self, store: Store, log_id: str, retry: StoreRetry, out: Findings) -> None:
@@ -50,7 +50,7 @@ class LedgerCheck:
         self._next = 0
         self.is_whole = True  # whether `state` is the fold up to the head
         self._kept, self._since = self.state.copy(), list[tuple[Entry, str]]()  # of this window
-        self._before: str | None = log_id  # the id of the entry before `_next`; None: not known
+        self._before: str | None = log_id  # the id of the entry before `_next`, None if unknown
         self.names: list[str] | None = None  # all objects, as listed before the head was read
         self._evidence: dict[int, str] = {}  # {entry: the URL of an object that proves it}
 
@@ -66,7 +66,7 @@ class LedgerCheck:
             self._kept, self._since = self.state.copy(), []
             for number, raw in zip(numbers, found, strict=True):
                 if raw is None and number > max(proven, default=-1):
-                    return self.state  # the head, by now
+                    return self.state  # the head of the ledger
                 if raw is None:
                     # created between the requests of this window?
                     raw = self._entries([number])[0]
@@ -77,9 +77,9 @@ class LedgerCheck:
                 self._next = number + 1
 
     def _skip(self, first: int, proven: int) -> None:
-        """Report the entries from `first` to the next one that exists, and go on there.
+        """Report the entries from `first` to the next one that exists, and continue there.
 
-        Args: proven: the next number for which an object shows that its entry was created.
+        `proven`: the next number for which an object shows that its entry was created.
         """
         is_there = self._entries([proven])[0] is not None
         end = proven if is_there else proven + 1
@@ -99,7 +99,7 @@ class LedgerCheck:
     def _proven(self) -> set[int]:
         """Return the numbers for which an object shows that their entry was created.
 
-        The first call lists all objects of the log, a later one the entries that are new.
+        The first call lists all objects of the log, a later one the new entries.
         """
         prefix = ledger_prefix(self._log_id)
         if self.names is None:
@@ -118,7 +118,10 @@ class LedgerCheck:
         return {n for n in numbers if n >= self._next}
 
     def _entries(self, numbers: Sequence[int]) -> list[bytes | DataCorruptionError | None]:
-        """Return the entries' bytes, None for a missing one, the error of one that is too large."""
+        """Return the entries' bytes.
+
+        None for a missing entry, an error for one that is too large.
+        """
         names = [entry_name(self._log_id, number) for number in numbers]
 
         def ask() -> list[bytes | DataCorruptionError | None]:
@@ -165,20 +168,20 @@ class LedgerCheck:
                 self._damage(path, error.reason, number)
                 self.state, self.is_whole = self._refolded(), False
         elif self._before is not None and entry.prev != self._before:
-            self._damage(path, f"it doesn't follow the entry before it; {_COPY}", number)
+            self._damage(path, f"the entry doesn't follow the one before it; {_COPY}", number)
         stored = self._states.pop(number, None)
         if stored is None:
             return
         if stored.state.entry_id != entry.id or stored.state.log_id != self._log_id:
-            self._lies(stored.path, "it is of another history of the log")
+            self._report_state(stored.path, "the state is of another history of the log")
         elif self.is_whole:
             self._compare(stored)
-        else:  # where a reader begins
+        else:  # a reader could start from this state
             self.state, self.is_whole = stored.state, True
             self._kept, self._since = self.state.copy(), []
 
     def _refolded(self) -> DisklessState:
-        """The state before the entry that didn't fit, which may have left it half folded."""
+        """Return the state before the entry that failed, which may have been applied partially."""
         state = self._kept
         for entry, path in self._since:
             state.apply(entry, path=path)
@@ -203,31 +206,33 @@ class LedgerCheck:
                     self._evidence[number] = path
                 state = decode_state(raw, path=path)
             except FileNotFoundError:
-                continue  # an older one, deleted since
+                continue  # an old state, deleted since the listing
             except DataCorruptionError as error:
-                self._lies(path, error.reason)
+                self._report_state(path, error.reason)
             except SparklogError as error:
                 if not isinstance(error, UnsupportedVersionError):
                     raise
-                self._out.add(Severity.WARNING, path, f"{error}; it is passed over")
+                self._out.add(Severity.WARNING, path, f"{error}; the state was not compared")
             else:
                 if state.number == number:
                     self._states[number] = _Stored(path, state)
                 else:
-                    self._lies(path, f"it is the state after entry {state.number}")
+                    self._report_state(path, f"the object has the state after entry {state.number}")
 
     def _compare(self, stored: _Stored) -> None:
         for what, first, end in _differences(stored.state, self.state):
-            self._lies(stored.path, f"{what} is not what the ledger folds to", first, end)
+            self._report_state(stored.path, f"{what} is not what the ledger folds to", first, end)
 
-    def _lies(self, path: str, what: str, first: int | None = None, end: int | None = None) -> None:
+    def _report_state(
+        self, path: str, what: str, first: int | None = None, end: int | None = None
+    ) -> None:
         self._out.add(Severity.DIFFERENCE, path, what, first=first, end=end, fix=FixKind.STATE)
 
 
 def _differences(
     stored: DisklessState, folded: DisklessState
 ) -> Iterator[tuple[str, int | None, int | None]]:
-    """(what of a state differs, first offset, end offset): of a partition's extents with those."""
+    """Yield (what differs, first offset, end offset); the offsets only for extents."""
     for key in sorted(stored.extents.keys() | folded.extents.keys()):
         ours, theirs = folded.extents.get(key, ()), stored.extents.get(key, ())
         if len(ours) == len(theirs):  # an older version writes states without checksums
@@ -237,7 +242,7 @@ def _differences(
             odd = set(ours) ^ set(theirs)
             first = min((extent.base for extent in odd), default=None)
             end = max((extent.end for extent in odd), default=None)
-            yield f"where {key}'s records lie", first, end
+            yield f"the list of {key}'s extents", first, end
     ours_too, theirs_too = _content(folded), _content(stored)
     for name, value in ours_too.items():
         if theirs_too[name] != value:
@@ -245,7 +250,7 @@ def _differences(
 
 
 def _content(state: DisklessState) -> dict[str, Any]:
-    """All of a state but the extents, each under a name for people."""
+    """Return a state's content without extents, by names for messages."""
     return {
         "metadata (topics, ends, starts, writers)": ledger_records.encode(state.log.snapshot()),
         "leader epochs": state.epochs,

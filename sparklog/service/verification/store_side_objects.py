@@ -1,6 +1,7 @@
-"""Checks the objects of a log in a store that the ledger does not name.
+"""Checks the objects of a log in a bucket that the ledger does not refer to.
 
-Reader groups' positions, the service's and the endpoint's signs of life, the topics' owners.
+These are positions of reader groups, signs of life of the service and the endpoint, and the topics'
+owner objects.
 """
 
 import json
@@ -26,16 +27,19 @@ _LOST: Final = (
 
 
 class SideObjectCheck:
-    """Checks once. Construct it before the head of the ledger is read. Not thread-safe."""
+    """One check of these objects. Construct it before reading the ledger's head.
+
+    Not thread-safe.
+    """
 
     def __init__(self, store: Store, retry: StoreRetry, out: Findings) -> None:
         self._store, self._retry, self._out = store, retry, out
         self._groups: list[Reader] = retry.call(lambda: DisklessGroups(store).readers().groups)
 
     def run(self, state: DisklessState) -> None:
-        """Check the objects of a log with this state. Cost: a GET for each of them."""
+        """Check the objects of a log with this state. Cost: a GET for each object."""
         self._check_groups(state)
-        self._check_signs(state)
+        self._check_heartbeats(state)
         self._check_owners(state)
 
     def _check_groups(self, state: DisklessState) -> None:
@@ -55,7 +59,7 @@ class SideObjectCheck:
                     )
                     self._out.add(Severity.WARNING, self._store.url, what, first=end, end=at.offset)
 
-    def _check_signs(self, state: DisklessState) -> None:
+    def _check_heartbeats(self, state: DisklessState) -> None:
         listed = self._retry.call(partial(self._store.list, ENDPOINT))
         found = [(parse_endpoint(one.name), one.name) for one in listed]
         highest = max(((n, name) for n, name in found if n is not None), default=None)
@@ -67,7 +71,7 @@ class SideObjectCheck:
             except (ValueError, RecursionError):
                 is_sign = False
             if not is_sign:
-                what = "it is no sign of life; the next one replaces it"
+                what = "the object is not a sign of life; the next one replaces it"
                 self._out.add(Severity.WARNING, f"{self._store.url}/{name}", what)
 
     def _check_owners(self, state: DisklessState) -> None:
@@ -76,7 +80,7 @@ class SideObjectCheck:
         for name, topic in names.items():
             path = f"{self._store.url}/{name}"
             if name not in found:
-                what = f"it is missing: a log dir's service could copy topic {topic} here, too"
+                what = f"the object is missing: another log could copy topic {topic} here, too"
                 self._out.add(Severity.WARNING, path, what, fix=FixKind.OWNER)
                 continue
             try:
@@ -88,7 +92,7 @@ class SideObjectCheck:
                 continue
 
     def _read(self, names: list[str]) -> dict[str, bytes]:
-        """Return {name: bytes} of the objects that exist, b"" for one that is too large."""
+        """Return {name: bytes} of the objects that exist; b"" for one that is too large."""
 
         def ask() -> dict[str, bytes]:
             found = dict(zip(names, self._store.get_many(names), strict=True))

@@ -1,7 +1,7 @@
-"""`verify` of a log in a store: beside running writers and services, without a change.
+"""`verify` of a log in a bucket; runs beside writers and services, and changes nothing.
 
-What a merge or a retention may just have replaced is looked at again, on the state of that time:
-only what is found each time, and is named still, counts.
+A merge or retention may replace objects during the check. So findings are checked again on a newer
+state; only those that are found each time, in objects that the state still names, are reported.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError, Unsupporte
 from sparklog.log.batch_figures import BatchTally
 from sparklog.pluralize import pluralize
 from sparklog.progress import Progress
-from sparklog.service.verification.batches import lonely_records, topic_figures
+from sparklog.service.verification.batches import small_batch_warnings, topic_figures
 from sparklog.service.verification.findings import (
     BAD,
     Finding,
@@ -54,17 +54,24 @@ def verify_store(
     progress: Progress | None = None,
     store: Store | None = None,
 ) -> Verification:
-    """Check every invariant of the log whose home a store is; nothing is changed or locked.
+    """Check every invariant of a log in a bucket. Takes no lock and changes nothing.
 
-    Every entry decodes, follows the one before it and folds; the newest states are that fold;
-    extents go from log start to end, their objects are there, their bytes whole batches with good
-    CRCs and the offsets that the state says; closed segments' manifests are there, say the same,
-    and their indexes lead to batches.
+    Every entry can be decoded, follows the entry before it, and can be applied. The newest state
+    objects equal the folded entries. Extents cover all offsets from log start to end; their objects
+    exist, and contain complete batches with correct CRCs and the offsets of the state. Manifests of
+    closed segments exist and agree, and their indexes lead to batches.
 
-    Args: options: the key ring, without which encrypted records aren't looked at. threads: extents
-        that are read at once. store: another than the URL's, for tests.
-    Raises: InvalidRequestError: no log is there; StorageUnavailableError: nobody can tell.
-    Cost: a GET for each entry, one pass over all bytes that are named.
+    Args:
+        url: URL of the log.
+        storage_options: fsspec's options for the store.
+        options: options for reading; encrypted records are not checked without the keyring.
+        threads: extents that are read at the same time.
+        progress: called with (extents checked, extents).
+        store: a store instead of the URL's, for tests.
+
+    Raises: InvalidRequestError: there is no log. StorageUnavailableError: the store does not
+        answer.
+    Cost: a GET for each entry, and one pass over all bytes of extents.
     """
     options, began = options or RemoteOptions(), monotonic_ms()
     store = store or open_store(url, storage_options)
@@ -81,7 +88,7 @@ def verify_store(
 
 
 def _log_id(store: Store, out: Findings) -> str | None:
-    """Return the id of the log, None if it is not known; a wrong home object becomes a finding."""
+    """Return the log's id, or None if unknown. Reports a wrong home object as a finding."""
     log_id = None
     try:
         log_id = known_home(store).log_id
@@ -117,14 +124,14 @@ class _Verifier:
         self._batches: list[tuple[str, BatchTally]] = []
 
     def run(self, report: Verification) -> None:
-        """Fill in the report."""
+        """Check the log, and fill in the report."""
         side = SideObjectCheck(self._store, self._retry, self._general)
         state = self._ledger.run()
         self._report_lost()
         if self._ledger.is_whole:
             side.run(state)
         self._found = self._checked(state, list(partitions_of(state)))
-        tallies = list(self._batches)  # of one look at all
+        tallies = list(self._batches)  # from the first check, which covers all extents
         for _ in range(LOOKS_MAX - 1):
             suspects = [k for k, found in self._found.items() if _is_bad(found)]
             if not suspects:
@@ -132,14 +139,14 @@ class _Verifier:
             pause(PAUSE_MS)
             number = state.number
             state = self._ledger.run()
-            self._look_again(state, suspects)
+            self._check_again(state, suspects)
             if state.number == number:
                 break
         extents = [extent for key in partitions_of(state) for extent in state.extents.get(key, ())]
         found = [finding for some in self._found.values() for finding in some]
         report.batches = topic_figures(tallies)
         places = dict.fromkeys(report.batches, self._store.url)
-        found += lonely_records(report.batches, places)
+        found += small_batch_warnings(report.batches, places)
         report.findings = ordered([*self._general.found, *found])
         report.partitions = len(list(partitions_of(state)))
         report.segments = len(extents)
@@ -150,7 +157,7 @@ class _Verifier:
             report.unseen = f"{noun}: give the key ring (--keyring, remote.keyring)"
 
     def _report_lost(self) -> None:
-        """Report entries that are lost at the end of the ledger, with what a repair gives up."""
+        """Report entries that are lost at the end of the ledger, with the losses of a repair."""
         names, log_id = self._ledger.names or (), self._ledger.state.log_id
         try:
             lost = self._retry.call(partial(find_lost_entries, self._store, log_id, names))
@@ -170,10 +177,10 @@ class _Verifier:
             Severity.DAMAGE, path, what, first=lost.first, end=end, fix=FixKind.LEDGER
         )
 
-    def _look_again(self, state: DisklessState, suspects: list[TopicPartition]) -> None:
-        """Keep what is found again; a partition that is gone by now has nothing wrong."""
-        there = set(partitions_of(state))
-        again = self._checked(state, [key for key in suspects if key in there])
+    def _check_again(self, state: DisklessState, suspects: list[TopicPartition]) -> None:
+        """Keep the findings that are found again. Partitions deleted meanwhile have none."""
+        existing = set(partitions_of(state))
+        again = self._checked(state, [key for key in suspects if key in existing])
         for key in suspects:
             before = {finding.place for finding in self._found[key]}
             self._found[key] = [f for f in again.get(key, ()) if f.place in before]
@@ -186,7 +193,7 @@ class _Verifier:
         jobs: list[tuple[TopicPartition, Extent]] = []
         for key in keys:
             prefix = Directory(*key, state.log.topics[key.topic].id).prefix
-            check.tiles(key, f"{self._store.url}/{prefix}", outs[key])
+            check.check_coverage(key, f"{self._store.url}/{prefix}", outs[key])
             jobs += [(key, extent) for extent in state.extents.get(key, ())]
         check.plan(tuple(extent for _, extent in jobs))
 

@@ -1,7 +1,7 @@
-"""`verify_tier`: checks that a log's remote copies are there and whole.
+"""`verify_tier`: checks that a log's remote copies exist and are complete.
 
-By listings alone it finds what is missing or cut off; deep, every byte is read, and its checksums
-are compared. Nothing is changed, but damage that the service can repair is recorded for it.
+Listings show missing and truncated copies. With `deep`, every byte is read and compared with
+checksums. Nothing is changed, except that damage which the service can repair is recorded for it.
 """
 
 import itertools
@@ -60,11 +60,11 @@ _NOT_NOTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A copy that somebody relies on. `held`: whether local segments have its records as well."""
+    """A copy that readers rely on. `held`: whether local segments also have its records."""
 
     copy: RemoteSegment
     held: bool
-    first: int  # of its offsets, the first one that readers may ask for
+    first: int  # the first of its offsets that readers may read
 
 
 @shows_progress("verifying copies")
@@ -80,21 +80,26 @@ def verify_tier(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Verification:
-    """Check the copies of the log at `path`, or all in the archive whose URL it is.
+    """Check the copies of the log at `path`, or all copies of an archive by its URL.
 
-    That both objects of each copy are there, the log as long as it was, and that copies hold all
-    offsets from the log start to the first local segment. `deep`: that every byte is as it was
-    copied, by the manifests' checksums; with the key ring that the indexes of encrypted ones are.
+    Both objects of each copy must exist, logs must have their recorded size, and copies must cover
+    all offsets from the log start to the first local segment. With `deep`, all bytes must match the
+    manifests' checksums; with the keyring also the indexes of encrypted copies.
 
-    Damaged copies whose records local segments hold are recorded in the log dir
-    (`sparklog.damaged-<segment id>`): no local segment relies on them, and the next round of the
-    service copies them again. Nothing else is changed.
+    A damaged copy whose records are in local segments is recorded in the log dir
+    (`sparklog.damaged-<segment id>`): retention no longer relies on it, and the service's next
+    round copies the segments again. Nothing else is changed.
 
-    Returns: the report; `report.ok` tells whether nothing is missing or damaged.
-    Raises: InvalidRequestError: no remote storage; DataCorruptionError: the log has copies, but
-        what it knows of them, or where they are, can't be read; StorageUnavailableError: nobody
-        can tell.
-    Cost: a listing of each partition; two requests for a copy that isn't listed; deep, all bytes.
+    Args:
+        options: options for reading, such as the keyring.
+        threads: copies that are read at the same time, with `deep`.
+
+    Returns: the report; `report.ok` is False if a copy is missing or damaged.
+    Raises: InvalidRequestError: there is no remote storage. DataCorruptionError: the log has
+        copies, but their metadata or the store's URL can't be read. StorageUnavailableError: the
+        store does not answer.
+    Cost: a listing of each partition; two requests for a copy that isn't listed; with `deep` all
+        bytes.
     """
     options, began = options or RemoteOptions(), monotonic_ms()
     url, note = archive_url(path, fs), lambda copy, what: True
@@ -107,32 +112,38 @@ def verify_tier(
                 f"{path} has no remote storage: there is nothing to verify", path=str(path)
             )
         store = store or open_store(settings.url, storage_options)
-        note = _Notes(fs, split_path(path)[0], store, settings.log_id)
+        note = _DamageRecorder(fs, split_path(path)[0], store, settings.log_id)
     else:
         store = store or open_store(url, storage_options)
     keys = Keyring.load(options.remote_keyring) if options.remote_keyring else None
-    look = _Look(store, keys, StoreRetry(options.patience_ms(following=False)), note)
-    wanted = look.of_bucket() if url is not None else look.of_log(fs, clock, split_path(path))
-    if url is not None and not look.partitions:
+    check = _TierCheck(store, keys, StoreRetry(options.patience_ms(following=False)), note)
+    if url is not None:
+        wanted = check.check_archive()
+    else:
+        wanted = check.check_log(fs, clock, split_path(path))
+    if url is not None and not check.partitions:
         raise no_archive(url)
     if deep:
         with ThreadPoolExecutor(threads, thread_name_prefix="sparklog-verify") as pool:
-            for number, _ in enumerate(pool.map(look.read, wanted), 1):
+            for number, _ in enumerate(pool.map(check.read, wanted), 1):
                 if progress is not None:
                     progress(number, len(wanted))
     return Verification(
         directories=[store.url],
         situation="remote storage, every byte" if deep else "remote storage, by its listing",
-        findings=ordered(look.found),
-        partitions=look.partitions,
-        segments=look.segments,
-        bytes=look.bytes,
+        findings=ordered(check.found),
+        partitions=check.partitions,
+        segments=check.segments,
+        bytes=check.bytes,
         took_ms=monotonic_ms() - began,
     )
 
 
-class _Notes:
-    """Records damaged copies, unless the store doesn't know this log: then it is another store."""
+class _DamageRecorder:
+    """Records damaged copies, if the store contains the log's owner object.
+
+    Without the owner object it is probably another store.
+    """
 
     def __init__(self, fs: FileSystem, home: str, store: Store, log_id: str) -> None:
         self._fs, self._home, self._store, self._log_id = fs, home, store, log_id
@@ -151,8 +162,8 @@ class _Notes:
         return not self._log_id or is_owned(self._store, self._log_id)
 
 
-class _Look:
-    """One look at a store; `found` is what is wrong."""
+class _TierCheck:
+    """One check of a store. `found`: the findings."""
 
     def __init__(
         self,
@@ -161,13 +172,13 @@ class _Look:
         retry: StoreRetry,
         note: Callable[[RemoteSegment, str], bool] = lambda copy, what: True,
     ) -> None:
-        """`note`: records a damaged copy that local segments hold; returns whether it could."""
+        """Create a check. `note`: records a damaged copy; returns whether it succeeded."""
         self._store, self._keys, self._retry, self._note = store, keys, retry, note
         self.found: list[Finding] = []
         self.partitions = self.segments = self.bytes = 0
 
-    def of_log(self, fs: FileSystem, clock: Clock, directories: list[str]) -> list[_Wanted]:
-        """Compare what a log says of its copies with a listing; return those that are there."""
+    def check_log(self, fs: FileSystem, clock: Clock, directories: list[str]) -> list[_Wanted]:
+        """Compare a log's metadata with listings. Return the copies that exist."""
         view, whole = LogDirView(fs, directories), []
         cache = RemoteLogMetadataConsumer(LogDirView(fs, directories), clock).catch_up()
         for info in view.topics().values():
@@ -182,7 +193,7 @@ class _Look:
                 start, end = view.spans([key])[key]
                 try:
                     local = next(iter(segment_bases(fs, directory)), end)
-                except FileNotFoundError:  # offline: nobody can tell where local segments begin
+                except FileNotFoundError:  # offline: the first local offset is unknown
                     local = None
                 whole += self._partition(cache, where, start, local)
         return whole
@@ -200,7 +211,7 @@ class _Look:
         out = Findings(where.topic, where.partition)
         names = {s.id for s in cache.readable(key)}
         prefix = where.prefix
-        listed = {o.name: o.size for o in self._ask(lambda: self._store.list(prefix))}
+        listed = {o.name: o.size for o in self._retried(lambda: self._store.list(prefix))}
         whole = []
         for copy in live:
             first = max(copy.base, start)
@@ -226,8 +237,8 @@ class _Look:
         self.segments += 1
         self.bytes += copy.size
         missing = [n for n in (manifest_object(copy), name) if n not in listed]
-        lost = len(missing) > 0 and self._ask(lambda: is_lost(self._store, copy))
-        if lost:  # a listing may lag behind, so it was asked for
+        lost = len(missing) > 0 and self._retried(lambda: is_lost(self._store, copy))
+        if lost:  # confirmed by a GET, because a listing may lag behind
             for gone in missing:
                 self._add(out, one, gone, "it is missing")
             return False
@@ -248,10 +259,10 @@ class _Look:
             position=position, first=one.first, end=one.copy.end,
         )  # fmt: skip
 
-    def of_bucket(self) -> list[_Wanted]:
-        """Look for what a bucket lacks by its own listing; return the copies that are there."""
+    def check_archive(self) -> list[_Wanted]:
+        """Compare an archive's manifests with its logs. Return the copies that exist."""
         whole: list[_Wanted] = []
-        for directory, objects in group(self._ask(self._store.list)).items():
+        for directory, objects in group(self._retried(self._store.list)).items():
             out = Findings(directory.topic, directory.partition)
             copies, start = listed_segments(directory, objects), log_start(objects)
             self.partitions += 1
@@ -285,16 +296,16 @@ class _Look:
             )
 
     def read(self, one: _Wanted) -> None:
-        """Read all bytes of a copy. Several threads may do so."""
+        """Read all bytes of a copy. Thread-safe."""
         out = Findings(one.copy.topic, one.copy.partition)
-        ask: Callable[[Callable[[], bytes]], bytes] = self._ask
+        ask: Callable[[Callable[[], bytes]], bytes] = self._retried
         try:
             for name, what, position in faults_of(self._store, one.copy, self._keys, ask=ask):
                 self._add(out, one, name, what, position)
-        except InvalidRequestError as error:  # the key ring lacks its key: that is no damage
+        except InvalidRequestError as error:  # the keyring lacks its key
             file = f"{self._store.url}/{manifest_object(one.copy)}"
             out.add(Severity.DAMAGE, file, str(error), first=one.first, end=one.copy.end)
         self.found += out.found
 
-    def _ask(self, ask: Callable[[], T]) -> T:
+    def _retried(self, ask: Callable[[], T]) -> T:
         return self._retry.call(ask)

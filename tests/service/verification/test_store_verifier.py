@@ -148,7 +148,7 @@ def test_an_object_that_ends_too_early(home: Home, number: int) -> None:
     url = change(home, extent.object, lambda raw: raw[: extent.start + extent.size - 3])
     found = [f for f in look(home).findings if f.partition == 0]
     assert [(f.severity, f.file, f.end) for f in found] == [(Severity.DAMAGE, url, extent.end)]
-    assert "ends too early" in found[0].what
+    assert "is truncated" in found[0].what
 
 
 def test_damage_stays_with_the_partition_that_has_it(home: Home) -> None:
@@ -245,7 +245,7 @@ def test_an_entry_of_another_history(home: Home) -> None:
     name = entry_name(LOG_ID, home.state.number)
     change(home, name, lambda raw: other.bucket.objects[name][0])
     finding = only(home)
-    assert "doesn't follow the entry before it" in finding.what
+    assert "doesn't follow the one before it" in finding.what
 
 
 def test_a_state_that_lies(home: Home) -> None:
@@ -264,7 +264,7 @@ def test_a_state_that_lies(home: Home) -> None:
     assert {f.file for f in report.findings} == {url}
     one, other = report.findings
     assert (one.first, one.end) == (0, 3)
-    assert "where t-0's records lie is not what the ledger folds to" in one.what
+    assert "the list of t-0's extents is not what the ledger folds to" in one.what
     assert "the stage floor" in other.what
     assert one.repair is not None
     assert not report.ok
