@@ -140,7 +140,7 @@ class Fetching:
             request.connection.on_closed.append(lambda: self._forget(request.connection))
         if self._has_no_news(consumer) and consumer.repeats_last_request(request):
             return self._wait_for_news(consumer, request)
-        return self._fetch(consumer, request, self._deadline_s(request))
+        return self.fetch_now(consumer, request, self._deadline_s(request))
 
     def _forget(self, connection: Client) -> None:
         self._consumers.pop(connection).close()
@@ -170,7 +170,7 @@ class Fetching:
 
         def read() -> None:
             consumer.delayed = None
-            task = self._broker.loop.create_task(self._fetch(consumer, request, deadline_s))
+            task = self._broker.loop.create_task(self.fetch_now(consumer, request, deadline_s))
             future.add_done_callback(lambda _: task.cancel())
             task.add_done_callback(lambda _: _copy_result(task, future))
 
@@ -181,9 +181,10 @@ class Fetching:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    async def _fetch(
+    async def fetch_now(
         self, consumer: _Consumer, request: Request, deadline_s: float
     ) -> Answer | None:
+        """Look the partitions up and read them, until there is data or the deadline is reached."""
         body, version = request.body, request.version
         consumer.body = consumer.empty = None
         consumer.alike = []

@@ -156,7 +156,7 @@ class Partitions:
             commits = self._commits
             found = await self._loop.run_in_executor(self._pool, _spans, self._view, asked)
             if is_old and commits == self._commits:
-                self._take(found, ())
+                self.update(found, ())
             self._spans = found | self._spans  # values that arrived in the meantime are newer
             self._follow(asked)
         return {key: self._spans[key] for key in keys if key in self._spans}
@@ -183,7 +183,7 @@ class Partitions:
         """Record the end offsets after a commit of this endpoint."""
         self._commits += 1
         known = {k: (self._spans[k][0], end) for k, end in ends.items() if k in self._spans}
-        self._take({k: span for k, span in known.items() if span[1] > self._spans[k][1]}, ())
+        self.update({k: span for k, span in known.items() if span[1] > self._spans[k][1]}, ())
 
     def changed(self) -> None:
         """Poll now, because this endpoint changed something."""
@@ -256,16 +256,17 @@ class Partitions:
         would never end with steady producers.
         """
         if commits == self._commits:
-            self._take(new, gone)
+            self.update(new, gone)
             return
         self._says_all = True
-        self._take({key: span for key, span in new.items() if self._is_more(key, span)}, ())
+        self.update({key: span for key, span in new.items() if self._is_more(key, span)}, ())
 
     def _is_more(self, key: TopicPartition, span: Offsets) -> bool:
         known = self._spans.get(key)
         return known is not None and span[0] >= known[0] and span[1] >= known[1]
 
-    def _take(self, new: Mapping[TopicPartition, Offsets], gone: Iterable[TopicPartition]) -> None:
+    def update(self, new: Mapping[TopicPartition, Offsets], gone: Iterable[TopicPartition]) -> None:
+        """Store new spans, delete those of missing partitions, and wake their watches."""
         changed = [key for key, span in new.items() if self._spans.get(key) != span]
         self._spans.update(new)
         changed += [key for key in gone if self._spans.pop(key, None) is not None]

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +14,9 @@ from confluent_kafka.admin import AdminClient
 
 import sparklog
 from sparklog.errors import InvalidRequestError
-from sparklog.kafka import Endpoint, partitions
+from sparklog.kafka import Endpoint
 from sparklog.log.log import Log
+from sparklog.logdir.view import LogDirView
 
 
 @pytest.fixture
@@ -67,16 +68,16 @@ def test_it_closes_beside_a_look_that_finds_something(
     """Whose thread has the loop to tell."""
     looking, died = threading.Event(), list[object]()
     monkeypatch.setattr(threading, "excepthook", lambda given: died.append(given.exc_value))
-    look = partitions._spans
+    look = LogDirView.spans
 
-    def slow(*args: Any) -> Any:
-        found = look(*args)
+    def slow(view: LogDirView, keys: Sequence[Any]) -> Any:
+        found = look(view, keys)
         if threading.current_thread().name == "sparklog-kafka-watermarks":
             looking.set()
             endpoint._server._thread.join(0.5)  # it is closed meanwhile
         return found
 
-    monkeypatch.setattr(partitions, "_spans", slow)
+    monkeypatch.setattr(LogDirView, "spans", slow)
     with Endpoint(sparklog_log) as endpoint:
         client = Consumer({"bootstrap.servers": endpoint.bootstrap_servers, "group.id": "g"})
         client.assign([TopicPartition("flights", 0, 0)])

@@ -269,7 +269,7 @@ class TestRefusals:
     ) -> None:
         """Memory may be older than what another endpoint has told a client: it looks first."""
         fetch(wire, log, ("t", 0, 300))
-        monkeypatch.setattr(endpoint._server._partitions, "_take", lambda *_: None)
+        monkeypatch.setattr(endpoint._server._partitions, "update", lambda *_: None)
         log.append("t", values(5))
         (one,) = fetch(wire, log, ("t", 0, 303))
         assert one["error_code"] == 0
@@ -548,13 +548,13 @@ def test_partitions_in_another_order_are_the_same_question(
     For a time: a busy machine may be slow enough for another look.
     """
     looks: list[int] = []
-    fetch_whole = Fetching._fetch
+    fetch_whole = Fetching.fetch_now
 
     def counted(self: Fetching, *given: Any) -> Any:
         looks.append(1)
         return fetch_whole(self, *given)
 
-    monkeypatch.setattr(Fetching, "_fetch", counted)
+    monkeypatch.setattr(Fetching, "fetch_now", counted)
     orders = [[("u", 0, 0), ("u", 1, 0)], [("u", 1, 0), ("u", 0, 0)]]
 
     def turns() -> int:

@@ -6,7 +6,6 @@ import socket
 import pytest
 
 from sparklog.errors import InvalidRequestError
-from sparklog.kafka import listeners
 from sparklog.kafka.credentials import SCRAM, Mechanism
 from sparklog.kafka.listeners import (
     check_advertised,
@@ -207,6 +206,6 @@ def test_a_port_that_is_roots(monkeypatch):
     def refuse(*args):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(listeners, "_listen_on", refuse)
+    monkeypatch.setattr(socket.socket, "bind", refuse)
     with pytest.raises(InvalidRequestError, match="below 1024 require root"):
         listen(Address("127.0.0.1", 92), ["127.0.0.1"])

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 import sparklog
 from sparklog import Log
 from sparklog.kafka import Endpoint
+from sparklog.kafka.committer import Work
 from tests import jars
 from tests.kafka.tools import Tools
 from tests.waiting import until
@@ -101,17 +102,16 @@ def test_librdkafka_goes_on_after_its_answers_were_lost(
     endpoint: Endpoint, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connections break after a commit, before its answer: all is sent again, nothing twice."""
-    from sparklog.kafka import producing
+    done, calls = Work.done, [0]
 
-    response, calls = producing._response, [0]
-
-    def broken(request: Any, topics: Any, outcomes: Any) -> Any:
+    def broken(work: Work, outcomes: Any) -> None:
         calls[0] += 1
         if calls[0] % 3 == 1:
-            request.connection.close("a test")
-        return response(request, topics, outcomes)
+            for connection in list(endpoint._server._connections):
+                connection.close("a test")
+        done(work, outcomes)
 
-    monkeypatch.setattr(producing, "_response", broken)
+    monkeypatch.setattr(Work, "done", broken)
     producer = librdkafka(
         endpoint, enable_idempotence=True, linger_ms=0, batch_num_messages=20,
         reconnect_backoff_ms=10, reconnect_backoff_max_ms=20, retry_backoff_ms=10,

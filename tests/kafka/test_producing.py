@@ -78,18 +78,18 @@ class Work:
 def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     """What the endpoint's committer has to do, counted."""
     counted = Work()
-    add, commit = committer.Committer.add, committer.Committer._commit
+    add, produce = committer.Committer.add, committer.produce
 
     def added(self: Any, work: Any) -> None:
         add(self, work)
         counted.added += 1
 
-    def begun(self: Any, works: Any) -> Any:
+    def begun(*args: Any, **named: Any) -> Any:
         counted.begun += 1
-        return commit(self, works)
+        return produce(*args, **named)
 
     monkeypatch.setattr(committer.Committer, "add", added)
-    monkeypatch.setattr(committer.Committer, "_commit", begun)
+    monkeypatch.setattr(committer, "produce", begun)
     return counted
 
 
