@@ -1,34 +1,35 @@
-"""A streaming query's checkpoint as data: read it, check it, go back to one of its batches.
+"""Tools for a streaming query's checkpoint: read it, verify it, go back to an earlier batch.
 
     from sparklog import checkpoint
-    checkpoint.history("/data/checkpoint").table()                 # a row for each batch
-    checkpoint.fork("/data/checkpoint", "/data/try", to=120)       # a query that goes on from there
+    checkpoint.history("/data/checkpoint").table()                 # a row per batch
+    checkpoint.fork("/data/checkpoint", "/data/try", to=120)       # a query that continues there
     checkpoint.reset("/data/checkpoint", to=120, log="/data/log")  # the same, in place
-    checkpoint.changes("/data/checkpoint", operator=0).read_all()  # what each batch did to state
+    checkpoint.changes("/data/checkpoint", operator=0).read_all()  # state changes of each batch
 
-For checkpoints of Spark's own manager (files) and of sparklog's (records of a log dir). Without
-Spark: nothing here starts it.
+Works with checkpoints of Spark's own manager (files) and of sparklog's (records of a log dir). Does
+not start Spark.
 
-What is done to a checkpoint:
+Operations on a checkpoint:
 
-- `history`: a row for each batch; `changes`: what each batch changed in an operator's state
-- `verify`: is it whole? `repair`: damaged records are taken out
-- `fork`, `reset`: a new checkpoint, or the same, as it was behind one of its batches
+- `history`: a row per batch; `changes`: the changes of each batch in an operator's state
+- `verify`: checks that it is complete; `repair`: removes damaged records
+- `fork`, `reset`: a new checkpoint, or the same one, as of an earlier batch
 - `convert`: import_ and export, from files to records and back
 - `backup/`: archive and restore; `changes` with `change_feed/`
 
-What they stand on:
+Modules that they use:
 
-- `files`: all files of a checkpoint, whether they are files or records
-- `log_backed/`: the partitions, records and locks of a checkpoint that is kept as a log
-- `spark_files/`: offset log, commit log, state files, as Spark writes them
-- `batches`: plans, commits and state of each batch, and whether one can go back to it;
-  `batch_selection`: which batch a time or offsets mean
-- `truncation`: what of a checkpoint goes when it is cut back; `truncated_copy`: writes the rest
-- `query_sink`: what the query writes to; `file_sink_cut`: the log of Spark's file sink follows
-- `staged_checkpoint`: made beside its name; `unfinished_reset`: the log has yet to follow
-- `running_query`: does the query run? `nesting`: checkpoint and log must not lie in one another;
-  `ownership`: owner and mode of new files
+- `files`: all files of a checkpoint, whether stored as files or as records
+- `log_backed/`: partitions, records and locks of a log-backed checkpoint
+- `spark_files/`: offset log, commit log and state files, as Spark writes them
+- `batches`: plans, commits and state of each batch, and whether the query can go back to it;
+`batch_selection`: finds a batch by number, time or offsets
+- `truncation`: which files to drop when going back; `truncated_copy`: writes the others
+- `query_sink`: the query's sink; `file_sink_cut`: truncates the log of Spark's file sink
+- `staged_checkpoint`: a checkpoint built beside its final name; `unfinished_reset`: completes a
+  reset
+- `running_query`: detects a running query; `nesting`: checks that checkpoint and log are apart;
+`ownership`: owner and mode of new files
 """
 
 from sparklog.checkpoint.backup.archiving import Archived, archive

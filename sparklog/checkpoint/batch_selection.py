@@ -1,4 +1,4 @@
-"""Resolves the batch to go back to: by its number, a time, or offsets."""
+"""Finds the batch to go back to: by number, time, or offsets."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,14 +14,16 @@ from sparklog.log.positions import to_ms
 from sparklog.opening import open_log
 
 Target = int | datetime | Mapping[str, Any]
-"""A batch; or the last one planned at or before a time (with zone); or {"offsets": {"topic":
-{"0": 123}}}: the last one that reads past none of them."""
+"""A batch; a time with zone (the last batch planned by then); or offsets.
+
+Offsets {"offsets": {"topic": {"0": 123}}} mean the last batch that reads past none of them.
+"""
 
 
 def select_batch(batches: Batches, to: Target) -> int:
-    """Return the committed batch that `to` means.
+    """Return the committed batch that `to` selects.
 
-    Raises: InvalidRequestError: there is none, or `to` is none of those; DataCorruptionError.
+    Raises: InvalidRequestError: there is no such batch, or `to` is malformed; DataCorruptionError.
     """
     if isinstance(to, bool) or not isinstance(to, int | datetime | Mapping):
         raise InvalidRequestError(f"{to!r}: want a batch, a datetime or {{'offsets': ...}}")
@@ -52,11 +54,16 @@ def check_sources(
     fs: FileSystem,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Refuse a batch after which a sparklog source can't continue: retention has passed it.
+    """Check that a sparklog source can continue after a batch: retention has not passed it.
 
     Args:
+        batches: the batches of the checkpoint.
+        batch: the batch to go back to.
         logs: source (its name or number in the offsets) -> path of the log that it reads.
-    Raises: InvalidRequestError naming topic, partition and offsets.
+        fs: file system of the logs.
+        storage_options: fsspec's options, for logs in a bucket.
+
+    Raises: InvalidRequestError: names topic, partition and offsets.
     """
     offsets = batches.offsets(batch).sources
     for source, path in logs.items():
@@ -86,7 +93,7 @@ def _check_log(
                 start = held[partition][0]
                 if offset < start:
                     raise InvalidRequestError(
-                        f"behind batch {batch} the query would read {topic}-{partition} from "
+                        f"after batch {batch} the query would read {topic}-{partition} from "
                         f"offset {offset} on, but {path} begins at {start}: retention has passed "
                         "it; go back to a later batch, or restore the log from its archive"
                     )
@@ -113,7 +120,7 @@ def _limits(to: Mapping[str, Any]) -> TopicOffsets:
 
 
 def _is_within(batches: Batches, batch: int, limits: TopicOffsets) -> bool:
-    """Whether the batch knows all those partitions and reads past no offset."""
+    """Return True if the batch knows all these partitions and reads past none of the offsets."""
     known: TopicOffsets = {}
     for text in batches.offsets(batch).sources.values():
         known.update(topics_of(text) or {})

@@ -1,10 +1,10 @@
-"""The batches of a checkpoint: their plans, commits and state, and which one can go back to.
+"""The batches of a checkpoint: plans, commits and state, and whether a query can go back to them.
 
-Spark can continue behind batch N from `offsets/N`, `offsets/N-1`, `commits/N`, version N + 1 of
-every store, and for file sources their own log up to N's offset.
-With asynchronous progress tracking most batches leave neither plan nor commit, and the plan before
-N is the one that is there; such queries keep no state.
-Source: MicroBatchExecution.populateStartOffsets, AsyncProgressTrackingMicroBatchExecution (4.2).
+To continue after batch N, Spark needs `offsets/N`, `offsets/N-1`, `commits/N`, version N + 1 of
+every state store, and for file sources their own log up to N's offset. With asynchronous progress
+tracking most batches have neither plan nor commit, and the plan before N is the previous one that
+exists; such queries keep no state. Source: MicroBatchExecution.populateStartOffsets,
+AsyncProgressTrackingMicroBatchExecution (4.2).
 """
 
 import bisect
@@ -31,11 +31,11 @@ _SHUFFLE: Final = "spark.sql.shuffle.partitions"
 _PARTITIONS: Final = (
     "spark.sql.streaming.internal.stateStore.partitions",
     _SHUFFLE,
-)  # of the plan's conf; the first one wins
+)  # keys in the plan's conf; the first one wins
 
 
 class Batches:
-    """What a checkpoint says of its batches; reads each file once. Not thread-safe."""
+    """The batches of a checkpoint. Reads each file once. Not thread-safe."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
@@ -57,7 +57,7 @@ class Batches:
         return operators_of(self.checkpoint)
 
     def offsets(self, batch: int) -> BatchOffsets:
-        """Raises: FileNotFoundError; DataCorruptionError."""
+        """Return a batch's plan. Raises: FileNotFoundError; DataCorruptionError."""
         if batch not in self._offsets:
             path = f"offsets/{batch}"
             where, _ = self.checkpoint.locate(path)
@@ -66,7 +66,7 @@ class Batches:
         return self._offsets[batch]
 
     def commit(self, batch: int) -> Commit:
-        """Raises: FileNotFoundError; DataCorruptionError."""
+        """Return a batch's commit. Raises: FileNotFoundError; DataCorruptionError."""
         if batch not in self._commits:
             path = f"commits/{batch}"
             where, _ = self.checkpoint.locate(path)
@@ -75,12 +75,12 @@ class Batches:
         return self._commits[batch]
 
     def obstacle(self, batch: int) -> str | None:
-        """Why a fork or a reset can't go back to a batch; None if it can."""
+        """Return why a fork or reset can't go back to a batch, or None."""
         for name in ("commits", "offsets"):
             if not self.checkpoint.exists(f"{name}/{batch}"):
                 return f"{name}/{batch} is gone" if batch < self.last else "it isn't committed"
-        if batch and self.before(batch) is None:
-            return f"offsets/{batch - 1} is gone, which Spark wants to see, too"
+        if batch and self.previous_plan(batch) is None:
+            return f"offsets/{batch - 1} is gone, which Spark needs, too"
         try:
             for needed in self.version_files(batch).values():
                 if needed.missing is not None:
@@ -96,14 +96,14 @@ class Batches:
         return None
 
     def version_files(self, batch: int) -> dict[tuple[int, int, str], VersionFiles]:
-        """{(operator, partition, store): the files that the state after a batch is loaded from}.
+        """Return {(operator, partition, store): files that the state after a batch is loaded from}.
 
-        Raises: FileNotFoundError, DataCorruptionError: of the commit or an operator's metadata.
+        Raises: FileNotFoundError, DataCorruptionError: of the commit, or of an operator's metadata.
         """
         found: dict[tuple[int, int, str], VersionFiles] = {}
         for store in self.stores:
             if store.partition >= (self.partitions(store.operator, batch) or store.partition + 1):
-                continue  # of before it was repartitioned
+                continue  # from before a repartition
             parts = self._ids(store.operator, batch)
             known = None
             if parts is not None:
@@ -119,7 +119,7 @@ class Batches:
         return found
 
     def _wanted(self, operator: int, batch: int) -> list[StateStoreMetadata]:
-        """The stores that an operator's metadata name, with their numbers of partitions."""
+        """Return the stores in an operator's metadata, with their numbers of partitions."""
         path = metadata_path(self.checkpoint, operator, batch)
         if path is None:
             return []
@@ -128,11 +128,11 @@ class Batches:
         return self._metadata[path]
 
     def partitions(self, operator: int, batch: int) -> int | None:
-        """How many partitions an operator's stores have at a batch; None if nothing tells.
+        """Return how many partitions an operator's stores have at a batch, or None if unknown.
 
-        What the batch says itself: the ids of its commit, or its plan's conf. Spark's offline
-        repartition changes these, and the operators' metadata only where they have versions; and
-        they name the conf where all rows go to one partition.
+        Uses the batch's own facts: the ids in its commit, or its plan's conf. Spark's offline
+        repartition changes these, but the operators' metadata only if they have versions; and the
+        metadata have the conf's number even if all rows are in one partition.
         Raises: FileNotFoundError, DataCorruptionError: of the batch's plan or commit.
         """
         ids = self._ids(operator, batch)
@@ -148,23 +148,26 @@ class Batches:
         ids = self.commit(batch).state_ids
         return None if ids is None else ids.get(operator)
 
-    def before(self, batch: int) -> int | None:
-        """The batch whose plan is the one before this one's; None if that is gone."""
+    def previous_plan(self, batch: int) -> int | None:
+        """Return the batch whose plan precedes this one's, or None if that plan is missing."""
         if self.checkpoint.exists(f"offsets/{batch - 1}"):
             return batch - 1
         earlier = [b for b in self.planned if b < batch]
         return earlier[-1] if earlier and self.was_skipped(batch - 1) else None
 
     def was_skipped(self, batch: int) -> bool:
-        """Whether a batch has neither plan nor commit as asynchronous progress tracking has it."""
+        """Return True if a batch has neither plan nor commit.
+
+        This is normal with asynchronous progress tracking.
+        """
         gone = not any(self.checkpoint.exists(f"{n}/{batch}") for n in ("offsets", "commits"))
         return gone and not self.operators
 
     def is_dropped(self, batch: int) -> bool:
-        """Whether Spark's offline repartition left a batch out that it found without a commit.
+        """Return True if Spark's offline repartition left out a batch that had no commit.
 
-        It writes a commit for such a batch, plans the one before it once more, with another number
-        of partitions, and the state goes on from that. Raises: as `partitions`.
+        The repartition writes a commit for such a batch, plans the previous batch again with
+        another number of partitions, and the state continues from there. Raises: as `partitions`.
         """
         good = [b for b in self.committed if b in self.planned and self.obstacle(b) is None]
         place = bisect.bisect(good, batch)
@@ -176,9 +179,9 @@ class Batches:
         ) != _partitions_in_conf(after)
 
     def unfinished_repartition(self) -> bool:
-        """Whether Spark's offline repartition planned the newest batch and didn't finish it.
+        """Return True if Spark's offline repartition planned the newest batch and did not finish.
 
-        The query refuses to start then (STREAMING_UNFINISHED_REPARTITION_DETECTED). Raises: as
+        The query then refuses to start (STREAMING_UNFINISHED_REPARTITION_DETECTED). Raises: as
         `offsets`. Source: OfflineStateRepartitionUtils.isRepartitionBatch (4.3).
         """
         newest = self.planned[-1] if self.planned else 0
@@ -188,11 +191,14 @@ class Batches:
         return None not in (now, then) and now != then
 
     def reachable(self) -> list[int]:
-        """The batches that can be gone back to, ascending. Cost: looks at every batch."""
+        """Return the batches that a query can go back to, ascending. Cost: checks every batch."""
         return [batch for batch in self.committed if self.obstacle(batch) is None]
 
     def check_reachable(self, batch: int) -> None:
-        """Raises: InvalidRequestError naming the reason, and the earliest that can be had."""
+        """Raise InvalidRequestError if a query can't go back to a batch.
+
+        The message has the reason, and the earliest batch that it can go back to.
+        """
         obstacle = self.obstacle(batch)
         if obstacle is None:
             return
@@ -212,6 +218,6 @@ class Batches:
 
 
 def _partitions_in_conf(plan: BatchOffsets) -> int | None:
-    """How many partitions a plan's conf gives to state."""
-    told = next((plan.conf[key] for key in _PARTITIONS if key in plan.conf), "")
-    return int(told) if told.isdecimal() and int(told) else None
+    """Return the number of state partitions in a plan's conf."""
+    partitions = next((plan.conf[key] for key in _PARTITIONS if key in plan.conf), "")
+    return int(partitions) if partitions.isdecimal() and int(partitions) else None

@@ -1,4 +1,4 @@
-"""State as a topic: what each batch changed in an operator's state, key by key, as Arrow.
+"""State as a topic: the changes of each batch in an operator's state, by key, as Arrow.
 
     from sparklog import checkpoint
     checkpoint.changes("/data/checkpoint", operator=0).read_all()
@@ -7,14 +7,14 @@
     partition      int32    the state partition
     change         string   "put", "delete", "merge" (a value is appended to the key's list),
                             "delete_range" (all keys from `key` to before `range_end`)
-    key, value     struct   as the operator's state schema has them; value null when deleted
+    key, value     struct   by the operator's state schema; value is null when deleted
 
-A store with column families (transformWithState) has two columns more: `column_family` behind
-`partition`, and `range_end`, of the key's type, at the end. Its key and value are structs of
-structs, one for each family, of which that of the row's own family is filled.
+A store with column families (transformWithState) has two more columns: `column_family` after
+`partition`, and `range_end`, of the key's type, at the end. Its key and value are structs with one
+struct per family, of which only the row's own family is not null.
 
-A put of a whole list comes as a put of its first value and a merge of each other one.
-Source: the `readChangeFeed` option of Spark's own `statestore` source, which this equals.
+A put of a whole list appears as a put of its first value and a merge of each further value. Source:
+the `readChangeFeed` option of Spark's own `statestore` source, with equal results.
 """
 
 import os
@@ -40,27 +40,31 @@ def changes(
     column_family: str | None = None,
     fs: FileSystem = LOCAL,
 ) -> pa.RecordBatchReader:
-    """Read what batches [start, end) changed in an operator's state; of a running query as well.
+    """Read the changes of batches [start, end) in an operator's state; also of a running query.
 
     Args:
         path: the checkpoint.
-        operator, store: as in its directory `state`; a join has four stores, others "default".
-        start, end: batch numbers; None: the earliest whose changes are kept, and what is committed
-            now.
-        column_family: of transformWithState, the state variable's name: only its changes, with key
-            and value as plain structs. Spark's own families begin with "$".
-    Returns: a reader of batches with the columns above, in order of batch and partition, within a
-        partition in the order in which they were made. Values that Arrow has no type for are
-        binary: see state_schema.py; so are whole keys and values that are Avro
-        (spark.sql.streaming.stateStore.encodingFormat).
+        operator: number of the operator, as in the directory `state`.
+        store: name of the store, as in the directory `state`; a join has four stores, other
+            operators "default".
+        start: first batch; None for the earliest whose changes exist.
+        end: batch after the last; None for all batches committed by now.
+        column_family: for transformWithState, the name of a state variable: only its changes, with
+            key and value as plain structs. Spark's own families start with "$".
+        fs: file system of the checkpoint.
+
+    Returns: a reader of batches with the columns above, ordered by batch and partition, and within
+        a partition by time. Values without an Arrow type are binary (see state_schema.py), and so
+        are whole keys and values in Avro (spark.sql.streaming.stateStore.encodingFormat).
     Raises: InvalidRequestError: no such checkpoint, operator, store or family, or its provider
-        writes no changes; OffsetOutOfRangeError: a batch is not committed, or its changes are gone
-        (Spark keeps about 100 batches), which the reader raises, too; from it: DataCorruptionError.
-    Cost: lists the checkpoint; reads each file once, decoded by column, 64Ki rows at a time.
+        writes no changes. OffsetOutOfRangeError: a batch is not committed, or its changes were
+        removed (Spark keeps about 100 batches); the reader raises it, too. The reader also raises
+        DataCorruptionError.
+    Cost: lists the checkpoint; reads each file once, and decodes 64Ki rows at a time by column.
     """
     checkpoint = Checkpoint.open(path, fs)
     store_changes = StoreChanges(checkpoint, operator, store)
-    first, last = store_changes.held()
+    first, last = store_changes.available_batches()
     begin, stop = first if start is None else start, last if end is None else end
     if begin < first or stop > last:
         raise OffsetOutOfRangeError(

@@ -1,9 +1,9 @@
-"""`import_`: an ordinary checkpoint's files become records, in place; `export`: back.
+"""`import_` turns a checkpoint's files into records, in place; `export` turns them back.
 
-Neither changes, at any moment, what the checkpoint holds: a live record wins over a file, so
-records are written and synced before the files are removed; on the way back files are written and
-synced before the log dir is removed, by one rename. A crash leaves some of both kinds, which is a
-valid checkpoint, too; the same call again does the rest.
+The content of the checkpoint stays the same at any moment. A live record takes precedence over a
+file, so records are written and synced before the files are removed. An export writes and syncs
+files before the log dir is removed by one rename. A crash leaves some files and some records, which
+is also a valid checkpoint; the same call again does the rest.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """What was done: how many files became records, or records files; and their bytes."""
+    """The result: the number of files that became records, or records files, and their bytes."""
 
     path: str
     files: int
@@ -40,20 +40,20 @@ class Converted:
     partitions: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON takes them."""
+        """Return the fields for JSON."""
         return asdict(self)
 
 
 def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -> Converted:
-    """Take the files of the checkpoint at `path` over into its log dir, made if it isn't there.
+    """Move the files of the checkpoint at `path` into its log dir, which is created if missing.
 
-    RocksDB's zips, what lies under SSTs and logs, and files over 32 MiB stay as they are. The
-    query must be stopped; it goes on with sparklog's checkpoint manager only (`export` is the way
-    back). Hadoop's checksum files of what is taken over go.
+    RocksDB's zips, files below SSTs and logs, and files over 32 MiB stay files. The query must be
+    stopped. Afterwards it needs sparklog's checkpoint manager (`export` is the way back). Hadoop's
+    checksum files of imported files are removed.
 
-    Raises: InvalidRequestError: no checkpoint is there; LogLockedError: the query runs;
-        DataCorruptionError; StorageUnavailableError. Call it again then: nothing is lost.
-    Cost: reads and writes every file once, in memory a partition at a time.
+    Raises: InvalidRequestError: there is no checkpoint. LogLockedError: the query is running.
+        DataCorruptionError. StorageUnavailableError: call it again; nothing is lost.
+    Cost: reads and writes every file once, one partition at a time in memory.
     """
     checkpoint = Checkpoint.open(path, fs)
     complete(checkpoint.path, fs=fs, clock=clock)
@@ -93,14 +93,14 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
 
 
 def _take_over(checkpoint: Checkpoint, lock: CheckpointLock, name: str, files: list[str]) -> int:
-    """Write files of one partition as records, durably, in the order of their age."""
+    """Write the files of a partition as records, durably, oldest first."""
     fs, directory = checkpoint.fs, os.path.join(checkpoint.logs, name)
     with lock.directories():
         create(fs, directory)
     size = 0
     with lock.partition(name):
         partition = CheckpointPartition(fs, directory)
-        known = {key for key, _ in partition.live()}  # the record is newer: the file goes as it is
+        known = {key for key, _ in partition.live()}  # their records are newer than the files
         new = [file for file in files if address_of(file).key not in known]
         new.sort(key=lambda file: (fs.mtime_ms(checkpoint.real(file)), file))
 
@@ -113,7 +113,7 @@ def _take_over(checkpoint: Checkpoint, lock: CheckpointLock, name: str, files: l
                 yield Record(address_of(file).key, data, fs.mtime_ms(real))
 
         append(partition, records())
-        # Those that a call before this one wrote are no less to be durable.
+        # Records that an interrupted call wrote must be durable, too.
         for segment in partition.segments:
             with fs.open(partition.path(segment)) as log:
                 log.sync()
@@ -122,7 +122,7 @@ def _take_over(checkpoint: Checkpoint, lock: CheckpointLock, name: str, files: l
 
 
 def _remove(checkpoint: Checkpoint, files: list[str]) -> None:
-    """Remove files that are records, and Hadoop's checksums of them first."""
+    """Remove files that are records now, after Hadoop's checksums of them."""
     fs, names = checkpoint.fs, checkpoint.files()
     for file in files:
         for path in (hadoop_name(file), file):
@@ -135,11 +135,12 @@ def _remove(checkpoint: Checkpoint, files: list[str]) -> None:
 def export(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -> Converted:
     """Write the records of the checkpoint at `path` back as files, and remove its log dir.
 
-    Spark's own checkpoint manager then goes on with it. The query must be stopped.
+    Afterwards the query runs with Spark's own checkpoint manager. It must be stopped during the
+    export.
 
-    Raises: InvalidRequestError: no checkpoint is there; LogLockedError: the query runs;
-        DataCorruptionError: a record is damaged; StorageUnavailableError. Call it again then.
-    Cost: reads and writes, with a sync, every live record once.
+    Raises: InvalidRequestError: there is no checkpoint. LogLockedError: the query is running.
+        DataCorruptionError: a record is damaged. StorageUnavailableError: call it again.
+    Cost: reads every live record once, and writes it with a sync.
     """
     checkpoint = Checkpoint.open(path, fs)
     complete(checkpoint.path, fs=fs, clock=clock)
@@ -153,7 +154,7 @@ def export(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -
             size += _write_back(checkpoint, file)
         for directory in sorted({os.path.dirname(checkpoint.real(file)) for file in records}):
             fs.sync_dir(directory)
-        if has_marker(fs, checkpoint.path):  # and no record, which had replaced it
+        if has_marker(fs, checkpoint.path):  # without a record, which would have replaced it
             fs.unlink(checkpoint.real(METADATA_FILE))
             fs.sync_dir(checkpoint.path)
         files, partitions = len(records), len(checkpoint.partitions)
@@ -162,7 +163,7 @@ def export(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -
 
 
 def _write_back(checkpoint: Checkpoint, file: str) -> int:
-    """Write a record as the file that it stands for; its name isn't durable yet."""
+    """Write a record as the file that it represents. The file's name is not durable yet."""
     fs, real = checkpoint.fs, checkpoint.real(file)
     data, stat = checkpoint.read(file), checkpoint.stat(file)
     _make_directories(fs, checkpoint.path, os.path.dirname(file))

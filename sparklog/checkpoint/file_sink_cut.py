@@ -105,10 +105,10 @@ def finish_cut(fs: FileSystem, output: str) -> None:
     remove_all(fs, before)
 
 
-def follow_in_place(
+def plan_sink_cut(
     batches: Batches, batch: int, sink: QuerySink, announce: Announce | None
 ) -> FileSinkCut | None:
-    """Report how the sink treats batches that run again, and plan the cut of a file sink."""
+    """Report how the sink handles batches that run again, and plan the cut of a file sink."""
     cut = None
     if sink.kind is SinkKind.FILES and sink.output is not None:
         cut = plan_cut(batches, batch, sink.output)
@@ -118,7 +118,7 @@ def follow_in_place(
     return None if cut is None or cut.newest == batch else cut
 
 
-def carry_over(batches: Batches, batch: int, output: str, new_output: str) -> None:
+def copy_output(batches: Batches, batch: int, output: str, new_output: str) -> None:
     """Create `new_output` with hard links to the files that the query wrote up to `batch`.
 
     Raises: InvalidRequestError: `new_output` exists or isn't local, or the log names a file outside

@@ -1,7 +1,7 @@
-"""`Checkpoint`: all files of a checkpoint, whether files, records of its log dir, or some of each.
+"""`Checkpoint`: all files of a checkpoint, whether stored as files or as records of its log dir.
 
-A path exists if it has a live record or, without one, a file: so a checkpoint that Spark's own
-manager made is continued as it is. A live record wins.
+A path exists if it has a live record or, without a record, a file. So a checkpoint that Spark's own
+manager created can be continued as it is. A live record takes precedence.
 """
 
 import bisect
@@ -38,7 +38,7 @@ _OURS: Final = frozenset({RUNS, RESET})
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """Of a path: size in bytes, time of the last change in ms, whether it is a record."""
+    """Size in bytes and mtime (ms) of a path, and whether it is a record."""
 
     size: int
     mtime_ms: int
@@ -46,7 +46,7 @@ class Stat:
 
 
 class Checkpoint:
-    """One view of a checkpoint's files, as it was when it was opened or last refreshed.
+    """The files of a checkpoint when it was opened or last refreshed.
 
     Paths are relative to the checkpoint, with "/". Takes no lock and changes nothing.
     """
@@ -72,12 +72,15 @@ class Checkpoint:
         to_end: bool = True,
         needs_id: bool = False,
     ) -> "Checkpoint":
-        """Open the checkpoint at a local path or file: URL. Cost: lists it, reads its log dir.
+        """Open the checkpoint at a local path or file: URL. Cost: lists it, and reads its log dir.
 
         Args:
-            to_end: the last record of each partition counts, so that it mustn't be damaged.
+            path: the checkpoint.
+            fs: its file system.
+            to_end: the last record of each partition must not be damaged.
             needs_id: a log that has lost the query's id counts as damaged.
-        Raises: InvalidRequestError: no checkpoint is there; DataCorruptionError: its log dir is
+
+        Raises: InvalidRequestError: there is no checkpoint. DataCorruptionError: its log dir is
             damaged (file and position), or it has two histories.
         """
         found = cls.inspect(path, fs)
@@ -90,7 +93,7 @@ class Checkpoint:
 
     @classmethod
     def inspect(cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL) -> "Checkpoint":
-        """As `open`, but damaged partitions are left out and told by `damage`."""
+        """Open a checkpoint without damaged partitions, which `damage` lists."""
         local = own_path(path)
         if not _is_checkpoint(fs, local):
             raise InvalidRequestError(
@@ -101,8 +104,8 @@ class Checkpoint:
         return cls(local, fs)
 
     @classmethod
-    def unlisted(cls, path: str, fs: FileSystem = LOCAL) -> "Checkpoint":
-        """A view that knows nothing yet, for `find`: its cost is that of the paths asked for."""
+    def without_listing(cls, path: str, fs: FileSystem = LOCAL) -> "Checkpoint":
+        """Return a checkpoint for `find`, which reads only the paths that it is asked for."""
         return cls(path, fs, listed=False)
 
     @property
@@ -111,7 +114,7 @@ class Checkpoint:
         return self.fs.is_dir(self.logs)
 
     def refresh(self) -> None:
-        """Take in what was written since."""
+        """Read what was written since."""
         self.damage = {}
         for name in partition_dirs(self.fs, self.logs):
             try:
@@ -129,7 +132,7 @@ class Checkpoint:
                 directory = os.path.join(self.logs, name)
                 self.damage[name] = DataCorruptionError(str(error), path=directory)
                 self.partitions.pop(name, None)
-        # Commits before state: of what is committed meanwhile nothing may be missed.
+        # Read commits before state, so that the state of every known commit is found.
         self._files = set(walk_files(self.fs, self.path))
         self.has_marker = METADATA_FILE in self._files and has_marker(self.fs, self.path)
         if self.has_marker:
@@ -145,7 +148,7 @@ class Checkpoint:
         self._paths = sorted(seen - _OURS)
 
     def lost_id(self) -> DataCorruptionError | None:
-        """Return why a query can't be started whose id the log has lost; None if it has the id."""
+        """Return an error if the log has lost the query's id, without which it can't start."""
         if not self.has_marker or self.exists(METADATA_FILE):
             return None
         return DataCorruptionError(
@@ -155,9 +158,10 @@ class Checkpoint:
         )
 
     def damaged_end(self, partition: CheckpointPartition) -> DataCorruptionError | None:
-        """The damage of a partition's last batch, which readers leave out; None if it has none.
+        """Return the damage of a partition's last batch, which readers ignore, or None.
 
-        A torn write is too short; wrong bytes are of a power cut, or are damage.
+        A torn write is too short. Wrong bytes are of a power cut if the machine was restarted
+        since, otherwise damage.
         """
         for segment in partition.segments[-1:]:
             if segment.is_torn and not segment.is_short and not restarted_since(self.fs, self.logs):
@@ -172,7 +176,7 @@ class Checkpoint:
         return None
 
     def paths(self, directory: str = "") -> list[str]:
-        """Return the files below a directory, at any depth, sorted; not hidden ones."""
+        """Return the files below a directory, at any depth, sorted, without hidden files."""
         if not directory:
             return list(self._paths)
         first = bisect.bisect_left(self._paths, f"{directory}/")
@@ -180,14 +184,14 @@ class Checkpoint:
         return self._paths[first:end]
 
     def names(self, directory: str) -> list[str]:
-        """Return the names of the files in a directory itself."""
+        """Return the names of the files directly in a directory."""
         skip = len(directory) + 1
         return [path[skip:] for path in self.paths(directory) if "/" not in path[skip:]]
 
-    def names_now(self, directory: str) -> list[str]:
-        """As `names`, looked up anew: of what is there now, while the rest stays as it was seen.
+    def list_names(self, directory: str) -> list[str]:
+        """Return `names` as of now; other paths stay as they were seen before.
 
-        Cost: lists that one directory, or reads its partition's tail.
+        Cost: lists that directory, or reads its partition's new records.
         """
         name, _ = address_of(f"{directory}/0")
         real = self.real(directory)
@@ -199,19 +203,19 @@ class Checkpoint:
         return sorted(n for n in found if not _is_hidden(n))
 
     def files(self) -> Set[str]:
-        """Return what lies there as files, hidden ones too, log dir left out."""
+        """Return the paths that are stored as files, including hidden ones, without the log dir."""
         return self._files
 
     def exists(self, path: str) -> bool:
-        """Tell whether there is such a file."""
+        """Return True if a path exists."""
         return path in self._records or path in self._files
 
     def is_record(self, path: str) -> bool:
-        """Tell whether the log has it."""
+        """Return True if a path is stored as a record."""
         return path in self._records
 
     def stat(self, path: str) -> Stat:
-        """Raises: FileNotFoundError."""
+        """Return size and mtime of a path. Raises: FileNotFoundError."""
         if path in self._records:
             _, _, entry = self._records[path]
             return Stat(entry.value_bytes, entry.timestamp, is_record=True)
@@ -228,7 +232,7 @@ class Checkpoint:
         return read_bytes(self.fs, self.real(path))
 
     def locate(self, path: str) -> tuple[str, int | None]:
-        """Return where a path's bytes are: a file, and the record's position in it (or None)."""
+        """Return where a path's bytes are stored: a file, and the record's position or None."""
         if path not in self._records:
             return self.real(path), None
         partition, _, entry = self._records[path]
@@ -236,19 +240,19 @@ class Checkpoint:
         return partition.path(segment), entry.position
 
     def value_at(self, path: str) -> tuple[str, int]:
-        """Return the file that holds a path's bytes, and the position of the first of them."""
+        """Return the file that contains a path's bytes, and the position of the first byte."""
         where, position = self.locate(path)
         if position is None:
             return where, 0
         entry = self._records[path][2]
-        return where, position + entry.size - 1 - entry.value_bytes  # behind it: no headers
+        return where, position + entry.size - 1 - entry.value_bytes  # one byte follows: no headers
 
     def real(self, path: str) -> str:
         """Return the path that a file has outside of the log dir."""
         return os.path.join(self.path, path)
 
     def find(self, path: str) -> bool:
-        """Look at one path again, without listing all; tell whether it exists."""
+        """Look up a path again, without a listing. Return whether it exists."""
         name, key = address_of(path)
         partition = None
         if self.fs.is_dir(os.path.join(self.logs, name)):
@@ -272,12 +276,12 @@ class Checkpoint:
 
 
 def batch_numbers(names: Iterable[str]) -> list[int]:
-    """Return the numbers among the names of a directory's files, which are batches; ascending."""
+    """Return the batches among the names of a directory's files, ascending."""
     return sorted(int(name) for name in names if name.isdecimal())
 
 
 def walk_files(fs: FileSystem, root: str, directory: str = "") -> Iterator[str]:
-    """Yield the relative paths of all files below `root`, the log dir left out."""
+    """Yield the relative paths of all files below `root`, without the log dir."""
     for name in fs.listdir(os.path.join(root, directory) if directory else root):
         path = f"{directory}/{name}" if directory else name
         if path == LOGS:
@@ -289,7 +293,7 @@ def walk_files(fs: FileSystem, root: str, directory: str = "") -> Iterator[str]:
 
 
 def walk_directories(fs: FileSystem, root: str, directory: str = "") -> Iterator[str]:
-    """Yield the relative paths of all directories below `root`, parents first; no log dir."""
+    """Yield the relative paths of all directories below `root` but the log dir, parents first."""
     for name in fs.listdir(os.path.join(root, directory) if directory else root):
         path = f"{directory}/{name}" if directory else name
         if path != LOGS and fs.is_dir(os.path.join(root, path)):
@@ -298,14 +302,14 @@ def walk_directories(fs: FileSystem, root: str, directory: str = "") -> Iterator
 
 
 def local_path(url: str) -> str | None:
-    """Return the local path of a Hadoop path, None if it is on another file system."""
+    """Return the local path of a Hadoop path, or None if it is on another file system."""
     if match := re.match(r"file:(?://)?(?=/)", url):
         return os.path.abspath(url[match.end() :])
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) else os.path.abspath(url)
 
 
 def own_path(path: str | os.PathLike[str]) -> str:
-    """Return a local path or file: URL as the path of the directory itself, links resolved.
+    """Return a local path or file: URL as an absolute path, with links resolved.
 
     Raises: InvalidRequestError: it is on another file system.
     """
@@ -317,9 +321,9 @@ def own_path(path: str | os.PathLike[str]) -> str:
 
 
 def _is_checkpoint(fs: FileSystem, path: str) -> bool:
-    """Whether a query's id, its plans or its records are there.
+    """Return True if a directory has a query's id, its plans or its records.
 
-    Other formats have directories `metadata`; one named `sparklog` may be anything, or a log.
+    Other formats have directories `metadata`. A directory `sparklog` may be anything, also a log.
     """
     metadata, plans, logs = (os.path.join(path, n) for n in ("metadata", "offsets", LOGS))
     if (fs.exists(metadata) and not fs.is_dir(metadata)) or fs.is_dir(plans):
@@ -333,10 +337,10 @@ def _is_hidden(path: str) -> bool:
 
 
 def second_history(checkpoint: Checkpoint) -> Iterator[DataCorruptionError]:
-    """Yield, as damage, what a session without sparklog's manager wrote beside a checkpoint's log.
+    """Yield, as damage, files that a session without sparklog's manager wrote beside the log.
 
-    Plans and commits that are files are older than those that only the log has, where the log goes
-    on with an ordinary checkpoint; or the same as its records, where an import was cut off.
+    Legitimate plans and commits in files are either older than those in the log, if the log
+    continues an ordinary checkpoint, or equal to its records, after an interrupted import.
     """
     if not checkpoint.partitions:
         return
@@ -367,7 +371,7 @@ def second_history(checkpoint: Checkpoint) -> Iterator[DataCorruptionError]:
 
 
 def is_damaged_marker(data: bytes) -> bool:
-    """Tell whether a file `metadata` beside the query's record has no id, as Spark's always has."""
+    """Return True if a file `metadata` beside the query's record has no id; Spark's always has."""
     return not isinstance(_id_of(data), str)
 
 

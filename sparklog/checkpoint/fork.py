@@ -1,4 +1,4 @@
-"""`fork`: a new checkpoint whose query continues behind a batch of an old one."""
+"""`fork`: creates a checkpoint whose query continues after a batch of an existing query."""
 
 import os
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from sparklog.checkpoint.batch_selection import Target, check_sources, select_batch
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.file_sink_cut import carry_over
+from sparklog.checkpoint.file_sink_cut import copy_output
 from sparklog.checkpoint.files import Checkpoint, own_path
 from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.nesting import check_not_nested
@@ -31,7 +31,7 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forked:
-    """A fork that was made. `log`: the path of the forked log, None without one."""
+    """The result of a fork. `log`: the path of the forked log, or None."""
 
     path: str
     new_path: str
@@ -43,13 +43,13 @@ class Forked:
     took_ms: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON takes them."""
+        """Return the fields for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
         log = "" if self.log is None else f", its log in {self.log}"
         return (
-            f"{self.new_path} continues behind batch {self.batch} of {self.path}{log}: "
+            f"{self.new_path} continues after batch {self.batch} of {self.path}{log}: "
             f"{self.linked_files} files linked, {self.copied_bytes} bytes copied, {self.took_ms} ms"
         )
 
@@ -71,27 +71,27 @@ def fork(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Forked:
-    """Make a checkpoint at `new_path`; a query started with it computes batch N + 1 and on anew.
+    """Create a checkpoint at `new_path`, whose query runs batch N + 1 and later batches again.
 
-    The original stays as it is, and its query may run meanwhile. The new one has the same query
-    id (as a copy would), so that sinks know the batches; within one Spark application only one
-    of the two queries can be active.
+    The original is unchanged, and its query may be running. The fork has the same query id, as a
+    copy would, so that sinks recognize its batches. Within one Spark application only one of the
+    two queries can be active.
 
     Args:
-        to: the batch N, or what tells it: a datetime (the last batch planned by then), or
-            {"offsets": {"topic": {"0": 123}}} (the last one that reads past none of them).
-        log, new_log: the sink's log, to be forked to the same batch, under a higher leader epoch.
-        writer: by which the log knows the query; by default the query's id, for all its sinks.
-        sources: {source: path}: logs that the query reads; a batch that their retention has
-            passed is refused. A source is named as in the offsets: by its number, if not a name.
-        output, new_output: the directory of Spark's file sink, and a new one for the fork, which
-            gets the output up to the batch: its files are linked, its `_spark_metadata` is written.
+        to: the batch N; a datetime (the last batch planned by then); or offsets {"offsets":
+            {"topic": {"0": 123}}} (the last batch that reads past none of them).
+        log, new_log: the sink's log, and its fork to the same batch with a higher leader epoch.
+        writer: the query's name in the log; by default the query's id, which covers all its sinks.
+        sources: {source: path} of logs that the query reads; a batch that their retention has
+            passed is rejected. A source is named as in the offsets: by number, if it has no name.
+        output, new_output: the directory of Spark's file sink, and a new one for the fork. It gets
+            links to the files up to the batch, and its own `_spark_metadata`.
         sink, announce: as for `reset`.
-        storage_options: by which sources in a store are reached.
-    Raises: InvalidRequestError: the batch can't be gone back to (the earliest that can is named),
-        or `new_path` exists; DataCorruptionError; LogLockedError; StorageUnavailableError.
-        Nothing is left then, but a forked log where the checkpoint failed after it.
-    Cost: files are linked, where links work; the last segment of each partition is copied.
+        storage_options: fsspec's options, for sources in a bucket.
+    Raises: InvalidRequestError: the query can't go back to the batch (names the earliest possible
+        one), or `new_path` exists. DataCorruptionError; LogLockedError; StorageUnavailableError. A
+        failed fork leaves nothing, except for a forked log if the checkpoint failed after it.
+    Cost: files are linked if possible; the last segment of each partition is copied.
     """
     watch = stopwatch()
     _check_pairs(log, new_log, output, new_output, fs)
@@ -104,15 +104,15 @@ def fork(
         batch = select_batch(batches, to)
         batches.check_reachable(batch)
         check_sources(batches, batch, sources or {}, fs=fs, storage_options=storage_options)
-        who = None if log is None else _check_log(checkpoint, log, writer, storage_options)
+        writer_id = None if log is None else _check_log(checkpoint, log, writer, storage_options)
         files = _files_of(checkpoint, batch, log, output, new_output, sink, announce)
         with staged_checkpoint(fs, target, FORK) as staged:
             truncation = plan_truncation(batches, batch, target, is_reset=False)
             copied = copy_truncated(checkpoint, truncation, staged.directory, clock=clock)
             if log is not None and new_log is not None:
-                _fork_log(log, new_log, who, batch, storage_options, fs, clock)
+                _fork_log(log, new_log, writer_id, batch, storage_options, fs, clock)
             if files is not None:
-                carry_over(batches, batch, *files)
+                copy_output(batches, batch, *files)
             staged.publish()
     return Forked(
         path=checkpoint.path,
@@ -135,7 +135,7 @@ def _files_of(
     sink: str | None,
     announce: Announce | None,
 ) -> tuple[str, str] | None:
-    """Say what the sink will do. Return a file sink's directory and the new one's, if it has them.
+    """Announce the effect on the sink. Return a file sink's old and new directory, if any.
 
     Raises: InvalidRequestError: see `choose_sink`.
     """
@@ -152,7 +152,7 @@ def _files_of(
 def _check_log(
     checkpoint: Checkpoint, log: Path, writer: str | None, storage_options: Mapping[str, Any] | None
 ) -> str:
-    """Return by which name the log knows the query."""
+    """Return the query's name in the log."""
     name = writer_name(checkpoint, writer)
     check_log(log, name, checkpoint.fs, storage_options)
     check_not_nested(checkpoint.path, log)
@@ -162,7 +162,7 @@ def _check_log(
 def _check_target(fs: FileSystem, path: str, target: str) -> None:
     if is_nested(path, target):
         raise InvalidRequestError(
-            f"{target} and {path} lie in one another: choose another place", path=target
+            f"{target} and {path} are nested: choose another place", path=target
         )
     if fs.exists(target):
         raise InvalidRequestError(f"{target} exists: a fork wants a new directory", path=target)
@@ -184,9 +184,9 @@ def _check_pairs(
 
 
 def _check_homes(log: Path, new_log: Path, fs: FileSystem) -> None:
-    """A fork stays in its kind of home."""
+    """Check that a fork has the same kind of home as the original."""
     if url_of(log, fs=fs) is None:
-        check_log_dirs(new_log, "a fork of log dirs lies in directories beside them", fs)
+        check_log_dirs(new_log, "a fork of log dirs is made in directories beside them", fs)
     elif url_of(new_log, mode="rw", fs=fs) is None:
         raise InvalidRequestError(
             f"{os.fspath(log)} is a log in a store, so its fork is one, too: give new_log a URL of "

@@ -1,4 +1,4 @@
-"""What a query did: a row for each batch that its checkpoint still knows."""
+"""History of a query: a row for each batch that its checkpoint still has."""
 
 import contextlib
 import json
@@ -40,11 +40,14 @@ _SCHEMA: Final = pa.schema(
 class BatchRow:
     """One batch.
 
-    `planned_ms`: when its offsets were written down; `committed_ms`: None if it isn't done.
-    `sources`: source -> the offset it reads up to, as its JSON says (None: nothing yet). `rows`:
-    source -> number of rows, where the offsets tell; for topics it counts offsets. `watermark_ms`:
-    0 without one. `state_version`: what the batch leaves in every state store, None without state.
-    `obstacle`: why a fork or reset can't go back to just behind it; None: it can.
+    Attributes:
+        planned_ms: when the batch was planned.
+        committed_ms: when it was committed, or None if it is not.
+        watermark_ms: event-time watermark, 0 without one.
+        sources: source -> offset that the batch reads up to, as JSON (None: nothing yet).
+        rows: source -> number of rows, if the offsets show it; offsets of topics count as rows.
+        state_version: version of every state store after the batch, None without state.
+        obstacle: why a fork or reset can't go back to this batch, or None.
     """
 
     batch: int
@@ -57,7 +60,7 @@ class BatchRow:
     obstacle: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON takes them."""
+        """Return the fields for JSON."""
         return {
             "batch": self.batch,
             "planned": _text(self.planned_ms),
@@ -73,7 +76,7 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The batches that a checkpoint knows, in order."""
+    """The batches of a checkpoint, in order."""
 
     path: str
     query_id: str | None
@@ -83,12 +86,12 @@ class History:
 
     @property
     def query(self) -> str:
-        """The query's name, if it is known, and its id."""
+        """The query's name, if known, and its id."""
         known = self.query_id or "unknown"
         return known if self.query_name is None else f"{self.query_name} ({known})"
 
     def table(self) -> pa.Table:
-        """The batches, a row each; offsets as JSON text."""
+        """Return the batches as a table, with offsets as JSON text."""
         rows = [
             {
                 **row.to_dict(),
@@ -103,9 +106,9 @@ class History:
         return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
     def _repr_html_(self) -> str:
-        """The newest batches first, for those are asked for."""
+        """Return a table for notebooks, newest batches first."""
         kind = "a log" if self.is_log_backed else "files"
-        said = f"{self.path} ({kind}), query {self.query}"
+        caption = f"{self.path} ({kind}), query {self.query}"
         columns = ("batch", "planned", "committed", "watermark", "rows", "go back behind it")
         rows = [
             (
@@ -118,10 +121,10 @@ class History:
             )
             for row in reversed(self.batches)
         ]
-        return table(foreign(said), columns, rows)
+        return table(foreign(caption), columns, rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole as JSON takes it."""
+        """Return all fields for JSON."""
         return {
             "path": self.path,
             "query_id": self.query_id,
@@ -132,14 +135,14 @@ class History:
 
 
 def history(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> History:
-    """List the batches of the checkpoint at `path`, of a running query as well.
+    """List the batches of the checkpoint at `path`; also of a running query.
 
-    Returns: a row for each batch with offsets or a commit, oldest first: times, source offsets,
-        row counts where offsets tell them, state version, and whether a fork or a reset can go
-        back to it. `.table()` is the same as Arrow.
-    Raises: InvalidRequestError: no checkpoint is there; DataCorruptionError: its log dir, or the
-        offsets or commit of a batch, is damaged: see `verify`.
-    Cost: reads offsets and commits; for RocksDB a zip, in format 2 also a changelog, each once.
+    Returns: a row for each batch with offsets or a commit, oldest first: times, source offsets, row
+        counts if offsets show them, state version, and whether a fork or reset can go back to it.
+        `.table()` returns the same as Arrow.
+    Raises: InvalidRequestError: there is no checkpoint. DataCorruptionError: its log dir, or the
+        offsets or commit of a batch, is damaged; see `verify`.
+    Cost: reads offsets and commits; for RocksDB a zip, and in format 2 also a changelog, once each.
     """
     checkpoint = Checkpoint.open(path, fs)
     batches = Batches(checkpoint)
@@ -153,13 +156,13 @@ def history(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> History:
 
 
 def query_id(checkpoint: Checkpoint) -> str | None:
-    """The id of the query that a checkpoint belongs to; None if it never wrote one.
+    """Return the id of the checkpoint's query, or None if the query never wrote one.
 
-    Raises: DataCorruptionError: `metadata` isn't what Spark writes.
+    Raises: DataCorruptionError: `metadata` isn't in Spark's format.
     """
     try:
         data = checkpoint.read("metadata")
-        if data.startswith(MARKER_START):  # its record is gone
+        if data.startswith(MARKER_START):  # the record is missing
             return None
     except FileNotFoundError:
         return None
@@ -168,14 +171,14 @@ def query_id(checkpoint: Checkpoint) -> str | None:
     except (ValueError, KeyError, TypeError) as error:
         where, position = checkpoint.locate("metadata")
         raise DataCorruptionError(
-            f"it should be {{'id': ...}}: {error}", path=where, position=position
+            f"the file should be {{'id': ...}}: {error}", path=where, position=position
         ) from error
 
 
 def writer_name(checkpoint: Checkpoint, writer: str | None) -> str:
-    """By which name the sink's log knows the query: `writer`, or the query's id.
+    """Return the query's name in the sink's log: `writer`, or the query's id.
 
-    Raises: InvalidRequestError: it has none; DataCorruptionError.
+    Raises: InvalidRequestError: the checkpoint has no id; DataCorruptionError.
     """
     name = writer or query_id(checkpoint)
     if name is None:
@@ -193,7 +196,7 @@ def _rows(batches: Batches) -> Iterator[BatchRow]:
 
 def _row(batches: Batches, batch: int) -> BatchRow:
     planned = batches.offsets(batch) if batch in batches.planned else None
-    previous = batches.before(batch) if batch else None
+    previous = batches.previous_plan(batch) if batch else None
     before = None if previous is None else batches.offsets(previous)
     sources = {} if planned is None else planned.sources
     rows = {
@@ -223,5 +226,5 @@ def _text(when_ms: int | None) -> str | None:
         return None
     try:
         return (_EPOCH + timedelta(milliseconds=when_ms)).isoformat(timespec="milliseconds")
-    except OverflowError:  # an event's time may be any number, and the watermark follows it
+    except OverflowError:  # an event time, and so the watermark, may be any number
         return f"{when_ms} ms"

@@ -1,4 +1,4 @@
-"""A query's checkpoint and the log that it writes must not lie in one another."""
+"""Checks that a query's checkpoint and the log that it writes are not nested."""
 
 import logging
 import os
@@ -12,10 +12,12 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def check_not_nested(checkpoint: str, log: str | os.PathLike[str]) -> None:
-    """Check a query's checkpoint and log, links resolved. One within a log dir is warned of.
+    """Check the paths of a query's checkpoint and log, with links resolved.
 
-    Raises: InvalidRequestError: the log lies in the checkpoint, where a reset would exchange it and
-        an archive hold it as a part; at `sparklog` both would write the same directory.
+    A checkpoint within a log dir is logged as a warning.
+    Raises: InvalidRequestError: the log is in the checkpoint's directory. A reset would exchange
+        the log together with the checkpoint, and an archive would contain it; a log at `sparklog`
+        would use the same directory as the checkpoint's records.
     """
     if store_url(log) is not None:
         return
@@ -27,14 +29,14 @@ def check_not_nested(checkpoint: str, log: str | os.PathLike[str]) -> None:
         home = os.path.realpath(local)
         if is_within(home, root):
             raise InvalidRequestError(
-                f"the log dir {directory} lies in the query's checkpoint {checkpoint}, whose files "
+                f"the log dir {directory} is in the query's checkpoint {checkpoint}, whose files "
                 "come and go with resets, forks and archives: give the log a directory of its own "
                 "(with the query stopped it can be moved, `mv`, as it is)",
                 path=directory,
             )
         if is_within(root, home):
             _LOGGER.warning(
-                "the checkpoint %s lies in the log dir %s: a Kafka broker won't start there, and "
+                "the checkpoint %s is in the log dir %s: a Kafka broker won't start there, and "
                 "what removes the log removes the checkpoint; keep them apart", checkpoint,
                 directory,
             )  # fmt: skip

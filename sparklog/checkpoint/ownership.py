@@ -1,4 +1,4 @@
-"""Sets owner and mode of a checkpoint's new files: its query may run as another user."""
+"""Sets owner and mode of a checkpoint's new files, because its query may run as another user."""
 
 import os
 

@@ -76,7 +76,10 @@ class QuerySink:
     follows: bool = False
 
     def effect(self, batch: int) -> str:
-        """How the sink treats the batches after `batch`; "" if the sink is reset as well."""
+        """Describe how the sink handles the batches after `batch`.
+
+        "" if the sink is reset as well.
+        """
         if self.follows:
             return ""
         return _EFFECTS.get(self.kind, "").format(batch=batch)

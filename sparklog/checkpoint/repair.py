@@ -1,8 +1,8 @@
-"""`verify(..., repair=True)`: damaged records are taken out, small damaged files written again.
+"""`verify(..., repair=True)`: removes damaged records, and rebuilds small damaged files.
 
-A segment with damage is written again without it, synced and renamed over; the original stays
-beside it as `<segment>.log.damaged`, unread, until its owner removes it. A record whose bytes are
-known in spite of the damage (damaged_records.py) stays, corrected, at its offset.
+A damaged segment is written again without the damage, synced and renamed into place. The original
+stays as `<segment>.log.damaged`, which is never read, until the user removes it. A record whose
+bytes are known in spite of the damage (damaged_records.py) is corrected and stays at its offset.
 """
 
 import contextlib
@@ -36,11 +36,12 @@ DAMAGED: Final = ".damaged"
 
 
 def repair(checkpoint: Checkpoint) -> list[Finding]:
-    """Take the damaged records out of a checkpoint's log dir, whose query mustn't run.
+    """Remove the damaged records of a checkpoint's log dir. The query must not run.
 
-    Returns: what was found, each `repaired`: what is lost, with offsets, and what was corrected.
-    Raises: LogLockedError: the query runs; StorageUnavailableError: nothing is half done then.
-    Cost: reads the log dir, writes the damaged segments anew.
+    Returns: the findings, all `repaired`: what is lost, with offsets, and what was corrected.
+    Raises: LogLockedError: the query is running. StorageUnavailableError: no segment is half
+        written.
+    Cost: reads the log dir, and writes damaged segments again.
     """
     if not checkpoint.is_log_backed:
         return []
@@ -57,7 +58,7 @@ def repair(checkpoint: Checkpoint) -> list[Finding]:
 
 
 def _repair_marker(checkpoint: Checkpoint) -> list[Finding]:
-    """Write a damaged marker again. Spark's own file `metadata` is never touched."""
+    """Write a damaged marker again. Spark's own file `metadata` is never changed."""
     fs, path = checkpoint.fs, checkpoint.real(METADATA_FILE)
     is_beside = checkpoint.is_record(METADATA_FILE) and METADATA_FILE in checkpoint.files()
     if not is_beside or not is_damaged_marker(read_bytes(fs, path)):
@@ -70,9 +71,9 @@ def _repair_marker(checkpoint: Checkpoint) -> list[Finding]:
 
 
 def _repair_epochs(fs: FileSystem, directory: str) -> list[Finding]:
-    """Write damaged leader epochs again: those of the records, and a new one for the next record.
+    """Rebuild a damaged leader epoch file from the records, with a new epoch for the next record.
 
-    The last one is new because the file may have had one that no record has yet.
+    The last epoch is new because the file may have had an epoch without a record.
     """
     try:
         epochs_of(fs, directory)
@@ -81,7 +82,7 @@ def _repair_epochs(fs: FileSystem, directory: str) -> list[Finding]:
         path = error.path
     _set_aside(fs, path)
     write_epochs(fs, directory, [])
-    with contextlib.suppress(DataCorruptionError):  # of segments: verify reports it
+    with contextlib.suppress(DataCorruptionError):  # verify reports damaged segments
         partition = CheckpointPartition(fs, directory, lenient=True)
         entries: Epochs = []
         for table in (table for segment in partition.segments for table in segment.tables):
@@ -98,7 +99,7 @@ def _repair(fs: FileSystem, directory: str, logs: str) -> list[Finding]:
     try:
         path_of(name, "")
         partition = CheckpointPartition(fs, directory, lenient=True)
-    except (InvalidRequestError, DataCorruptionError):  # not a checkpoint's: verify reports it
+    except (InvalidRequestError, DataCorruptionError):  # verify reports a foreign partition
         return []
     found = []
     for segment in partition.segments:
@@ -122,7 +123,7 @@ def _finding(
     severity, aside = Severity.DAMAGE, f"its bytes stay in {log_name(segment.base)}{DAMAGED}"
     if lost.corrected is not None and lost.key is not None:
         severity = Severity.DIFFERENCE
-        what = f"a damaged record of {path_of(name, lost.key)}, all of which was known, is mended"
+        what = f"a damaged record of {path_of(name, lost.key)} was corrected completely"
     elif lost.key is None:
         what = f"a damaged record of an unknown file was left out and is lost; {aside}"
     else:
@@ -142,7 +143,7 @@ def _finding(
 def _rewrite(
     partition: CheckpointPartition, segment: CheckpointSegment, lost: list[DamagedRecord]
 ) -> None:
-    """Write a segment without its damage; the original gets another name."""
+    """Write a segment without its damage. The original gets another name."""
     fs, path = partition.fs, partition.path(segment)
     with fs.open(path) as source:
         output = FileWriter(fs, path + CLEANED)
@@ -161,7 +162,7 @@ def _rewrite(
 
 
 def _set_aside(fs: FileSystem, path: str) -> None:
-    """Give the original a second name, or copy it where there are no links."""
+    """Give the original a second name, or copy it if the file system has no hard links."""
     aside, number = path + DAMAGED, 1
     while fs.exists(aside):
         number += 1

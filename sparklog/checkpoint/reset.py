@@ -1,9 +1,9 @@
-"""`reset`: a checkpoint, in place, as it was behind one of its batches; its log follows.
+"""`reset`: sets a checkpoint back to an earlier batch, in place, and its log as well.
 
-The truncated checkpoint is made beside the old one and synced; then both are exchanged in one step
-(renameat2, RENAME_EXCHANGE), which is the commit point. The log's `reset` record follows; until
-then the new checkpoint has a note of it (unfinished_reset.py). The old one is removed last. A crash
-leaves the old checkpoint or the new one; what lies beside is removed by the next reset.
+The truncated checkpoint is created beside the old one and synced. Then both are exchanged in one
+step (renameat2, RENAME_EXCHANGE), which is the commit point. The log's `reset` record follows;
+until then the new checkpoint has a file that asks for it (unfinished_reset.py). The old checkpoint
+is removed last. A crash leaves the old checkpoint or the new one; the next reset removes leftovers.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sparklog.checkpoint.batch_selection import Target, check_sources, select_batch
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.file_sink_cut import FileSinkCut, follow_in_place
+from sparklog.checkpoint.file_sink_cut import FileSinkCut, plan_sink_cut
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.log_backed.layout import LOGS
@@ -41,11 +41,17 @@ _RESET_OR_FORK: Final = "reset it; or fork it, which works meanwhile"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """A reset that was done, or (`dry_run`) would be.
+    """The result of a reset, or (`dry_run`) of a planned one.
 
-    `batches`: those dropped, to be computed anew; `files`: how many files and records go;
-    `log`: gets a `reset` record for `writer`. `sink`: what the query's sink does with the batches
-    that come again; "" for a log.
+    Attributes:
+        path: the checkpoint.
+        batch: the batch that it was reset to.
+        batches: dropped batches, which the query runs again.
+        files: number of files and records that are removed.
+        log: the log that gets a `reset` record for `writer`.
+        writer: the query's name in the log.
+        dry_run: whether nothing was changed.
+        sink: how the query's sink handles the batches that run again; "" for a log.
     """
 
     path: str
@@ -58,13 +64,13 @@ class Reset:
     sink: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON takes them."""
+        """Return the fields for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
         verb = "would go back" if self.dry_run else "went back"
         span = f"{self.batches[0]}..{self.batches[-1]}" if self.batches else "none"
-        log = "" if self.log is None else f"; {self.log} takes {self.writer}'s batches anew"
+        log = "" if self.log is None else f"; {self.log} takes {self.writer}'s batches again"
         return (
             f"{self.path} {verb} to batch {self.batch}: drops batches {span}, {self.files} files"
             f"{log}"
@@ -86,33 +92,35 @@ def reset(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Reset:
-    """Truncate the checkpoint to just behind a batch; its query computes all later ones anew.
+    """Truncate the checkpoint to a batch; its query runs all later batches again.
 
-    A running query is seen by the lock it holds where the checkpoint is log-backed. An ordinary
-    checkpoint has no lock: refused if its newest batch is under way, as far as that can be seen
-    (it isn't committed and began less than 10 s ago, or something changes meanwhile). A query that
-    waits for its next trigger can't be seen: stop it first.
+    A log-backed checkpoint has a lock that shows a running query. An ordinary checkpoint has none,
+    so the reset is rejected if the newest batch seems to be running: it is not committed and began
+    less than 10 s ago, or files change meanwhile. A query that waits for its next trigger can't be
+    detected: stop it first.
 
-    Sinks other than a log keep what later batches wrote, and those that remember batches would
-    skip them when they come again. The log of Spark's file sink (`output`) is cut as well. Where
-    the checkpoint names such a sink and the caller does not, the reset is refused.
+    Sinks other than a log keep the output of later batches, and sinks that remember batches would
+    skip them when they run again. The log of Spark's file sink (`output`) is truncated as well. If
+    the checkpoint names such a sink and the caller does not, the reset is rejected.
 
     Args:
-        to, sources: as for `fork`.
-        log: the sink's log; the batches that come again are appended to it, not dropped as
-            replays. What they wrote before stays there.
-        writer: by which the log knows the query; by default the query's id, for all its sinks.
-        output: the directory of Spark's file sink, if the query writes to one; a local one.
+        to: as for `fork`.
+        log: the sink's log; batches that run again are appended to it, not dropped as replays.
+            Their earlier records stay there.
+        writer: the query's name in the log; by default the query's id, which covers all its sinks.
+        sources: as for `fork`.
+        output: the local directory of Spark's file sink, if the query writes to one.
         sink: "sparklog", "files", "delta", "kafka", "foreachBatch" or "other", if the checkpoint
-            doesn't name the query's sink (only log-backed ones do), or it will be another one.
-        announce: called with a sentence on what the sink will do, before anything is changed.
-        dry_run: only tell.
-        storage_options: by which a log in a store, and sources there, are reached; never noted.
-    Raises: InvalidRequestError: the batch can't be gone back to (the earliest that can is named),
-        or the file system can't exchange directories (fork instead); LogLockedError: the query
-        runs; DataCorruptionError; StorageUnavailableError. The checkpoint is as it was then; if
-        only the log failed, it is reset, and the log follows with the next call of `reset` or
-        batch of the sink.
+            doesn't name the query's sink (only log-backed ones do), or the sink will change.
+        announce: called with a sentence on the effect on the sink, before anything is changed.
+        dry_run: change nothing.
+        storage_options: fsspec's options, for a log or sources in a bucket; never stored.
+
+    Raises: InvalidRequestError: the query can't go back to the batch (names the earliest possible
+        one), or the file system can't exchange directories (use `fork`). LogLockedError: the query
+        is running. DataCorruptionError; StorageUnavailableError. The checkpoint is then unchanged;
+        if only the log failed, the checkpoint is reset, and the log follows at the next call of
+        `reset` or batch of the sink.
     """
     checkpoint = Checkpoint.open(path, fs, needs_id=True)
     _check_no_mount_point(checkpoint)
@@ -131,10 +139,10 @@ def reset(
         _check_log_named(chosen, checkpoint, batch, sink)
         truncation = plan_truncation(batches, batch, checkpoint.path, is_reset=True)
         done = _describe(batches, truncation, log, writer, storage_options, dry_run=dry_run)
-        told: list[str] = []
-        cut = follow_in_place(batches, batch, chosen, told.append)
-        done = replace(done, sink="".join(told))
-        if announce is not None and told:
+        announced: list[str] = []
+        cut = plan_sink_cut(batches, batch, chosen, announced.append)
+        done = replace(done, sink="".join(announced))
+        if announce is not None and announced:
             announce(done.sink)
         if not dry_run:
             _carry_out(batches, truncation, done, cut, storage_options, fs, clock)
@@ -172,9 +180,9 @@ def _describe(
     dry_run: bool,
 ) -> Reset:
     checkpoint = batches.checkpoint
-    who = None if log is None else writer_name(checkpoint, writer)
-    if log is not None and who is not None:
-        check_log(log, who, checkpoint.fs, storage_options)
+    writer_id = None if log is None else writer_name(checkpoint, writer)
+    if log is not None and writer_id is not None:
+        check_log(log, writer_id, checkpoint.fs, storage_options)
         check_not_nested(checkpoint.path, log)
     known = {*batches.planned, *batches.committed}
     return Reset(
@@ -183,7 +191,7 @@ def _describe(
         batches=sorted(b for b in known if b > truncation.batch),
         files=len(truncation.dropped.intersection(checkpoint.paths())),
         log=None if log is None else resolved(log),
-        writer=who,
+        writer=writer_id,
         dry_run=dry_run,
     )
 
@@ -213,7 +221,7 @@ def _carry_out(
             cut.stage()
             noted = UnfinishedReset(output=cut.output, batch=cut.batch, time_ms=clock())
             write(fs, staged.directory, noted)
-        if checkpoint.is_log_backed:  # no query may start with it before its log has followed
+        if checkpoint.is_log_backed:  # no query may start before the log has been reset, too
             lock = stack.enter_context(CheckpointLock(fs, os.path.join(staged.directory, LOGS)))
             lock.take_running(_RESET_OR_FORK)
         checkpoint.refresh()

@@ -1,7 +1,7 @@
-"""Tells whether a checkpoint's query runs, so that it mustn't be changed in place.
+"""Detects whether a checkpoint's query is running, so that it must not be changed in place.
 
-Where the checkpoint is log-backed the driver holds a lock. An ordinary one has none: all that can
-be seen is that a batch is under way, or that something changes during a look.
+The driver holds a lock on a log-backed checkpoint. An ordinary checkpoint has no lock: only a batch
+in progress, or files that change, show a running query.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.errors import LogLockedError
 
 QUIET_MS: Final = 10_000
-"""An uncommitted batch of an ordinary checkpoint that is younger than this may be under way."""
+"""A younger uncommitted batch of an ordinary checkpoint counts as running."""
 
 
 @contextlib.contextmanager
 def keep_stopped(checkpoint: Checkpoint, what: str) -> Iterator[None]:
-    """Keep the query of a log-backed checkpoint from running meanwhile.
+    """Keep the query of a log-backed checkpoint from starting within this block.
 
-    Raises: LogLockedError: it runs.
+    Raises: LogLockedError: the query is running.
     """
     if not checkpoint.is_log_backed:
         yield
@@ -34,7 +34,7 @@ def keep_stopped(checkpoint: Checkpoint, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def report_concurrent_cleanup(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Report a file that is gone, though it was listed, as what it means: the query cleans up.
+    """Report a listed file that is missing as the clean-up of a running query.
 
     Raises: LogLockedError.
     """
@@ -48,7 +48,7 @@ def report_concurrent_cleanup(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def check_no_running_batch(batches: Batches, now_ms: int) -> None:
-    """Raises: LogLockedError: an ordinary checkpoint has a batch that may be under way."""
+    """Raise LogLockedError if an ordinary checkpoint has a batch that may be running."""
     checkpoint = batches.checkpoint
     newest = max(batches.planned, default=-1)
     if checkpoint.is_log_backed or newest < 0 or newest in batches.committed:

@@ -1,7 +1,7 @@
-"""A checkpoint that is made beside its final name, and what a crash left of such ones.
+"""A checkpoint that is built beside its final name, and removal of leftovers after a crash.
 
-`.<name>.<kind>-<id>` beside `<name>`: of a fork to there, of a reset of it, or the log dir that an
-export took away.
+The directory `.<name>.<kind>-<id>` beside `<name>` is that of a fork, of a reset, or the log dir
+that an export has moved away.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ _EXPORT: Final = "export"
 
 
 def staged_checkpoint(fs: FileSystem, target: str, kind: str) -> StagedDirectory:
-    """Return the directory in which a checkpoint is made that is to lie at `target`.
+    """Return the directory in which the checkpoint at `target` is built.
 
-    Removes first what crashes left there. Raises: InvalidRequestError: the parent doesn't exist.
+    Removes leftovers of crashes first. Raises: InvalidRequestError: the parent doesn't exist.
     """
     assert kind in (FORK, RESET)
     check_parent(fs, target)
     for root in leftovers(fs, target, FORK, RESET):
-        with contextlib.suppress(FileNotFoundError, LogLockedError):  # another sweeps, or works
+        with contextlib.suppress(FileNotFoundError, LogLockedError):  # in use, or being removed
             remove_leftover(fs, root, lock_name=BUILDING)
     for root in leftovers(fs, target, _EXPORT):
         with contextlib.suppress(FileNotFoundError):
@@ -42,10 +42,10 @@ def staged_checkpoint(fs: FileSystem, target: str, kind: str) -> StagedDirectory
 
 
 def remove_log_dir(fs: FileSystem, checkpoint: str, logs: str) -> None:
-    """Remove the log dir `logs` of a checkpoint whose records are files by now.
+    """Remove the log dir `logs` of a checkpoint whose records have become files.
 
-    It is renamed away in one step where that can be; else its segments are removed in order, so
-    that none comes to light that a later one had replaced.
+    It is renamed away in one step if possible. Otherwise its segments are removed in order, so that
+    no superseded record becomes visible again.
     """
     if is_mount_point(fs, checkpoint):
         remove_all(fs, logs)
@@ -59,5 +59,5 @@ def remove_log_dir(fs: FileSystem, checkpoint: str, logs: str) -> None:
 
 
 def is_mount_point(fs: FileSystem, directory: str) -> bool:
-    """Whether what lies beside a directory is on another file system, as with volumes."""
+    """Return True if a directory's parent is on another file system, as with volumes."""
     return fs.identity(directory)[0] != fs.identity(os.path.dirname(directory))[0]

@@ -1,8 +1,8 @@
-"""Writes what a truncation leaves of a checkpoint into a new directory, durably.
+"""Copies a truncated checkpoint into a new directory, durably.
 
-The original stays as it is. Files get a second name (hard link): Spark replaces files, it never
-changes them. Records are copied as the bytes of their batches; a closed segment of which nothing
-goes is linked as well.
+The original is unchanged. Files are hard-linked: Spark replaces files, and never changes them.
+Records are copied as the bytes of their batches; a closed segment that stays complete is linked as
+well.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ from sparklog.storage.leader_epochs import assigned
 
 @dataclass(slots=True)
 class CopyStats:
-    """What was written: files linked, with their bytes, and bytes copied."""
+    """Files linked, with their bytes, and bytes copied."""
 
     linked_files: int = 0
     linked_bytes: int = 0
@@ -52,11 +52,11 @@ class CopyStats:
 def copy_truncated(
     checkpoint: Checkpoint, truncation: Truncation, directory: str, *, clock: Clock
 ) -> CopyStats:
-    """Write what `truncation` leaves of a checkpoint into `directory`, which exists and is empty.
+    """Write a checkpoint without what `truncation` drops into the empty directory `directory`.
 
-    Raises: LogLockedError: the checkpoint changes too quickly, or the query removed what the batch
-        needs; StorageUnavailableError.
-    Cost: a link and an fdatasync a file; the last segment of each partition is copied.
+    Raises: LogLockedError: the checkpoint changes too quickly, or the query removed files that the
+        batch needs; StorageUnavailableError.
+    Cost: a link and an fdatasync per file; the last segment of each partition is copied.
     """
     fs, stats = checkpoint.fs, CopyStats()
     made = [directory]
@@ -86,7 +86,7 @@ def copy_truncated(
 
 
 def _check_complete(directory: str, batch: int, fs: FileSystem) -> None:
-    """Raises: LogLockedError: the query removed what the batch needs while it was being copied."""
+    """Raise LogLockedError if the query removed files that the batch needs meanwhile."""
     obstacle = Batches(Checkpoint.open(directory, fs)).obstacle(batch)
     if obstacle is not None:
         raise LogLockedError(
@@ -96,7 +96,7 @@ def _check_complete(directory: str, batch: int, fs: FileSystem) -> None:
 
 
 def link_or_copy(fs: FileSystem, source: str, target: str, stats: CopyStats) -> None:
-    """Give a file a second name, or copy it where there are no hard links; durable."""
+    """Hard-link a file, or copy it if the file system has no hard links; durable."""
     try:
         with fs.open(source) as file:
             file.sync()  # Spark doesn't
@@ -112,7 +112,7 @@ def link_or_copy(fs: FileSystem, source: str, target: str, stats: CopyStats) -> 
                 copy_mode_and_owner(fs, target, source)
                 stats.copied_bytes += size
     except FileNotFoundError:
-        return  # removed since it was listed; _check_complete asks for what is needed
+        return  # removed since the listing; _check_complete detects missing files
 
 
 def _copy_log_dir(
@@ -153,11 +153,11 @@ def _copy_partition(
 ) -> None:
     name = os.path.basename(source.directory)
     for _ in range(5):
-        # After a cleaning the read takes in later batches, too, which the truncation doesn't name.
+        # After a cleaning the read may include later batches, which the truncation doesn't name.
         later = {path_of(name, key) for key, _ in source.live()} - known
         try:
             return _copy_segments(source, gone | later, directory, stats)
-        except (FileNotFoundError, InterruptedError):  # a cleaning rewrote it meanwhile
+        except (FileNotFoundError, InterruptedError):  # rewritten by a cleaning meanwhile
             for left in source.fs.listdir(directory):
                 source.fs.unlink(joined(directory, left))
             source.fs.rmdir(directory)
@@ -179,7 +179,7 @@ def _copy_segments(
         is_last = segment is source.segments[-1]
         if not kept.any() and not is_last:
             continue
-        # An empty one begins where the next record comes, not where that came before.
+        # An empty segment begins at the offset of the next record.
         base = segment.base if kept.any() else kept_end
         _copy_segment(source, segment, kept, joined(directory, log_name(base)), stats)
         if kept.any():
@@ -191,7 +191,7 @@ def _copy_segments(
 
 
 def _kept(segment: CheckpointSegment, partition: str, gone: frozenset[str]) -> NDArray[np.bool_]:
-    """A mask of the segment's batches: those of paths that stay."""
+    """Return a mask of the segment's batches whose paths stay."""
     if not segment.keys:
         return np.zeros(0, np.bool_)
     keys = pa.chunked_array(segment.keys).combine_chunks().dictionary_encode()
@@ -209,13 +209,13 @@ def _copy_segment(
     target: str,
     stats: CopyStats,
 ) -> None:
-    """Raises InterruptedError: the segment was rewritten since it was read."""
+    """Copy or link a segment. Raises: InterruptedError: it was rewritten since it was read."""
     fs, path, linked = source.fs, source.path(segment), False
     with fs.open(path) as file:
         if fs.identity(path) != segment.identity:
             raise InterruptedError(path)
         if kept.all() and segment is not source.segments[-1] and not segment.damaged:
-            file.sync()  # first: what fails after the link would be copied into the linked file
+            file.sync()  # before the link: a copy after a failure would write into the linked file
             with contextlib.suppress(StorageUnavailableError):
                 fs.link(path, target)
                 linked = True

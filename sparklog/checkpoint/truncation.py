@@ -1,9 +1,9 @@
-"""What a truncation to a batch does to a checkpoint: which files go, which change.
+"""Plans a truncation to a batch: which files of a checkpoint are dropped or changed.
 
-After batch N go: plans and commits of later batches, state files of versions above N + 1 (a stale
-snapshot would be taken for a new one's), later operator metadata, the entries of a file source's
-own log past N's offset, RocksDB's shared files that no snapshot names any more, and files that
-were being written. Their checksums go with them.
+A truncation to batch N drops: plans and commits of later batches; state files of versions above N +
+1 (a stale snapshot could be mistaken for a new one); later operator metadata; the entries of a file
+source's own log past N's offset; RocksDB's shared files that no snapshot references any more; and
+files that were being written. Their checksums are dropped with them.
 """
 
 import json
@@ -19,7 +19,7 @@ from sparklog.checkpoint.log_backed.layout import BUILDING, METADATA_PARTITION, 
 from sparklog.checkpoint.spark_files.checksums import hadoop_name, spark_name
 from sparklog.checkpoint.spark_files.file_source_log import entries_after
 from sparklog.checkpoint.spark_files.offset_log import log_offset_of
-from sparklog.checkpoint.spark_files.state_stores import parse_name, unshared
+from sparklog.checkpoint.spark_files.state_stores import parse_name, unreferenced_files
 from sparklog.errors import DataCorruptionError
 
 _BATCH: Final = re.compile(r"(offsets|commits)/([0-9]+)")
@@ -31,9 +31,9 @@ _RUNS_MAX: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """What goes behind `batch`.
+    """A truncation to `batch`.
 
-    `dropped`: paths that go, hidden ones too; `replaced`: path -> new content.
+    `dropped`: paths to drop, including hidden ones. `replaced`: path -> new content.
     """
 
     batch: int
@@ -42,7 +42,7 @@ class Truncation:
 
 
 def plan_truncation(batches: Batches, batch: int, root: str, *, is_reset: bool) -> Truncation:
-    """Choose what goes when the checkpoint is truncated to `batch`, to lie at `root` then.
+    """Plan the truncation of a checkpoint to `batch`; the result will be at `root`.
 
     Raises: DataCorruptionError: a snapshot's zip, or an operator's metadata, can't be read.
     """
@@ -52,7 +52,7 @@ def plan_truncation(batches: Batches, batch: int, root: str, *, is_reset: bool) 
         log_offset = log_offset_of(text)
         if log_offset is not None:
             named.update(entries_after(checkpoint, source, log_offset))
-    named |= unshared(checkpoint, batches.stores, without=named)
+    named |= unreferenced_files(checkpoint, batches.stores, without=named)
     dropped = set(named) | {RESET, BUILDING}
     for path in named:
         dropped |= {hadoop_name(path), spark_name(path), hadoop_name(spark_name(path))}
@@ -83,7 +83,7 @@ def _is_later(path: str, batch: int) -> bool:
 
 
 def _relocated(checkpoint: Checkpoint, path: str, root: str) -> bytes | None:
-    """An operator's metadata with its schema files below `root`; None if they are already.
+    """Return an operator's metadata with schema files below `root`, or None if unchanged.
 
     Spark writes their absolute paths. Source: OperatorStateMetadataV2.
     """
@@ -98,7 +98,7 @@ def _relocated(checkpoint: Checkpoint, path: str, root: str) -> bytes | None:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         where, position = checkpoint.locate(path)
         raise DataCorruptionError(
-            f"it can't be read: {error}", path=where, position=position
+            f"the operator's metadata can't be read: {error}", path=where, position=position
         ) from error
     changed = f"{version}\n{json.dumps(document, separators=(',', ':'))}".encode()
     return None if json.loads(text) == document else changed
@@ -110,7 +110,7 @@ def _below(root: str, file: str) -> str:
 
 
 def _fence(checkpoint: Checkpoint, replaced: dict[str, bytes]) -> None:
-    """Put a new run before all others, so that their drivers and tasks are refused."""
+    """Put a new run before all others, so that earlier drivers and tasks are rejected."""
     partition = checkpoint.partitions.get(METADATA_PARTITION)
     known = partition.read(RUNS) if partition is not None else None
     if known is not None:

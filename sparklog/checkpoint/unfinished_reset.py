@@ -1,9 +1,9 @@
-"""A reset that was cut off between checkpoint and log: the next call completes it.
+"""Completes a reset that was interrupted between checkpoint and log.
 
-`sparklog.reset` at the root of the checkpoint, JSON: {"log", "writer", "batch", "time"}, or
-{"output", "batch", "time"} where a file sink's log follows (file_sink_cut.py). The checkpoint
-is truncated already when the file shows. The log's `reset` record may be missing; writing it again
-changes nothing.
+`sparklog.reset` at the root of the checkpoint is JSON: {"log", "writer", "batch", "time"}, or
+{"output", "batch", "time"} for a file sink's log (file_sink_cut.py). If the file exists, the
+checkpoint is truncated already. The log's `reset` record may be missing; writing it again has no
+effect.
 """
 
 import contextlib
@@ -28,9 +28,10 @@ _OF_FILES: Final = {"output": str, "batch": int, "time": int}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedReset:
-    """Up to which batch `log` has yet to forget the commits of `writer`; noted at `time_ms`.
+    """A reset that is not finished yet.
 
-    `output`: the directory of a file sink whose staged log has yet to be put in place.
+    `log` still has to forget commits of `writer` after `batch`. `time_ms`: when the reset was made.
+    `output`: the directory of a file sink whose staged log still has to be put in place.
     """
 
     log: str | None = None
@@ -40,7 +41,7 @@ class UnfinishedReset:
     time_ms: int
 
     def encode(self) -> bytes:
-        """The content of `sparklog.reset`."""
+        """Return the content of `sparklog.reset`."""
         fields = asdict(self)
         fields["time"] = fields.pop("time_ms")
         return json.dumps({k: v for k, v in fields.items() if v is not None}).encode()
@@ -56,8 +57,8 @@ class UnfinishedReset:
             noted = {key: fields[key] for key in wanted if key != "time"}
         except (ValueError, KeyError, TypeError) as error:
             raise DataCorruptionError(
-                f"it can't be read ({error}): the checkpoint was reset, and the query's sink may "
-                "not have followed. With the query stopped, remove the file and reset the "
+                f"the file can't be read ({error}): the checkpoint was reset, and the query's sink "
+                "may not have followed. With the query stopped, remove the file and reset the "
                 "checkpoint to its newest batch, with the sink's log (--log) or directory "
                 "(--output): `sparklog checkpoint reset CHECKPOINT --to BATCH`",
                 path=path,
@@ -66,7 +67,7 @@ class UnfinishedReset:
 
 
 def write(fs: FileSystem, directory: str, unfinished: UnfinishedReset) -> None:
-    """Note, durably, that the log has to follow the checkpoint in `directory`."""
+    """Record durably that the log still has to follow the checkpoint in `directory`."""
     write_durably(fs, os.path.join(directory, RESET), unfinished.encode())
 
 
@@ -77,11 +78,11 @@ def complete(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> UnfinishedReset | None:
-    """Let the log follow a checkpoint that was reset, if it has yet to; returns what was noted.
+    """Reset the log of a checkpoint whose reset is unfinished. Return the reset, or None.
 
-    Args: storage_options: by which a log in a store is reached; they are never noted.
-    Cost: a look for one file; with an unfinished reset a commit to the log. Idempotent.
-    Raises: DataCorruptionError: the file can't be read; InvalidRequestError, LogLockedError,
+    `storage_options`: fsspec's options, for a log in a bucket; never stored.
+    Cost: a look-up of one file; with an unfinished reset a commit to the log. Idempotent.
+    Raises: DataCorruptionError: the file can't be read. InvalidRequestError, LogLockedError,
         StorageUnavailableError: the log can't be written; the file stays.
     """
     path = os.path.join(checkpoint, RESET)
@@ -109,8 +110,8 @@ def _check_holds_log(
 ) -> None:
     if not holds_own_log(place, storage_options, fs):
         raise InvalidRequestError(
-            f"{path}: the checkpoint was reset, and {place} has yet to follow, but no log "
-            "is there: bring it back; or, if it is gone for good, remove that file",
+            f"{path}: the checkpoint was reset, and {place} still has to follow, but no log "
+            "is there: bring it back; or, if it is lost for good, remove that file",
             path=path,
         )
 
@@ -121,10 +122,10 @@ def check_log(
     fs: FileSystem,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Check that `writer`, or that query, has written to the log at `path`.
+    """Check that `writer`, or the query with that id, has written to the log at `path`.
 
-    Raises: InvalidRequestError: it never did, so that a reset would do nothing to the log that it
-        did write to; or no log is there, and none must be made.
+    Raises: InvalidRequestError: it never did, so that a reset would not affect the query's actual
+        log; or there is no log, and none must be created.
     """
     place = resolved(path)
     if not holds_own_log(path, storage_options, fs):

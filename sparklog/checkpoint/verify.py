@@ -1,9 +1,9 @@
-"""Verifies a checkpoint: each retained batch has plan, commit and state; files are sound.
+"""Verifies a checkpoint: each retained batch has plan, commit and state, and files are intact.
 
-How far it looks: records by their CRCs; HDFS deltas, snapshots and RocksDB changelogs through
-their codec to the end mark; RocksDB's zips by their CRCs, and that the SST and log files they name
-are there, of the right size, with an SST's end. Contents of SSTs only by the checksums that Hadoop
-or Spark left beside them.
+Records are checked by their CRCs; HDFS deltas, snapshots and RocksDB changelogs are decompressed
+and read to the end mark; RocksDB's zips are checked by their CRCs, and the SST and log files that
+they reference must exist, with the right size, and end like an SST. Contents of SSTs are checked
+only by checksums that Hadoop or Spark stored beside them.
 """
 
 import contextlib
@@ -37,7 +37,11 @@ from sparklog.checkpoint.spark_files.checksums import (
 )
 from sparklog.checkpoint.spark_files.state_changelog import read_changes
 from sparklog.checkpoint.spark_files.state_files import plain, read_zip
-from sparklog.checkpoint.spark_files.state_stores import StateStore, metadata_path, unshared
+from sparklog.checkpoint.spark_files.state_stores import (
+    StateStore,
+    metadata_path,
+    unreferenced_files,
+)
 from sparklog.clock import monotonic_ms
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.format.names import CLEANED
@@ -59,10 +63,19 @@ _SST_MAGICS: Final = (0x88E241B785F4CFF7, 0xDB4775248B80FB57)  # block-based, an
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointReport:
-    """The result of `verify`. `batches`: that are retained; `bytes`: of the files read.
+    """The result of `verify`.
 
-    `latest`: the newest batch that the query, a fork or a reset can continue behind; None if none.
-    `outlook`: what all of it means for the query's next start.
+    Attributes:
+        path: the checkpoint.
+        is_log_backed: whether it has a log dir.
+        batches: retained batches.
+        latest: the newest batch after which the query, a fork or a reset can continue, or None.
+        outlook: what all of it means for the query's next start.
+        stores: number of state stores.
+        files: number of files read.
+        bytes: bytes of the files read.
+        took_ms: duration.
+        findings: the findings, worst first.
     """
 
     path: str
@@ -78,20 +91,20 @@ class CheckpointReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no damage and no difference, but for what was repaired right now."""
+        """Whether there is no damage and no difference, other than what was just repaired."""
         return not any(f.severity in BAD and not f.repaired for f in self.findings)
 
     def counts(self) -> dict[str, int]:
-        """{severity: number of findings}."""
+        """Return {severity: number of findings}."""
         found = Counter(str(f.severity) for f in self.findings)
         return {str(severity): found[str(severity)] for severity in Severity}
 
     def table(self) -> pa.Table:
-        """The findings, a row each."""
+        """Return the findings as a table."""
         return pa.Table.from_pylist([f.to_dict() for f in self.findings], schema=FINDINGS_SCHEMA)
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole report as JSON takes it."""
+        """Return the report for JSON."""
         return {
             "ok": self.ok,
             "path": self.path,
@@ -125,22 +138,25 @@ class CheckpointReport:
 def verify(
     path: str | os.PathLike[str], *, repair: bool = False, fs: FileSystem = LOCAL
 ) -> CheckpointReport:
-    """Check the checkpoint at `path`; changes nothing, takes no lock, works while the query runs.
+    """Verify the checkpoint at `path`. Takes no lock and works while the query is running.
 
-    A running query writes and removes files while they are looked at. So what looks like damage is
-    looked for again, and only what shows both times is told.
+    A running query writes and removes files during the check. So the check is repeated if it finds
+    damage, and only findings of both checks are reported.
 
     Args:
-        repair: take damaged records out of the log dir, with the query stopped: what is whole, or
-            known in spite of the damage, stays; the segment as it was lies beside it as `.damaged`.
-            Then check what is left. Files of Spark's own manager are never touched.
-    Returns: findings, the worst first, each with file and byte position. `ok` is False for damage
-        (something is gone or wrong that can't be derived). Old batches whose state was cleaned up
-        by Spark are a warning.
-    Raises: InvalidRequestError: no checkpoint is there; LogLockedError: the query cleans up all
-        the time, or (repair) runs; StorageUnavailableError.
-    Cost: reads everything once, with damage twice; entries of state files are walked, about a
-        second a million.
+        path: the checkpoint.
+        repair: remove damaged records from the log dir, with the query stopped. Intact records, and
+            those that can be corrected, stay; the original segment is kept as `.damaged`. Then
+            verify the result. Files of Spark's own manager are never changed.
+        fs: file system of the checkpoint.
+
+    Returns: findings, worst first, each with file and byte position. `ok` is False for damage:
+        something is lost or wrong that can't be derived. Old batches whose state Spark has removed
+        are a warning.
+    Raises: InvalidRequestError: there is no checkpoint. LogLockedError: the query keeps cleaning
+        up, or (repair) is running. StorageUnavailableError.
+    Cost: reads everything once, with damage twice; entries of state files take about a second per
+        million.
     """
     began = monotonic_ms()
     done = repair_records(Checkpoint.inspect(path, fs)) if repair else []
@@ -158,14 +174,14 @@ def verify(
 
 def _verify_once(path: str | os.PathLike[str], fs: FileSystem) -> CheckpointReport:
     for _ in range(_LOOKS - 1):
-        with contextlib.suppress(FileNotFoundError):  # Spark removed it since it was listed
+        with contextlib.suppress(FileNotFoundError):  # removed by Spark since the listing
             return _Verifier(Checkpoint.inspect(path, fs)).run()
     with report_concurrent_cleanup(path):
         return _Verifier(Checkpoint.inspect(path, fs)).run()
 
 
 def _same(finding: Finding) -> tuple[object, ...]:
-    """What identifies a finding in both looks; a cleaning in between moves records."""
+    """Return the identity of a finding in both checks; a cleaning in between moves records."""
     return finding.severity, finding.file, finding.what
 
 
@@ -188,7 +204,7 @@ class _Verifier:
         for beside in second_history(self._checkpoint):
             self._damage(beside)
         self._try("metadata", lambda: query_id(checkpoint))
-        unnamed = self._unnamed()
+        unnamed = self._unreferenced()
         for path in checkpoint.paths():
             if path not in unnamed:
                 self._check_file(path)
@@ -211,16 +227,17 @@ class _Verifier:
         for name in self._fs.listdir(partition.directory):
             if name.endswith(CLEANED):
                 where = os.path.join(partition.directory, name)
-                self._out.add(Severity.LEFTOVER, where, "of a cleaning that was cut off")
+                self._out.add(Severity.LEFTOVER, where, "left by an interrupted cleaning")
             elif DAMAGED in name:
                 where = os.path.join(partition.directory, name)
-                self._out.add(Severity.LEFTOVER, where, "a repair put it aside; remove it at will")
+                what = "set aside by a repair; remove it when no longer needed"
+                self._out.add(Severity.LEFTOVER, where, what)
         for segment in partition.segments:
             for lost in segment.damaged:
                 self._out.add(
                     Severity.WARNING,
                     partition.path(segment),
-                    f"a record of {lost.key} is damaged, of which nobody needs any more; --repair "
+                    f"a damaged record of {lost.key} is no longer needed; --repair "
                     "takes it out, with the query stopped, and so does a cleaning",
                     position=lost.position,
                     first=lost.first,
@@ -230,7 +247,7 @@ class _Verifier:
                 self._note_torn(partition, segment)
 
     def _note_torn(self, partition: CheckpointPartition, segment: CheckpointSegment) -> None:
-        """Report a torn write, or one that is under way; or the last record, damaged."""
+        """Report a torn write or one in progress, or damage of the last record."""
         damage = self._checkpoint.damaged_end(partition)
         if damage is not None:
             self._damage(damage)
@@ -238,7 +255,7 @@ class _Verifier:
         self._out.add(
             Severity.LEFTOVER,
             partition.path(segment),
-            "a write that was cut off, or is under way",
+            "a write that was interrupted, or is in progress",
             position=segment.end,
             first=segment.next_offset,
         )
@@ -249,25 +266,29 @@ class _Verifier:
             self._out.add(
                 Severity.LEFTOVER,
                 checkpoint.real(RESET),
-                "a reset whose log has yet to follow; the query's sink does it, or another reset",
+                "a reset whose log still has to follow; the query's sink does it, or another reset",
             )
         for path in sorted(checkpoint.files()):
             if path.endswith(".tmp"):
                 self._out.add(
-                    Severity.LEFTOVER, checkpoint.real(path), "a file that is being written, or was"
+                    Severity.LEFTOVER, checkpoint.real(path),
+                    "a file that is being written, or was left unfinished",
                 )
 
-    def _unnamed(self) -> set[str]:
-        """Files of RocksDB that no snapshot names: it isn't written yet, or was removed."""
+    def _unreferenced(self) -> set[str]:
+        """Return RocksDB files that no snapshot references.
+
+        It isn't written yet, or was removed.
+        """
         try:
-            return unshared(self._checkpoint, self._batches.stores)
+            return unreferenced_files(self._checkpoint, self._batches.stores)
         except (DataCorruptionError, FileNotFoundError):  # reported where the snapshot is checked
             return set()
 
     # -- files ---------------------------------------------------------------------------------
 
     def _check_file(self, path: str) -> None:
-        """A file can be read, and is what the checksums beside it say."""
+        """Check that a file can be read, and matches the checksums beside it."""
         checkpoint = self._checkpoint
         hadoop, spark = hadoop_name(path), spark_name(path)
         names = checkpoint.files()
@@ -283,7 +304,9 @@ class _Verifier:
                 check_spark(data, checkpoint.read(spark), where, checkpoint.locate(spark)[0])
             if path.endswith(".sst") and not _ends_as_sst(data):
                 raise DataCorruptionError(
-                    "it doesn't end as an SST file", path=where, position=max(0, len(data) - 8)
+                    "the file doesn't end as an SST file",
+                    path=where,
+                    position=max(0, len(data) - 8),
                 )
 
         self._try(path, check)
@@ -312,8 +335,8 @@ class _Verifier:
         for batch in batches.committed:
             self._try(f"commits/{batch}", partial(batches.commit, batch))
         expected = known or (self._checkpoint.has_marker and self._checkpoint.partitions)
-        if expected and not self._checkpoint.exists("metadata"):  # a new id: sinks know no batch
-            self._lost("metadata")
+        if expected and not self._checkpoint.exists("metadata"):  # sinks know batches by the id
+            self._report_missing("metadata")
         if not known:
             return
         self._try(f"offsets/{batches.last}", self._check_repartition)
@@ -327,13 +350,13 @@ class _Verifier:
                 "the query doesn't use that, they were lost",
             )
         for batch in sorted({*range(known[0], known[-1] + 1)}.difference(skipped)):
-            # Spark removes the oldest ones of both, plans and commits, at its leisure.
+            # Spark removes the oldest plans and commits at different times.
             if batch not in batches.planned and batch > min(batches.planned, default=-1):
-                self._lost(f"offsets/{batch}")
-            # Before the second batch is planned, the first one is committed.
+                self._report_missing(f"offsets/{batch}")
+            # The first batch is committed before the second one is planned.
             first = min(batches.committed, default=known[0] - 1)
             if batch not in batches.committed and first < batch < known[-1]:
-                self._lost(f"commits/{batch}")
+                self._report_missing(f"commits/{batch}")
         self._check_states()
 
     def _check_repartition(self) -> None:
@@ -361,7 +384,7 @@ class _Verifier:
         return is_last and self._batches.unfinished_repartition()
 
     def _check_states(self) -> None:
-        """State is there for every commit from the first that has it on, and for the last."""
+        """Check that every commit since the first complete one, and the last one, has its state."""
         batches = self._batches
         for operator in sorted({store.operator for store in batches.stores}):
             if metadata_path(self._checkpoint, operator, batches.last) is None:
@@ -379,7 +402,7 @@ class _Verifier:
                 continue
             lost = seen or batch == batches.committed[-1]
             if not lost and batch and batch - 1 not in batches.planned:
-                continue  # so it is with the oldest one, always
+                continue  # normal for the oldest batch
             if lost and (batches.is_dropped(batch) or self._is_before_repartition(batch)):
                 lost, obstacle = False, "Spark's offline repartition left it out"
             self._out.add(
@@ -389,18 +412,18 @@ class _Verifier:
             )
 
     def _outlook(self) -> str:
-        """What the query's next start will find."""
+        """Describe what the query's next start will find."""
         path, batches = self._checkpoint.path, self._batches
         ends = filter(None, map(self._checkpoint.damaged_end, self._checkpoint.partitions.values()))
         damage = next(chain(self._checkpoint.damage.values(), ends), self._checkpoint.lost_id())
         if damage is not None:
             return f"the query can't be started: {damage}"
         if not batches.planned:
-            return "no batch was planned: the query begins with its first one"
+            return "no batch was planned: the query begins with its first batch"
         newest = batches.planned[-1]
         if any("UNFINISHED_REPARTITION" in finding.what for finding in self._out.found):
             return f"the query can't be started: batch {newest} is an unfinished repartition"
-        behind = newest if newest in batches.committed else batches.before(newest) or 0
+        behind = newest if newest in batches.committed else batches.previous_plan(newest) or 0
         if batches.committed and batches.committed[-1] > newest:
             obstacle: str | None = f"batch {batches.committed[-1]} is done, but its plan is gone"
         elif newest == 0 and not batches.committed:
@@ -409,19 +432,19 @@ class _Verifier:
             obstacle = batches.obstacle(behind)
         if obstacle is None:
             again = "" if behind == newest else f"; batch {newest}, planned already, runs again"
-            return f"the query goes on behind batch {behind}{again}"
+            return f"the query continues after batch {behind}{again}"
         latest = max(batches.reachable(), default=None)
         cure = (
-            "no batch can be gone back to: restore it from an archive, or begin anew"
+            "no batch can be restored: restore the checkpoint from an archive, or start a new one"
             if latest is None
             else f"go back: `sparklog checkpoint reset {path} --to {latest}`, with --log LOG if it "
-            "writes to a log, which then takes the batches behind that anew"
+            "writes to a log, which then takes the later batches again"
         )
-        return f"the query can't go on behind batch {behind}: {obstacle}; {cure}"
+        return f"the query can't continue after batch {behind}: {obstacle}; {cure}"
 
     # -- findings ------------------------------------------------------------------------------
 
-    def _lost(self, path: str) -> None:
+    def _report_missing(self, path: str) -> None:
         self._out.add(Severity.DAMAGE, self._checkpoint.real(path), "it is missing")
 
     def _damage(self, error: DataCorruptionError, shift: int = 0) -> None:
@@ -437,7 +460,10 @@ class _Verifier:
             )
 
     def _try(self, path: str, check: Callable[[], object]) -> None:
-        """Run a check of one file; a position within a record becomes one in its segment."""
+        """Run a check of one file.
+
+        A position within a record is converted to one in its segment.
+        """
         try:
             check()
         except DataCorruptionError as error:
@@ -445,7 +471,7 @@ class _Verifier:
             inside = error.path == where and error.first is None
             self._damage(error, begin if inside else 0)
         except FileNotFoundError:
-            pass  # Spark removes files meanwhile; _check_batches misses what a batch needs
+            pass  # removed by Spark meanwhile; _check_batches reports files that a batch needs
         except StorageUnavailableError as error:
             self._out.add(Severity.DAMAGE, self._checkpoint.real(path), str(error))
 

@@ -88,7 +88,7 @@ class _StateChanges:
         """Return a start or end as a batch number."""
         if bound == LATEST:
             return self.changes.end()
-        return self.changes.held()[0] if bound == EARLIEST else bound
+        return self.changes.available_batches()[0] if bound == EARLIEST else bound
 
     def position(self, batch: int) -> Json:
         """Return the offset of a reader that has read all batches before `batch`."""
@@ -103,7 +103,7 @@ class _StateChanges:
         if _PLANNED not in position:
             return None
         batch = int(position[_BATCH])
-        first = self.changes.computed_anew(batch, int(position[_PLANNED]))
+        first = self.changes.first_recomputed(batch, int(position[_PLANNED]))
         if first is not None:
             self._loss.reset_batches(self.changes.name, first, batch)
         return first
@@ -122,7 +122,7 @@ class _StateChanges:
             return []
         first, files = self.changes.files(start, end)
         if first > start:
-            low = self.changes.held()[0]
+            low = self.changes.available_batches()[0]
             why = f"the first batch whose changes are kept is {low}"
             self._loss.lost_batches(self.changes.name, start, first, why, held=(low, high))
         by_partition: dict[int, list[ChangeFile]] = {}
@@ -239,4 +239,4 @@ def _seen_checkpoint(path: str) -> Checkpoint:
             f"the executor on host {socket.gethostname()} can't see the checkpoint {path}: "
             "every executor must have its disk"
         )
-    return Checkpoint.unlisted(path)
+    return Checkpoint.without_listing(path)

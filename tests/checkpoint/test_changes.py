@@ -130,7 +130,7 @@ def test_a_batch_without_all_its_files_is_not_held(golden: Golden) -> None:
     path = golden("hdfs")
     (path / "state/0/1/9.delta").unlink()
     topic = StoreChanges(Checkpoint.open(path), 0, "default")
-    assert topic.held() == (9, 14)
+    assert topic.available_batches() == (9, 14)
     first, files = topic.files(5, 12)
     assert (first, {f.batch for f in files}) == (9, {9, 10, 11})
 
@@ -294,7 +294,7 @@ def test_a_read_that_meets_a_new_column_family_is_started_again(golden: Golden) 
     topic = StoreChanges(found, 0, "default")
     families = {name: each for name, each in topic.schema.families.items() if name != "seen"}
     began = ChangeReader(found, replace(topic.schema, families=families))
-    _, files = topic.files(*topic.held())
+    _, files = topic.files(*topic.available_batches())
     with pytest.raises(InvalidRequestError, match="when this read began: seen; start it again"):
         for file in files:
             list(began.read(file))

@@ -97,7 +97,7 @@ def test_what_is_known_in_spite_of_the_damage_is_mended(path: Path, at: int) -> 
     assert tree(path)[log] == raw[log]
     aside = [name for name in tree(path) if name.endswith(".damaged")]
     assert aside == [f"{log}.damaged"]
-    assert "a repair put it aside; remove it at will" in str(verify(path))
+    assert "set aside by a repair; remove it when no longer needed" in str(verify(path))
     (path / aside[0]).unlink()
     assert verify(path).findings == []
     assert view(path) == before
@@ -111,7 +111,7 @@ def test_lost_state_of_an_old_batch(path: Path) -> None:
     (found,) = [f for f in report.findings if f.repaired]
     assert found.severity is Severity.DAMAGE
     assert "state/0/1/9.delta was left out" in found.what
-    assert "goes on behind batch 13" in report.outlook
+    assert "continues after batch 13" in report.outlook
     assert not Checkpoint.open(path).exists("state/0/1/9.delta")
     assert changes(path, start=13).read_all() == rows
 
@@ -120,11 +120,11 @@ def test_lost_state_that_the_query_needs(path: Path) -> None:
     spoil(path, "state/0/1/14.delta", -20, count=8)
     report = verify(path, repair=True)
     assert not report.ok
-    assert "can't go on behind batch 13" in report.outlook
+    assert "can't continue after batch 13" in report.outlook
     assert "reset" in report.outlook
     assert "--to 12" in report.outlook
     reset(path, to=12)
-    assert "goes on behind batch 12" in verify(path).outlook
+    assert "continues after batch 12" in verify(path).outlook
 
 
 def test_the_last_record(path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_hole_over_several_records(path: Path) -> None:
     """Nobody knows whose they were: the range is told, what is whole stays."""
     before = view(path)
     spoil(path, "offsets/9", 5, count=1500)
-    with pytest.raises(DataCorruptionError, match="can't be told of which file"):
+    with pytest.raises(DataCorruptionError, match="its file is unknown"):
         history(path)
     report = verify(path, repair=True)
     found = [f for f in report.findings if f.repaired]

@@ -346,7 +346,7 @@ def test_batches_that_a_restored_log_lacks_are_computed_anew(
 def test_a_note_that_cannot_be_read(golden: Golden) -> None:
     path = golden("stateless")
     (path / "sparklog.reset").write_text('{"log": 1}')
-    with pytest.raises(DataCorruptionError, match=r"sparklog\.reset: it can't be read"):
+    with pytest.raises(DataCorruptionError, match=r"sparklog\.reset: the file can't be read"):
         reset(path, to=9)
 
 

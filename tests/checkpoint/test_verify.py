@@ -33,11 +33,11 @@ def test_where_no_batch_can_be_gone_back_to_the_checkpoint_is_restored(
     archive(path, url)
     for file in (path / "state/0/1").glob("[0-9]*"):
         file.unlink()
-    advice = "no batch can be gone back to: restore it from an archive, or begin anew"
+    advice = "no batch can be restored: restore the checkpoint from an archive, or start a new one"
     assert advice in verify(path).outlook
     shutil.rmtree(path)
     restore(url, path)
-    assert verify(path).outlook == "the query goes on behind batch 13"
+    assert verify(path).outlook == "the query continues after batch 13"
 
 
 def test_a_log_that_is_gone_is_restored(golden: Golden, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_verify(golden: Golden, capsys: Capture) -> None:
 def test_fork_and_reset(golden: Golden, tmp_path: Path, capsys: Capture) -> None:
     path, new = str(golden("hdfs")), str(tmp_path / "new")
     assert run(["checkpoint", "fork", path, new, "--to", "11"]) == 0
-    assert capsys.readouterr().out.startswith(f"{new} continues behind batch 11 of {path}: ")
+    assert capsys.readouterr().out.startswith(f"{new} continues after batch 11 of {path}: ")
     assert run(["checkpoint", "reset", new, "--to", "9", "--dry-run"]) == 0
     assert "would go back to batch 9: drops batches 10..11" in capsys.readouterr().out
     assert run(["checkpoint", "reset", new, "--to", "2100-01-01", "--json"]) == 0

@@ -106,8 +106,8 @@ MUTANTS = (
     mutant(
         "back-to-a-batch-without-the-plan-before-it",
         "checkpoint/batches.py",
-        "        if batch and self.before(batch) is None:\n",
-        "        if batch < 0 and self.before(batch) is None:\n",
+        "        if batch and self.previous_plan(batch) is None:\n",
+        "        if batch < 0 and self.previous_plan(batch) is None:\n",
         f"{HISTORY}::test_what_can_be_gone_back_to",
     ),
     mutant(
@@ -261,8 +261,8 @@ MUTANTS = (
     mutant(
         "imported-files-removed-before-the-records-are-durable",
         "checkpoint/convert.py",
-        "        append(partition, records())\n        # Those",
-        "        list(records())\n        # Those",
+        "        append(partition, records())\n        # Records",
+        "        list(records())\n        # Records",
         f"{CONVERT}::test_there_and_back",
     ),
     mutant(

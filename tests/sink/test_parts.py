@@ -181,9 +181,9 @@ def test_a_log_within_its_querys_checkpoint_is_refused(
         checkpoint / "sparklog", f"file:{checkpoint}/logs/out", tmp_path / "link" / "sparklog",
         f"{log},{checkpoint}/second", checkpoint,
     ):  # fmt: skip
-        with pytest.raises(InvalidRequestError, match="lies in the query's checkpoint"):
+        with pytest.raises(InvalidRequestError, match="is in the query's checkpoint"):
             identify(path)
-    with pytest.raises(InvalidRequestError, match="lies in the query's checkpoint"):
+    with pytest.raises(InvalidRequestError, match="is in the query's checkpoint"):
         identify(checkpoint / "sparklog", tmp_path / "link")
     def said() -> list[str]:
         return [r.getMessage() for r in caplog.records if r.name.startswith("sparklog")]

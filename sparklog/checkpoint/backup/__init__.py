@@ -1,7 +1,7 @@
 """Backups of checkpoints: files named by their content, and a manifest for each point.
 
-- `archiving`, `restoring`: write a point of a repository, and read one back
+- `archiving`, `restoring`: write a point to a repository, and restore one
 - `repository`: objects, their names and keys; `snapshots`: the manifests
 - `upload`: uploads the files that the repository lacks
-- `forked_log`, `archived_log`: a log in a store, as the content of a point and as its restore
+- `forked_log`, `archived_log`: a log in a bucket, as the source of a point and of its restore
 """

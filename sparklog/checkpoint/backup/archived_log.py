@@ -1,4 +1,4 @@
-"""The log in a point as a store: what its restore is a fork of. Read-only."""
+"""The log of a point as a read-only store, of which a restore makes a fork."""
 
 import errno
 from collections.abc import Callable, Iterable, Sequence
@@ -19,9 +19,10 @@ from sparklog.tiered.object_store.store import (
 
 
 class ArchivedLog:
-    """Objects of a point's log; every piece that is read is checked by its SHA-256.
+    """The objects of a point's log. Every piece that is read is checked by its SHA-256.
 
-    Args: threads: how many threads read; as many pieces and one more are held in memory.
+    Args:
+        threads: number of reading threads; one piece more than that is held in memory.
         on_piece: called with the size of every piece that was fetched.
     """
 
@@ -43,7 +44,7 @@ class ArchivedLog:
     def get(
         self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
     ) -> bytes:
-        """Return the bytes [start, end) of an object, fewer only where it ends.
+        """Return the bytes [start, end) of an object, fewer only at its end.
 
         Raises: DataCorruptionError: an object is missing, or has other bytes than were written.
         """
@@ -74,12 +75,12 @@ class ArchivedLog:
     def get_many(
         self, names: Sequence[str], *, limit: int = WHOLE_BYTES_MAX
     ) -> list[bytes | Exception]:
-        """Return whole objects, or why one could not be had."""
+        """Return whole objects, or the error of each one that can't be read."""
         found: list[bytes | Exception] = []
         for name in names:
             try:
                 found.append(self.get(name, limit=limit))
-            except Exception as error:  # noqa: BLE001 - the caller is told
+            except Exception as error:  # noqa: BLE001 - returned to the caller
                 found.append(error)
         return found
 
@@ -93,7 +94,7 @@ class ArchivedLog:
     def list(
         self, prefix: str = "", start_after: str = "", *, without: str = ""
     ) -> list[StoredObject]:
-        """Return all objects whose names begin so, sorted by name."""
+        """Return all objects with this prefix, sorted by name."""
         return [
             StoredObject(name, entry.size, 0)
             for name, entry in sorted(self._files.items())
@@ -101,27 +102,27 @@ class ArchivedLog:
         ]
 
     def put(self, name: str, data: bytes) -> None:
-        """Refused, as all that would change the point."""
+        """Raise an error: a point is immutable."""
         self._refuse(name)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Refused."""
+        """Raise an error: a point is immutable."""
         self._refuse(name)
 
     def copy(self, source: Store, source_name: str, name: str) -> None:
-        """Refused."""
+        """Raise an error: a point is immutable."""
         self._refuse(name)
 
     def put_stream(self, name: str, pieces: Iterable[Buffer], size: int) -> None:
-        """Refused."""
+        """Raise an error: a point is immutable."""
         self._refuse(name)
 
     def delete(self, names: Sequence[str]) -> None:
-        """Refused."""
+        """Raise an error: a point is immutable."""
         self._refuse(", ".join(names))
 
     def sweep_uploads(self, before_ms: int, prefix: str = "") -> int:
-        """Return 0: nobody writes here."""
+        """Return 0: a read-only store has no uploads."""
         return 0
 
     def _refuse(self, name: str) -> Never:

@@ -1,8 +1,8 @@
-"""`archive`: a checkpoint, or checkpoint and log at one batch, to any fsspec URL, incrementally.
+"""`archive`: backs up a checkpoint, or checkpoint and log at one batch, to an fsspec URL.
 
-What is uploaded is a fork, made of hard links beside the original: so query and log may go on
-meanwhile, and log, state and checkpoint are of one batch. Of a log in a store it is a fork of
-references to its objects (forked_log.py).
+The backup is incremental. It uploads a fork that is made of hard links beside the original, so that
+query and log may continue meanwhile, and log, state and checkpoint are of the same batch. The fork
+of a log in a bucket refers to its objects (forked_log.py).
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from sparklog.checkpoint.backup.snapshots import CHECKPOINT, LOG, Snapshot, Snap
 from sparklog.checkpoint.backup.upload import (
     DAY_MS,
     DirectoryFiles,
-    Files,
+    TreeSource,
     Uploader,
     check_threads,
 )
@@ -55,9 +55,9 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """A snapshot that was made: `point` is its name.
+    """The result of a backup. `point`: name of the snapshot.
 
-    `bytes` are those of its `files`, `new_bytes` those of the `new_files` that were uploaded.
+    `bytes`: size of its `files`. `new_bytes`: size of the `new_files` that were uploaded.
     """
 
     url: str
@@ -72,7 +72,7 @@ class Archived:
     took_ms: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON takes them."""
+        """Return the fields for JSON."""
         return asdict(self)
 
 
@@ -95,46 +95,46 @@ def archive(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Archived:
-    """Archive the checkpoint at `path`, and its query's `log` with it, as a new snapshot at `url`.
+    """Archive the checkpoint at `path`, and its query's `log`, as a new snapshot at `url`.
 
     Args:
-        batch: the batch to go on behind; by default the newest, or an error if that can't be. A
-            directory that is no query's checkpoint is archived as it is, without a batch.
-        log, writer: the sink's log, as of that batch, and by which name it knows the query; by
-            default the query's id. leave_remote: see `sparklog.logdir.forking.fork.fork`.
-        keyring: encrypts; one of `sparklog.tiered.keyring`, or its file.
-        log_storage_options, log_keyring: of a log in a store, if they aren't `storage_options`; the
-            file of its keys, for segments that end behind the batch and so are cut.
-        rewrite_days: files that the repository holds for longer are uploaded again, so that a
-            lifecycle rule of the bucket may delete files by their age; docs/replay.md has one.
-        threads: files that are uploaded at once, each with a piece (16 MiB) in memory.
-    Raises: InvalidRequestError: the batch can't be had, a bad URL or key ring, another query's
-        archive; LogLockedError: the same checkpoint is archived already;
-        StorageUnavailableError; DataCorruptionError. No snapshot is made; uploaded files stay.
-    Cost: large files that the newest snapshot has are not read; others are uploaded if the
-        repository lacks them. Two listings of its files. A log in a store: forked_log.py.
+        batch: the batch to archive, by default the newest. A directory that is not a query's
+            checkpoint is archived unchanged, without a batch.
+        log, writer: the sink's log, as of that batch, and the query's name in the log; by default
+            the query's id. leave_remote: see `sparklog.logdir.forking.fork.fork`.
+        keyring: encrypts; a `sparklog.tiered.keyring`, or its file.
+        log_storage_options, log_keyring: for a log in a bucket: fsspec's options, if they differ
+            from `storage_options`, and the file of its keys, to cut segments at the batch.
+        rewrite_days: files that the repository has had for longer are uploaded again, so that a
+            lifecycle rule of the bucket may delete old objects; docs/replay.md has such a rule.
+        threads: files that are uploaded at the same time, each with a piece (16 MiB) in memory.
+    Raises: InvalidRequestError: the batch can't be archived, a bad URL or keyring, another query's
+        archive. LogLockedError: the checkpoint is being archived already. StorageUnavailableError;
+        DataCorruptionError. No snapshot is made; uploaded files stay.
+    Cost: large files of the newest snapshot are not read; other files are uploaded if missing. Two
+        listings of the repository's files. A log in a bucket: see forked_log.py.
     """
     watch = stopwatch()
-    local = _own_directory(fs, path)
+    local = _local_directory(fs, path)
     check_threads(threads)
     rewrite_ms = _rewrite_ms(rewrite_days)
     store, ring = open_store(url, storage_options), as_keyring(keyring)
     in_store = _log_in_store(log, store, log_storage_options or storage_options, fs, leave_remote)
     homes = _homes(store.url, local, None if in_store is not None else log)
     repository = Repository.writing(store, ring)
-    with _staged(fs, homes) as staged:
+    with _staging_directories(fs, homes) as staged:
         checkpoint = _checkpoint(fs, local)
         chosen = _batch(checkpoint, local, batch)
         newest = snapshots.list_snapshots(store)[-1:]
         query = query_id(checkpoint) if checkpoint is not None else None
         known = _known(repository, newest, ring, query)
-        parts: dict[str, Files] = {CHECKPOINT: _at_batch(fs, local, staged, chosen, clock)}
-        who = None if log is None else _known_as(checkpoint, local, writer)
-        if who is not None and in_store is not None:
+        parts: dict[str, TreeSource] = {CHECKPOINT: _at_batch(fs, local, staged, chosen, clock)}
+        writer_id = None if log is None else _writer_name(checkpoint, local, writer)
+        if writer_id is not None and in_store is not None:
             forked = ForkedLog(staged.beside(0, LOG), in_store, known.get(LOG), threads, clock)
-            parts[LOG] = forked.make(who, chosen or 0, log_keyring)
-        elif who is not None and log is not None:
-            parts[LOG] = _of_log_dirs(fs, log, staged, who, chosen, clock, leave_remote)
+            parts[LOG] = forked.make(writer_id, chosen or 0, log_keyring)
+        elif writer_id is not None and log is not None:
+            parts[LOG] = _forked_log_dirs(fs, log, staged, writer_id, chosen, clock, leave_remote)
         uploader = Uploader(
             repository, known, clock=clock, rewrite_ms=rewrite_ms, threads=threads,
             progress=progress,
@@ -152,14 +152,14 @@ def archive(
 def _at_batch(
     fs: FileSystem, local: str, staged: StagedDirectories, batch: int | None, clock: Clock
 ) -> DirectoryFiles:
-    """The checkpoint's files, as of a batch."""
+    """Return the checkpoint's files as of a batch."""
     if batch is None:
         return DirectoryFiles(fs, local, local)
     fork_checkpoint(local, staged.directories[0], to=batch, sink=SinkKind.OTHER, fs=fs, clock=clock)
     return DirectoryFiles(fs, staged.directories[0], local)
 
 
-def _of_log_dirs(
+def _forked_log_dirs(
     fs: FileSystem,
     log: Path,
     staged: StagedDirectories,
@@ -168,7 +168,7 @@ def _of_log_dirs(
     clock: Clock,
     leave_remote: bool,
 ) -> DirectoryFiles:
-    """The log's files, as of a batch."""
+    """Return the log's files as of a batch."""
     fork_log(
         log, staged.directories[1], writer=writer, batch=batch, leave_remote=leave_remote, fs=fs,
         clock=clock,
@@ -176,8 +176,8 @@ def _of_log_dirs(
     return DirectoryFiles(fs, staged.directories[1], os.fspath(log))
 
 
-def _own_directory(fs: FileSystem, path: Path) -> str:
-    """The local directory at `path`. Raises: InvalidRequestError: there is none."""
+def _local_directory(fs: FileSystem, path: Path) -> str:
+    """Return the local directory at `path`. Raises: InvalidRequestError: there is none."""
     local = local_path(os.fspath(path))
     if local is None or not fs.is_dir(local):
         raise InvalidRequestError(
@@ -193,9 +193,9 @@ def _log_in_store(
     fs: FileSystem,
     leave_remote: bool,
 ) -> Store | None:
-    """The store where the log has its home; None for log dirs, or none.
+    """Return the bucket that is the log's home, or None for log dirs and without a log.
 
-    Raises: InvalidRequestError: no log is there, or it and the repository lie in one another.
+    Raises: InvalidRequestError: there is no log, or log and repository are nested.
     """
     url = None if log is None else url_of(log, fs=fs)
     if url is None:
@@ -217,10 +217,11 @@ def _rewrite_ms(days: int) -> int:
 
 
 def _homes(url: str, checkpoint: str, log: Path | None) -> list[str]:
-    """Return the directories of the checkpoint and of its log, if that has one.
+    """Return the directories of the checkpoint and of its log, if there is one.
 
-    Refuses a repository inside of what it is to hold, and a log inside of the checkpoint.
-    Raises: InvalidRequestError: each snapshot would hold all snapshots before it, or the log twice.
+    Raises: InvalidRequestError: the repository is inside the checkpoint or the log, so that each
+        snapshot would contain all earlier ones; or the log is inside the checkpoint, and would be
+        archived twice.
     """
     homes = [checkpoint, *([] if log is None else split_path(log)[:1])]
     for log in homes[1:]:
@@ -229,7 +230,7 @@ def _homes(url: str, checkpoint: str, log: Path | None) -> list[str]:
     for home in homes:
         if target is not None and f"{own_path(target)}/".startswith(f"{own_path(home)}/"):
             raise InvalidRequestError(
-                f"{url} lies in {home}, which it is to hold: choose another", path=url
+                f"{url} is in {home}, which is to be archived there: choose another", path=url
             )
     return homes
 
@@ -237,14 +238,16 @@ def _homes(url: str, checkpoint: str, log: Path | None) -> list[str]:
 def _next_snapshot(
     now_ms: int, newest: list[Snapshot], batch: int | None, *, has_log: bool
 ) -> Snapshot:
-    """Name a snapshot that is the newest by its name, whatever the clock says."""
+    """Name a snapshot so that it is the newest by its name, even if the clock was set back."""
     time_ms = max(now_ms, *(each.time_ms + 1 for each in newest), 0)
     return Snapshot.make(time_ms, batch, uuid.uuid4().hex[:12], has_log=has_log)
 
 
-def _staged(fs: FileSystem, homes: Sequence[str]) -> StagedDirectories:
-    """Directories to work in: beside `homes`, but of a read-only mount in the temporary directory,
-    where files can't be linked to and so are copied."""
+def _staging_directories(fs: FileSystem, homes: Sequence[str]) -> StagedDirectories:
+    """Return working directories: beside `homes`, or in the temporary directory.
+
+    The latter is used for a read-only mount; files can't be linked to it, so that they are copied.
+    """
 
     def name(home: str) -> str:
         if not isinstance(fs, LocalFileSystem) or os.access(os.path.dirname(home), os.W_OK):
@@ -256,7 +259,7 @@ def _staged(fs: FileSystem, homes: Sequence[str]) -> StagedDirectories:
 
 
 def _private_directory() -> str:
-    """A directory in the temporary one that nobody else reads, or can have put anything into."""
+    """Return a directory for temporary files that no other user can read or write."""
     path = os.path.join(tempfile.gettempdir(), f"sparklog-{os.getuid()}")
     with translate_os_errors("make directory", path):
         with contextlib.suppress(FileExistsError):
@@ -271,7 +274,7 @@ def _private_directory() -> str:
 
 
 def _checkpoint(fs: FileSystem, path: str) -> Checkpoint | None:
-    """The query's checkpoint at a path; None where it is none."""
+    """Return the query's checkpoint at a path, or None if it is not a checkpoint."""
     try:
         checkpoint = Checkpoint.open(path, fs, needs_id=True)
     except InvalidRequestError:
@@ -281,7 +284,7 @@ def _checkpoint(fs: FileSystem, path: str) -> Checkpoint | None:
 
 
 def _batch(checkpoint: Checkpoint | None, path: str, batch: int | None) -> int | None:
-    """The batch that is archived; None where it is no query's."""
+    """Return the batch to archive, or None for a directory that is not a query's checkpoint."""
     if checkpoint is None:
         if batch is not None:
             raise InvalidRequestError(
@@ -294,7 +297,7 @@ def _batch(checkpoint: Checkpoint | None, path: str, batch: int | None) -> int |
 
 
 def _newest(checkpoint: Checkpoint) -> int:
-    """The newest committed batch. Raises: InvalidRequestError: it can't be gone back to."""
+    """Return the newest committed batch. Raises: InvalidRequestError: it is incomplete."""
     for looks in range(_LOOKS, 0, -1):
         batches = Batches(checkpoint)
         if not batches.committed:
@@ -310,7 +313,7 @@ def _newest(checkpoint: Checkpoint) -> int:
         if obstacle is None:
             return newest
         if looks > 1:
-            checkpoint.refresh()  # of a running query files come and go while one looks
+            checkpoint.refresh()  # a running query adds and removes files
     older = next((b for b in reversed(batches.committed) if batches.obstacle(b) is None), None)
     hint = "no older one can be, either" if older is None else f"the newest that can be is {older}"
     raise InvalidRequestError(
@@ -321,7 +324,7 @@ def _newest(checkpoint: Checkpoint) -> int:
     )
 
 
-def _known_as(checkpoint: Checkpoint | None, path: str, writer: str | None) -> str:
+def _writer_name(checkpoint: Checkpoint | None, path: str, writer: str | None) -> str:
     if checkpoint is None:
         raise InvalidRequestError(
             f"{path} is no checkpoint of a query: archive it without the log", path=os.fspath(path)
@@ -332,7 +335,7 @@ def _known_as(checkpoint: Checkpoint | None, path: str, writer: str | None) -> s
 def _known(
     repository: Repository, newest: list[Snapshot], ring: Keyring | None, query: str | None
 ) -> SnapshotTrees:
-    """The newest snapshot's trees, if it is under the same key; an unreadable one saves nothing.
+    """Return the newest snapshot's trees if it has the same key; ignore an unreadable one.
 
     Raises: InvalidRequestError: it is another query's.
     """
@@ -341,7 +344,7 @@ def _known(
         try:
             known, trees = snapshots.read(repository.store, snapshot, ring)
         except (InvalidRequestError, DataCorruptionError) as error:
-            _LOGGER.warning("%s: all is read anew", error)
+            _LOGGER.warning("%s: all files are read again", error)
             continue
         other = trees[CHECKPOINT].query
         if None not in (query, other) and other != query:

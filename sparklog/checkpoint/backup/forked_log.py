@@ -1,13 +1,14 @@
-"""The log part of a point, where the log has its home in a store: its fork, of references.
+"""The log in a point, if its home is a bucket: a fork that refers to the log's objects.
 
-The fork is made as any other one, in a directory beside the checkpoint; but what it would copy is
-only noted here, and read where it lies once the point needs it. What is made anew lies in that
-directory: ledger and state, the records that rode in entries, segments that are cut.
+The fork is made like any other fork, in a directory beside the checkpoint. Objects that it would
+copy are only recorded, and read from the original when the point needs them. New objects are
+written to that directory: ledger and state, records that were inline in entries, and segments that
+are cut.
 
-Cost: a listing of the log, a GET for each entry up to the batch, a pass over segments that hold
-the batch's end. Objects that the newest point has aren't read, but for encrypted manifests (0.5% of
-the log); what is new comes through this machine, and twice if an object is larger than 16 MiB: to
-learn its SHA-256, then to upload it. What is made anew is read and compared each time.
+Cost: a listing of the log, a GET for each entry up to the batch, and a pass over segments that
+    contain the batch's end. Objects of the newest point aren't read, except for encrypted manifests
+    (0.5% of the log). New objects are read through this machine, and twice if larger than 16 MiB:
+    to compute their SHA-256, and to upload them. Rewritten objects are read and compared each time.
 """
 
 import hashlib
@@ -41,14 +42,19 @@ class _Reference:
 
 
 class ForkedLog(ObjectStore):
-    """A store below `directory`, in which copies of the one log in `source` are references.
+    """A store below `directory`, in which copies of objects of `source` are references.
 
-    It is `upload.Files`, too: the content of an object of a log never changes under its name, so
-    the log id and the name tell of a copy what it holds. So they do of a copied segment's manifest,
-    but where it has a key, which may be wrapped anew.
+    It is an `upload.TreeSource`: the content of a log's object never changes under its name, so
+    that log id and name identify the content of a copy. The same holds for the manifest of a copied
+    segment, unless it has a key, which may be wrapped again.
 
-    Args: before: the log in the newest point; a manifest that is there is made only if its object
-        is uploaded again.
+    Args:
+        directory: where new objects are written.
+        source: the bucket of the log.
+        before: the log in the newest point; its manifests are built only if they are uploaded
+            again.
+        threads: number of threads.
+        clock: the current time.
     """
 
     def __init__(
@@ -71,10 +77,15 @@ class ForkedLog(ObjectStore):
         self._listing = threading.Lock()
 
     def make(self, writer: str, batch: int, keyring: str) -> Self:
-        """Fork the log right behind a batch. Its id follows from the old one's: so do the topics',
-        and manifests are the same in every point.
+        """Fork the log at the end of a batch.
 
-        Args: keyring: the file of the log's keys; "" for none.
+        The fork's log id is derived from the original's, and so are topic ids, so that manifests
+        are the same in every point.
+        Args:
+            writer: the query's name in the log.
+            batch: the batch.
+            keyring: the file of the log's keys; "" for none.
+
         Raises: as `sparklog.diskless.log_creation.fork`.
         """
         fork_stores(
@@ -98,14 +109,14 @@ class ForkedLog(ObjectStore):
     # -- the store
 
     def copy(self, source: Store, source_name: str, name: str) -> None:
-        """Note where the object lies."""
+        """Record a reference to the object."""
         size = self._size_of(source_name) if source is self._source else source.size(source_name)
         stamp = _stamp(f"{self._log_id} {source_name}")
         self._references[name] = _Reference(source, source_name, size, stamp)
 
     def _size_of(self, name: str) -> int:
         with self._listing:
-            if self._listed is None:  # one request for a thousand objects, not one for each
+            if self._listed is None:  # a listing has 1,000 sizes per request
                 self._listed = {one.name: one.size for one in self._source.list()}
         size = self._listed.get(name)
         if size is not None:
@@ -113,12 +124,12 @@ class ForkedLog(ObjectStore):
         try:
             return self._source.size(name)
         except FileNotFoundError:
-            raise _gone(f"{self._source.url}/{name}") from None
+            raise _missing_error(f"{self._source.url}/{name}") from None
 
     def get(
         self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
     ) -> bytes:
-        """Return bytes of what is here, or of what is referred to."""
+        """Return bytes of an object, new or referred to."""
         found = self._references.get(name)
         if found is None:
             return super().get(name, start, end, limit=limit)
@@ -134,7 +145,7 @@ class ForkedLog(ObjectStore):
     def list(
         self, prefix: str = "", start_after: str = "", *, without: str = ""
     ) -> list[StoredObject]:
-        """Return what is here and what is referred to."""
+        """Return all objects, new or referred to."""
         mine = super().list(prefix, start_after, without=without)
         more = [
             StoredObject(name, one.size, 0)
@@ -151,25 +162,25 @@ class ForkedLog(ObjectStore):
         return ((name, False) for name in sorted(names))
 
     def where(self, path: str) -> str:
-        """The object, for messages."""
+        """Return the object's URL, for messages."""
         found = self._references.get(path)
         return f"{self.url}/{path}" if found is None else f"{found.source.url}/{found.name}"
 
     def stamp(self, path: str) -> Stamp | None:
-        """What tells a copy; nothing tells what was made anew but reading it."""
+        """Return the identity of a copied object; None for a new object, which must be read."""
         if path in self._lasting:
             return _stamp(f"{self._log_id} as {path}")
         found = self._references.get(path)
         return None if found is None else found.stamp
 
     def is_settled(self, stamp: Stamp, size: int, now_ms: int) -> bool:
-        """True: what stands under a name stays."""
+        """Return True: an object never changes."""
         return True
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
         """Yield an object's bytes.
 
-        Raises: StorageUnavailableError: it is gone, or shorter than it was listed.
+        Raises: StorageUnavailableError: it was deleted, or is shorter than in the listing.
         """
         kept = self._kept.get(path)
         if kept is not None:
@@ -181,14 +192,14 @@ class ForkedLog(ObjectStore):
             except FileNotFoundError:
                 data = b""
             if len(data) < end - at:
-                raise _gone(self.where(path))
+                raise _missing_error(self.where(path))
             yield data
 
 
-def _gone(where: str) -> StorageUnavailableError:
+def _missing_error(where: str) -> StorageUnavailableError:
     return StorageUnavailableError(
-        "it is gone, or was cut, since the log was looked at: its service may have merged it "
-        "meanwhile; archive again. If that doesn't help, `sparklog verify` tells what the log "
+        "the object was deleted or cut since the log was listed: its service may have merged it "
+        "meanwhile; archive again. If that doesn't help, `sparklog verify` reports what the log "
         "misses; no point was made",
         path=where,
     )
@@ -201,6 +212,6 @@ def _stamp(text: str) -> Stamp:
 
 
 def _log_of(manifest: str) -> str:
-    """The object of the segment's log, by the name of its manifest."""
+    """Return the object of a segment's log, from the name of its manifest."""
     directory, _, name = manifest.rpartition("/")
     return f"{directory}/{name.partition('.')[0]}.log"

@@ -1,15 +1,15 @@
 """The backup repository: files named by their content, and snapshots that reference them.
 
     files/<2 hex>/<64 hex>   a file; the name is the SHA-256 of its bytes
-    points/<name>            a snapshot: which files it has; written last (snapshots.py)
-    keys/<id>                the repository's key, wrapped by the key ring's current one
+    points/<name>            a snapshot: its list of files; written last (snapshots.py)
+    keys/<id>                the repository's key, wrapped by the keyring's current key
     blocks/<2 hex>/<64 hex>  part of a file, in repositories of versions up to 02014a42; only read
 
-A file is stored once, however many snapshots reference it. Where a key ring is given, the
-repository gets one random key, and each file a key derived from that and the file's content: equal
-files are stored once, under a key that seals nothing else, and neither names nor bytes reveal the
-content. No object is ever deleted or changed here: writing a file again writes the same bytes. The
-protocol is in sparklog/checkpoint/log_backed/PROTOCOL.md.
+A file is stored once, however many snapshots reference it. With a keyring, the repository has a
+random key, and each file a key derived from that and the file's content: equal files are stored
+once, under a key that seals nothing else, and neither names nor bytes reveal the content. No object
+is ever deleted or changed here: writing a file again writes the same bytes. The protocol is in
+sparklog/state/PROTOCOL.md.
 """
 
 import hashlib
@@ -37,15 +37,15 @@ _CURE: Final = "restore the object from a copy of the bucket"
 
 
 def as_keyring(given: Keyring | str | None) -> Keyring | None:
-    """Return a key ring, read from its file if it is a path."""
+    """Return a keyring; read it if it is given as a path."""
     return Keyring.load(given) if isinstance(given, str) else given
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The bytes [start, end) of an object, and their SHA-256, `digest`.
+    """The bytes [start, end) of an object, with their SHA-256 `digest`.
 
-    `content` is the SHA-256 of the whole object, which has `size` bytes.
+    `content`: SHA-256 of the whole object, which has `size` bytes.
     """
 
     digest: bytes
@@ -57,16 +57,16 @@ class Piece:
 
 
 class Repository:
-    """The objects below one URL, sealed if it has a key. Threads may share it."""
+    """The objects below a URL, encrypted if the repository has a key. Thread-safe."""
 
     def __init__(self, store: Store, key_id: str | None = None, key: bytes = b"") -> None:
         self.store, self.key_id, self._key = store, key_id, key
 
     @classmethod
     def writing(cls, store: Store, ring: Keyring | None) -> "Repository":
-        """Open for new snapshots; makes the key where there is none yet. One or two requests.
+        """Open for new snapshots; create the key if needed. One or two requests.
 
-        Raises: InvalidRequestError: it is encrypted, and there is no key ring, or another one.
+        Raises: InvalidRequestError: it is encrypted, and the keyring is missing or wrong.
         """
         known = sorted(one.name.removeprefix(KEYS) for one in store.list(KEYS))
         if ring is None:
@@ -84,7 +84,7 @@ class Repository:
 
     @classmethod
     def reading(cls, store: Store, ring: Keyring | None, key_id: str | None) -> "Repository":
-        """Open for a snapshot that was written under this key. Raises as `writing`."""
+        """Open for a snapshot that was written with this key. Raises as `writing`."""
         if key_id is None:
             return cls(store)
         if ring is None:
@@ -104,11 +104,11 @@ class Repository:
         return f"{prefix}{text[:2]}/{text}"
 
     def stored_size(self, content: bytes, size: int) -> int:
-        """Return the bytes that a file takes in the store."""
+        """Return the size of a file in the store."""
         return self._data_key(content).stored_size(size) if self._key else size
 
     def put(self, content: bytes, pieces: Iterable[Buffer], size: int) -> None:
-        """Write a file. The caller guarantees that `pieces` are the bytes with this SHA-256."""
+        """Write a file. The caller guarantees that `pieces` have this SHA-256."""
         if self._key:
             pieces = self._data_key(content).seal(pieces, size)
         self.store.put_stream(self.name(content), pieces, self.stored_size(content, size))
@@ -132,16 +132,16 @@ class Repository:
             raise DataCorruptionError(f"the object is missing; {_CURE}", path=path) from None
         if hashlib.sha256(data).digest() != piece.digest:
             raise DataCorruptionError(
-                f"its bytes [{start}, {end}) are not those that were written; {_CURE}", path=path
+                f"bytes [{start}, {end}) differ from those that were written; {_CURE}", path=path
             )
         return data
 
     def seal_text(self, name: str, data: bytes) -> bytes:
-        """Return the body of a snapshot as it is stored; `name` is what it is bound to."""
+        """Return the stored form of a snapshot's body, which is bound to `name`."""
         return self._data_key(name.encode()).seal_body(data) if self._key else data
 
     def open_text(self, name: str, data: bytes, *, path: str) -> bytes:
-        """Return what `seal_text` was given. Raises: DataCorruptionError."""
+        """Return the argument of `seal_text`. Raises: DataCorruptionError."""
         return self._data_key(name.encode()).open_body(data, path=path) if self._key else data
 
     def _data_key(self, about: bytes) -> DataKey:
@@ -153,9 +153,9 @@ class Repository:
 
 
 def rotate(store: Store, ring: Keyring) -> int:
-    """Wrap the repository's keys under the ring's current key; returns how many were not.
+    """Wrap the repository's keys with the keyring's current key. Return how many were changed.
 
-    Files and snapshots stay as they are. Raises: as `Repository.reading`.
+    Files and snapshots stay unchanged. Raises: as `Repository.reading`.
     """
     changed = 0
     for one in store.list(KEYS):

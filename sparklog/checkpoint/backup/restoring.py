@@ -1,9 +1,9 @@
-"""`restore`: a snapshot of a backup repository back to directories, on any machine.
+"""`restore`: restores a snapshot of a backup repository to directories, on any machine.
 
-The files are fetched beside the final names, every piece checked, and are then forked from there:
-by hard links, under the final paths (which Spark writes into some files), the log with a higher
-leader epoch and topic ids of its own. So a snapshot can be restored any number of times. A log in a
-store is forked right from the repository to where it is to be.
+Files are fetched beside the final names and checked piece by piece. They are then forked from there
+by hard links: under the final paths, which Spark writes into some files, and the log with a higher
+leader epoch and its own topic ids. So a snapshot can be restored any number of times. A log in a
+bucket is forked directly from the repository to its new place.
 """
 
 import os
@@ -26,7 +26,7 @@ from sparklog.checkpoint.backup.snapshots import (
 )
 from sparklog.checkpoint.backup.upload import check_threads
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.file_sink_cut import finish_cut, follow_in_place
+from sparklog.checkpoint.file_sink_cut import finish_cut, plan_sink_cut
 from sparklog.checkpoint.files import Checkpoint, local_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
 from sparklog.checkpoint.query_sink import Announce, SinkKind, choose_sink
@@ -51,7 +51,7 @@ _EVER_MS: Final = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What came back, and where to."""
+    """The result of a restore."""
 
     path: str
     log: str | None
@@ -62,12 +62,12 @@ class Restored:
     took_ms: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON takes them."""
+        """Return the fields for JSON."""
         return asdict(self)
 
 
 def list_points(url: str, *, storage_options: Mapping[str, Any] | None = None) -> list[Snapshot]:
-    """List the snapshots at `url`, oldest first. Raises StorageUnavailableError."""
+    """List the snapshots at `url`, oldest first. Raises: StorageUnavailableError."""
     return snapshots.list_snapshots(open_store(url, storage_options))
 
 
@@ -90,20 +90,19 @@ def restore(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Restored:
-    """Make the checkpoint `path`, and the log `log`, out of a snapshot at `url`.
+    """Restore the checkpoint `path`, and the log `log`, from a snapshot at `url`.
 
-    Both must not exist yet. They appear when all of them is there and checked, the checkpoint
-    last. A log dir that a restore left alone goes with the next one; a log in a store is completed.
+    Neither may exist yet. They appear when they are complete and checked, the checkpoint last. A
+    log dir that an interrupted restore left is removed by the next; a log in a bucket is completed.
 
     Args:
-        batch, point: the newest snapshot of that batch, or the one of that name; by default the
-            newest.
-        log, log_storage_options: where the log is to be, a directory, or the URL of an empty place
-            in a store, as it was archived; without it only the checkpoint comes.
-        output: of Spark's file sink: its `_spark_metadata` is cut to the point's batch.
+        batch, point: the newest snapshot of that batch, or the name of a snapshot.
+        log, log_storage_options: where the log is restored: a directory, or the URL of an empty
+            place in a bucket, as it was archived. Without it only the checkpoint is restored.
+        output: the directory of Spark's file sink; `_spark_metadata` is cut to the batch.
         sink, announce: as for `sparklog.checkpoint.reset`.
-    Raises: InvalidRequestError: no such snapshot, or it has no log; a path that exists;
-        DataCorruptionError: an object is missing or damaged; StorageUnavailableError;
+    Raises: InvalidRequestError: no such snapshot, or it has no log; a path exists.
+        DataCorruptionError: an object is missing or damaged. StorageUnavailableError.
         LogLockedError: another process restores to the same place.
     """
     watch = stopwatch()
@@ -121,7 +120,7 @@ def restore(
         local = dict(zip(parts, [target, *logs], strict=False))
         roots = {part: staged.beside(number, _RAW) for number, part in enumerate(local)}
         _fetch_all(fs, fetcher, trees, local, roots)
-        follow = partial(_follow, log, output, sink, announce)
+        follow = partial(_cut_sink, log, output, sink, announce)
         finish = partial(_finish, fs, clock, wanted, roots[CHECKPOINT], target, follow)
         if log_url is not None:
             to = open_store(log_url, log_storage_options or storage_options)
@@ -159,13 +158,13 @@ def _places(path: Path, log: Path | None, fs: FileSystem) -> tuple[str, str | No
 def _check_log(
     url: str, wanted: Snapshot, tree: SnapshotTree | None, log: Path, *, is_url: bool
 ) -> None:
-    """Raise InvalidRequestError where no log is, or it is to come back in another kind of home."""
+    """Raise InvalidRequestError if the point has no log, or the log's kind of home differs."""
     if tree is None:
         raise InvalidRequestError(f"{url}: point {wanted.name} has no log; leave out log", path=url)
     if tree.is_home and not is_url:
         raise InvalidRequestError(
-            f"{os.fspath(log)}: the point's log had its home in a store ({tree.origin}), and comes "
-            "back to one: give log a URL, such as s3://bucket/prefix",
+            f"{os.fspath(log)}: the point's log had its home in a bucket ({tree.origin}), and "
+            "comes back to one: give log a URL, such as s3://bucket/prefix",
             path=os.fspath(log),
         )
     if is_url and not tree.is_home:
@@ -184,7 +183,7 @@ def _restore_log(
     threads: int,
     clock: Clock,
 ) -> None:
-    """Make a log in an empty place, and the checkpoint last."""
+    """Restore a log to an empty place, and the checkpoint last."""
     check_apart(repository, target)
     fork_stores(
         archived, target, ForkPointRequest(time_ms=_EVER_MS), origin=f"the log of {archived.url}",
@@ -199,7 +198,7 @@ def _fetch_all(
     places: Mapping[str, str],
     roots: Mapping[str, str],
 ) -> None:
-    """Bring the trees that go to directories, once there is room for all of them."""
+    """Fetch the trees that belong to directories, if there is room for all of them."""
     for part, place in places.items():
         _check_room(fs, os.path.dirname(place), trees[part].size)
     for part, root in roots.items():
@@ -222,7 +221,7 @@ def _finish(
     fs.sync_dir(os.path.dirname(target))
 
 
-def _follow(
+def _cut_sink(
     log: Path | None,
     output: Path | None,
     sink: str | None,
@@ -230,9 +229,9 @@ def _follow(
     batches: Batches,
     batch: int,
 ) -> None:
-    """Let the sink's output follow before the checkpoint appears; a repeated restore cuts again."""
+    """Cut the sink's output before the checkpoint appears. A repeated restore cuts it again."""
     chosen = choose_sink(batches.checkpoint, log=log, output=output, sink=sink)
-    cut = follow_in_place(batches, batch, chosen, announce)
+    cut = plan_sink_cut(batches, batch, chosen, announce)
     if cut is not None:
         cut.stage()
         finish_cut(cut.fs, cut.output)
@@ -248,7 +247,7 @@ def _check_room(fs: FileSystem, directory: str, size: int) -> None:
 
 
 class _Fetcher:
-    """Brings trees, several files at once, all durable."""
+    """Fetches trees, several files at the same time, durably."""
 
     def __init__(
         self,
@@ -262,7 +261,10 @@ class _Fetcher:
         self._total, self._progress, self._done, self._mutex = total, progress, 0, Lock()
 
     def fetch(self, tree: SnapshotTree, root: str) -> None:
-        """Make the directory `root`. Raises: DataCorruptionError, StorageUnavailableError."""
+        """Fetch a tree into the new directory `root`.
+
+        Raises: DataCorruptionError, StorageUnavailableError.
+        """
         directories = [root, *(os.path.join(root, path) for path in tree.directories)]
         for directory in directories:
             self._fs.mkdir(directory)
@@ -291,7 +293,7 @@ class _Fetcher:
             file.sync()
 
     def add(self, size: int) -> None:
-        """So many bytes more are there. Of a log in a store some are fetched twice."""
+        """Count fetched bytes. Some pieces of a log in a bucket are fetched twice."""
         with self._mutex:
             self._done += size
             if self._progress is not None:

@@ -1,10 +1,10 @@
-"""A snapshot: the manifest of a checkpoint's files, and of its log's.
+"""A snapshot: the manifest of a checkpoint's files, and of its log's files.
 
     points/<time, 15 digits>.<batch or none>.<parts>.<id>
 
-The name tells time (ms), batch and parts ("checkpoint" or "checkpoint+log"), so that one listing
-shows all snapshots. The object is a line of JSON {version, key, sha256}, then the files: JSON,
-compressed, sealed if the repository has a key; `sha256` is of these bytes.
+The name has time (ms), batch and parts ("checkpoint" or "checkpoint+log"), so that a listing shows
+all snapshots. The object is a line of JSON {version, key, sha256}, then the files: JSON,
+compressed, and encrypted if the repository has a key. `sha256` is that of these bytes.
 """
 
 import base64
@@ -25,11 +25,14 @@ from sparklog.tiered.object_store.store import Store
 
 SNAPSHOTS: Final = "points/"
 VERSION: Final = 4
-"""The version that is written. In 1 to 3, which sparklog up to 02014a42 wrote, a file is stored as
-blocks: objects that hold one piece each."""
+"""The version that is written.
+
+In versions 1 to 3, which sparklog up to 02014a42 wrote, a file is stored as blocks: objects with
+one piece each.
+"""
 _BLOCKS_VERSION: Final = 3
 SNAPSHOT_BYTES_MAX: Final = 1 << 30
-"""The largest snapshot, as it is stored and when it is inflated."""
+"""The maximum size of a snapshot, stored and inflated."""
 CHECKPOINT: Final = "checkpoint"
 LOG: Final = "log"
 _NAME: Final = re.compile(r"([0-9]{15})\.([0-9]+|none)\.(checkpoint(?:\+log)?)\.([0-9a-f]{8,})")
@@ -40,7 +43,7 @@ _WRONG: Final = (ValueError, KeyError, TypeError, AttributeError, zlib.error)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot, by its name. `batch` is None for a directory that is no query's checkpoint."""
+    """A snapshot, by its name. `batch`: None for a directory that is not a query's checkpoint."""
 
     name: str
     time_ms: int
@@ -49,14 +52,14 @@ class Snapshot:
 
     @classmethod
     def make(cls, time_ms: int, batch: int | None, snapshot_id: str, *, has_log: bool) -> Self:
-        """Name a new one."""
+        """Name a new snapshot."""
         parts = f"{CHECKPOINT}+{LOG}" if has_log else CHECKPOINT
         number = "none" if batch is None else batch
         return cls(f"{time_ms:015d}.{number}.{parts}.{snapshot_id}", time_ms, batch, has_log)
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """Return what a name tells; None if it is no snapshot's."""
+        """Parse a name; return None if it is not a snapshot's."""
         found = _NAME.fullmatch(name)
         if found is None:
             return None
@@ -64,17 +67,17 @@ class Snapshot:
         return cls(name, int(found[1]), batch, found[3].endswith(LOG))
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON takes them."""
+        """Return the fields for JSON."""
         return {"name": self.name, "time": self.time_ms, "batch": self.batch, "log": self.has_log}
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """A file: its path in the tree, and the SHA-256 of its content or, if small, its bytes, `data`.
+    """A file: its path in the tree, and its SHA-256 or, if small, its bytes (`data`).
 
-    `seen`: (device, inode, time of the last change in ms) where it was archived, None if it may
-    have changed since without any of these. `digests`: the SHA-256 of each piece. `content` is
-    None, and `piece_sizes` may differ from PIECE_BYTES, in a snapshot of an earlier version.
+    `seen`: (device, inode, mtime in ms) when it was archived, or None if the file may have changed
+    without changing these. `digests`: the SHA-256 of each piece. In a snapshot of an earlier
+    version `content` is None, and `piece_sizes` may differ from PIECE_BYTES.
     """
 
     path: str
@@ -100,9 +103,9 @@ class SnapshotFile:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTree:
-    """A directory: where it was, the directories below it (parents first), the files.
+    """A directory: its origin, its subdirectories (parents first), and its files.
 
-    `query`: the id of the query whose checkpoint it is, None if it has none.
+    `query`: id of the query whose checkpoint it is, or None.
     """
 
     origin: str
@@ -112,7 +115,7 @@ class SnapshotTree:
 
     @property
     def is_home(self) -> bool:
-        """Whether it is a log in a store, whose objects the files are."""
+        """Whether it is a log in a bucket, whose objects are the files."""
         return any(entry.path == HOME for entry in self.files)
 
     @property
@@ -126,13 +129,13 @@ SnapshotTrees = dict[str, SnapshotTree]
 
 
 def list_snapshots(store: Store) -> list[Snapshot]:
-    """Return all snapshots, oldest first. One request for each 1,000."""
+    """Return all snapshots, oldest first. One request per 1,000."""
     found = (Snapshot.parse(one.name.removeprefix(SNAPSHOTS)) for one in store.list(SNAPSHOTS))
     return sorted((p for p in found if p is not None), key=lambda p: (p.time_ms, p.name))
 
 
 def no_snapshots(url: str) -> InvalidRequestError:
-    """The error for a URL below which nothing was archived."""
+    """Return the error for a URL without archived points."""
     return InvalidRequestError(
         f"{url} has no archived point: give the URL that `sparklog checkpoint archive` was given",
         path=url,
@@ -140,7 +143,7 @@ def no_snapshots(url: str) -> InvalidRequestError:
 
 
 def choose(store: Store, batch: int | None, name: str | None) -> Snapshot:
-    """Return the newest snapshot, of that batch, or of that name. Raises InvalidRequestError."""
+    """Return the newest snapshot, or the one of that batch or name. Raises: InvalidRequestError."""
     held = list_snapshots(store)
     if not held:
         raise no_snapshots(store.url)
@@ -159,7 +162,7 @@ def choose(store: Store, batch: int | None, name: str | None) -> Snapshot:
 
 
 def write(repository: Repository, snapshot: Snapshot, trees: SnapshotTrees) -> None:
-    """Write a snapshot. Its files must be stored. One request: the commit point."""
+    """Write a snapshot, whose files must be stored. One request, which is the commit point."""
     body = zlib.compress(json.dumps({k: _to_json(t) for k, t in trees.items()}).encode())
     stored = repository.seal_text(snapshot.name, body)
     digest = hashlib.sha256(stored).hexdigest()
@@ -172,8 +175,8 @@ def read(
 ) -> tuple[Repository, SnapshotTrees]:
     """Return the trees of a snapshot, and the repository that has its files.
 
-    Raises: DataCorruptionError; InvalidRequestError: it is gone, or the key ring can't open it;
-    UnsupportedVersionError.
+    Raises: DataCorruptionError; InvalidRequestError: it is missing, or the keyring can't open it;
+        UnsupportedVersionError.
     """
     path = f"{store.url}/{SNAPSHOTS}{snapshot.name}"
     try:
@@ -187,7 +190,7 @@ def read(
         about = json.loads(head)
         check_version(about["version"], path, newest=VERSION)
         if hashlib.sha256(stored).hexdigest() != about["sha256"]:
-            raise DataCorruptionError(f"its sha256 doesn't fit; {_CURE}", path=path)
+            raise DataCorruptionError(f"the sha256 of the point differs; {_CURE}", path=path)
         repository = Repository.reading(store, ring, about["key"])
         inflating = zlib.decompressobj()
         body = inflating.decompress(

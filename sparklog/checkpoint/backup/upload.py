@@ -1,9 +1,9 @@
 """Uploads the files that a repository lacks.
 
-`Files` are those of a directory (here), or of a log in a store (forked_log.py). A file of 1 MiB or
-more that has the inode, size and time of change that the newest snapshot knows is not even read: it
-is a closed segment or a file of RocksDB, which are written once. A file that changed is uploaded
-whole. One larger than a piece is read twice: for its SHA-256, which names it, and to upload it.
+A `TreeSource` is a directory (here), or a log in a bucket (forked_log.py). A file of 1 MiB or more
+with the inode, size and mtime of a file in the newest snapshot is not read: it is a closed segment
+or a RocksDB file, which are written once. A changed file is uploaded whole. A file larger than a
+piece is read twice: for its SHA-256, which is its name, and to upload it.
 """
 
 import hashlib
@@ -22,73 +22,75 @@ from sparklog.fs import Buffer, FileSystem
 from sparklog.progress import Progress
 
 INLINE_BYTES: Final = 256  # smaller files are in the snapshot itself
-TRUSTED_BYTES: Final = 1 << 20  # from here on inode, size and time of change tell a file
-SETTLED_MS: Final = 2_000  # since its last change: a second one would show in its time
+TRUSTED_BYTES: Final = 1 << 20  # inode, size and mtime identify files from this size on
+SETTLED_MS: Final = 2_000  # after this time another change has a different mtime
 DAY_MS: Final = 86_400_000
 Stamp = tuple[int, int, int]
 
 
 def check_threads(threads: int) -> None:
-    """Raise InvalidRequestError for a number of threads that nothing can be done with."""
+    """Raise InvalidRequestError for less than one thread."""
     if threads < 1:
         raise InvalidRequestError(f"threads={threads}: want at least 1")
 
 
-class Files(Protocol):
-    """What becomes a tree of a snapshot. Threads share it."""
+class TreeSource(Protocol):
+    """The files of a tree of a snapshot. Thread-safe."""
 
     origin: str
-    """The path or URL that it is a copy of."""
+    """The path or URL of the original."""
 
     def paths(self) -> Iterator[tuple[str, bool]]:
-        """Yield (path, whether it is a directory) of all there is, parents first."""
+        """Yield (path, whether it is a directory) of all files and directories, parents first."""
 
     def where(self, path: str) -> str:
-        """The file, for messages."""
+        """Return the file's path, for messages."""
 
     def size(self, path: str) -> int:
-        """Its bytes."""
+        """Return a file's size in bytes."""
 
     def stamp(self, path: str) -> Stamp | None:
-        """What tells, with the size, that a file is the one of an earlier snapshot, if so much
-        does."""
+        """Return what identifies, together with the size, a file of an earlier snapshot.
+
+        None if nothing does.
+        """
 
     def is_settled(self, stamp: Stamp, size: int, now_ms: int) -> bool:
-        """Tell whether a later file of this stamp and size is sure to be what was read now."""
+        """Return True if a later file with this stamp and size surely has the same content."""
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
-        """Yield its first `size` bytes, PIECE_BYTES at a time; fewer if it became shorter."""
+        """Yield a file's first `size` bytes, PIECE_BYTES at a time; fewer if it became shorter."""
 
 
 class DirectoryFiles:
-    """The files below a directory, `root`."""
+    """The files below the directory `root`."""
 
     def __init__(self, fs: FileSystem, root: str, origin: str) -> None:
         self.origin, self._fs, self._root = origin, fs, root
 
     def paths(self) -> Iterator[tuple[str, bool]]:
-        """See `Files`."""
+        """See `TreeSource`."""
         return walk(self._fs, self._root)
 
     def where(self, path: str) -> str:
-        """See `Files`."""
+        """See `TreeSource`."""
         return os.path.join(self._root, path)
 
     def size(self, path: str) -> int:
-        """See `Files`."""
+        """See `TreeSource`."""
         return self._fs.size(self.where(path))
 
     def stamp(self, path: str) -> Stamp:
-        """See `Files`: device, inode, time of the last change."""
+        """See `TreeSource`: device, inode, mtime."""
         file = self.where(path)
         return (*self._fs.identity(file), self._fs.mtime_ms(file))
 
     def is_settled(self, stamp: Stamp, size: int, now_ms: int) -> bool:
-        """See `Files`."""
+        """See `TreeSource`."""
         return stamp[2] + SETTLED_MS < now_ms and size >= TRUSTED_BYTES
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
-        """See `Files`."""
+        """See `TreeSource`."""
         with self._fs.open(self.where(path)) as source:
             for at in range(0, size, PIECE_BYTES):
                 yield source.pread(min(PIECE_BYTES, size - at), at)
@@ -106,12 +108,12 @@ class UploadStats:
 
 
 class Uploader:
-    """Uploads the files of trees, several at once.
+    """Uploads the files of trees, several at the same time.
 
     Args:
         before: the newest snapshot's trees.
-        rewrite_ms: an object of this age is uploaded again. So it is young enough to outlive the
-            snapshot, where a lifecycle rule deletes objects by their age.
+        rewrite_ms: an object of this age is uploaded again, so that it outlives the snapshot under
+            a lifecycle rule that deletes objects by age.
     """
 
     def __init__(
@@ -139,24 +141,24 @@ class Uploader:
         }
 
     def _list(self, age_ms: int) -> dict[str, int]:
-        """List the stored files below this age: {object: bytes}."""
+        """List the stored files below this age as {object: bytes}."""
         held = self._repository.store.list(FILES)
         now_ms = max(self._clock(), *(one.time_ms for one in held), 0)
         return {one.name: one.size for one in held if now_ms - one.time_ms < age_ms}
 
     def _is_stored(self, entry: SnapshotFile) -> bool:
-        """Return whether the file's object was listed, with the size that it must have."""
+        """Return True if the file's object was listed, with the correct size."""
         if entry.content is None:
             return entry.data is not None
         size = self._repository.stored_size(entry.content, entry.size)
         return self._stored.get(self._repository.name(entry.content)) == size
 
     def _check(self, trees: SnapshotTrees) -> None:
-        """Check that the files which were found in the repository are still there.
+        """Check that the files which were found in the repository still exist.
 
-        The snapshot is written next. Another process or a lifecycle rule may have
-        deleted some meanwhile. The age may have grown by a day: what docs/replay.md says of the
-        rules leaves room for it.
+        The snapshot is written next. Another process or a lifecycle rule may have deleted files
+        meanwhile. The age may have grown by a day, for which the rules in docs/replay.md leave
+        room.
         Raises: StorageUnavailableError.
         """
         self._stored = self._list(self._rewrite_ms + DAY_MS)
@@ -171,11 +173,11 @@ class Uploader:
                         path=f"{self._repository.store.url}/{name}",
                     )
 
-    def upload(self, parts: Mapping[str, Files]) -> SnapshotTrees:
-        """Upload {part: its files}; returns what a snapshot needs.
+    def upload(self, parts: Mapping[str, TreeSource]) -> SnapshotTrees:
+        """Upload {part: its files}. Return the trees of a snapshot.
 
-        Raises: StorageUnavailableError: the store; a file changed while it was read; an object was
-            deleted meanwhile.
+        Raises: StorageUnavailableError: the store failed, a file changed while it was read, or an
+            object was deleted meanwhile.
         """
         trees = {part: SnapshotTree(files.origin) for part, files in parts.items()}
         jobs = []
@@ -197,7 +199,7 @@ class Uploader:
         self._check(trees)
         return trees
 
-    def _upload(self, files: Files, path: str) -> SnapshotFile:
+    def _upload(self, files: TreeSource, path: str) -> SnapshotFile:
         size, stamp = files.size(path), files.stamp(path)
         known = None if stamp is None else self._known.get((*stamp, size))
         if known is not None:
@@ -213,7 +215,7 @@ class Uploader:
                 self._progress(self.stats.bytes, self._total)
         return entry
 
-    def _read(self, files: Files, path: str, size: int, stamp: Stamp | None) -> SnapshotFile:
+    def _read(self, files: TreeSource, path: str, size: int, stamp: Stamp | None) -> SnapshotFile:
         settled = stamp is not None and files.is_settled(stamp, size, self._now_ms)
         seen = stamp if settled else None
         if size <= INLINE_BYTES:
@@ -229,7 +231,7 @@ class Uploader:
             whole.update(data)
             digests.append(hashlib.sha256(data).digest())
         entry = SnapshotFile(path, size, whole.digest(), tuple(digests), None, seen)
-        self._put(entry, _SamePieces(files, entry))
+        self._put(entry, _VerifiedPieces(files, entry))
         return entry
 
     def _put(self, entry: SnapshotFile, pieces: Iterable[Buffer]) -> None:
@@ -246,14 +248,14 @@ class Uploader:
 
 
 @dataclass(frozen=True, slots=True)
-class _SamePieces:
-    """The pieces of a file, read again for its upload, each compared with its SHA-256.
+class _VerifiedPieces:
+    """The pieces of a file, read again for its upload and compared with their SHA-256.
 
-    An object never gets other bytes than its name says. Encrypted, other bytes would be sealed
-    under the same key and nonce, too.
+    So an object never has other bytes than its name says. In an encrypted repository, other bytes
+    would also be sealed with the same key and nonce.
     """
 
-    files: Files
+    files: TreeSource
     entry: SnapshotFile
 
     def __iter__(self) -> Iterator[Buffer]:
@@ -273,7 +275,7 @@ def _changed(path: str) -> StorageUnavailableError:
 
 
 def walk(fs: FileSystem, root: str, directory: str = "") -> Iterator[tuple[str, bool]]:
-    """Yield (path below `root`, whether it is a directory) of all there is, parents first."""
+    """Yield (path below `root`, whether it is a directory), parents first."""
     for name in fs.listdir(os.path.join(root, directory) if directory else root):
         path = f"{directory}/{name}" if directory else name
         is_dir = fs.is_dir(os.path.join(root, path))

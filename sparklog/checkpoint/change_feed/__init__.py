@@ -1,5 +1,5 @@
-"""State changes of committed batches, decoded: what Spark's `readChangeFeed` reads.
+"""State changes of committed batches, decoded as by Spark's `readChangeFeed`.
 
-- `change_files`: the file of each batch and partition of a state store
-- `change_reader`: such a file's entries as Arrow
+- `change_files`: the change file of each batch and partition of a state store
+- `change_reader`: decodes a change file to Arrow
 """

@@ -1,4 +1,4 @@
-"""Which changes of a store there are: a file for each committed batch and partition."""
+"""Finds the change files of a state store: one for each committed batch and partition."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -20,10 +20,11 @@ _ROW_CHECKSUMS: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 
 @dataclass(frozen=True, slots=True)
 class ChangeFile:
-    """What one batch changed in one partition of a store: a file of the checkpoint.
+    """The file with the changes of a batch in a partition of a store.
 
-    `snapshots`: those that name the partition's column families, likeliest first. `row_checksums`:
-    rows have one each, before the value or, where that was deleted, the key (HDFS provider).
+    `snapshots`: snapshots that may name the partition's column families, likeliest first.
+    `row_checksums`: rows have a checksum before the value or, if that was deleted, before the key
+    (HDFS provider).
     """
 
     batch: int
@@ -35,28 +36,29 @@ class ChangeFile:
 
 
 class StoreChanges:
-    """Which changes of a store there are. Looks at the checkpoint anew for each call."""
+    """The available changes of a store. Reads the checkpoint again for each call."""
 
     def __init__(self, checkpoint: Checkpoint, operator: int, store: str) -> None:
-        """Raises: InvalidRequestError: see `changes`."""
+        """Find the store. Raises: InvalidRequestError: see `changes`."""
         self._checkpoint = checkpoint
         self.schema = store_schema(checkpoint, operator, store)
         self.name = f"operator {operator}, store {store} of {checkpoint.path}"
         self._check_provider()
 
     def end(self) -> int:
-        """The batch behind the last committed one. Cost: lists the commits."""
-        committed = batch_numbers(self._checkpoint.names_now("commits"))
+        """Return the batch after the last committed one. Cost: lists the commits."""
+        committed = batch_numbers(self._checkpoint.list_names("commits"))
         return committed[-1] + 1 if committed else 0
 
-    def held(self) -> tuple[int, int]:
-        """The batches [first, end) whose changes are there."""
+    def available_batches(self) -> tuple[int, int]:
+        """Return the batches [first, end) whose changes exist."""
         end = self.end()
         return self.files(0, end)[0], end
 
     def planned_ms(self, batch: int) -> int | None:
-        """When a batch was planned, which a batch computed anew has later; None: it isn't known.
+        """Return when a batch was planned, or None if unknown.
 
+        A batch that runs again has a later time.
         Cost: reads its plan. Raises: DataCorruptionError.
         """
         path = f"offsets/{batch}"
@@ -65,16 +67,16 @@ class StoreChanges:
                 return None
             where, _ = self._checkpoint.locate(path)
             plan = parse_offsets(self._checkpoint.read(path), batch=batch, path=where)
-        except FileNotFoundError:  # Spark's clean-up was quicker
+        except FileNotFoundError:  # removed by Spark meanwhile
             return None
         return plan.timestamp_ms or None
 
-    def computed_anew(self, batch: int, planned_ms: int) -> int | None:
-        """Return the first batch before `batch` that isn't what it was; None if all are.
+    def first_recomputed(self, batch: int, planned_ms: int) -> int | None:
+        """Return the first batch before `batch` that ran again since it was read, or None.
 
-        `planned_ms`: of the batch right before, when it was read. What a reset took back and what
-        was computed since is planned later than that; a clock that was set back hides where it
-        begins, and the answer is the first batch whose changes are kept.
+        `planned_ms`: when the batch right before `batch` was planned, as of when it was read.
+        Batches that ran again after a reset were planned later. If the clock was set back, the
+        result is the first batch whose changes exist.
         """
         end = self.end()
         now_ms = self.planned_ms(batch - 1) if batch <= end else None
@@ -83,15 +85,15 @@ class StoreChanges:
         first = min(batch, end)
         while (self.planned_ms(first - 1) or 0) > planned_ms:
             first -= 1
-        return first if first < batch else self.held()[0]
+        return first if first < batch else self.available_batches()[0]
 
     def files(self, start: int, end: int) -> tuple[int, list[ChangeFile]]:
-        """Return the files of batches [first, end), by batch and partition, and `first`.
+        """Return `first`, and the files of batches [first, end), by batch and partition.
 
-        `first` is `start`, or behind the last batch of which files are missing. `end` must be
-        committed already.
+        `first` is `start`, or follows the last batch with missing files. `end` must be committed
+        already.
         """
-        self._checkpoint.refresh()  # after the commits were seen, so that their state is
+        self._checkpoint.refresh()  # after reading the commits, so that their state is seen
         batches = Batches(self._checkpoint)
         stores = {s.partition: s for s in batches.stores if self._is_ours(s)}
         found: list[list[ChangeFile]] = []
@@ -117,7 +119,7 @@ class StoreChanges:
     def _files_of(
         self, batches: Batches, stores: dict[int, StateStore], batch: int
     ) -> list[ChangeFile] | None:
-        """None if one of them is missing."""
+        """Return a batch's files, or None if one is missing."""
         schema = self.schema
         parts, count = None, None
         if batch in batches.committed:

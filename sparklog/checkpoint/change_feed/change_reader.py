@@ -1,4 +1,4 @@
-"""Decodes what a batch changed in a partition of a store into the columns of changes.py."""
+"""Decodes the changes of a batch in a partition of a store to the columns of changes.py."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -18,7 +18,7 @@ from sparklog.checkpoint.spark_files.state_changelog import (
     read_entries,
 )
 from sparklog.checkpoint.spark_files.state_files import plain, read_families
-from sparklog.checkpoint.spark_files.state_rows import read_keys, read_values, unlisted
+from sparklog.checkpoint.spark_files.state_rows import read_keys, read_values, split_lists
 from sparklog.checkpoint.spark_files.state_schema import ColumnFamily, StateStoreSchema
 from sparklog.checkpoint.spark_files.unsafe_row import Ints, Spans, load, struct
 from sparklog.errors import DataCorruptionError, InvalidRequestError
@@ -30,7 +30,7 @@ _NAMES: Final = {PUT: "put", DELETE: "delete", MERGE: "merge", DELETE_RANGE: "de
 
 
 def changes_schema(schema: StateStoreSchema, column_family: str | None = None) -> pa.Schema:
-    """The columns of `changes`. Raises: InvalidRequestError: there is no such column family."""
+    """Return the columns of `changes`. Raises: InvalidRequestError: no such column family."""
     chosen = _chosen(schema, column_family)
     if not schema.has_families or column_family is not None:
         key, value = chosen[0].key, chosen[0].value
@@ -59,12 +59,12 @@ def _chosen(schema: StateStoreSchema, column_family: str | None) -> list[ColumnF
 
 
 class ChangeReader:
-    """Decodes change files of a store. Keeps the ids of column families once they are found."""
+    """Decodes change files of a store. Caches the ids of column families."""
 
     def __init__(
         self, checkpoint: Checkpoint, schema: StateStoreSchema, column_family: str | None = None
     ) -> None:
-        """Raises: InvalidRequestError: there is no such column family."""
+        """Create a reader. Raises: InvalidRequestError: no such column family."""
         self._checkpoint, self._schema, self._family = checkpoint, schema, column_family
         self._families = _chosen(schema, column_family)
         self._names: dict[int, dict[int, str]] = {}  # partition -> id -> name
@@ -73,7 +73,7 @@ class ChangeReader:
     def read(self, file: ChangeFile) -> Iterator[pa.RecordBatch]:
         """Yield a file's changes, 64Ki rows at a time.
 
-        Raises: FileNotFoundError: Spark removed it; DataCorruptionError.
+        Raises: FileNotFoundError: Spark removed the file; DataCorruptionError.
         """
         data = self._checkpoint.read(file.path)
         where = self._checkpoint.locate(file.path)[0]
@@ -85,7 +85,7 @@ class ChangeReader:
                 yield batch
 
     def _names_of(self, file: ChangeFile, entries: Entries, where: str) -> dict[int, str]:
-        """{id: name} of the families in a file."""
+        """Return {id: name} of the column families in a file."""
         if (entries.key_size < 2).any():
             raise DataCorruptionError("a key has no column family", path=where)
         ids = set(np.unique(_ids(entries, slice(None))).tolist())
@@ -120,13 +120,13 @@ class ChangeReader:
         rest = Spans(entries.value_at[rows], entries.value_size[rows], nothing)
         values = rest.only((kinds == PUT) | (kinds == MERGE))
         ids = _ids(entries, rows) if names else np.zeros(len(kinds), np.int64)
-        if self._family is not None:  # leave the others out before they are decoded
+        if self._family is not None:  # drop other families before decoding
             kept = np.isin(ids, [n for n, name in names.items() if name == self._family])
             values = values.only(kept)
         else:
             kept = ~nothing
         if file.is_rocksdb and pa.types.is_struct(self._families[0].value):
-            index, values = unlisted(data, values, path)
+            index, values = split_lists(data, values, path)
             if len(index) > len(kinds):
                 repeated = np.append(False, index[1:] == index[:-1])
                 kinds = np.where(repeated, MERGE, kinds[index])
@@ -196,7 +196,7 @@ def _texts(numbers: Ints, names: dict[int, str]) -> pa.Array:
 
 
 def _slices(entries: Entries) -> Iterator[slice]:
-    """Cut a file's rows so that not too much is decoded at once."""
+    """Yield slices of a file's rows that limit how much is decoded at once."""
     ends = np.cumsum(entries.key_size + np.maximum(entries.value_size, 0))
     start = 0
     while start < len(ends):

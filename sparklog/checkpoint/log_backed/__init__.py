@@ -1,7 +1,8 @@
-"""A checkpoint that is kept as a log: its files are records of Kafka-format partitions.
+"""A log-backed checkpoint: its files are records of partitions in Kafka's format.
 
-- `layout`: which partition and key the records of a file have
-- `partition`: its records, read; `partition_writer`: appended and cleaned; `file_lookup`: one file
-- `lock`: `sparklog.lock`; `metadata_marker`: the file that Spark's own manager refuses
-- `torn_tail`: behind the last whole batch; `damaged_records`: of which file they are
+- `layout`: the partition and key of a file's records
+- `partition`: reads records; `partition_writer`: appends and cleans them; `file_lookup`: reads a
+  single file
+- `lock`: `sparklog.lock`; `metadata_marker`: a file that makes Spark's own manager fail
+- `torn_tail`: bytes after the last complete batch; `damaged_records`: identifies damaged records
 """

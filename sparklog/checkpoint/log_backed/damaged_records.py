@@ -1,17 +1,17 @@
-"""A damaged record of a partition: of which file it is, and what it held where that is known.
+"""Identifies a damaged record of a partition: its file, and its content if that is known.
 
-Where the next whole batch begins is known, so the damaged one's length is, too. A record has one
-layout only (one uncompressed record, no producer, no headers), which all of it must fit. Then
+The position of the next complete batch is known, and so is the damaged batch's length. A record has
+only one layout (one uncompressed record, no producer, no headers), and all of it must fit. Then
 
-    its CRC holds                   only the header's fields outside the CRC are wrong; or
-    its CRC's own bytes are wrong   one of the four: with the right one it holds; or
-    a byte up to the key's end, or  the one change of a byte there that makes the CRC hold
-    the last one is
+    if its CRC holds                only header fields outside the CRC are wrong
+    if the CRC itself is wrong      in one of four bytes: with the correct byte it holds
+    a wrong byte up to the key's    the only change of a byte there that makes the CRC hold
+    end, or the last byte
 
-is corrected: with a wrong byte elsewhere such a change is found by chance once in 40,000 times, and
-doesn't fit the layout. Otherwise, with a whole layout, the damage is in the value: the key is as it
-stands there. What fits none of this may be of any file.
-Source: sparklog/jvm/scala/checkpoint/DamagedRecord.scala does the same.
+is corrected. If the wrong byte is elsewhere, such a change exists by chance once in 40,000 cases,
+and then does not fit the layout. Otherwise, if the layout is complete, the damage is in the value,
+and the key is correct. Any other damage may be of any file. Source:
+sparklog/jvm/scala/checkpoint/DamagedRecord.scala does the same.
 """
 
 from collections.abc import Iterator
@@ -24,17 +24,17 @@ from sparklog.format.batch import CRC_START, HEADER, HEADER_SIZE, LOG_OVERHEAD, 
 
 _CRC_AT: Final = CRC_START - 4
 _PREFIX_BYTES: Final = 128
-"""So many bytes behind the CRC are tried: header, lengths and a key of some 60 bytes."""
+"""Bytes after the CRC that are tried: header, lengths and a key of about 60 bytes."""
 
 _SMALLEST: Final = HEADER_SIZE + 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedRecord:
-    """A damaged batch of `size` bytes at `position`; offsets [first, end) may be its own.
+    """A damaged batch of `size` bytes at `position`. Offsets [first, end) may be its own.
 
-    `key`: None if it isn't known. `corrected`: the batch as it was, where that is known;
-    `value_bytes`: of its value then (-1: a deletion).
+    `key`: None if unknown. `corrected`: the original batch, if known. `value_bytes`: size of its
+    value then (-1: a deletion).
     """
 
     position: int
@@ -47,20 +47,25 @@ class DamagedRecord:
 
     @property
     def is_deletion(self) -> bool:
-        """Whether it is known to have deleted its file: then nothing is missing."""
+        """Whether the record is known to have deleted its file, so that nothing is missing."""
         return self.corrected is not None and self.value_bytes < 0
 
 
 def examine(
     raw: bytes, *, position: int, first: int, end: int, epoch: int, tag: int = -1
 ) -> list[DamagedRecord]:
-    """Find out what the damaged bytes [position, position + len(raw)) of a segment were.
+    """Identify the damaged bytes [position, position + len(raw)) of a segment.
 
-    Args: first, end: the offsets between the whole batches around them; epoch: the leader epoch of
-        the batch before; tag: the partition's (layout.partition_tag). Batches of older versions
-        have none.
-    Returns: the damaged batches; one without a key where they can't be separated.
-    Cost: a CRC of it all, and some hundred where it has no other fault.
+    Args:
+        raw: the bytes.
+        position: their position in the segment.
+        first: the offset after the complete batch before them.
+        end: the offset of the complete batch after them.
+        epoch: leader epoch of the batch before them.
+        tag: the partition's tag (layout.partition_tag). Batches of older versions have none.
+
+    Returns: the damaged batches; one batch without a key if they can't be separated.
+    Cost: a CRC of all bytes, and a few hundred if only the CRC is wrong.
     """
     whole = _examine(raw, position, first, end, epoch, tag)
     if whole.key is not None:
@@ -72,7 +77,7 @@ def examine(
 
 
 def _framed(raw: bytes) -> Iterator[tuple[int, int]]:
-    """The batches by the lengths in their headers; wrong ones if these are damaged."""
+    """Yield batches by the lengths in their headers, which may be damaged."""
     at = 0
     while at < len(raw):
         size = LOG_OVERHEAD + int.from_bytes(raw[at + 8 : at + LOG_OVERHEAD], "big", signed=True)
@@ -99,7 +104,7 @@ def _examine(
     except (ValueError, IndexError):
         return nothing
     if value_bytes < 0 and not has_crc:
-        return nothing  # there is no value that the damage could be in
+        return nothing  # without a value, the damage can't be in the value
     corrected = bytes(batch) if has_crc else None
     return DamagedRecord(
         position=position, size=len(raw), first=first, end=end, key=key, corrected=corrected,
@@ -108,7 +113,7 @@ def _examine(
 
 
 def _correct(batch: bytearray) -> bool:
-    """Make the CRC hold by changing one byte up to the key's end, or of itself; tell whether."""
+    """Change one byte up to the key's end, or of the CRC, so that the CRC holds. Return success."""
     body = memoryview(batch)[CRC_START:]
     stored = int.from_bytes(batch[_CRC_AT:CRC_START], "big")
     actual = crc32c(body)
@@ -132,10 +137,10 @@ def _correct(batch: bytearray) -> bool:
 
 
 def _changes(wrong: int, size: int) -> Iterator[tuple[int, int]]:
-    """The changes (place, XOR) of one of the first bytes of `size` that change a CRC by `wrong`.
+    """Yield the changes (position, XOR) of one of the first bytes that change a CRC by `wrong`.
 
-    A CRC is linear: what a change of a byte does to it is that of its bits, added up (XOR); and a
-    byte further to the front does what the next one does, with one more zero byte behind it.
+    A CRC is linear: the effect of a change of a byte is the XOR of the effects of its bits; and a
+    byte further to the front has the effect of the next byte with another zero byte after it.
     """
     last = min(size, _PREFIX_BYTES) - 1
     nothing = crc32c(b"\0" * (size - last))
@@ -150,7 +155,7 @@ def _changes(wrong: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _with_zero(effect: int) -> int:
-    """What a change does to a CRC that goes on over a zero byte."""
+    """Return the effect of a change on a CRC that continues over a zero byte."""
     return effect >> 8 ^ _STEP[effect & 0xFF]
 
 
@@ -164,9 +169,9 @@ _STEP: Final = [_step(byte) for byte in range(256)]
 
 
 def _fields(batch: bytearray, tag: int) -> tuple[str, int]:
-    """(key, bytes of the value) of a batch that is laid out as a checkpoint's are.
+    """Return (key, bytes of the value) of a batch with the layout of a checkpoint's batches.
 
-    Raises: ValueError, IndexError: it isn't.
+    Raises: ValueError, IndexError: it has another layout.
     """
     (*_, codec, last, first_ms, last_ms, producer, epoch, sequence, count) = HEADER.unpack_from(
         batch
@@ -186,7 +191,7 @@ def _fields(batch: bytearray, tag: int) -> tuple[str, int]:
 
 
 def _varint(batch: bytearray, at: int) -> tuple[int, int]:
-    """A zig-zag number, and where it ends."""
+    """Return a zig-zag number, and the position after it."""
     number = shift = 0
     while True:
         byte = batch[at]

@@ -1,4 +1,4 @@
-"""Reads single files of a checkpoint without listing all of it, for a sink's each batch."""
+"""Reads single files of a checkpoint without a listing, for each batch of a sink."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ from sparklog.fs import LOCAL, FileSystem, read_bytes
 
 
 class FileLookup:
-    """Reads single paths, records or files. Remembers what it read of a partition. Thread-safe."""
+    """Reads single paths, records or files. Caches the partitions that it read. Thread-safe."""
 
     def __init__(self, root: str, fs: FileSystem = LOCAL) -> None:
         self._root, self._fs = root, fs
@@ -17,10 +17,10 @@ class FileLookup:
         self._mutex = threading.Lock()
 
     def read(self, path: str, *, durable: bool = False) -> bytes | None:
-        """Return a path's content, None if it doesn't exist; `durable`: sync it and its name first.
+        """Return a path's content, or None if it doesn't exist. `durable`: sync it first.
 
         Raises: DataCorruptionError: the record, or its partition, is damaged.
-        Cost: a few stats; of a log-backed checkpoint what was written since the last call.
+        Cost: a few stats; for a log-backed checkpoint the records since the last call.
         """
         with self._mutex:
             data = self._record(path, durable=durable)
@@ -35,7 +35,7 @@ class FileLookup:
             return None
 
     def differs(self, path: str) -> bool:
-        """Tell whether a path has both a record and a file, and these differ."""
+        """Return True if a path has both a record and a file, and they differ."""
         try:
             file = read_bytes(self._fs, os.path.join(self._root, path))
         except FileNotFoundError:
@@ -44,7 +44,7 @@ class FileLookup:
         return record is not None and record != file
 
     def record(self, path: str) -> bytes | None:
-        """As `read`, but only what the log dir has."""
+        """Return a path's content if it is a record, or None."""
         with self._mutex:
             return self._record(path, durable=False)
 

@@ -1,4 +1,4 @@
-"""Where a file of a checkpoint lies in its log dir, and back: relative path <-> partition and key.
+"""Maps a checkpoint's files to partitions and keys of its log dir, and back.
 
     offsets/<x>                       offsets-0                       <x>
     commits/<x>                       commits-0                       <x>
@@ -6,8 +6,8 @@
     state/<op>/<part>/<store>/<file>  state.<op>.<store>-<part>       <file>
     everything else                   metadata-0                      the whole path
 
-The log dir is `<checkpoint>/sparklog`. Files that Spark reads past its checkpoint manager stay
-where they are. Source: sparklog/jvm/scala/checkpoint/Layout.scala, which does the same.
+The log dir is `<checkpoint>/sparklog`. Files that Spark reads without its checkpoint manager stay
+files. Source: sparklog/jvm/scala/checkpoint/Layout.scala, which does the same.
 """
 
 import re
@@ -18,23 +18,23 @@ from crc32c import crc32c
 from sparklog.errors import InvalidRequestError
 
 LOGS: Final = "sparklog"
-"""The log dir's name within a checkpoint."""
+"""Name of the log dir within a checkpoint."""
 
 METADATA_PARTITION: Final = "metadata-0"
 RUNS: Final = "sparklog.runs"
-"""Key in `metadata-0` of the checkpoint manager's own file: the runs of the query, newest first."""
+"""Key in `metadata-0` of the checkpoint manager's own file: the query's runs, newest first."""
 
 QUERY: Final = "sparklog.query"
 """File at a checkpoint's root: the query's name and its sink; see query_sink.py."""
 
 RESET: Final = "sparklog.reset"
-"""File at a checkpoint's root: its log has yet to follow a reset; see reset.py."""
+"""File at a checkpoint's root: its log still has to follow a reset; see reset.py."""
 
 BUILDING: Final = ".sparklog.building"
-"""File at the root of a checkpoint that is being made beside its final name; it is locked."""
+"""File at the root of a checkpoint that is built beside its final name; it is locked."""
 
 FILE_BYTES_MAX: Final = 32 << 20
-"""What is larger stays a file."""
+"""Larger files stay files."""
 
 _STORE: Final = r"[a-zA-Z0-9][a-zA-Z0-9._-]*"
 _BATCH: Final = re.compile(r"(offsets|commits)/([^/]+)")
@@ -44,7 +44,7 @@ _PARTITION: Final = re.compile(rf"state\.([0-9]+)\.({_STORE})-([0-9]+)")
 
 
 class RecordAddress(NamedTuple):
-    """A partition's directory below the log dir, and the key of the file's records there."""
+    """A partition's directory in the log dir, and the key of a file's records there."""
 
     partition: str
     key: str
@@ -57,7 +57,7 @@ def address_of(path: str) -> RecordAddress:
     if match := _DEFAULT.fullmatch(path):
         return RecordAddress(f"state.{match[1]}.default-{match[2]}", match[3])
     match = _NAMED.fullmatch(path)
-    if match is not None and match[3] != "default":  # that name is the store's without a directory
+    if match is not None and match[3] != "default":  # the default store has no directory
         return RecordAddress(f"state.{match[1]}.{match[3]}-{match[2]}", match[4])
     return RecordAddress(METADATA_PARTITION, path)
 
@@ -65,7 +65,7 @@ def address_of(path: str) -> RecordAddress:
 def path_of(partition: str, key: str) -> str:
     """Return the relative path of the file whose records have this key.
 
-    Raises: InvalidRequestError: no checkpoint has such a partition.
+    Raises: InvalidRequestError: a checkpoint has no such partition.
     """
     if partition == METADATA_PARTITION:
         return key
@@ -90,10 +90,10 @@ def partition_tag(partition: str) -> int:
 
 
 def stays_file(path: str) -> bool:
-    """Tell whether a file never becomes a record: Spark reads it past its checkpoint manager.
+    """Return True if a file never becomes a record, because Spark reads it directly.
 
-    RocksDB's snapshots with the SST and log files beside them (RocksDBFileManager), and hidden
-    files: Hadoop's checksums of local files, and what is being written.
+    These are RocksDB's snapshots with their SST and log files (RocksDBFileManager), and hidden
+    files: Hadoop's checksums of local files, and files being written.
     """
     *directories, name = path.removesuffix(".crc").split("/")
     return (

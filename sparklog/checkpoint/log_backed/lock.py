@@ -1,8 +1,8 @@
-"""`sparklog.lock` of a checkpoint's log dir: locks on partitions, and on the running query.
+"""`sparklog.lock` in a checkpoint's log dir: locks on partitions, and on the running query.
 
-    byte 0          making and removing partitions' directories, and recovery after a power cut
-    byte 1          a query runs with this checkpoint: its driver holds it; so does a reset
-    byte 16 + hash  writing one partition; hash = CRC-32C of its directory's name, 30 bits
+    byte 0          creating and removing partition directories, and recovery after a power cut
+    byte 1          held by the driver of a running query, or by a reset
+    byte 16 + hash  writing a partition; hash = CRC-32C of its directory's name, 30 bits
 
 The driver's JVM locks the same bytes (FileChannel.lock). The file's text, written by the JVM, is
 the boot id of its last user, and how far it flushes. Source:
@@ -28,7 +28,10 @@ _TIMEOUT_MS: Final = 30_000
 
 
 class CheckpointLock:
-    """One handle on the lock file of the log dir `logs`; a context manager that releases all."""
+    """A handle on the lock file of the log dir `logs`.
+
+    A context manager that releases all locks.
+    """
 
     def __init__(self, fs: FileSystem, logs: str, *, create: bool = False) -> None:
         self._file: LockFile = fs.open_lock(os.path.join(logs, LOCK_NAME), create=create)
@@ -46,7 +49,8 @@ class CheckpointLock:
     def take_running(self, what: str) -> None:
         """Keep queries from starting, until `close`.
 
-        Raises: LogLockedError: one runs, or another process resets or converts the checkpoint.
+        Raises: LogLockedError: a query is running, or another process resets or converts the
+            checkpoint.
         """
         for _ in attempts(RELEASE_MS):
             if self._file.try_lock(_RUNNING, 1, exclusive=True):
@@ -65,13 +69,13 @@ class CheckpointLock:
 
     @contextlib.contextmanager
     def directories(self) -> Iterator[None]:
-        """Make or remove partitions' directories. Raises LogLockedError after 30 s."""
+        """Lock the creation and removal of partitions. Raises: LogLockedError after 30 s."""
         with self._held(_DIRECTORIES, "the list of partitions"):
             yield
 
     @contextlib.contextmanager
     def partition(self, name: str) -> Iterator[None]:
-        """Write the partition whose directory has this name. Raises LogLockedError after 30 s."""
+        """Lock a partition, by its directory's name. Raises: LogLockedError after 30 s."""
         place = _FIRST_PARTITION + partition_tag(name)
         with self._held(place, name):
             yield
@@ -94,7 +98,7 @@ class CheckpointLock:
 
 
 def restarted_since(fs: FileSystem, logs: str) -> bool:
-    """Whether the machine was restarted since a query last ran with the log dir `logs`."""
+    """Return True if the machine was restarted since a query last used the log dir `logs`."""
     try:
         text = read_bytes(fs, os.path.join(logs, LOCK_NAME))
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""The file `metadata` of a checkpoint that is kept as a log, which Spark's own manager refuses.
+"""The file `metadata` of a log-backed checkpoint, which Spark's own manager rejects.
 
-Spark can't parse a query id from it: a session without sparklog's manager fails, and shows the
-sentence that the file holds, where it would begin from batch 0. To sparklog the file isn't there.
-Source: sparklog/jvm/scala/checkpoint/MetadataMarker.scala, which writes the same.
+Spark can't parse a query id from it. So a session without sparklog's manager fails, and shows the
+sentence in the file, instead of starting at batch 0. sparklog ignores the file. Source:
+sparklog/jvm/scala/checkpoint/MetadataMarker.scala, which writes the same.
 """
 
 import os
@@ -26,7 +26,7 @@ _BYTES_MAX: Final = 4096
 
 
 def has_marker(fs: FileSystem, root: str) -> bool:
-    """Whether the checkpoint at `root` has the marker. Cost: reads that small file."""
+    """Return True if the checkpoint at `root` has the marker. Cost: reads that small file."""
     path = os.path.join(root, METADATA_FILE)
     try:
         is_small = not fs.is_dir(path) and fs.size(path) <= _BYTES_MAX
@@ -36,13 +36,13 @@ def has_marker(fs: FileSystem, root: str) -> bool:
 
 
 def write_marker(fs: FileSystem, root: str) -> None:
-    """Write the marker, durably, unless a file of Spark's own manager is there."""
+    """Write the marker, durably, unless a file of Spark's own manager exists."""
     if not fs.exists(os.path.join(root, METADATA_FILE)):
         replace_marker(fs, root)
 
 
 def replace_marker(fs: FileSystem, root: str) -> None:
-    """Write the marker, durably, in the place of whatever is there."""
+    """Write the marker, durably, and replace an existing file."""
     hidden = os.path.join(root, f".{METADATA_FILE}.tmp")  # a crash leaves no file of the checkpoint
     output = FileWriter(fs, hidden)
     output.write(MARKER)

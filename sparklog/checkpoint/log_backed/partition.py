@@ -1,15 +1,15 @@
-"""A partition of a checkpoint's log dir, read: which record is the newest of each key.
+"""Reads a partition of a checkpoint's log dir: the newest record of each key.
 
-One file is one record, one record one batch, so that batches are found by walking headers; there
-are no indexes. A file exists if its newest record has a value. Readers take no lock: what isn't
-whole at the end of the last segment is a write under way, or a torn one, and is left out. A damaged
-record is left out, too, if it is known which file it is of (damaged_records.py) and a newer one of
-that file follows, or if it is a deletion: then nothing is missing.
+A file is a record, and each batch has one record, so that batches are found by their headers; there
+are no indexes. A file exists if its newest record has a value. Readers take no lock: an incomplete
+batch at the end of the last segment is a write in progress, or a torn one, and is ignored. A
+damaged record is ignored, too, if its file is known (damaged_records.py) and a newer record of that
+file follows, or if it is a deletion: then nothing is missing.
 
-Batches are walked as in any log (log.batch_windows). What differs from logdir.partition: no ledger
-says where a partition ends, so that its last whole batch does; and where a log dir stops at damage,
-the newest record of a key may still be known behind it.
-Source: sparklog/jvm/scala/checkpoint/Partition.scala, Segment.scala.
+Batches are read as in any log (log.batch_windows). Unlike in logdir.partition, no ledger defines
+where a partition ends: the last complete batch does. And a log dir stops at damage, whereas here
+the newest record of a key may be known after it. Source:
+sparklog/jvm/scala/checkpoint/Partition.scala, Segment.scala.
 """
 
 import contextlib
@@ -53,9 +53,9 @@ _CURE: Final = (
 
 
 class NewestRecord(NamedTuple):
-    """The newest record of a key: where its batch lies, and what the value is."""
+    """The newest record of a key: the place of its batch, and the size of its value."""
 
-    base: int  # of the segment
+    base: int  # base offset of the segment
     position: int
     size: int  # bytes of the batch
     offset: int
@@ -65,27 +65,27 @@ class NewestRecord(NamedTuple):
 
 @dataclass(slots=True)
 class CheckpointSegment:
-    """A segment file as it was read: whole batches up to `end`, offsets up to `next_offset`."""
+    """A segment file as it was read: complete batches up to `end`, offsets up to `next_offset`."""
 
     base: int
     identity: tuple[int, int]
     end: int = 0
     size: int = 0
     next_offset: int = 0
-    is_torn: bool = False  # bytes lie behind `end` that are no whole batch
-    is_short: bool = False  # and the file ends before that batch does
-    damaged: list[DamagedRecord] = field(default_factory=list)  # stepped over, before `end`
+    is_torn: bool = False  # an incomplete batch follows `end`
+    is_short: bool = False  # the file ends before that batch does
+    damaged: list[DamagedRecord] = field(default_factory=list)  # skipped, before `end`
     tables: list[Table] = field(default_factory=list)
     keys: list[pa.Array] = field(default_factory=list)
 
 
 class CheckpointPartition:
-    """What a partition directory holds now; `refresh` takes in what was written since.
+    """The content of a partition directory; `refresh` reads new records.
 
-    `entries` has the newest record of every key, deleted ones too, in the order of their offsets.
-    Not thread-safe. Raises DataCorruptionError (file, position, offsets) for damage: a batch that
-    isn't whole though whole ones follow, unless its file has a newer
-    record. `lenient`: that is only noted, in the segments' `damaged`, for a repair.
+    `entries` has the newest record of every key, including deletions, ordered by offset. Not
+    thread-safe. Raises DataCorruptionError (file, position, offsets) for damage: an incomplete
+    batch followed by complete ones, unless its file has a newer record. `lenient`: damage is only
+    recorded in the segments' `damaged`, for a repair.
     """
 
     def __init__(self, fs: FileSystem, directory: str, *, lenient: bool = False) -> None:
@@ -100,7 +100,7 @@ class CheckpointPartition:
 
     @property
     def next_offset(self) -> int:
-        """The offset of the next record; at least where the last leader epoch begins."""
+        """The offset of the next record, at least the start offset of the last leader epoch."""
         epochs = epochs_of(self.fs, self.directory)
         start = epochs[-1][1] if epochs else 0
         return max(start, self.segments[-1].next_offset if self.segments else 0)
@@ -112,18 +112,19 @@ class CheckpointPartition:
         return epochs[-1][0] if epochs else 0
 
     def path(self, segment: CheckpointSegment) -> str:
-        """The path of a segment's file."""
+        """Return the path of a segment's file."""
         return joined(self.directory, log_name(segment.base))
 
     def refresh(self) -> None:
-        """Read what was written since; all, if a segment was rewritten. Cost: a stat a segment.
+        """Read new records; all records if a segment was rewritten. Cost: a stat per segment.
 
-        Raises: LogLockedError: it is rewritten all the time.
+        Raises: LogLockedError: the partition is being rewritten all the time.
         """
         for _ in range(_TRIES):
             with contextlib.suppress(FileNotFoundError):  # a cleaning removed a segment
                 self._refresh()
-                # All segments must be of one time: a deletion goes only after what it deleted.
+                # All segments must be of the same time, because cleaning removes a deletion only
+                # after the records that it deleted.
                 if all(self.fs.identity(self.path(s)) == s.identity for s in self.segments):
                     self._check_order()
                     self._check_damaged()
@@ -144,10 +145,10 @@ class CheckpointPartition:
             self.segments.append(CheckpointSegment(base, identity, next_offset=base))
         first = max((n for n, s in enumerate(self.segments) if s.end), default=0)
         for segment in self.segments[first:]:
-            self._read_on(segment)
+            self._read_new_batches(segment)
 
     def read(self, key: str) -> bytes | None:
-        """Return a live file's content, None if there is none. The batch's CRC is checked.
+        """Return a live file's content, or None. The batch's CRC is checked.
 
         Raises: DataCorruptionError: the batch was damaged since.
         """
@@ -161,7 +162,7 @@ class CheckpointPartition:
             self.refresh()
             entry = self.entries.get(key)
         assert entry is not None
-        raise self._damage(entry, "the record isn't there any more")
+        raise self._damage(entry, "the record is missing now")
 
     def _read_value(self, entry: NewestRecord) -> bytes | None:
         segment = next(s for s in self.segments if s.base == entry.base)
@@ -176,7 +177,7 @@ class CheckpointPartition:
         crc = int.from_bytes(raw[CRC_START - 4 : CRC_START], "big")
         if len(raw) < entry.size or crc32c(memoryview(raw)[CRC_START:]) != crc:
             raise self._damage(entry, "its crc doesn't hold")
-        end = len(raw) - 1  # behind the value is the number of headers, none
+        end = len(raw) - 1  # after the value: the number of headers, 0
         return raw[end - entry.value_bytes : end]
 
     def _damage(self, entry: NewestRecord, reason: str) -> DataCorruptionError:
@@ -186,8 +187,10 @@ class CheckpointPartition:
         )
 
     def _is_same(self, segment: CheckpointSegment) -> bool:
-        """Whether it only grew. A rewritten one may have been given the old inode again, but then
-        the last known batch doesn't lie where it did."""
+        """Return True if the segment only grew.
+
+        A rewritten segment may have the same inode again; then the last known batch is elsewhere.
+        """
         path = self.path(segment)
         try:
             if self.fs.identity(path) != segment.identity:
@@ -201,8 +204,8 @@ class CheckpointPartition:
             return False
         return found == _OVERHEAD.pack(last["base_offset"], last["size"] - LOG_OVERHEAD)
 
-    def _read_on(self, segment: CheckpointSegment) -> None:
-        """Read the batches behind those that are known."""
+    def _read_new_batches(self, segment: CheckpointSegment) -> None:
+        """Read the batches after the known ones."""
         is_last = segment is self.segments[-1]
         with self.fs.open(self.path(segment)) as file:
             segment.size = file.size()
@@ -210,7 +213,7 @@ class CheckpointPartition:
                 for window in walk(file, start=segment.end, limit=segment.size):
                     table = window.batches.table
                     if len(table):
-                        self._take(segment, file.path, window.data, window.position, table)
+                        self._add_entries(segment, file.path, window.data, window.position, table)
                     segment.end = window.batches.end
                 segment.is_torn = segment.end < segment.size
                 if not segment.is_torn:
@@ -219,12 +222,13 @@ class CheckpointPartition:
                 segment.is_short = tail.is_short
                 if is_last and tail.next_batch is None:
                     return
-                self._step_over(segment, file, tail.next_batch)
+                self._skip_damage(segment, file, tail.next_batch)
 
-    def _step_over(self, segment: CheckpointSegment, file: File, position: int | None) -> None:
-        """Go on at the next whole batch, at `position` or in the next segment; note the damage.
+    def _skip_damage(self, segment: CheckpointSegment, file: File, position: int | None) -> None:
+        """Record damage, and continue at the next complete batch.
 
-        Raises: DataCorruptionError: it isn't known which file the damaged record is of.
+        At `position`, or in the next segment.
+        Raises: DataCorruptionError: the damaged record's file is unknown.
         """
         until = segment.size if position is None else position
         raw = file.pread(until - segment.end, segment.end)
@@ -239,8 +243,8 @@ class CheckpointPartition:
         )  # fmt: skip
         if not self._lenient and any(each.key is None for each in lost):
             raise DataCorruptionError(
-                "here is no whole batch, though whole ones follow, and it can't be told of which "
-                f"file; {_CURE}",
+                "there is no complete batch here, though complete ones follow, and its file is "
+                f"unknown; {_CURE}",
                 path=file.path,
                 position=segment.end,
                 first=segment.next_offset,
@@ -256,7 +260,7 @@ class CheckpointPartition:
         segment.next_offset = max(segment.next_offset, end)
 
     def _check_damaged(self) -> None:
-        """Raises: DataCorruptionError: a damaged record may be the newest one of its file."""
+        """Raise DataCorruptionError if a damaged record may be the newest one of its file."""
         for segment in self.segments:
             for each in segment.damaged:
                 entry = None if each.key is None else self.entries.get(each.key)
@@ -280,10 +284,10 @@ class CheckpointPartition:
                         end=each.end,
                     )
 
-    def _take(
+    def _add_entries(
         self, segment: CheckpointSegment, path: str, data: Buffer, position: int, table: Table
     ) -> None:
-        """Note the newest record of each key of some batches."""
+        """Add the newest record of each key of some batches."""
         odd = np.flatnonzero((table["count"] != 1) | (table["magic"] != MAGIC))
         if len(odd):
             raise DataCorruptionError(
@@ -313,12 +317,12 @@ class CheckpointPartition:
         )
         entries = self.entries
         for key, (at, size, offset, timestamp, length) in zip(keys.to_pylist(), rows, strict=True):
-            entries.pop(key, None)  # so that the order is that of the offsets
+            entries.pop(key, None)  # keeps the entries ordered by offset
             entries[key] = NewestRecord(segment.base, at, size, offset, timestamp, length)
         segment.next_offset = int(table["last_offset"][-1]) + 1
 
     def _check_tags(self, path: str, table: Table) -> None:
-        """Raises: DataCorruptionError: the batches were written to another partition."""
+        """Raise DataCorruptionError if the batches were written to another partition."""
         tags = table["base_sequence"]
         foreign = np.flatnonzero((tags != self.tag) & (tags != -1))
         if not len(foreign):
@@ -338,7 +342,7 @@ class CheckpointPartition:
         )
 
     def _check_order(self) -> None:
-        """Raises: DataCorruptionError: a segment's offsets aren't those that its name says."""
+        """Raise DataCorruptionError if a segment's offsets differ from its name."""
         end = 0
         for segment in self.segments:
             first = int(segment.tables[0][0]["base_offset"]) if segment.tables else segment.base
@@ -360,7 +364,7 @@ class CheckpointPartition:
 
 
 def epochs_of(fs: FileSystem, directory: str) -> Epochs:
-    """Return a partition's leader epochs; none if there is no file.
+    """Return a partition's leader epochs; empty without a file.
 
     Raises: DataCorruptionError, with the command that repairs the file.
     """
@@ -377,7 +381,7 @@ def epochs_of(fs: FileSystem, directory: str) -> Epochs:
 def _fields(
     data: Buffer, position: int, table: Table, path: str
 ) -> tuple[pa.Array, NDArray[np.int64]]:
-    """The keys of batches as strings, and the lengths of their values (-1: null)."""
+    """Return the keys of batches as strings, and the lengths of their values (-1: null)."""
     decoder = Decoder(_COLUMNS)
     keys: list[pa.Array] = []
     lengths: list[pa.Array] = []
@@ -400,18 +404,20 @@ def _fields(
 
 
 def _batch_bytes(keys: pa.Array, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The sizes of batches of one record with these keys and value lengths (-1: null), without
-    headers; then the value lies before their last byte."""
+    """Return the sizes of one-record batches with these keys and value lengths (-1: null).
+
+    A batch of this size has no headers, and its value ends before its last byte.
+    """
     key = pc.binary_length(keys).to_numpy(zero_copy_only=False).astype(np.int64)
     value = np.maximum(lengths, 0)
-    # attributes, two deltas, and the number of headers have a byte each
+    # attributes, two deltas, and the number of headers take a byte each
     body = 4 + _varint_bytes(key) + key + _varint_bytes(value) + value
     sizes: NDArray[np.int64] = HEADER_SIZE + _varint_bytes(body) + body
     return sizes
 
 
 def _varint_bytes(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Bytes of zig-zag varints of numbers from 0 on; that of -1 is as long as that of 0."""
+    """Return the sizes of zig-zag varints of numbers >= 0; -1 takes as many bytes as 0."""
     sizes = np.ones(len(numbers), np.int64)
     for bits in (6, 13, 20, 27, 34):
         sizes += numbers >> bits != 0

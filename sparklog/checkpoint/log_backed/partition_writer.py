@@ -1,13 +1,13 @@
-"""A partition of a checkpoint's log dir, written. The caller holds its lock (lock.py).
+"""Writes a partition of a checkpoint's log dir. The caller holds its lock (lock.py).
 
-Append: truncate a torn tail, write the batches, fdatasync. A failed write is truncated; a failed
-fdatasync is never repeated. Clean: segment after segment, in order, so that a deletion is removed
-only after what it deleted; live batches keep their bytes and offsets, and the very last batch stays
-for its offset.
+Append: truncate a torn tail, write the batches, fdatasync. After a failed write the file is
+truncated; a failed fdatasync is never repeated. Clean: segment after segment, in order, so that a
+deletion is removed only after the records that it deleted. Live batches keep their bytes and
+offsets, and the very last batch stays for its offset.
 
-What differs from logdir.partition.partition_log and logdir.cleaning: no indexes, producers or
-ledger to keep in step, and a deletion needs no retention, as no reader depends on seeing it.
-Source: sparklog/jvm/scala/checkpoint/Partition.scala.
+Unlike logdir.partition.partition_log and logdir.cleaning, there are no indexes, producers or ledger
+to update, and a deletion needs no retention, because no reader depends on seeing it. Source:
+sparklog/jvm/scala/checkpoint/Partition.scala.
 """
 
 import contextlib
@@ -31,13 +31,13 @@ from sparklog.logdir.partition.leader_epochs import write_epochs
 from sparklog.logdir.segment_files import joined
 
 DEAD_BYTES_MIN: Final = 64 << 10
-"""Below so many bytes of dead records nothing is cleaned."""
+"""A partition with fewer bytes of dead records is not cleaned."""
 
 _COPY_BYTES: Final = 4 << 20
 
 
 class Record(NamedTuple):
-    """What becomes of a file: its content, or None to delete it; `timestamp` in ms."""
+    """A new version of a file: its content, or None to delete it. `timestamp` in ms."""
 
     key: str
     value: bytes | None
@@ -45,7 +45,7 @@ class Record(NamedTuple):
 
 
 def create(fs: FileSystem, directory: str, epochs: Sequence[tuple[int, int]] = ((0, 0),)) -> None:
-    """Make the directory of a partition, with its leader epochs, durably; where there is none."""
+    """Create a partition's directory with its leader epochs, durably, if it doesn't exist."""
     if not fs.exists(directory):
         fs.mkdir(directory)
     if not fs.exists(joined(directory, EPOCH_CHECKPOINT)):
@@ -56,9 +56,9 @@ def create(fs: FileSystem, directory: str, epochs: Sequence[tuple[int, int]] = (
 def append(
     partition: CheckpointPartition, records: Iterable[Record], *, segment_bytes: int = SEGMENT_BYTES
 ) -> None:
-    """Write records to the end; they are durable when the call returns, all or (on error) none
-    of those that went into the last segment.
+    """Append records, durably.
 
+    After an error none of the records for the last segment are appended.
     Raises: StorageUnavailableError; DataCorruptionError: the partition is damaged.
     """
     partition.refresh()
@@ -73,9 +73,9 @@ def append(
 
 
 def clean(partition: CheckpointPartition) -> bool:
-    """Rewrite the segments if more of them is dead than alive, and over 64 KiB; tell whether.
+    """Rewrite the segments if dead records exceed live ones by 64 KiB. Return whether it did.
 
-    Cost: the live bytes are copied and synced.
+    Cost: live bytes are copied and synced.
     """
     partition.refresh()
     remove_leftovers(partition.fs, partition.directory)
@@ -90,7 +90,7 @@ def clean(partition: CheckpointPartition) -> bool:
 
 
 def remove_leftovers(fs: FileSystem, directory: str) -> None:
-    """Remove what a crash left of a cleaning."""
+    """Remove files of an interrupted cleaning."""
     for name in fs.listdir(directory):
         if name.endswith(CLEANED):
             fs.unlink(joined(directory, name))
@@ -99,7 +99,7 @@ def remove_leftovers(fs: FileSystem, directory: str) -> None:
 def copy_ranges(
     source: File, ranges: Iterable[tuple[int, int]], write: Callable[[bytes], None]
 ) -> None:
-    """Pass the byte ranges [first, end) of a file to `write`, adjacent ones together.
+    """Pass the byte ranges [first, end) of a file to `write`, joining adjacent ones.
 
     Raises: DataCorruptionError: the file ends before a range does.
     """
@@ -114,7 +114,7 @@ def copy_ranges(
 
 
 def _adjacent_joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Join byte ranges that touch; they come in order."""
+    """Join adjacent byte ranges, which must be in order."""
     held: tuple[int, int] | None = None
     for first, end in ranges:
         if held is not None and held[1] == first:
@@ -128,7 +128,7 @@ def _adjacent_joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, i
 
 
 class FileWriter:
-    """A file that is written from its start; `close` makes its contents durable."""
+    """A file that is written from the start; `close` makes its content durable."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._file = fs.open(path, create=True)
@@ -156,12 +156,12 @@ def _batch(record: Record, offset: int, epoch: int, tag: int) -> bytearray:
 def _append_some(
     partition: CheckpointPartition, batches: Iterator[bytearray], segment_bytes: int
 ) -> int:
-    """Append to the last segment until it is full, or nothing is left; return the next offset."""
+    """Append to the last segment until it is full, or no batch is left. Return the next offset."""
     if not partition.segments or partition.segments[-1].end >= segment_bytes:
         _roll(partition)
     segment = partition.segments[-1]
     at = segment.end
-    if not at:  # its maker may have died before its name was durable
+    if not at:  # the process that created it may have died before its name was durable
         partition.fs.sync_dir(partition.directory)
     with partition.fs.open(partition.path(segment), write=True) as file:
         try:
@@ -172,7 +172,7 @@ def _append_some(
                     break
             file.sync()
         except Exception:
-            with contextlib.suppress(Exception):  # the first error is the one to tell
+            with contextlib.suppress(Exception):  # raise the first error
                 file.truncate(segment.end)
             raise
     partition.refresh()
@@ -194,7 +194,7 @@ def _truncate_torn_tail(partition: CheckpointPartition, segment: CheckpointSegme
 
 
 def _clean_segment(partition: CheckpointPartition, segment: CheckpointSegment) -> None:
-    """Keep the live batches of a segment; of the last one the last batch, too."""
+    """Keep the live batches of a segment; in the last segment also the last batch."""
     spans = {
         (entry.position, entry.position + entry.size)
         for _, entry in partition.live()

@@ -1,11 +1,11 @@
-"""Tells a torn tail from damage, behind the last whole batch of a segment.
+"""Tells a torn tail from damage, after the last complete batch of a segment.
 
-A torn write is the last thing in a file. It leaves too few bytes or, after a power cut, wrong ones.
-Where a whole batch follows, a whole one was there, too, and was damaged since.
+A torn write is at the end of a file. It has too few bytes or, after a power cut, wrong ones. If a
+complete batch follows, the batch before it was complete, too, and was damaged since.
 
-service.verification looks for the next whole batch as well, but only for one in a range of offsets
-that the ledger vouches for. Here any batch counts whose CRC holds, as in Segment.scala: its offset,
-which the CRC doesn't cover, may be damaged, too.
+service.verification also searches for the next complete batch, but only in a range of offsets that
+the ledger confirms. Here any batch with a good CRC counts, as in Segment.scala, because its offset,
+which the CRC doesn't cover, may be damaged as well.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from sparklog.fs import File
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """The bytes behind the last whole batch: a torn write, unless a whole batch follows."""
+    """The bytes after the last complete batch: a torn write, unless a complete batch follows."""
 
     is_short: bool  # the file ends before the batch does
-    next_batch: int | None  # position of the next whole batch; None: there is none
+    next_batch: int | None  # position of the next complete batch
 
     @classmethod
     def read(cls, file: File, position: int, size: int) -> "TornTail":
-        """Look at the bytes [position, size) of a segment. Cost: a CRC for each candidate."""
+        """Examine the bytes [position, size) of a segment. Cost: a CRC for each candidate."""
         raw = file.pread(size - position, position)
         length = int.from_bytes(raw[8:LOG_OVERHEAD], "big", signed=True)
         short = len(raw) < HEADER_SIZE or length + LOG_OVERHEAD > len(raw)
@@ -35,7 +35,7 @@ class TornTail:
 
 
 def _candidates(raw: bytes) -> list[int]:
-    """Positions after the first byte at which magic and length fit a batch."""
+    """Return positions after the first byte where magic and length fit a batch."""
     bytes_ = np.frombuffer(raw, np.uint8)
     last = len(raw) - HEADER_SIZE
     if last < 1:

@@ -1,4 +1,4 @@
-"""Files as Spark writes them into a checkpoint, decoded.
+"""Decoders for the files that Spark writes into a checkpoint.
 
 - `offset_log`, `commit_log`, `file_source_log`, `file_sink_log`, `checksums`
 - `state_stores`, `state_files`, `state_changelog`, `state_rows`, `state_schema`, `unsafe_row`,

@@ -1,6 +1,6 @@
-"""Checksums that lie beside a checkpoint's files.
+"""Checksums beside a checkpoint's files.
 
-    .<name>.crc    Hadoop, for every local file that it writes: "crc", 0, i32 bytes a chunk, then
+    .<name>.crc    Hadoop, for every local file that it writes: "crc", 0, i32 bytes per chunk, then
                    the CRC-32 of each chunk
     <name>.crc     Spark, for state files (checkpoint format 2): JSON with the CRC-32C and size
 
@@ -22,18 +22,18 @@ _ALGORITHM: Final = "CRC32C"
 
 
 def hadoop_name(path: str) -> str:
-    """The path of Hadoop's checksum file of a file."""
+    """Return the path of Hadoop's checksum file of a file."""
     directory, slash, name = path.rpartition("/")
     return f"{directory}{slash}.{name}.crc"
 
 
 def spark_name(path: str) -> str:
-    """The path of Spark's checksum file of a file."""
+    """Return the path of Spark's checksum file of a file."""
     return f"{path}.crc"
 
 
 def check_hadoop(data: bytes, checksums: bytes, path: str, checksums_path: str) -> None:
-    """Compare a file with its chunks' checksums.
+    """Compare a file with the checksums of its chunks.
 
     Raises: DataCorruptionError: with the position of the first chunk that differs.
     """
@@ -47,16 +47,18 @@ def check_hadoop(data: bytes, checksums: bytes, path: str, checksums_path: str) 
     for number, at in enumerate(range(0, len(data), chunk)):
         if number >= count or zlib.crc32(data[at : at + chunk]) != wanted[number]:
             raise DataCorruptionError(
-                f"it differs from its checksum in {checksums_path}", path=path, position=at
+                f"the file differs from its checksum in {checksums_path}", path=path, position=at
             )
     if count != -(-len(data) // chunk):
         raise DataCorruptionError(
-            f"it has {len(data)} bytes, {checksums_path} is of more", path=path, position=len(data)
+            f"the file has {len(data)} bytes, {checksums_path} covers more",
+            path=path,
+            position=len(data),
         )
 
 
 def check_spark(data: bytes, checksum: bytes, path: str, checksum_path: str) -> None:
-    """Compare a state file with Spark's checksum of it.
+    """Compare a state file with Spark's checksum.
 
     Raises: DataCorruptionError.
     """
@@ -66,13 +68,15 @@ def check_spark(data: bytes, checksum: bytes, path: str, checksum_path: str) -> 
         size = int(document["mainFileSize"])
     except (ValueError, KeyError, TypeError) as error:
         raise DataCorruptionError(
-            f"it is no checksum file of Spark's: {error}", path=checksum_path
+            f"this is not a checksum file of Spark's: {error}", path=checksum_path
         ) from error
     if size != len(data):
         raise DataCorruptionError(
-            f"it has {len(data)} bytes, {checksum_path} says {size}",
+            f"the file has {len(data)} bytes, {checksum_path} says {size}",
             path=path,
             position=min(len(data), size),
         )
     if algorithm == _ALGORITHM and crc32c(data) != value & 0xFFFFFFFF:
-        raise DataCorruptionError(f"it differs from its checksum in {checksum_path}", path=path)
+        raise DataCorruptionError(
+            f"the file differs from its checksum in {checksum_path}", path=path
+        )

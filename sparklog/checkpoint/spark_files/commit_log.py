@@ -1,10 +1,10 @@
-"""`commits/N`: batch N is done. Source: CommitLog (Spark 4.2).
+"""`commits/N`: batch N is complete. Source: CommitLog (Spark 4.2).
 
     v1, v2 or v3
     {"nextBatchWatermarkMs": 0, "stateUniqueIds": {"<operator>": [["<id>", ...], ...]}}
 
-From v2 on, with state checkpoint format 2, each operator's partitions have the ids of their
-stores: part of the names of the state files that belong to this batch.
+From v2 on, with state checkpoint format 2, each partition of an operator has the ids of its stores,
+which are part of the names of the state files of this batch.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,10 @@ StateIds = Mapping[int, list[list[str]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """`state_ids`: operator -> partition -> ids of the partition's stores; None in format 1."""
+    """A commit. `state_ids`: operator -> partition -> ids of the partition's stores.
+
+    None in format 1.
+    """
 
     batch: int
     version: int
@@ -31,7 +34,7 @@ class Commit:
 def parse_commit(data: bytes, *, batch: int, path: str) -> Commit:
     """Parse the content of `commits/<batch>`; `path` is for errors.
 
-    Raises: DataCorruptionError: it isn't what Spark writes.
+    Raises: DataCorruptionError: it isn't in Spark's format.
     """
     version, metadata, _ = read_metadata_log(data, path, _VERSIONS)
     watermark = metadata.get("nextBatchWatermarkMs", 0)

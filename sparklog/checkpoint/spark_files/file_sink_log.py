@@ -151,10 +151,10 @@ def compact_interval(compacted: Sequence[int]) -> int:
 
 
 def file_of(entry: dict[str, Any]) -> str:
-    """The local path of an entry's file."""
+    """Return the local path of an entry's file."""
     return unquote(urlsplit(entry["path"]).path)
 
 
 def moved(entry: dict[str, Any], path: str) -> dict[str, Any]:
-    """An entry for the same file at another local path."""
+    """Return an entry for the same file at another local path."""
     return {**entry, "path": "file://" + quote(path, safe="/=!$&'()*+,;:@~")}

@@ -1,11 +1,11 @@
-"""The log of a file source, `sources/<i>/`: which files each of its own batches saw.
+"""The log of a file source, `sources/<i>/`: the files that each of its own batches found.
 
     <n>             a line `v1`, then {"path": ..., "timestamp": ..., "batchId": n} for each file
-    <n>.compact     the same of all batches up to n; every 10th is one
+    <n>.compact     the same for all batches up to n; every 10th file
 
-An offset {"logOffset": n} is the newest entry that a query's batch has read. Entries behind it
-must go with the batches: Spark would take their files for seen, and read them all at once.
-Source: FileStreamSource, CompactibleFileStreamLog (Spark 4.2).
+An offset {"logOffset": n} is the newest entry that a query's batch has read. A truncation must
+remove later entries: Spark would consider their files as seen, and read them all at once. Source:
+FileStreamSource, CompactibleFileStreamLog (Spark 4.2).
 """
 
 import re
@@ -17,14 +17,14 @@ _ENTRY: Final = re.compile(r"([0-9]+)(\.compact)?")
 
 
 def entries_of(checkpoint: Checkpoint, source: str) -> dict[int, str]:
-    """{number of the entry: file name}."""
+    """Return {number of the entry: file name}."""
     names = checkpoint.names(f"sources/{source}")
     matches = {name: _ENTRY.fullmatch(name) for name in names}
     return {int(match[1]): name for name, match in matches.items() if match is not None}
 
 
 def missing_entries(checkpoint: Checkpoint, source: str, log_offset: int) -> str | None:
-    """Tell what keeps a source from going back to `log_offset`; None if nothing does."""
+    """Return why a source can't go back to `log_offset`, or None."""
     entries = entries_of(checkpoint, source)
     at = log_offset
     while at in entries:
@@ -37,6 +37,6 @@ def missing_entries(checkpoint: Checkpoint, source: str, log_offset: int) -> str
 
 
 def entries_after(checkpoint: Checkpoint, source: str, log_offset: int) -> list[str]:
-    """The paths of the entries that a query which goes back to `log_offset` must not see."""
+    """Return the paths of the entries that must be removed to go back to `log_offset`."""
     entries = entries_of(checkpoint, source)
     return [f"sources/{source}/{name}" for n, name in entries.items() if n > log_offset]

@@ -1,8 +1,8 @@
-"""LZF, as Spark's codec lzf writes state files: chunks, each plain or packed.
+"""LZF, as used by Spark's codec lzf for state files: chunks, each plain or packed.
 
     "ZV" 0, u16 bytes, the bytes                       plain
     "ZV" 1, u16 packed bytes, u16 plain bytes, tokens  packed
-    token: a byte below 32: so many bytes + 1 follow as they are; otherwise its upper three bits
+    token: a byte below 32: the next (byte + 1) bytes are literal; otherwise its upper three bits
     (7: plus the next byte) + 2 bytes are repeated from (its lower five, next byte) + 1 bytes back
 
 Big-endian. Source: LZFChunk, VanillaChunkDecoder (compress-lzf 1.2).
@@ -16,13 +16,13 @@ from sparklog.errors import DataCorruptionError
 MAGIC: Final = b"ZV"
 _PLAIN: Final = struct.Struct(">2sBH")
 _PACKED: Final = struct.Struct(">2sBHH")
-_LONGEST: Final = 7  # of what three bits hold; the rest is in a byte of its own
+_LONGEST: Final = 7  # largest value of three bits; another byte has the rest
 
 
 def decompress(data: bytes, path: str) -> bytes:
-    """Return what was compressed. Raises: DataCorruptionError with the place of the bad chunk.
+    """Return the decompressed data. Raises: DataCorruptionError with the bad chunk's position.
 
-    Cost: some 20 MB/s, in Python.
+    Cost: about 20 MB/s, in Python.
     """
     parts: list[bytes] = []
     at = 0
@@ -46,7 +46,7 @@ def decompress(data: bytes, path: str) -> bytes:
 
 
 def _unpacked(packed: bytes, size: int) -> bytes:
-    """Raises: IndexError, ValueError."""
+    """Decompress a chunk. Raises: IndexError, ValueError."""
     out = bytearray()
     at = 0
     while at < len(packed):

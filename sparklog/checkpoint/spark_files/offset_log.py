@@ -1,4 +1,4 @@
-"""`offsets/N`: what batch N reads up to, as planned before it ran.
+"""`offsets/N`: the offsets that batch N reads up to, as planned before it runs.
 
     v1, or v2                                  the version
     {"batchWatermarkMs": ..., "batchTimestampMs": ..., "conf": {...}}
@@ -24,9 +24,9 @@ TopicOffsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOffsets:
-    """The plan of one batch. `sources`: name (v1: its number) -> offset's text, None for none.
+    """The plan of a batch. `sources`: name (v1: its number) -> text of the offset, or None.
 
-    `watermark_ms` is the event-time watermark of the batch, `timestamp_ms` when it was planned.
+    `watermark_ms`: event-time watermark of the batch. `timestamp_ms`: when it was planned.
     """
 
     batch: int
@@ -40,7 +40,7 @@ class BatchOffsets:
 def parse_offsets(data: bytes, *, batch: int, path: str) -> BatchOffsets:
     """Parse the content of `offsets/<batch>`; `path` is for errors.
 
-    Raises: DataCorruptionError: it isn't what Spark writes.
+    Raises: DataCorruptionError: it isn't in Spark's format.
     """
     file = read_metadata_log(data, path, _VERSIONS)
     by_name = file.version == 2
@@ -72,7 +72,7 @@ class MetadataLogFile(NamedTuple):
 def read_metadata_log(data: bytes, path: str, versions: tuple[str, ...]) -> MetadataLogFile:
     """Split a file of `offsets` or `commits`. Raises: DataCorruptionError."""
     try:
-        # Spark writes no newline at the end, an editor does.
+        # Spark writes no final newline, but an editor may.
         first, *rest = data.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise DataCorruptionError("it is no text", path=path, position=error.start) from error
@@ -93,7 +93,7 @@ def read_metadata_log(data: bytes, path: str, versions: tuple[str, ...]) -> Meta
 
 
 def topics_of(text: str | None) -> TopicOffsets | None:
-    """The offsets of a Kafka or sparklog source, by partition; None for another source."""
+    """Return the offsets of a Kafka or sparklog source by partition, or None for other sources."""
     document = document_of(text)
     if not isinstance(document, dict) or not document:
         return None
@@ -111,14 +111,14 @@ def topics_of(text: str | None) -> TopicOffsets | None:
 
 
 def log_offset_of(text: str | None) -> int | None:
-    """The `logOffset` of a file source: the newest batch of its own log; None for others."""
+    """Return a file source's `logOffset`, the newest batch of its own log; None for others."""
     document = document_of(text)
     offset = document.get("logOffset") if isinstance(document, dict) else None
     return offset if type(offset) is int else None
 
 
 def document_of(text: str | None) -> Any:
-    """An offset's JSON, or its text where it is none."""
+    """Return an offset as JSON, or its text if it isn't JSON."""
     try:
         return None if text is None else json.loads(text)
     except ValueError:
@@ -126,14 +126,14 @@ def document_of(text: str | None) -> Any:
 
 
 def rows_between(start: str | None, end: str | None) -> int | None:
-    """How many rows lie between two offsets of a source, None where they don't tell.
+    """Return the number of rows between two offsets of a source, or None if unknown.
 
-    They do for topics (offsets, so that compacted ones count) and for rate-micro-batch.
+    Known for topics (as offsets, so that compacted ones count) and for rate-micro-batch.
     """
     before, after = topics_of(start), topics_of(end)
     if after is not None:
         if before is None or not after.keys() <= before.keys():
-            return None  # where new partitions begin isn't known
+            return None  # the start offsets of new partitions are unknown
         return sum(offset - before[key] for key, offset in after.items())
     counts = _count(start), _count(end)
     return None if counts[0] is None or counts[1] is None else counts[1] - counts[0]

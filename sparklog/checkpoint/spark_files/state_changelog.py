@@ -1,12 +1,12 @@
-"""The entries of a state file, already decompressed (state_files.py): key, value, kind of change.
+"""The entries of a decompressed state file (state_files.py): key, value, kind of change.
 
     delta, snapshot     HDFS provider: (i32 key bytes, key, i32 value bytes or -1, value)*, i32 -1
     changelog v1        RocksDB: the same
     changelog v2        "v2" (UTF: u16 length), then entries (kind, i32, key, i32, value), kind 0
     changelog v3, v4    as v1 and v2, after "v3" or "v4" and the lineage as JSON (UTF)
 
-Those with kinds (v2, v4) are of stores with column families.
-Source: HDFSBackedStateStoreProvider, StateStoreChangelog (Spark 4.2).
+Files with kinds (v2, v4) are of stores with column families. Source: HDFSBackedStateStoreProvider,
+StateStoreChangelog (Spark 4.2).
 """
 
 import json
@@ -20,7 +20,7 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format import state_entries
 
 PUT, DELETE, MERGE, DELETE_RANGE = 0x01, 0x10, 0x11, 0x20
-# As format/state_entries.py's, whose own are C's where it is compiled.
+# The same values as in format/state_entries.py, which may be compiled.
 _CUT, _BAD_SIZE, _BAD_KIND = 1, 2, 3
 _COLUMNS: Final = 5
 _NONE: Final = np.empty((0, _COLUMNS), np.int64)
@@ -28,10 +28,10 @@ _NONE: Final = np.empty((0, _COLUMNS), np.int64)
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """A state file's contents: how many entries, and the versions it builds on.
+    """The number of entries in a state file, and the versions it builds on.
 
-    `lineage`: [(version, id)] of the files before it, from the newest snapshot on (changelog v3
-    and v4). `version`: of the changelog's format.
+    `lineage`: [(version, id)] of the files before it, from the newest snapshot on (changelog v3 and
+    v4). `version`: version of the changelog's format.
     """
 
     version: int
@@ -41,10 +41,10 @@ class StateFile:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The entries of a file, in its order, by where they lie in `data` (bytes).
+    """The entries of a file, in order, as positions in `data` (bytes).
 
-    `kinds`: PUT, DELETE, MERGE, DELETE_RANGE; a value's size is -1 where it was deleted.
-    `has_families`: keys begin with the id of a column family.
+    `kinds`: PUT, DELETE, MERGE, DELETE_RANGE; the value size of a deletion is -1. `has_families`:
+    keys begin with the id of a column family.
     """
 
     data: NDArray[np.uint8]
@@ -80,7 +80,7 @@ def read_entries(data: bytes, path: str) -> Entries:
 
 
 def read_lineage(data: bytes, path: str) -> list[tuple[int, str]]:
-    """The lineage of a changelog; [] if it has none. Raises: DataCorruptionError."""
+    """Return the lineage of a changelog, or []. Raises: DataCorruptionError."""
     return _preface(data, path)[2]
 
 
@@ -106,9 +106,9 @@ def _walk(data: bytes, at: int, version: int, path: str, out: NDArray[np.int64])
 
 
 def _preface(data: bytes, path: str) -> tuple[int, int, list[tuple[int, str]]]:
-    """(format version, place of the first entry, lineage) of a changelog."""
-    # v1 has no such line; it begins with a key's length, whose upper half is no 2 for a real key
-    # unless that has 128 KiB and more.
+    """Return (format version, position of the first entry, lineage) of a changelog."""
+    # v1 has no such line. It begins with a key's length, whose upper half is 2 only for keys of
+    # 128 KiB and more.
     if data[:3] != b"\0\2v" or data[3:4] not in (b"2", b"3", b"4"):
         return 1, 0, []
     version = int(data[3:4])

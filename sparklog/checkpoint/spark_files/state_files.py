@@ -1,4 +1,4 @@
-"""Decompresses and unzips state files; their entries: state_changelog.py.
+"""Decompresses and unzips state files; for their entries see state_changelog.py.
 
     delta, snapshot, changelog     compressed as a whole, by the codec of
                                    spark.sql.streaming.stateStore.compression.codec
@@ -38,16 +38,16 @@ _NO_ZIP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ImmutableFile:
-    """A file that a RocksDB snapshot shares with others: path below the store, and its size."""
+    """A file that RocksDB snapshots share: its path below the store, and its size."""
 
     path: str
     size_bytes: int
 
 
 def plain(data: bytes, path: str) -> bytes:
-    """Decompress a state file, by whichever codec of Spark's.
+    """Decompress a state file, by any of Spark's codecs.
 
-    Raises: DataCorruptionError with the position in the file, where a block's place tells it.
+    Raises: DataCorruptionError with the position in the file, if a block shows it.
     """
     if data.startswith(_BLOCK_MAGIC):
         return _unblock(data, path)
@@ -57,11 +57,13 @@ def plain(data: bytes, path: str) -> bytes:
         return bytes(decompress(Codec.SNAPPY, data, path=path, position=0))
     if data.startswith(lzf.MAGIC):
         return lzf.decompress(data, path)
-    raise DataCorruptionError("it isn't compressed by any of Spark's codecs", path=path, position=0)
+    raise DataCorruptionError(
+        "the file isn't compressed by any of Spark's codecs", path=path, position=0
+    )
 
 
 def read_zip(data: bytes, path: str, *, check: bool = False) -> list[ImmutableFile]:
-    """The SST and log files that a RocksDB snapshot needs; `check` looks at all CRCs.
+    """Return the SST and log files that a RocksDB snapshot needs. `check`: verify all CRCs.
 
     Raises: DataCorruptionError.
     """
@@ -75,7 +77,7 @@ def read_zip(data: bytes, path: str, *, check: bool = False) -> list[ImmutableFi
 
 
 def read_families(data: bytes, path: str) -> dict[int, str]:
-    """{id: name} of the column families that a RocksDB snapshot knows. Raises: as `read_zip`."""
+    """Return {id: name} of the column families in a RocksDB snapshot. Raises: as `read_zip`."""
     fields = _zip_metadata(data, path, check=False)
     try:
         return {
@@ -97,7 +99,7 @@ def _zip_metadata(data: bytes, path: str, *, check: bool) -> dict[str, Any]:
             text = archive.read("metadata").decode()
     except _NO_ZIP as error:
         raise DataCorruptionError(
-            f"it is no whole zip of a snapshot: {error}", path=path
+            f"this is not a complete zip of a snapshot: {error}", path=path
         ) from error
     version, _, document = text.partition("\n")
     try:

@@ -1,13 +1,13 @@
-"""Keys and values as state stores write them: what is around the UnsafeRows.
+"""Keys and values of state stores: the encodings around the UnsafeRows.
 
     HDFS provider     a row
     RocksDB           version byte 0, a row; keys of stores with column families begin with the
                       family's id (i16), and may be split for scans (see KeyEncoder):
         prefix, range     i32 bytes of the first part, that part, the rest of the key; both parts
-                          as above. range: its fields are binary, a byte that tells null or sign,
-                          then the number big-endian, bits flipped where a float is negative
-        time first, last  the last column (i64, big-endian, sign flipped) before or behind
-    lists             (i32 bytes, version byte and row)*, perhaps with a comma in between
+                          as above. range: its fields are binary, a byte for null or sign, then
+                          the number big-endian, with inverted bits if a float is negative
+        time first, last  the last column (i64, big-endian, inverted sign) before or after the rest
+    lists             (i32 bytes, version byte and row)*, possibly separated by commas
 
 Source: RocksDBStateEncoder, MultiValuedStateEncoder (Spark 4.2).
 """
@@ -40,7 +40,7 @@ _NEGATIVE: Final = 0
 def read_keys(
     family: ColumnFamily, data: Bytes, keys: Spans, path: str, *, rocksdb: bool
 ) -> pa.Array:
-    """Decode keys into structs. Raises: DataCorruptionError: they are none of this family."""
+    """Decode keys to structs. Raises: DataCorruptionError: they are not of this family."""
     if pa.types.is_binary(family.key):
         return binary(family.key, data, keys)
     types = [field.type for field in family.key]
@@ -59,7 +59,7 @@ def read_keys(
 def read_values(
     family: ColumnFamily, data: Bytes, values: Spans, path: str, *, rocksdb: bool
 ) -> pa.Array:
-    """Decode values, one each, into structs. Raises: DataCorruptionError."""
+    """Decode values to structs, one per row. Raises: DataCorruptionError."""
     if pa.types.is_binary(family.value):
         return binary(family.value, data, values)
     rows = _versioned(data, values, path) if rocksdb else values
@@ -68,11 +68,11 @@ def read_values(
     )
 
 
-def unlisted(data: Bytes, values: Spans, path: str) -> tuple[Ints, Spans]:
-    """Take lists apart: (the index of each value's row, the values), in order.
+def split_lists(data: Bytes, values: Spans, path: str) -> tuple[Ints, Spans]:
+    """Split lists into values. Return (the index of each value's row, the values), in order.
 
-    A row begins with its version, 0; a list with the size of its first value, which is no multiple
-    of 8. So values tell by themselves. Raises: DataCorruptionError.
+    A row begins with its version, 0, whereas a list begins with the size of its first value, which
+    is not a multiple of 8. So the bytes show which is which. Raises: DataCorruptionError.
     """
     end = values.at + values.size
     empty = ~values.null & (values.size < 1)
@@ -99,7 +99,7 @@ def unlisted(data: Bytes, values: Spans, path: str) -> tuple[Ints, Spans]:
         place = place + 4 + count
         more = place < end[left]
         left, place = left[more], place[more]
-        # A comma is no multiple of 8 and one, which a size always is.
+        # A size is always a multiple of 8 plus 1; a comma is not.
         place = place + (load(data, place, np.zeros(len(left), np.bool_), "u1") % 8 != 1)
     order = np.argsort(np.concatenate(rows), kind="stable")
     index = np.concatenate(rows)[order]
@@ -108,7 +108,7 @@ def unlisted(data: Bytes, values: Spans, path: str) -> tuple[Ints, Spans]:
 
 
 def _versioned(data: Bytes, rows: Spans, path: str) -> Spans:
-    """Rows without their version byte."""
+    """Return rows without their version byte."""
     null = rows.null | (rows.size < 1)
     wrong = (null & ~rows.null) | (~null & (load(data, rows.at, null, "u1") != 0))
     if wrong.any():
@@ -143,13 +143,15 @@ def _split_keys(
 
 
 def _ordered(kind: pa.DataType, data: Bytes, cells: Cells, path: str) -> pa.Array:
-    """A number that is written so that its bytes sort as it does."""
+    """Decode a number whose bytes sort in numeric order."""
     spans = spans_of(data, cells, path)
-    if pa.types.is_boolean(kind):  # Spark writes none of its bits
+    if pa.types.is_boolean(kind):  # Spark doesn't write the value
         return pa.nulls(len(spans.null), kind)
     width = kind.bit_width // 8
     if (~spans.null & (spans.size != width + 1)).any():
-        raise DataCorruptionError(f"a number of a range has not {width + 1} bytes", path=path)
+        raise DataCorruptionError(
+            f"the range-scan key is damaged: a number must take {width + 1} bytes", path=path
+        )
     mark = load(data, spans.at, spans.null, "u1")
     null = spans.null | (mark == _NULL)
     values = load(data, spans.at + 1, null, f">u{width}").astype(f"u{width}")

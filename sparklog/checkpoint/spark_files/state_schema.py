@@ -1,15 +1,15 @@
-"""What the keys and values of a state store are: its operator's metadata and schema files.
+"""Schemas of state stores: the operator's metadata and schema files.
 
     state/<op>/_metadata/metadata            "v1", JSON: stores, partitions, columns of the prefix
     state/<op>/_metadata/v2/<batch>          "v2", JSON: and the paths of the schema files
     state/<op>/0/[<store>/]_metadata/schema  v1, v2: a key and a value
     state/<op>/_stateSchema/<store>/<file>   v3: column families, with a key and a value each
 
-Types are Spark's JSON. Those that Arrow has not, or Spark doesn't give it, are taken as binary, as
-they lie in the row: calendar intervals (i32 months, i32 days, i64 microseconds), variants, geometry
-and geography, objects. Intervals of months are int32. Fields of one name are numbered (the second
-is "sum_2"): Arrow in Java keeps one of them.
-Source: OperatorStateMetadata, SchemaHelper, StateStoreColFamilySchema, KeyStateEncoderSpec (4.2).
+Types are Spark's JSON. Types that Arrow lacks, or that Spark doesn't convert, are read as binary,
+in their row format: calendar intervals (i32 months, i32 days, i64 microseconds), variants, geometry
+and geography, objects. Intervals of months are int32. Fields of the same name are numbered (the
+second one is "sum_2"), because Arrow in Java drops duplicates. Source: OperatorStateMetadata,
+SchemaHelper, StateStoreColFamilySchema, KeyStateEncoderSpec (4.2).
 """
 
 import json
@@ -68,9 +68,10 @@ _LAYOUTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class KeyEncoder:
-    """How the RocksDB provider writes keys. `first`: the ordinals that come first, for its scans.
+    """The RocksDB provider's key format. `first`.
 
-    kind: "plain", "prefix", "range", "time first", "time last".
+    Ordinals of the columns that come first, for scans. kind: "plain", "prefix", "range", "time
+    first", "time last".
     """
 
     kind: str = "plain"
@@ -79,9 +80,9 @@ class KeyEncoder:
 
 @dataclass(frozen=True, slots=True)
 class ColumnFamily:
-    """A column family, or all of a store without; key and value as Arrow structs.
+    """A column family, or all of a store without families; key and value as Arrow structs.
 
-    They are binary where they are Avro: spark.sql.streaming.stateStore.encodingFormat.
+    They are binary if encoded as Avro (spark.sql.streaming.stateStore.encodingFormat).
     """
 
     name: str
@@ -92,7 +93,7 @@ class ColumnFamily:
 
 @dataclass(frozen=True, slots=True)
 class StateStoreSchema:
-    """What a store holds. `families`: by name; one, "default", where the store has none."""
+    """The schema of a store. `families`: by name; only "default" if the store has no families."""
 
     operator: int
     store: str
@@ -104,10 +105,10 @@ class StateStoreSchema:
 def store_schema(
     checkpoint: Checkpoint, operator: int, store: str = DEFAULT_STORE
 ) -> StateStoreSchema:
-    """The schema of an operator's store, by the newest of its metadata.
+    """Return the schema of an operator's store, from its newest metadata.
 
-    Raises: InvalidRequestError: there is no such store, or its schema isn't written yet;
-        DataCorruptionError: it can't be read.
+    Raises: InvalidRequestError: there is no such store, or its schema isn't written yet.
+        DataCorruptionError: the schema can't be read.
     """
     operators = operators_of(checkpoint)
     if operator not in operators:
@@ -118,7 +119,7 @@ def store_schema(
             path=checkpoint.path,
         )
     infos = {info.name: info for info in stores_info(checkpoint, operator)}
-    if not infos:  # Spark 3 writes no such metadata
+    if not infos:  # Spark 3 doesn't write such metadata
         for each in stores_of(checkpoint):
             if each.operator == operator:
                 known_parts = infos[each.name].partitions if each.name in infos else 0
@@ -141,15 +142,17 @@ def store_schema(
 
 
 def has_all_in_one(checkpoint: Checkpoint, operator: int) -> bool:
-    """Whether an operator has all rows in one partition, whatever the conf: it has no key, as a
-    sum over everything, or one that is null, as a limit. False where the schema doesn't tell.
+    """Return True if an operator has all rows in one partition, whatever the conf says.
+
+    Such an operator has no key, as a sum over everything, or a null key, as a limit. False if the
+    schema is unknown.
     """
     infos = stores_info(checkpoint, operator)
     for info in infos:
         try:
             families, _ = _families(checkpoint, operator, info)
         except (InvalidRequestError, DataCorruptionError):
-            return False  # told where it is read
+            return False  # reported when the schema is read
         columns = [column for family in families.values() for column in family.key]
         if not all(pa.types.is_null(column.type) for column in columns):
             return False
@@ -179,7 +182,7 @@ def _families(
         try:
             data = checkpoint.read(path)
         except FileNotFoundError:
-            continue  # Spark removes old ones
+            continue  # Spark removes old schema files
         where = checkpoint.locate(path)[0]
         try:
             version, families = _parse(data, info.prefix_columns)
@@ -196,7 +199,7 @@ def _families(
 
 
 class _Input:
-    """Reads what Java's DataOutputStream wrote."""
+    """Reads data that Java's DataOutputStream wrote."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -236,12 +239,12 @@ def _parse(data: bytes, prefix_columns: int) -> tuple[int, list[ColumnFamily]]:
 
 def _family(given: _Input) -> ColumnFamily:
     name = given.text()
-    given.number(2)  # the id of the key's schema, for those that evolve
+    given.number(2)  # the id of the key's schema, for schema evolution
     key = arrow_type(given.document())
     given.number(2)
     value = arrow_type(given.document())
     spec = given.document()
-    given.document()  # the user's key of a map; it is in the key, too
+    given.document()  # the user's key of a map, which the key contains, too
     kind = _LAYOUTS[spec["keyStateEncoderType"]]
     first: Sequence[int] = ()
     if kind == "prefix":
@@ -252,7 +255,7 @@ def _family(given: _Input) -> ColumnFamily:
 
 
 def arrow_type(document: Any) -> pa.DataType:
-    """The Arrow type of a Spark type as JSON; binary for those that have none."""
+    """Return the Arrow type of a Spark type in JSON; binary if there is none."""
     if isinstance(document, str):
         return _simple(document)
     kind = document["type"]
@@ -271,7 +274,7 @@ def arrow_type(document: Any) -> pa.DataType:
 
 
 def _unique(names: list[str]) -> list[str]:
-    """Number names that come again: two sums of an aggregation are "sum" and "sum_2"."""
+    """Number duplicate names: two sums of an aggregation are "sum" and "sum_2"."""
     found: list[str] = []
     for name in names:
         unique, number = name, 1

@@ -1,12 +1,12 @@
-"""State stores by what lies in `state/<operator>/<partition>[/<store>]/`.
+"""State stores, from the files in `state/<operator>/<partition>[/<store>]/`.
 
     <version>.delta, <version>.snapshot                  HDFS provider
     <version>[_<id>].changelog, <version>[_<id>].zip     RocksDB provider; the id in format 2
 
-Batch N leaves version N + 1. A version can be loaded from a snapshot at or before it and every
-change file since; version 0 is the empty store. In format 2 the commit of a batch has the id of
-its version, and each changelog those of the versions before it back to a snapshot.
-Source: HDFSBackedStateStoreProvider, RocksDB, RocksDBFileManager (Spark 4.2).
+Batch N creates version N + 1. A version can be loaded from a snapshot at or before it and every
+change file since; version 0 is the empty store. In format 2 a batch's commit has the id of its
+version, and each changelog has the ids of the versions before it back to a snapshot. Source:
+HDFSBackedStateStoreProvider, RocksDB, RocksDBFileManager (Spark 4.2).
 """
 
 import json
@@ -29,14 +29,14 @@ DEFAULT_STORE: Final = "default"
 
 
 class StateVersion(NamedTuple):
-    """A version of a store: its number, and in format 2 its id, one of several branches."""
+    """A version of a store: its number, and in format 2 its id, which identifies a branch."""
 
     number: int
     id: str | None
 
 
 class StateFileName(NamedTuple):
-    """What a state file's name says."""
+    """The parts of a state file's name."""
 
     version: int
     id: str | None
@@ -44,10 +44,10 @@ class StateFileName(NamedTuple):
 
 
 class StateStoreMetadata(NamedTuple):
-    """One store of an operator, by the operator's metadata.
+    """A store of an operator, according to the operator's metadata.
 
-    `prefix_columns`: how many columns of the key make its prefix. `schemas`: paths of its schema
-    files, where the checkpoint was when they were written; none before schema v3.
+    `prefix_columns`: number of key columns that form the prefix. `schemas`: paths of its schema
+    files, with the checkpoint's path when they were written; empty before schema v3.
     """
 
     name: str
@@ -58,7 +58,7 @@ class StateStoreMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VersionFiles:
-    """The files that a version is loaded from, or why it can't be."""
+    """The files that a version is loaded from, or why it can't be loaded."""
 
     files: list[str]
     missing: str | None = None
@@ -66,7 +66,7 @@ class VersionFiles:
 
 @dataclass(slots=True)
 class StateStore:
-    """One store of one partition of one operator, and its files."""
+    """A store of a partition of an operator, and its files."""
 
     operator: int
     partition: int
@@ -84,13 +84,13 @@ class StateStore:
         return "hdfs" if any(n.endswith((".delta", ".snapshot")) for n in names) else "rocksdb"
 
     def path(self, name: str) -> str:
-        """The relative path of one of its files."""
+        """Return the relative path of one of its files."""
         return f"{self.directory}/{name}"
 
     def files_of(
         self, checkpoint: Checkpoint, version: int, ids: Collection[str] | None
     ) -> VersionFiles:
-        """What loading `version` takes; `ids`: those of the commit, for this partition.
+        """Return the files for loading `version`. `ids`: ids in the commit, for this partition.
 
         Cost: reads a RocksDB snapshot's zip, and in format 2 a changelog, once each.
         """
@@ -111,7 +111,10 @@ class StateStore:
     def _from_snapshot(
         self, checkpoint: Checkpoint, versions: Iterator[StateVersion]
     ) -> VersionFiles:
-        """Try the newest snapshot first; without one all changes from version 1 on are needed."""
+        """Try the newest snapshot first.
+
+        Without a snapshot all changes since version 1 are needed.
+        """
         reason: str | None = None
         needed: list[str] = []
         at = StateVersion(1, None)
@@ -154,7 +157,7 @@ class StateStore:
         return VersionFiles(files)
 
     def immutables(self, checkpoint: Checkpoint, name: str) -> list[ImmutableFile]:
-        """The SST and log files of a snapshot's zip. Raises: DataCorruptionError."""
+        """Return the SST and log files of a snapshot's zip. Raises: DataCorruptionError."""
         if name not in self._needed:
             path = self.path(name)
             where = checkpoint.locate(path)[0]
@@ -164,7 +167,7 @@ class StateStore:
     def _lineage(
         self, checkpoint: Checkpoint, version: int, ids: Collection[str]
     ) -> list[StateVersion]:
-        """The versions up to `version` on its branch, oldest first, as far back as is known."""
+        """Return the known versions up to `version` on its branch, oldest first."""
         at = next((v for v in (StateVersion(version, i) for i in ids) if self._has(v)), None)
         if at is None or at in self.snapshots:
             return [] if at is None else [at]
@@ -181,13 +184,13 @@ class StateStore:
 
 
 def parse_name(name: str) -> StateFileName | None:
-    """Read a state file's name; None for others (checksums, schemas)."""
+    """Parse a state file's name; None for other files (checksums, schemas)."""
     match = _NAME.fullmatch(name)
     return None if match is None else StateFileName(int(match[1]), match[2], match[3])
 
 
 def stores_of(checkpoint: Checkpoint) -> list[StateStore]:
-    """All stores that have state files, by operator, partition and name."""
+    """Return all stores with state files, by operator, partition and name."""
     found: dict[str, StateStore] = {}
     for path in checkpoint.paths("state"):
         directory, _, file = path.rpartition("/")
@@ -203,10 +206,10 @@ def stores_of(checkpoint: Checkpoint) -> list[StateStore]:
     return sorted(found.values(), key=lambda s: (s.operator, s.partition, s.name))
 
 
-def unshared(
+def unreferenced_files(
     checkpoint: Checkpoint, stores: Iterable[StateStore], *, without: Collection[str] = ()
 ) -> set[str]:
-    """The SST and log files of RocksDB that no snapshot names, but for those of `without`.
+    """Return RocksDB's SST and log files that no snapshot, other than `without`, references.
 
     Raises: DataCorruptionError: a snapshot's zip can't be read.
     """
@@ -220,7 +223,7 @@ def unshared(
 
 
 def operators_of(checkpoint: Checkpoint) -> list[int]:
-    """The ids of the stateful operators."""
+    """Return the ids of the stateful operators."""
     matches = map(_OPERATOR.fullmatch, checkpoint.paths("state"))
     return sorted({int(match[1]) for match in matches if match is not None})
 
@@ -228,16 +231,16 @@ def operators_of(checkpoint: Checkpoint) -> list[int]:
 def stores_info(
     checkpoint: Checkpoint, operator: int, batch: int | None = None
 ) -> list[StateStoreMetadata]:
-    """What an operator's metadata say of its stores, at a batch or (None) now; none without.
+    """Return an operator's stores from its metadata, at a batch or (None) now; may be empty.
 
-    Raises: DataCorruptionError: they can't be read.
+    Raises: DataCorruptionError: the metadata can't be read.
     """
     path = metadata_path(checkpoint, operator, batch)
     return [] if path is None else read_metadata(checkpoint, path)
 
 
 def metadata_path(checkpoint: Checkpoint, operator: int, batch: int | None) -> str | None:
-    """The path of an operator's metadata as they are at a batch or (None) now; None without."""
+    """Return the path of an operator's metadata at a batch or (None) now, or None."""
     directory = f"state/{operator}/_metadata"
     batches = batch_numbers(checkpoint.names(f"{directory}/v2"))
     if batches:
@@ -248,7 +251,7 @@ def metadata_path(checkpoint: Checkpoint, operator: int, batch: int | None) -> s
 
 
 def read_metadata(checkpoint: Checkpoint, path: str) -> list[StateStoreMetadata]:
-    """What an operator's metadata say of its stores. Source: OperatorStateMetadata.
+    """Read an operator's stores from its metadata. Source: OperatorStateMetadata.
 
     Raises: DataCorruptionError; FileNotFoundError.
     """
@@ -265,4 +268,6 @@ def read_metadata(checkpoint: Checkpoint, path: str) -> list[StateStoreMetadata]
             for store in document["stateStoreInfo"]
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataCorruptionError(f"it can't be read: {error}", path=where) from error
+        raise DataCorruptionError(
+            f"the operator's metadata can't be read: {error}", path=where
+        ) from error

@@ -1,15 +1,14 @@
-"""Spark's UnsafeRow, decoded by column: numpy gathers over all rows at once.
+"""Decodes Spark's UnsafeRow by column, with numpy gathers over all rows at once.
 
     row       null bits (8 bytes for 64 fields), a word of 8 bytes for each field, then the rest
     array     i64 count, null bits, elements (1, 2, 4 or 8 bytes each, by type), then the rest
     map       i64 bytes of the array of keys, that array, the array of values
 
-All little-endian. What has no fixed size lies in the rest: its word is offset << 32 | bytes,
-counted from the start of the row or array. Strings are UTF-8, which Spark checks no more than this
-does; decimals of more than 18 digits big-endian two's complement; structs rows. The Arrow type says
-how to read a field; one of another Spark type that is binary here (state_schema.py) comes as those
-bytes.
-Source: UnsafeRow, UnsafeArrayData, UnsafeMapData (Spark 4.2).
+All little-endian. Values without a fixed size are in the rest: the field's word is offset << 32 |
+bytes, counted from the start of the row or array. Strings are UTF-8, which neither Spark nor this
+module checks; decimals of more than 18 digits are big-endian two's complement; structs are rows.
+The Arrow type defines how to read a field; a field of a Spark type without an Arrow type is binary
+(state_schema.py), with these bytes. Source: UnsafeRow, UnsafeArrayData, UnsafeMapData (Spark 4.2).
 """
 
 from collections.abc import Sequence
@@ -31,24 +30,24 @@ _ITEMS_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Byte ranges [at, at + size) of a buffer, one a row; `null`: there is none (at, size: any)."""
+    """Byte ranges [at, at + size) of a buffer, one per row; `null`: no range (at, size: any)."""
 
     at: Ints
     size: Ints
     null: Bools
 
     def skip(self, count: int | Ints) -> "Spans":
-        """The same without their first bytes, `count` of them or so many of each."""
+        """Return the ranges without their first `count` bytes (a number, or one per row)."""
         return Spans(self.at + count, self.size - count, self.null)
 
     def only(self, kept: Bools) -> "Spans":
-        """The same, and null where it isn't `kept`."""
+        """Return the ranges, null where not `kept`."""
         return Spans(self.at, self.size, self.null | ~kept)
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The words of one field, and the row or array around each: offsets count from its start."""
+    """The words of a field, and the row or array of each, from whose start offsets count."""
 
     at: Ints
     around: Spans
@@ -56,7 +55,7 @@ class Cells:
 
 
 def cells_of(fields: int, data: Bytes, rows: Spans, path: str) -> list[Cells]:
-    """The words of each of `fields` fields of rows. Raises: DataCorruptionError."""
+    """Return the words of each field of rows. Raises: DataCorruptionError."""
     bits = (fields + 63) // 64 * 8
     at, size = _known(rows)
     wrong = ~rows.null & ((size < bits + 8 * fields) | (size % 8 != 0))
@@ -73,9 +72,9 @@ def cells_of(fields: int, data: Bytes, rows: Spans, path: str) -> list[Cells]:
 
 
 def read_rows(types: Sequence[pa.DataType], data: Bytes, rows: Spans, path: str) -> list[pa.Array]:
-    """Decode rows of fields of these types: a column each, null where the row is.
+    """Decode rows with fields of these types: one column per field, null where the row is null.
 
-    Raises: DataCorruptionError: they are no such rows; `path` is for the message.
+    Raises: DataCorruptionError: the rows don't have these fields; `path` is for the message.
     """
     cells = cells_of(len(types), data, rows, path)
     return [read_column(kind, data, c, path) for kind, c in zip(types, cells, strict=True)]
@@ -107,7 +106,7 @@ def read_column(kind: pa.DataType, data: Bytes, cells: Cells, path: str) -> pa.A
 
 
 def spans_of(data: Bytes, cells: Cells, path: str) -> Spans:
-    """Where the values of cells lie that have no fixed size. Raises: DataCorruptionError."""
+    """Return the ranges of values without a fixed size. Raises: DataCorruptionError."""
     words = load(data, cells.at, cells.null, "<i8")
     offset, size = words >> 32, words & 0xFFFFFFFF
     around = cells.around
@@ -118,11 +117,11 @@ def spans_of(data: Bytes, cells: Cells, path: str) -> Spans:
 
 
 def load(data: Bytes, at: Ints, null: Bools, kind: str) -> NDArray[Any]:
-    """Gather numbers of a numpy type that lie anywhere in `data`; anything where null."""
+    """Gather numbers of a numpy type from any positions in `data`; undefined where null."""
     dtype = np.dtype(kind)
     if null.all():
         return np.zeros(len(at), dtype)
-    # A view with an element at every byte: each overlaps its neighbours.
+    # A view with an element at every byte; elements overlap.
     view: NDArray[Any] = np.ndarray(
         (len(data) - dtype.itemsize + 1,), dtype, buffer=data, strides=(1,)
     )
@@ -130,13 +129,13 @@ def load(data: Bytes, at: Ints, null: Bools, kind: str) -> NDArray[Any]:
 
 
 def fixed(kind: pa.DataType, values: NDArray[Any], null: Bools) -> pa.Array:
-    """An array of numbers as they lie in memory."""
+    """Return an array of numbers from their memory layout."""
     values = np.ascontiguousarray(values)
     return pa.Array.from_buffers(kind, len(null), [_validity(null), pa.py_buffer(values)])
 
 
 def binary(kind: pa.DataType, data: Bytes, spans: Spans) -> pa.Array:
-    """An array of strings or bytes, copied together."""
+    """Return an array of strings or bytes, gathered from `data`."""
     size = np.where(spans.null, 0, spans.size)
     offsets = _offsets(size)
     buffers = [_validity(spans.null), pa.py_buffer(offsets.astype(np.int32))]
@@ -145,7 +144,7 @@ def binary(kind: pa.DataType, data: Bytes, spans: Spans) -> pa.Array:
 
 
 def struct(kind: pa.DataType, columns: list[pa.Array], null: Bools) -> pa.Array:
-    """A struct array of these columns."""
+    """Return a struct array of these columns."""
     return pa.Array.from_buffers(kind, len(null), [_validity(null)], children=columns)
 
 
@@ -155,7 +154,7 @@ def _is_fixed(kind: pa.DataType) -> bool:
 
 
 def _known(spans: Spans) -> tuple[Ints, Ints]:
-    """(at, size), both 0 where null."""
+    """Return (at, size), both 0 where null."""
     return np.where(spans.null, 0, spans.at), np.where(spans.null, 0, spans.size)
 
 
@@ -170,14 +169,14 @@ def _offsets(counts: Ints) -> Ints:
 
 
 def _within(at: Ints, offsets: Ints, step: int = 1) -> Ints:
-    """at[i], at[i] + step, ...: offsets[i + 1] - offsets[i] places for each i."""
+    """Return at[i], at[i] + step, ...: offsets[i + 1] - offsets[i] positions for each i."""
     counts = np.diff(offsets)
     places: Ints = np.arange(offsets[-1]) * step + np.repeat(at - offsets[:-1] * step, counts)
     return places
 
 
 def _big_decimals(data: Bytes, spans: Spans, path: str) -> NDArray[Any]:
-    """Big-endian numbers of 1 to 16 bytes as 16 bytes, little-endian."""
+    """Convert big-endian numbers of 1 to 16 bytes to 16 bytes, little-endian."""
     at, size = _known(spans)
     if ((size > 16) | (~spans.null & (size < 1))).any():
         raise _damage("a decimal has not 1 to 16 bytes", path)
@@ -213,7 +212,7 @@ def _nested(kind: pa.DataType, counts: Ints, items: pa.Array, null: Bools) -> pa
 
 
 def _items(kind: pa.DataType, data: Bytes, spans: Spans, path: str) -> tuple[Ints, pa.Array]:
-    """(how many each array has, the elements of all)."""
+    """Return (element count of each array, all elements)."""
     at, size = _known(spans)
     counts = np.where(spans.null, 0, load(data, at, spans.null | (size < 8), "<i8"))
     width = _width(kind)
@@ -233,7 +232,7 @@ def _items(kind: pa.DataType, data: Bytes, spans: Spans, path: str) -> tuple[Int
 
 
 def _width(kind: pa.DataType) -> int:
-    """Bytes of an element of an array."""
+    """Return the bytes of an array element."""
     if pa.types.is_boolean(kind):
         return 1
     return int(kind.bit_width) // 8 if _is_fixed(kind) else 8

@@ -615,7 +615,7 @@ def test_too_little_room(
         ({"threads": 0}, "threads=0"),
         ({"batch": 3}, "no checkpoint of a query: it has no batches"),
         ({"log": "log"}, "no checkpoint of a query"),
-        ({"url": "tree/archive"}, "lies in .*tree, which it is to hold"),
+        ({"url": "tree/archive"}, "is in .*tree, which is to be archived"),
     ],
 )
 def test_wrong_use(

@@ -255,7 +255,7 @@ def test_objects_that_go_meanwhile(places: Places, monkeypatch: pytest.MonkeyPat
         with pytest.raises(StorageUnavailableError, match="archive again") as caught:
             archive(places.path, places.points, batch=11, log=places.log)
     assert list_points(places.points) == []
-    again = "archive again. If that doesn't help, `sparklog verify` tells what the log misses"
+    again = "archive again. If that doesn't help, `sparklog verify` reports what the log misses"
     with pytest.raises(StorageUnavailableError, match=again):
         archive(places.path, places.points, batch=11, log=places.log)
     assert again in str(caught.value)

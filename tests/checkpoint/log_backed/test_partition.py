@@ -299,7 +299,7 @@ def test_damage_that_hides_whose_it_was(partition: CheckpointPartition) -> None:
     put(partition, ("0", b"x" * 90), ("1", b"y" * 90), ("0", None))
     for at in (25, 61, 70, 90):
         flip(partition, 0, at)
-    with pytest.raises(DataCorruptionError, match="can't be told of which file") as caught:
+    with pytest.raises(DataCorruptionError, match="its file is unknown") as caught:
         CheckpointPartition(LOCAL, partition.directory)
     assert (caught.value.first, caught.value.end) == (0, 1)
 
@@ -309,7 +309,7 @@ def test_damage_in_a_segment_that_is_not_the_last(partition: CheckpointPartition
         put(partition, (str(number), b"x" * 300), segment_bytes=700)
     first = Path(partition.directory) / LOG
     first.write_bytes(first.read_bytes()[:-1])
-    with pytest.raises(DataCorruptionError, match="no whole batch") as caught:
+    with pytest.raises(DataCorruptionError, match="no complete batch") as caught:
         CheckpointPartition(LOCAL, partition.directory)
     assert caught.value.path == str(first)
     assert (caught.value.first, caught.value.end) == (1, 2)

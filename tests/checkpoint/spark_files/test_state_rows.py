@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.checkpoint.spark_files.state_rows import read_keys, read_values, unlisted
+from sparklog.checkpoint.spark_files.state_rows import read_keys, read_values, split_lists
 from sparklog.checkpoint.spark_files.state_schema import ColumnFamily, KeyEncoder
 from sparklog.checkpoint.spark_files.unsafe_row import Spans
 from sparklog.errors import DataCorruptionError
@@ -107,7 +107,7 @@ def test_any_bytes_are_read_or_refused(
     for rocksdb in (True, False):
         try:
             read_keys(family, data, where, "path", rocksdb=rocksdb).validate()
-            index, values = unlisted(data, where, "path")
+            index, values = split_lists(data, where, "path")
             read_values(family, data, values, "path", rocksdb=rocksdb).validate()
             assert len(index) == len(values.at)
         except DataCorruptionError:
@@ -128,7 +128,7 @@ def test_lists_are_taken_apart(lists: list[list[int]], comma: bool) -> None:
         written.append((b"," if comma else b"").join(sized) or row([pa.int64()], [77]))
         wanted += [(n, v) for v in values or [77]]
     data, where = spans(written)
-    index, found = unlisted(data, where, "path")
+    index, found = split_lists(data, where, "path")
     values = read_values(
         ColumnFamily("f", kind, kind, KeyEncoder()), data, found, "path", rocksdb=True
     )
