@@ -1,14 +1,14 @@
-"""Closed segments in object storage: copied, expired, read back. Source: KIP-405.
+"""Closed segments in object storage: copying, expiring and reading them. Source: KIP-405.
 
-- `layout`: what lies in the bucket; `object_store`: buckets, behind one protocol
-- `remote_segment`: what is known of a copy; `remote_log_metadata`: of all copies, as a topic
-- `copying`: to the bucket, and out of it; `reading`: remote segments; `encryption` of copies
-- `archive`: a bucket alone, read as a log; `restoring`: made a log dir again
-- `settings`: where a log's copies go; `status`: what lies where
+- `layout`: objects in the bucket; `object_store`: access to buckets through a common protocol
+- `remote_segment`: a copy of a segment; `remote_log_metadata`: all copies, as a topic
+- `copying`: uploading and deleting copies; `reading`: remote segments; `encryption` of copies
+- `archive`: a bucket read as a log, without its log dir; `restoring`: restores it to a log dir
+- `settings`: the URL of a log's remote storage; `status`: local and remote segments
 - `target`: `open_store`, the store of a URL; `keyring`: master keys of encrypted copies
 
-The only place that knows fsspec. PROTOCOL.md beside this file says what lies in the bucket, in
-which order it is written and removed, and why a reader never sees half of it.
+No other package uses fsspec. PROTOCOL.md in this directory defines the objects in a bucket, the
+order in which they are written and deleted, and why a reader never sees an incomplete segment.
 """
 
 from typing import TYPE_CHECKING

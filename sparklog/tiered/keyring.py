@@ -15,12 +15,11 @@ _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 
 
 class Keyring:
-    """Master keys {id: 32 bytes}; `current` is the id under which new segments are encrypted.
+    """Master keys {id: 32 bytes}; `current` is the id of the key that encrypts new segments.
 
-    Old keys stay in the ring until every segment is rewrapped. A key's id is no secret: it is
-    in the bucket. Neither str() nor an error shows a key.
-
-    Raises: InvalidRequestError: a key isn't 32 bytes, an id is none, the current one is missing.
+    Old keys stay in the ring until every segment is rewrapped. A key's id is no secret: the bucket
+    contains it. Neither str() nor an error shows a key.
+    Raises: InvalidRequestError: a key isn't 32 bytes, an id is invalid, the current key is missing.
     """
 
     def __init__(self, keys: Mapping[str, bytes], current: str) -> None:
@@ -41,15 +40,15 @@ class Keyring:
 
     @classmethod
     def load(cls, path: str, fs: FileSystem = LOCAL) -> "Keyring":
-        """Read a key ring's file, JSON or text, keys in base64 (`openssl rand -base64 32`).
+        """Read a key ring from a file, JSON or text; keys in base64 (`openssl rand -base64 32`).
 
             {"current": "2026-11", "keys": {"2026-10": "base64", "2026-11": "base64"}}
 
-            # or a line for each key; the last line is the current one
+            # or a line per key; the last line is the current key
             2026-10 base64
             2026-11 base64
 
-        Raises: InvalidRequestError: it isn't there, or isn't that.
+        Raises: InvalidRequestError: the file is missing or invalid.
         """
         try:
             text = read_bytes(fs, path).decode()
@@ -60,7 +59,7 @@ class Keyring:
         try:
             keys, current = _parse(text)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-            raise _no_ring(path) from None  # the cause's text might hold a key
+            raise _no_ring(path) from None  # the cause's text might contain a key
         try:
             return cls(keys, current)
         except InvalidRequestError as error:
@@ -72,11 +71,11 @@ class Keyring:
         return list(self._keys)
 
     def find(self, key_id: str) -> bytes | None:
-        """Return a key."""
+        """Return a key, or None."""
         return self._keys.get(key_id)
 
     def key(self, key_id: str) -> bytes:
-        """Return a key that is known to be there."""
+        """Return a key of the ring."""
         return self._keys[key_id]
 
     def __repr__(self) -> str:
@@ -91,7 +90,7 @@ def _parse(text: str) -> tuple[dict[str, bytes], str]:
     entries = [(key_id, _key(encoded)) for key_id, encoded in filter(None, lines)]
     keys = dict(entries)
     if len(keys) != len(entries):
-        raise ValueError("an id twice")
+        raise ValueError("duplicate id")
     return keys, entries[-1][0]
 
 
@@ -99,12 +98,12 @@ def _key(encoded: str) -> bytes:
     try:
         return base64.b64decode(encoded, validate=True)
     except binascii.Error as error:
-        raise ValueError("no base64") from error
+        raise ValueError("not base64") from error
 
 
 def _no_ring(path: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f'{path}: no key ring: want JSON {{"current": id, "keys": {{id: base64 of 32 bytes}}}}, '
+        f'{path}: not a key ring: want JSON {{"current": id, "keys": {{id: base64 of 32 bytes}}}}, '
         "or a line `id base64` for each key, each id once",
         path=path,
     )

@@ -1,4 +1,4 @@
-"""`RemoteSegment`: what is known of a copy of a segment (KIP-405, RemoteLogSegmentMetadata)."""
+"""`RemoteSegment`: the metadata of a segment's copy (KIP-405, RemoteLogSegmentMetadata)."""
 
 import enum
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ Epochs = tuple[tuple[int, int], ...]
 
 
 class SegmentState(enum.IntEnum):
-    """A copy's life; readable is only COPY_FINISHED. Source: RemoteLogSegmentState."""
+    """The state of a copy; only COPY_FINISHED is readable. Source: RemoteLogSegmentState."""
 
     COPY_STARTED = 0
     COPY_FINISHED = 1
@@ -20,7 +20,7 @@ class SegmentState(enum.IntEnum):
     DELETE_FINISHED = 3
 
     def may_become(self, after: "SegmentState") -> bool:
-        """Tell whether Kafka allows the step (RemoteLogSegmentState.isValidTransition)."""
+        """Return True if Kafka allows the transition (RemoteLogSegmentState.isValidTransition)."""
         return after is self or after in _NEXT[self]
 
 
@@ -34,9 +34,9 @@ _NEXT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSegment:
-    """A copy of offsets [base, end) of a partition. `id` tells two copies of them apart.
+    """A copy of offsets [base, end) of a partition. `id` distinguishes copies of the same offsets.
 
-    `max_timestamp` in ms, -1 if no record has one; `size` of the log in bytes, as Kafka sees it;
+    `max_timestamp` in ms, -1 without timestamps; `size` of the log in bytes, as Kafka sees it;
     `time_ms`: when this state was reached.
     """
 
@@ -59,11 +59,15 @@ class RemoteSegment:
         return TopicIdPartition(self.topic_id, self.partition)
 
     def restarted(self) -> Self:
-        """Return it as it was when the copy began, which is what the topic tells first."""
+        """Return the copy in state COPY_STARTED, which is the first record about it in the topic.
+        """
         return replace(self, state=SegmentState.COPY_STARTED)
 
     def become(self, state: SegmentState, time_ms: int) -> Self:
-        """Return it in a later state. Raises ValueError for a step that Kafka forbids."""
+        """Return the copy in a later state.
+
+        Raises ValueError for a transition that Kafka forbids.
+        """
         if not self.state.may_become(state):
             raise ValueError(f"{self.id}: {self.state.name} can't become {state.name}")
         return replace(self, state=state, time_ms=time_ms)

@@ -1,8 +1,8 @@
-"""Restores a log dir from an archive: all of it, some topics, or a range of offsets or time.
+"""Restores a log dir from an archive: completely, some topics, or a range of offsets or time.
 
-The directory is made beside its place, as a broker would have closed it, taken over like any
-broker's directory (a new leader epoch: its history ends where the restored range does), and
-renamed when it is whole. A restore that was broken off goes on where it stopped.
+The directory is written next to its final place, as a broker would have closed it. It is then
+adopted like a broker's directory (with a new leader epoch, because its history ends where the
+restored range ends) and renamed. An interrupted restore continues where it stopped.
 """
 
 import os
@@ -81,7 +81,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A partition's share: its segments, and the offsets [start, end) to bring."""
+    """A partition to restore: its segments, and the offsets [start, end)."""
 
     key: TopicPartition
     topic_id: str
@@ -105,16 +105,16 @@ def restore(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Restored:
-    """Make the log dir `path` out of the archive at `url`.
+    """Restore the log dir `path` from the archive at `url`.
 
     Args:
-        topics: all by default. start, end: as in `Log.read`; offsets by partition for one topic
-            only. `end` is rounded up to the end of its record batch.
-    The topics have the archive's configs, but are not tiered, and keep their records until
-    retention.* is set: else the next round might delete what was just restored.
-    Raises: InvalidRequestError: `path` is there and not empty, an unknown topic, a bad range;
-        OffsetOutOfRangeError; StorageUnavailableError: the store, or too little room;
-        DataCorruptionError: an object isn't what its manifest says. Call again to go on.
+        topics: all by default. start, end: as in `Log.read`; offsets by partition only for a single
+            topic. `end` is rounded up to the end of its record batch.
+    The topics have the archive's configs, but are not tiered, and retain their records until
+    retention.* is set: otherwise the next round could delete restored records.
+    Raises: InvalidRequestError: `path` exists and is not empty, an unknown topic, an invalid range;
+        OffsetOutOfRangeError; StorageUnavailableError: the store, or too little disk space;
+        DataCorruptionError: an object contradicts its manifest. Call again to continue.
     """
     place = archive_url(url, fs)
     if place is None:
@@ -132,7 +132,7 @@ def restore(
     total = sum(segment.size for part in parts for segment in part.segments)
     if fs.free_bytes(work) < total:
         raise StorageUnavailableError(
-            f"{work}: {total} bytes are to come, {fs.free_bytes(work)} are free; restore "
+            f"{work}: {total} bytes are needed, {fs.free_bytes(work)} are free; restore "
             "to another disk, or less to another directory",
             path=work,
         )
@@ -181,7 +181,7 @@ def _plan(
                     f"{topic}-{p}: the range ends at offset {last}, before it starts at {first}: "
                     "give an end behind the start"
                 )
-            # An empty range within a segment brings nothing; its end isn't rounded up to a batch.
+            # An empty range within a segment has no records; its end isn't rounded up to a batch.
             wanted_here = view.copies(topic, p) if first < last else []
             segments = [s for s in wanted_here if s.end > first and s.base < last]
             _check_gapless(view.home, TopicPartition(topic, p), first, last, segments)
@@ -192,7 +192,7 @@ def _plan(
 def _check_gapless(
     home: str, key: TopicPartition, first: int, last: int, segments: Sequence[RemoteSegment]
 ) -> None:
-    """Raise DataCorruptionError if no copy holds some offsets of the range."""
+    """Raise DataCorruptionError if some offsets of the range have no copy."""
     at = first
     for base, end in [*((s.base, s.end) for s in segments), (last, last)]:
         if base > at:
@@ -205,7 +205,7 @@ def _check_gapless(
 
 
 class _Counter:
-    """Adds up what came, for whoever watches."""
+    """Adds up the restored bytes and reports progress."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._done, self._total, self._progress = 0, total, progress
@@ -224,7 +224,7 @@ def _fill(
     counter: _Counter,
     threads: int,
 ) -> None:
-    """Write the partitions and Kafka's checkpoint files, all durable."""
+    """Write the partitions and Kafka's checkpoint files, durably."""
     jobs: list[tuple[_Part, RemoteSegment]] = []
     for part in parts:
         directory = joined(work, partition_dir(*part.key))
@@ -239,7 +239,7 @@ def _fill(
             for future in futures:
                 future.result()
         except BaseException:
-            objects.retry.cancel()  # or Ctrl-C waits for those that wait for the store
+            objects.retry.cancel()  # else Ctrl-C would wait for threads that wait for the store
             pool.shutdown(cancel_futures=True)
             raise
     ends: dict[TopicPartition, int] = {}
@@ -259,9 +259,9 @@ def _bring(
     segment: RemoteSegment,
     counter: _Counter,
 ) -> None:
-    """Write a segment's files, the log last, unless they are there already.
+    """Write a segment's files unless they exist; the log last.
 
-    Raises: as `restore`; an object that is gone is damage, unless nobody can tell that it is.
+    Raises: as `restore`; a missing object counts as damage, unless its absence is uncertain.
     """
     try:
         _write(fs, work, objects, part, segment, counter)
@@ -320,14 +320,14 @@ def _write(
                 first=segment.base,
                 end=segment.end,
             )
-        if not whole:  # its indexes are then made anew, by who takes the directory over
+        if not whole:  # adopting the directory rebuilds the indexes of a cut segment
             file.truncate(_cut(file, part.end))
         file.sync()
     fs.rename(log + ".restoring", log)
 
 
 def _cut(file: Any, end: int) -> int:
-    """Where the batches begin that hold nothing below offset `end`."""
+    """Return the position after the last batch with a record below offset `end`."""
     for window in walk(file, check_crc=False):
         table = window.batches.table
         behind = table[table["base_offset"] >= end]
@@ -361,9 +361,12 @@ def _close(fs: FileSystem, work: str, objects: RemoteObjects, part: _Part) -> in
 def _take_over(
     fs: FileSystem, clock: Clock, work: str, view: ArchiveView, names: Collection[str]
 ) -> dict[str, dict[int, tuple[int, int]]]:
-    """Open the directory as a broker's, which checks it and makes its ledger; set the configs."""
+    """Adopt the directory like a broker's, which checks it and creates its ledger.
+
+    Set the configs.
+    """
     held = view.topics()
-    # news: nobody knows the directory
+    # No other process knows the new directory yet.
     with open_log(work, mode="rw", fs=fs, clock=clock, news=False) as log:
         for name in sorted(names):
             config = dict(_kept(held[name].config.to_dict()))

@@ -1,9 +1,9 @@
 """`sparklog.remote`: the URL of a log's remote storage, and its log id. Never credentials.
 
-The file is written twice, as `sparklog.remote` and then as `sparklog.remote-copy`: no other file of
-the log holds the URL, and without it no remote segment can be read. Credentials come with
-`storage_options` from whoever opens the log, or from the store's own places (environment, profiles,
-instance roles).
+The file is written twice, as `sparklog.remote` and then as `sparklog.remote-copy`, because no other
+file of the log contains the URL, and without it no remote segment can be read. Credentials are
+passed as `storage_options` when the log is opened, or come from the provider's credential chain
+(environment, profiles, instance roles).
 """
 
 import os
@@ -21,12 +21,12 @@ SPARE_NAME: Final = "sparklog.remote-copy"
 
 @dataclass(frozen=True, slots=True)
 class RemoteSettings:
-    """The target of a log: an fsspec URL, `s3://bucket/prefix`.
+    """The remote storage of a log: an fsspec URL, `s3://bucket/prefix`.
 
-    `log_id` and `tokens` tell it from other logs there (layout/topic_owners.py); none until a
-    service ran. `key_id`: of the master key under which copies are encrypted; "" if they
-    aren't, None if nobody has looked yet. So a service without its key ring knows that
-    it must not copy.
+    `log_id` and `tokens` distinguish the log from others there (layout/topic_owners.py); empty
+    until a service ran. `key_id`: the master key that encrypts copies; "" for plain copies, None if
+    no service has determined it yet. It prevents a service without key ring from copying plain
+    segments of an encrypted log.
     """
 
     url: str
@@ -44,14 +44,14 @@ class RemoteSettings:
             )
         if parts.username or parts.password or parts.query:
             raise InvalidRequestError(
-                f"{parts.scheme}://...: the URL is kept with the log, so it holds no "
+                f"{parts.scheme}://...: the URL is stored in the log, so it must not contain "
                 "credentials; give them as storage options or by the environment"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsFault:
-    """A file of the settings that is damaged. `is_repairable`: the other file is whole."""
+    """A damaged or missing file of the settings. `is_repairable`: the other file is readable."""
 
     path: str
     what: str
@@ -59,10 +59,10 @@ class SettingsFault:
 
 
 def read_settings(fs: FileSystem, home: str) -> RemoteSettings | None:
-    """Return what the log says, None if it has no remote storage.
+    """Return the settings, or None for a log without remote storage.
 
-    Where the file is missing or damaged its copy counts. Raises: DataCorruptionError: neither can
-    be read.
+    If the file is missing or damaged, its copy is read. Raises: DataCorruptionError: neither can be
+    read.
     """
     try:
         found = _read(fs, home, REMOTE_NAME)
@@ -75,10 +75,10 @@ def read_settings(fs: FileSystem, home: str) -> RemoteSettings | None:
 
 
 def settings_fault(fs: FileSystem, home: str) -> SettingsFault | None:
-    """Return what is wrong with the files of the settings, None if nothing is.
+    """Return the fault of the settings' files, or None.
 
-    A log of an earlier version has no copy. Where both files are missing only the rest of the log
-    can tell whether there should be any.
+    A log of an earlier version has no copy of the file. If both files are missing, only the rest of
+    the log shows whether they should exist.
     """
     faults: dict[str, str | None] = {}
     for name in (REMOTE_NAME, SPARE_NAME):
@@ -98,14 +98,14 @@ def settings_fault(fs: FileSystem, home: str) -> SettingsFault | None:
 
 
 def restore_settings(fs: FileSystem, home: str) -> None:
-    """Write both files again from the one that is whole."""
+    """Write both files again from the readable one."""
     settings = read_settings(fs, home)
     if settings is not None:
         write_settings(fs, home, settings)
 
 
 def settings_missing(home: str) -> DataCorruptionError:
-    """Return the error of a log that has copies and doesn't say where."""
+    """Return the error for a log with copies but without the URL of its remote storage."""
     return DataCorruptionError(
         f"the log has segments in remote storage, but this file, which names the URL, is missing; "
         f"{_cure(home)}",
@@ -140,7 +140,7 @@ def _read(fs: FileSystem, home: str, name: str) -> RemoteSettings | None:
 
 
 def write_settings(fs: FileSystem, home: str, settings: RemoteSettings) -> None:
-    """Keep them, durably, in both files."""
+    """Write both files, durably."""
     content: dict[str, Any] = {
         "url": settings.url, "log_id": settings.log_id, "tokens": list(settings.tokens),
     }  # fmt: skip

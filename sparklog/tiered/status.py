@@ -30,17 +30,19 @@ from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from sparklog.tiered.settings import read_settings, settings_missing
 from sparklog.tiered.target import open_store
 
-_SMALL_REQUESTS: Final = 2  # log and manifest, each by one put
-_MULTIPART_REQUESTS: Final = 3  # begin, complete, and the manifest's put
+_SMALL_REQUESTS: Final = 2  # a PUT each for log and manifest
+_MULTIPART_REQUESTS: Final = 3  # start, complete, and the manifest's PUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionTier:
-    """Where a partition's records lie. Sizes in bytes of log; offsets are [first, end).
+    """The local and remote segments of a partition.
 
-    `pending`: closed segments that wait to be copied; `lag_ms` is how old the oldest record among
-    them is. `unfinished`: copies or deletions that were begun. `puts`: requests that copying what
-    is remote took, `stored_bytes` what the store keeps of it (without manifests).
+    Sizes in bytes of log; offsets are [first, end).
+
+    `pending`: closed segments that wait to be copied; `lag_ms`: age of the oldest record among
+    them. `unfinished`: copies and deletions in progress. `puts`: requests for copying the remote
+    segments, `stored_bytes`: their size in the store (without manifests).
     """
 
     topic: str
@@ -68,10 +70,10 @@ class PartitionTier:
 
 @dataclass(frozen=True, slots=True)
 class TierStatus:
-    """A log's tier: its URL (None: no remote storage), and its partitions.
+    """The remote storage of a log: its URL (None: none), and its partitions.
 
-    `key_id`: under which copies are encrypted from now on; "": they aren't, None: no service has
-    looked yet. `keys`: {topic: {key id, "" for plain copies: how many}}, if it was asked for.
+    `key_id`: the key that encrypts new copies; "": plain copies, None: not determined by a service
+    yet. `keys`: {topic: {key id, "" for plain copies: number of copies}}, if requested.
     """
 
     url: str | None
@@ -81,11 +83,11 @@ class TierStatus:
 
 
 def status(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -> TierStatus:
-    """Return what is local, remote, pending and lagging; asks no object store.
+    """Return local, remote, pending and lagging segments, without requests to the object store.
 
-    Topics without remote storage are left out unless something of them is remote.
-    Raises: InvalidRequestError if there is no log; DataCorruptionError.
-    Cost: a listing of each partition, and the metadata topic.
+    Topics without remote storage are left out unless they have remote segments.
+    Raises: InvalidRequestError: there is no log; DataCorruptionError.
+    Cost: a listing of each partition's directory, and reading the metadata topic.
     """
     directories = split_path(path)
     settings = read_settings(fs, directories[0])
@@ -114,10 +116,10 @@ def keys_of(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> dict[str, dict[str, int]]:
-    """Return {topic: {key id: number of copies}} of a log's copies, as the store has them.
+    """Return {topic: {key id: number of copies}} of a log's copies in the store.
 
     The id of plain copies is "". Raises: StorageUnavailableError. Cost: a listing of each
-    partition's prefix, and a get for each copy.
+    partition's prefix, and a GET per copy.
     """
     directories = split_path(path)
     settings = read_settings(fs, directories[0])
@@ -147,7 +149,7 @@ def _partition(
     path = info.dirs[partition]
     try:
         local = segments_of(fs, path)
-    except FileNotFoundError:  # offline: what is remote is known all the same
+    except FileNotFoundError:  # offline: the remote segments are known anyway
         local = []
     epochs = read_epochs(fs, path)
     copies = valid_copies(readable, epochs, end=end) if epochs else readable
@@ -186,7 +188,7 @@ def _stable(view: LogDirView, key: TopicPartition, end: int) -> int:
 def _lag(
     fs: FileSystem, clock: Clock, path: str, local: list[LocalSegment], base: int | None, end: int
 ) -> int:
-    """How long ago (ms) the segment before the oldest pending one's end was written."""
+    """Return the age (ms) of the oldest pending segment's last record."""
     if base is None or not any(held.base == base for held in local):
         return 0
     return max(0, clock() - largest_timestamps(LogDirSegments(fs, path), end)(base))
@@ -198,7 +200,7 @@ def _puts(size: int) -> int:
 
 
 def by_topic(rows: list[PartitionTier]) -> Iterator[Mapping[str, Any]]:
-    """Yield one row a topic: sums, and the greatest lag."""
+    """Yield one row per topic: sums, and the maximum lag."""
     names = sorted({row.topic for row in rows})
     sums = (
         "local_segments", "local_bytes", "remote_segments", "remote_bytes",

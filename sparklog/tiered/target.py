@@ -36,13 +36,12 @@ def open_store(
     """Return the store of objects below `url`; no request is made yet.
 
     Args:
-        url: as fsspec has them: s3://bucket/prefix, file:///directory, memory://name, gs://, ...
-        storage_options: what fsspec's file system takes: endpoint_url, key, secret, ... They are
-            kept in memory only, and no message shows them.
-        part_bytes, parallel: see `ObjectStore`. S3 wants 5 MiB or more.
-        timeout_ms: of one request to S3, in whole seconds; then it is tried again.
-
-    Raises: InvalidRequestError: no such URL, a package is missing, options that it doesn't know.
+        url: as in fsspec: s3://bucket/prefix, file:///directory, memory://name, gs://, ...
+        storage_options: options of fsspec's file system: endpoint_url, key, secret, ... They are
+            stored in memory only, and no message shows them.
+        part_bytes, parallel: see `ObjectStore`. S3 requires 5 MiB or more.
+        timeout_ms: of a request to S3, in whole seconds; then it is retried.
+    Raises: InvalidRequestError: invalid URL, missing package, or unknown options.
     """
     if url.rstrip("/") != "memory:":
         RemoteSettings(url)
@@ -55,10 +54,10 @@ def open_store(
     given = dict(storage_options or {})
     if "::" in url:
         raise InvalidRequestError(
-            f"{url}: no chains of URLs; sparklog keeps a cache of its own", path=url
+            f"{url}: chained URLs are not supported; sparklog has a cache of its own", path=url
         )
     kind = store_type(scheme_of(url))
-    if kind.needs_two_slashes and "://" not in url:  # fsspec takes it for a local path
+    if kind.needs_two_slashes and "://" not in url:  # fsspec would use a local path
         raise InvalidRequestError(
             f"{url!r}: want an fsspec URL with two slashes, such as s3://bucket/prefix; a "
             "directory of this machine is file:///directory",
@@ -95,7 +94,7 @@ def _open_driver(
         raise InvalidRequestError(
             f"can't open {url}: {words}; correct the URL or the storage options", path=url
         ) from None
-    except OSError as error:  # a library that isn't there, a server that refuses
+    except OSError as error:  # a missing library, or a server that refuses connections
         words = without(str(error), secrets_in(given)).partition("\n")[0]
         raise StorageUnavailableError(
             f"can't open {url}: {words}; correct the URL, or install what fsspec needs for "

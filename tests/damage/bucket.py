@@ -78,7 +78,7 @@ class BucketHome:
     kinds: list[Kind] = field(default_factory=list)
     actions: Actions = ACTIONS
     foreign_words: tuple[str, ...] = (
-        "recover", "copy the segment anew", "Errno", "JSONDecodeError"
+        "recover", "copy the segment again", "Errno", "JSONDecodeError"
     )  # fmt: skip
 
     @contextmanager

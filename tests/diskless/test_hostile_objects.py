@@ -311,7 +311,7 @@ def test_a_manifest_of_a_copy_elsewhere_is_damage(given: dict[str, Any]) -> None
     _, body = parse(home.store.get(manifest.name), path="p")
     bad = replace(manifest, segment=replace(copy(0, 9), **given))
     parse(to_bytes(replace(manifest, segment=copy(0, 9)), body), path="p")
-    with pytest.raises(DataCorruptionError, match="no manifest"):
+    with pytest.raises(DataCorruptionError, match="not a manifest"):
         parse(to_bytes(bad, body), path="p")
 
 

@@ -75,7 +75,7 @@ def test_files(tmp_path: Path, text):
 def test_files_that_are_none(tmp_path: Path, text):
     path = tmp_path / "keys"
     path.write_text(text)
-    with pytest.raises(InvalidRequestError, match="no key ring: want JSON") as error:
+    with pytest.raises(InvalidRequestError, match="not a key ring: want JSON") as error:
         Keyring.load(str(path))
     assert str(path) in str(error.value)
     assert "topsecret" not in str(error.value)

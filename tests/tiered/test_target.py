@@ -28,9 +28,9 @@ QUICK = Retry(attempts=3, first_ms=0)
     [
         ("/plain/path", "want an fsspec URL"),
         ("s3://", "want an fsspec URL"),
-        ("s3://key:topsecret@bucket", "holds no credentials"),
-        ("s3://bucket?secret=topsecret", "holds no credentials"),
-        ("simplecache::s3://bucket", "no chains of URLs"),
+        ("s3://key:topsecret@bucket", "must not contain credentials"),
+        ("s3://bucket?secret=topsecret", "must not contain credentials"),
+        ("simplecache::s3://bucket", "chained URLs are not supported"),
         ("nosuch://bucket", "nosuch"),
     ],
 )

@@ -144,7 +144,7 @@ def test_what_cannot_be_looked_for_is_not_lost(
         raise PermissionError("no listing for you")
 
     monkeypatch.setattr(store.requests, "page", refuse)
-    with pytest.raises(StorageUnavailableError, match=r"can't be told: .*no listing for you"):
+    with pytest.raises(StorageUnavailableError, match=r"can't be checked: .*no listing for you"):
         opened().read("t").read_all()
 
 
@@ -182,7 +182,7 @@ def test_a_web_page_is_no_object(
     with monkeypatch.context() as patch:
         patch.setattr(store.requests, "read", lambda name, start, end: page[start:end])
         patch.setattr(store.requests, "size", lambda name: len(page))
-        with pytest.raises(StorageUnavailableError, match="a web page came") as raised:
+        with pytest.raises(StorageUnavailableError, match="a web page arrived") as raised:
             opened().read("t").read_all()
         assert raised.value.passing
     assert opened().read("t").read_all().num_rows == 12
@@ -214,7 +214,7 @@ def test_a_read_waits_while_the_store_restarts(
     store.down(10**9)
     whole = batches.read_all()
     assert whole.column("offset").to_pylist() == list(range(whole.num_rows))
-    assert "waiting for it" in caplog.text
+    assert "waiting for the store" in caplog.text
 
 
 def test_patience_ends(opened: Opened, store: FaultStore) -> None:

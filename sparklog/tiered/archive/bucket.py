@@ -1,8 +1,8 @@
-"""What a bucket holds, from listings alone: partitions and their copies.
+"""Finds partitions and their copies in a bucket, from listings alone.
 
-A manifest's name tells offsets and largest timestamp, the log's listing its size. Only where
-copies overlap (an upload that was repeated, a cleaned segment beside its sources) are their
-manifests asked which one counts.
+The name of a manifest contains offsets and largest timestamp, the listing of the log its size.
+Manifests are read only where copies overlap (a repeated upload, a cleaned segment and its sources),
+to determine the valid ones.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 
 def group(objects: Iterable[StoredObject]) -> dict[Directory, list[StoredObject]]:
-    """Sort a listing by partitions; what no partition can own is left out."""
+    """Group a listing by partition; objects that can't belong to a partition are left out."""
     found: dict[Directory, list[StoredObject]] = {}
     for entry in objects:
         prefix, slash, name = entry.name.partition("/")
@@ -36,8 +36,8 @@ def group(objects: Iterable[StoredObject]) -> dict[Directory, list[StoredObject]
 def listed_segments(directory: Directory, objects: Iterable[StoredObject]) -> list[RemoteSegment]:
     """Return the copies with a manifest, by base offset; names are without the prefix.
 
-    Their leader epochs are not known yet, and `size` is that of the object. A manifest without
-    its log is left out: its copy is being deleted.
+    Their leader epochs are not known yet, and `size` is the size of the object. A manifest without
+    a log is left out, because its copy is being deleted.
     """
     objects = list(objects)
     logs = {parse_log(entry.name): entry.size for entry in objects}
@@ -65,14 +65,14 @@ def listed_segments(directory: Directory, objects: Iterable[StoredObject]) -> li
 
 
 def log_start(objects: Iterable[StoredObject]) -> int:
-    """Return the log start offset that a partition's objects tell; 0 if none does."""
+    """Return the log start offset from the names of a partition's objects; 0 by default."""
     return max((at for e in objects if (at := parse_log_start(e.name)) is not None), default=0)
 
 
 def chosen(segments: list[RemoteSegment], objects: RemoteObjects) -> list[RemoteSegment]:
-    """Return the copies that count, none overlapping another. Reads the manifests of those that do.
+    """Return the valid copies, without overlaps. Reads the manifests of overlapping copies.
 
-    Raises: DataCorruptionError if such a manifest is damaged.
+    Raises: DataCorruptionError: such a manifest is damaged.
     """
     doubtful = _overlapping(segments)
     if not doubtful:
@@ -98,7 +98,7 @@ def chosen(segments: list[RemoteSegment], objects: RemoteObjects) -> list[Remote
 
 
 def _overlapping(segments: list[RemoteSegment]) -> list[RemoteSegment]:
-    """Return the segments (sorted by base) that overlap another one."""
+    """Return the segments (sorted by base) that overlap another segment."""
     found: dict[str, RemoteSegment] = {}
     widest: RemoteSegment | None = None
     for segment in segments:

@@ -1,7 +1,7 @@
 """Cached bucket listing with refresh.
 
-While the store is away there is no news: what was listed last is shown on, so that whoever polls
-isn't held up, until the readers' time-out.
+While the store is unavailable, the last listing remains valid until the readers' timeout, so that
+pollers are not delayed.
 """
 
 import logging
@@ -18,9 +18,9 @@ from sparklog.tiered.layout.object_names import Directory
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment
 
-REFRESH_MS: Final = 30_000  # how old a listing may be when nobody asks for news
-NEWS_MS: Final = 250  # how old it may be when somebody does
-AGAIN_MS: Final = (500, 10_000)  # after the first failure, and at most, before the next look
+REFRESH_MS: Final = 30_000  # maximum age of a listing
+NEWS_MS: Final = 250  # maximum age of a listing for callers that ask for news
+AGAIN_MS: Final = (500, 10_000)  # pause after the first failure, and longest pause
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -34,10 +34,10 @@ class _Listed:
 
 
 class BucketListing:
-    """Partitions of a bucket by topic and number, with the copies that count. Thread-safe.
+    """Partitions of a bucket by topic and number, with their valid copies. Thread-safe.
 
-    Where the bucket holds several topics of one name (it was deleted and made again), the one that
-    was copied to last is shown.
+    If the bucket contains several topics of the same name (deleted and re-created), the topic with
+    the newest copy is shown.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class BucketListing:
         self._objects, self._refresh_ms, self._timer = objects, refresh_ms, timer
         self._known: dict[TopicPartition, _Listed] = {}
         self._listed_ms = float("-inf")
-        self._away_ms: float | None = None  # since when the store doesn't answer
-        self._again_ms = float("-inf")  # no look before that
+        self._away_ms: float | None = None  # since when the store has been unavailable
+        self._again_ms = float("-inf")  # no listing before this time
         self._lock = threading.RLock()
 
     def all(self, *, news: bool = False) -> dict[TopicPartition, Directory]:
-        """Return the partitions; lists the bucket if that was too long ago."""
+        """Return the partitions; lists the bucket if the last listing is too old."""
         with self._lock:
             age = self._timer() - self._listed_ms
             if self._listed_ms == float("-inf"):
@@ -65,9 +65,9 @@ class BucketListing:
             return {key: listed.directory for key, listed in self._known.items()}
 
     def segments(self, key: TopicPartition, *, news: bool = False) -> list[RemoteSegment]:
-        """Return a partition's copies that count, by base offset; none if there is no such.
+        """Return a partition's valid copies, by base offset; an unknown partition has none.
 
-        With `news` the partition is listed anew, unless its last listing was not served yet.
+        With `news` the partition is listed again, unless its last listing was not used yet.
         """
         with self._lock:
             self.all()
@@ -82,7 +82,7 @@ class BucketListing:
             return listed.segments
 
     def span(self, key: TopicPartition) -> tuple[int, int]:
-        """Return (log start offset, end) of a partition, as listed last; (0, 0) if unknown."""
+        """Return (log start offset, end) of a partition in the last listing; (0, 0) if unknown."""
         segments = self.segments(key)
         if not segments:
             return 0, 0
@@ -91,9 +91,10 @@ class BucketListing:
         return min(max(start, segments[0].base), segments[-1].end), segments[-1].end
 
     def _renew(self, look: Callable[[], object]) -> None:
-        """List anew. While the store doesn't answer, what is known stands, as long as readers wait.
+        """List again.
 
-        Raises: StorageUnavailableError: it won't pass, or the time is over.
+        While the store is unavailable, the last listing is used until the readers' timeout.
+        Raises: StorageUnavailableError: not transient, or timed out.
         """
         now = self._timer()
         if now < self._again_ms:
@@ -110,7 +111,7 @@ class BucketListing:
             if self._away_ms is None:
                 self._away_ms = now
                 _LOGGER.warning(
-                    "%s; no news until it answers, for %.0f s at most (remote.patience.ms)",
+                    "%s; using the last listing, for %.0f s at most (remote.patience.ms)",
                     error, left_ms / 1000,
                 )  # fmt: skip
         else:

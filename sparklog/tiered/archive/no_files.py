@@ -1,4 +1,4 @@
-"""The small files of a log dir, of which a bucket alone has none: no ledger, no groups, no lock."""
+"""A file system without files: a bucket alone has no ledger, groups or locks of a log dir."""
 
 import errno
 from typing import Final, Never
@@ -16,7 +16,7 @@ def refuse(path: str) -> Never:
 
 
 class NoFiles:
-    """`sparklog.fs.FileSystem` without a single file; every change is refused."""
+    """A `sparklog.fs.FileSystem` without files; all changes are rejected."""
 
     sync_threads = 1
 
@@ -95,7 +95,7 @@ class NoFiles:
         return False
 
     def boot_id(self) -> str:
-        """Nothing of it dies with this machine."""
+        """Return "": no state of a bucket depends on this machine."""
         return ""
 
     def kind(self, path: str) -> str:

@@ -1,4 +1,4 @@
-"""Opens a bucket alone, and tells which paths are one."""
+"""Opens a bucket alone, and recognizes the URLs of buckets."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -25,16 +25,16 @@ def open_archive(
     storage_options: Mapping[str, Any] | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> ArchiveView:
-    """Return what the bucket at `url` holds; see `ArchiveView` for what it costs and raises."""
+    """Open the archive at `url`; for costs and errors see `ArchiveView`."""
     options = options or RemoteOptions()
     objects = open_objects(lambda: open_store(url, storage_options), options, stopped)
     return ArchiveView(url, objects, refresh_ms=options.remote_refresh_ms)
 
 
 def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
-    """Return the URL of a store (a bucket, or a directory of its form); None for a log dir.
+    """Return the URL of a store (a bucket, or a directory in its format), or None for a log dir.
 
-    What lies in a bucket isn't looked at: an archive, or a log whose home it is.
+    The content is not examined: it may be an archive, or a log in a bucket.
     """
     url = store_url(path)
     if url is not None:
@@ -53,7 +53,7 @@ def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
 
 
 def no_archive(url: str) -> InvalidRequestError:
-    """The error for a URL below which there is no copy of a segment."""
+    """Return the error for a URL without any copies of segments."""
     return InvalidRequestError(
         f"{url} holds no log and no archive: give the URL of a log, whose first writer makes it "
         "(`sparklog topics create URL`), or that closed segments are copied to (`sparklog serve "

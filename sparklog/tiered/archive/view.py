@@ -1,7 +1,7 @@
-"""A bucket alone as readers see it: straight from its listing and one manifest a topic, read-only.
+"""Readers' view of a bucket alone: from its listing and one manifest per topic. Read-only.
 
-It has no former topics, nothing is ever offline, and no other log takes its place unnoticed: a
-topic that was deleted and made again has another id in its prefix.
+Earlier topics of the same name are unknown, no partition is ever offline, and the archive can't be
+replaced by another log: a re-created topic has another id in its prefix.
 """
 
 import errno
@@ -36,7 +36,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    """What the newest manifest of a topic says of it."""
+    """A topic as its newest manifest describes it."""
 
     id: str
     config: TopicConfig
@@ -44,9 +44,9 @@ class _Topic:
 
 
 class ArchiveSegments:
-    """A partition's copies that count: `sparklog.storage.segments.PartitionSegments`.
+    """A partition's valid copies: `sparklog.storage.segments.PartitionSegments`.
 
-    `bases` and `producer_snapshots` ask the bucket for news; all else goes by the last listing.
+    `bases` and `producer_snapshots` list the bucket; all other methods use the last listing.
     """
 
     def __init__(
@@ -68,15 +68,18 @@ class ArchiveSegments:
         return self._topic_id
 
     def bases(self) -> list[int]:
-        """Return the base offsets, ascending. Raises FileNotFoundError if none is left."""
+        """Return the base offsets, ascending. Raises FileNotFoundError if there are none."""
         return self._listed(news=True).bases()
 
     def metadata(self) -> list[SegmentMetadata]:
-        """Return the segments by base offset; of an encrypted one the size of its object."""
+        """Return the segments by base offset.
+
+        For an encrypted segment with the size of its object.
+        """
         return self._listed(news=True).metadata()
 
     def max_timestamp(self, base: int) -> int | None:
-        """Return a segment's largest timestamp (ms), by the listing."""
+        """Return a segment's largest timestamp (ms), from the listing."""
         segment = self._copies.find(base)
         return None if segment is None else segment.max_timestamp
 
@@ -108,15 +111,15 @@ class ArchiveSegments:
         return self._copies.producer_snapshot(offset)
 
     def leader_epochs(self) -> Epochs:
-        """Return the leader epochs that the newest copy tells."""
+        """Return the leader epochs in the newest copy's manifest."""
         return self._copies.leader_epochs()
 
     def first_local_base(self) -> int | None:
-        """Return None: all is remote."""
+        """Return None: all segments are remote."""
         return None
 
     def remote_end(self) -> int | None:
-        """Return the offset behind the partition's last record."""
+        """Return the offset after the partition's last record."""
         return self._listing.span(self._key)[1] or None
 
     @property
@@ -135,15 +138,15 @@ class ArchiveSegments:
 
 
 class ArchiveView:
-    """What a bucket holds: `sparklog.storage.view.View`."""
+    """An archive as readers see it: `sparklog.storage.view.View`."""
 
     def __init__(self, url: str, objects: RemoteObjects, *, refresh_ms: float = REFRESH_MS) -> None:
-        """Raises: StorageUnavailableError. Cost: a listing, and a manifest a topic."""
+        """Raises: StorageUnavailableError. Cost: a listing, and a manifest per topic."""
         self._url, self.objects = url.rstrip("/"), objects
-        self.incarnation, self.poll_ms = 0, 20.0  # its listing is asked for by its own age
+        self.incarnation, self.poll_ms = 0, 20.0  # the age of the listing limits requests
         self._listing = BucketListing(objects, refresh_ms=refresh_ms)
         self._kept: dict[TopicPartition, CachedPartition] = {}
-        self._seen: dict[TopicPartition, list[RemoteSegment]] = {}  # as listed at the last use
+        self._seen: dict[TopicPartition, list[RemoteSegment]] = {}  # listed copies at the last use
         self._topics: dict[str, _Topic] = {}
         self._partitions: dict[TopicPartition, Directory] = {}
         self._described_of: frozenset[Directory] | None = None
@@ -155,11 +158,11 @@ class ArchiveView:
         return self._url
 
     def renew(self) -> int:
-        """Return the `incarnation`: a bucket is always the same."""
+        """Return the `incarnation`, which never changes."""
         return self.incarnation
 
     def refresh(self) -> None:
-        """List the bucket anew, unless that was just done."""
+        """List the bucket again, unless that was just done."""
         self._partitions = self._listing.all(news=True)
         held = frozenset(self._partitions.values())
         if self._described_of != held:
@@ -172,14 +175,14 @@ class ArchiveView:
                 kept.segments.gaps = self._has_gaps(key.topic)
 
     def forget(self) -> None:
-        """Do nothing: no process changes a bucket by reading it."""
+        """Do nothing: reading a bucket does not change it."""
 
     def metadata_snapshot(self) -> AbstractContextManager[None]:
         """Change nothing: each question is a look of its own."""
         return nullcontext()
 
     def topics(self) -> dict[str, TopicInfo]:
-        """Return the topics; asks the bucket for news."""
+        """Return the topics; lists the bucket if the last listing is old."""
         self.refresh()
         found: dict[str, dict[int, str]] = {}
         for topic, partition in sorted(self._partitions):
@@ -202,22 +205,22 @@ class ArchiveView:
         raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
 
     def topic_id(self, topic: str, partition: int) -> str | None:
-        """Return the topic id of a partition as listed last; None if it isn't there."""
+        """Return the topic id of a partition in the last listing, or None."""
         if (topic, partition) not in self._partitions:
             self.refresh()
         found = self._listing.all().get(TopicPartition(topic, partition))
         return None if found is None else found.topic_id
 
     def bases(self, topic: str) -> Mapping[int, int]:
-        """Return none: what a former topic's records were is not known."""
+        """Return no offsets: records of an earlier topic are not known."""
         return {}
 
     def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
-        """Return {(topic, partition): (log start offset, end of the last copy)} as listed last."""
+        """Return {(topic, partition): (log start offset, end of the last copy)} as listed."""
         return {key: self._listing.span(key) for key in keys}
 
     def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
-        """Return none: a partition is in the bucket, or it isn't."""
+        """Return no partitions: a partition either is in the bucket or does not exist."""
         return {}
 
     def of_partition(
@@ -227,7 +230,7 @@ class ArchiveView:
         make: Callable[[PartitionSegments], T],
         topic_id: str | None = None,
     ) -> T:
-        """Return what `make` gave for a partition's segments; see `sparklog.storage.view`."""
+        """Return `make`'s result for a partition's segments; see `sparklog.storage.view`."""
         key = TopicPartition(topic, partition)
         if key not in self._partitions:
             self.refresh()
@@ -250,9 +253,9 @@ class ArchiveView:
         return kept.cached(make)
 
     def _is_replaced(self, key: TopicPartition) -> bool:
-        """Tell whether a copy is gone that was listed at the last use: none of it is to be read.
+        """Return True if a copy was deleted since the last use, so that it must not be read.
 
-        It expired, or records were erased. Cost: nothing, unless there was a listing.
+        It expired, or records were erased. Cost: none, unless the bucket was listed.
         """
         now = self._listing.segments(key)
         before = self._seen.get(key)
@@ -262,20 +265,20 @@ class ArchiveView:
         return not {copy.id for copy in before} <= {copy.id for copy in now}
 
     def plan(self, key: TopicPartition, start: int, end: int) -> None:
-        """Nothing to plan: a task lists the copies itself."""
+        """Return None: tasks list the copies themselves."""
 
     def local_files(self, key: TopicPartition) -> None:
-        """Return None: nothing lies in files of this host."""
+        """Return None, because no records are stored in files of this host."""
 
     def set_following(self) -> None:
-        """Wait for the store as long as a reader that goes on for ever does."""
+        """Wait for an unavailable store as long as a follower does."""
         self.objects.retry.set_following()
 
     def copies(self, topic: str, partition: int) -> list[RemoteSegment]:
-        """Return a partition's copies that count, by base offset."""
+        """Return a partition's valid copies, by base offset."""
         return self._listing.segments(TopicPartition(topic, partition))
 
-    # --- within ------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------
 
     def _where(self, topic: str, partition: int) -> str:
         return f"{self._url}/{topic}-{partition}"
@@ -285,7 +288,7 @@ class ArchiveView:
         return known is None or known.gaps or known.config.compact
 
     def _described(self) -> dict[str, _Topic]:
-        """Topics and their configs, out of the newest manifest of each."""
+        """Return the topics and their configs, from the newest manifest of each."""
         numbers: dict[str, list[int]] = {}
         for topic, partition in self._partitions:
             numbers.setdefault(topic, []).append(partition)
@@ -307,19 +310,19 @@ class ArchiveView:
         return topics
 
     def _config(self, topic: str, name: str, raw: bytes | Exception) -> tuple[dict[str, str], bool]:
-        """The topic's config and whether offsets may be missing, by a manifest's first line."""
+        """Return the topic's config and whether offsets may be missing, from a manifest."""
         try:
             if isinstance(raw, Exception):
                 raise raw
             manifest, _ = parse(raw, path=f"{self.objects.store.url}/{name}")
         except (FileNotFoundError, DataCorruptionError, InvalidRequestError) as error:
-            _LOGGER.warning("%s: its configs are not known (%s)", topic, error)
+            _LOGGER.warning("%s: its configs are unknown (%s)", topic, error)
             return {}, True
         return manifest.config, manifest.gaps
 
 
 def _answered(found: list[bytes | Exception]) -> list[bytes | Exception]:
-    """Return what a store answered. Raises StorageUnavailableError if it didn't."""
+    """Return the store's answers. Raises StorageUnavailableError if an answer is missing."""
     for one in found:
         if isinstance(one, StorageUnavailableError):
             raise one

@@ -1,10 +1,10 @@
-"""Closed segments to the bucket, and out of it.
+"""Uploads closed segments to the bucket, and deletes them from it.
 
-- `plan`: what is to be copied, what has expired
-- `remote_storage_manager`: `SegmentStore` of a bucket: logs and manifests, put and deleted
-- `segment_objects`: a log that is checked and indexed while it is put, and its manifest
-- `rewritten_log`: a segment that was written anew, on its way there
-- `content_check`: a copy compared with its checksums; `damaged_copies`: those that must be replaced
-- `deletion`: copies that go, and what is told of it; `orphans`: objects that nobody knows;
-  `older_versions`: what a bucket keeps of others
+- `plan`: which segments to copy, and which copies have expired
+- `remote_storage_manager`: `SegmentStore` of a bucket: uploads and deletes logs and manifests
+- `segment_objects`: checks and indexes a log while uploading it, and builds its manifest
+- `rewritten_log`: a rewritten segment in a temporary file, to be uploaded
+- `content_check`: compares a copy with its checksums; `damaged_copies`: copies to replace
+- `deletion`: deletes copies; `orphans`: objects without metadata; `older_versions`: older object
+  versions in a bucket with versioning
 """

@@ -22,7 +22,7 @@ from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_segment import RemoteSegment
 
 Fault = tuple[str, str, int | None]
-"""(object, what is wrong with it, at which byte)"""
+"""(object, what is wrong, position in bytes or None)."""
 
 _PIECE_BYTES: Final = 8 << 20
 

@@ -1,12 +1,13 @@
-"""Deletes copies from a bucket, in an order that may be cut anywhere.
+"""Deletes copies from a bucket, in an order that may be interrupted anywhere.
 
-    DELETE_STARTED      recorded for all of them by one commit: no reader looks for them any more
-    the manifests go    from here on a reader of the bucket alone doesn't find them either
-    the logs go
-    DELETE_FINISHED     recorded, and they are forgotten
+    DELETE_STARTED      recorded for all copies by one commit: readers of the log ignore them
+    manifests           deleted: readers of the bucket alone don't find the copies any more
+    logs                deleted
+    DELETE_FINISHED     recorded, and the copies are removed from the metadata
 
-Whoever takes over finds DELETE_STARTED and goes on; what is gone already is fine. The log start
-must have been raised above them before, or others must hold their offsets: see plan.surplus.
+After an interruption another process finds DELETE_STARTED and continues; missing objects are
+ignored. Before the deletion, the log start must have been raised above the copies, or other copies
+must contain their offsets: see plan.unreferenced_segments.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from sparklog.logdir.commit_log import LogDirCommits
 
 STEP: Final = 500
-"""Copies that go in one step: some requests, and two commits."""
+"""Copies per step: some requests, and two commits."""
 
 
 def delete_copies(
@@ -34,9 +35,9 @@ def delete_copies(
 ) -> Iterator[RemoteSegment]:
     """Delete copies in any state, and yield each in DELETE_FINISHED once that is recorded.
 
-    `check` is called before each step, those of `store` included; what it raises (a lease that is
-    lost) ends it there.
-    Raises: StorageUnavailableError: they stay in DELETE_STARTED, for another time.
+    `check` is called before each step, including those of `store`; an error that it raises (a lost
+    lease) ends the deletion.
+    Raises: StorageUnavailableError: the copies remain in DELETE_STARTED, for a later call.
     """
     for first in range(0, len(copies), STEP):
         some = copies[first : first + STEP]

@@ -1,8 +1,8 @@
-"""Finds objects that no metadata knows, and metadata whose objects are gone. Others act.
+"""Finds objects without metadata, and metadata without objects. Changes nothing.
 
-Only below prefixes whose topic id this log has or had: another log may share the bucket. Lists
-may lag behind, so an object counts as left over only when it is old, and as lost only when asking
-for it says so.
+Only prefixes with a topic id that this log has or had are examined, because another log may share
+the bucket. Listings may be outdated, so an object counts as an orphan only when it is old, and as
+lost only when a request for it fails.
 """
 
 import contextlib
@@ -23,18 +23,18 @@ from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadata
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 GRACE_MS: Final = 3_600_000
-UPLOAD_MS: Final = 7 * 24 * 3_600_000  # an upload that is older has no writer any more
+UPLOAD_MS: Final = 7 * 24 * 3_600_000  # an older upload has no writer any more
 DELETED_KEPT_MS: Final = (
     7 * 24 * 3_600_000
-)  # for so long leftovers of a deleted topic are looked for
+)  # how long the prefixes of a deleted topic are examined
 
 
 @dataclass(slots=True)
 class PrefixCheck:
-    """Where a prefix and the metadata differ.
+    """Differences between a prefix and the metadata.
 
-    `orphans`: objects that belong to no copy, and are old. `unknown_manifests`: those of copies
-    that the metadata doesn't have, of any age. `missing`: copies with an object missing.
+    `orphans`: old objects that belong to no copy. `unknown_manifests`: manifests of copies that the
+    metadata lacks, of any age. `missing`: copies with a missing object.
     """
 
     orphans: list[StoredObject] = field(default_factory=list)
@@ -45,9 +45,9 @@ class PrefixCheck:
 def prefixes(
     cache: RemoteLogMetadataCache, topics: Mapping[TopicIdPartition, str], *, now_ms: int
 ) -> dict[TopicIdPartition, Directory]:
-    """Return where this log's objects may lie.
+    """Return the directories that may contain this log's objects.
 
-    Args: topics: {partition: its topic} of what is tiered now.
+    Args: topics: {partition: its topic} of partitions that are tiered now.
     """
     names = dict(topics)
     for key, (topic, since_ms) in cache.deleted_partitions.items():
@@ -65,9 +65,9 @@ def find_orphans(
     now_ms: int,
     grace_ms: int = GRACE_MS,
 ) -> PrefixCheck:
-    """List a prefix and compare it with the copies that are known there. Changes nothing.
+    """List a prefix and compare it with the known copies. Changes nothing.
 
-    Cost: a list request for each 1,000 objects; two more for each copy that it doesn't show.
+    Cost: a list request per 1,000 objects; two more per copy that the listing does not show.
     """
     found = PrefixCheck()
     known = {s.id: s for s in copies}
@@ -79,7 +79,7 @@ def find_orphans(
         if _is_old_start(one, directory, known.values()):
             found.orphans.append(one)
         if not segment_id or (segment is not None and one.name in objects_of(segment)):
-            continue  # somebody else's, or a copy's own
+            continue  # another log's object, or part of a known copy
         if is_manifest and segment is None:
             found.unknown_manifests.append(one)
         if now_ms - one.time_ms >= grace_ms:
@@ -97,7 +97,7 @@ def objects_of(segment: RemoteSegment) -> set[str]:
 
 
 def _whose(one: StoredObject, directory: Directory) -> tuple[str, bool]:
-    """(segment id, whether it is a manifest) of an object; no id if the name isn't ours."""
+    """Return (segment id, whether it is a manifest) of an object; "" for names of other kinds."""
     name = one.name.removeprefix(directory.prefix)
     log, manifest = parse_log(name), parse_manifest(name)
     if manifest is not None:
@@ -106,15 +106,15 @@ def _whose(one: StoredObject, directory: Directory) -> tuple[str, bool]:
 
 
 def _is_old_start(one: StoredObject, directory: Directory, copies: Iterable[RemoteSegment]) -> bool:
-    """Tell whether it marks a log start that lies within no copy, so that it says nothing."""
+    """Return True for a log start object that is outside of all copies, and so has no effect."""
     start = parse_log_start(one.name.removeprefix(directory.prefix))
     return start is not None and not any(s.base < start < s.end for s in copies)
 
 
 def is_lost(store: Store, segment: RemoteSegment) -> bool:
-    """Tell whether one of a copy's objects isn't there, by asking for a byte of each.
+    """Return True if an object of a copy does not exist, by requesting a byte of each.
 
-    Raises StorageUnavailableError: nobody can tell.
+    Raises: StorageUnavailableError: unknown.
     """
     for name in (manifest_object(segment), log_object(segment)):
         try:
@@ -125,7 +125,7 @@ def is_lost(store: Store, segment: RemoteSegment) -> bool:
 
 
 def remove(store: Store, orphans: Iterable[StoredObject]) -> None:
-    """Delete what is left over, manifests first."""
+    """Delete orphans, manifests first."""
     names = sorted((o.name for o in orphans), key=lambda n: not n.endswith(".manifest"))
     for first in range(0, len(names), 1000):
         with contextlib.suppress(FileNotFoundError):

@@ -1,7 +1,7 @@
-"""Chooses segments to copy, and copies to expire. Decides; others act.
+"""Chooses segments to copy, and copies to expire. Other modules carry this out.
 
-Source: RemoteLogManager.RLMCopyTask and RLMExpirationTask (Kafka 4.1), KIP-405. The rules for
-local segments are those of all retention: sparklog.log.due_segments, with a `Tier`.
+Source: RemoteLogManager.RLMCopyTask and RLMExpirationTask (Kafka 4.1), KIP-405. The rules for local
+segments are in sparklog.log.due_segments, with a `Tier`.
 """
 
 import bisect
@@ -20,7 +20,7 @@ from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 @dataclass(frozen=True, slots=True)
 class CandidateSegment:
-    """A local segment that is to be copied: offsets [base, end), `size` in bytes."""
+    """A local segment to copy: offsets [base, end), `size` in bytes."""
 
     base: int
     end: int
@@ -29,7 +29,7 @@ class CandidateSegment:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredSegment:
-    """A copy that is due, by which rule (log.start.offset, retention.bytes, retention.ms)."""
+    """An expired copy, and the rule (log.start.offset, retention.bytes, retention.ms)."""
 
     segment: RemoteSegment
     rule: str
@@ -38,9 +38,9 @@ class ExpiredSegment:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredSegments:
-    """What retention takes of a partition's copies, oldest first, and the log start that follows.
+    """The expired copies of a partition, oldest first, and the log start after their deletion.
 
-    `held_back`: bytes that only a registered reader keeps.
+    `held_back`: bytes that are retained only for a registered reader.
     """
 
     expired: tuple[ExpiredSegment, ...]
@@ -51,7 +51,7 @@ class ExpiredSegments:
 def valid_copies(
     readable: Iterable[RemoteSegment], lineage: Epochs, *, end: int
 ) -> list[RemoteSegment]:
-    """Return the copies that are of this log's history and lie below its end, ascending.
+    """Return the copies that belong to this log's history and end at or below its end, ascending.
 
     Args: readable: `RemoteLogMetadataCache.readable`. lineage: the log's leader epochs.
     """
@@ -59,7 +59,10 @@ def valid_copies(
 
 
 def copied_ranges(copies: Iterable[RemoteSegment]) -> tuple[tuple[int, int], ...]:
-    """Return the offsets [first, end) that copies hold, ascending, joined where they meet."""
+    """Return the offset ranges [first, end) of the copies, ascending.
+
+    Adjacent ranges are merged.
+    """
     joined: list[tuple[int, int]] = []
     for copy in sorted(copies, key=lambda c: c.base):
         if joined and joined[-1][1] >= copy.base:
@@ -79,13 +82,12 @@ def segments_to_copy(
 ) -> list[CandidateSegment]:
     """Return the local segments to copy, oldest first.
 
-    Those that are closed, end at or below `stable` (high watermark and last stable offset) and
-    above the log start, and have no copy, finished or on its way. Kafka goes on from its highest
-    copy; here a copy that failed leaves a hole, which is filled. A segment that grew after its
-    copy (a power cut took back that it was closed) is copied again, as that copy's successor; so
-    is one that an erasure wrote anew, and one of a compacted topic, which Kafka doesn't tier, once
-    it was cleaned.
-
+    These are closed, end at or below `stable` (high watermark and last stable offset) and above the
+    log start, and have no copy, finished or in progress. Kafka continues after its highest copy;
+    here a failed copy leaves a gap that is filled later. A segment that grew after its copy (a
+    power cut undid its closing) is copied again, and the new copy replaces the old one. The same
+    applies to a segment that an erasure rewrote, and to a segment of a compacted topic (which Kafka
+    doesn't tier) that was cleaned since.
     Args: copies: the valid ones, and those in COPY_STARTED.
     """
     if config.remote_log_copy_disable or not config.remote_storage_enable:
@@ -97,7 +99,7 @@ def segments_to_copy(
         end = following.base
         if end > stable:
             break
-        at = bisect.bisect_left(bases, end)  # from here on they begin behind it
+        at = bisect.bisect_left(bases, end)  # the first segment after this range
         others = []
         while at and ordered[at - 1].end > held.base:
             at -= 1
@@ -109,9 +111,9 @@ def segments_to_copy(
 
 
 def _is_outgrown(copy: RemoteSegment, held: LocalSegment, end: int) -> bool:
-    """Tell whether a copy holds a beginning of the segment [base, end), or what it was before.
+    """Return True if the segment grew since its copy, or was rewritten by an erasure.
 
-    An erasure only takes records away, so of one size there is one content.
+    An erasure only removes records, so the content is the same if the size is.
     """
     finished = copy.state is SegmentState.COPY_FINISHED
     rewritten = copy.end == end and copy.size > held.size
@@ -119,18 +121,18 @@ def _is_outgrown(copy: RemoteSegment, held: LocalSegment, end: int) -> bool:
 
 
 def _is_cleaned(copy: RemoteSegment, held: LocalSegment, end: int) -> bool:
-    """Tell whether a segment was cleaned since its copy, or since those of its sources.
+    """Return True if a segment was cleaned since its copy, or since the copies of its sources.
 
-    Cleaning only takes records away, so of one size there is one content.
+    Cleaning only removes records, so the content is the same if the size is.
     """
     finished = copy.state is SegmentState.COPY_FINISHED
     return finished and (copy.base, copy.end, copy.size) != (held.base, end, held.size)
 
 
 def epochs_of(entries: Epochs, base: int, end: int) -> SegmentEpochs:
-    """Return the leader epochs of offsets [base, end); epoch 0 where none is known.
+    """Return the leader epochs of offsets [base, end); epoch 0 if none is known.
 
-    Kafka wants at least one; batches that are older than leader epochs have none.
+    Kafka requires at least one; batches older than leader epochs have none.
     """
     known = clipped(entries, start=base, end=end)
     return tuple(known) or ((0, base),)
@@ -145,12 +147,11 @@ def expired_segments(
     now_ms: int,
     floor: int | None = None,
 ) -> ExpiredSegments:
-    """Return which copies have expired by the limits of the whole partition, both tiers together.
+    """Return the copies that exceed the limits of the partition, local and remote together.
 
-    Stops at the first that stays, at what a registered reader (`floor`) still wants, and at
-    offsets of which there is no copy. Those that lie below the log start already are not in it.
-
-    Args: copies: the valid ones. segments: the local ones, the active one included.
+    Stops at the first copy that does not, at the position of a registered reader (`floor`), and at
+    offsets without a copy. Copies below the log start are not included.
+    Args: copies: the valid ones. segments: the local ones, including the active segment.
     """
     copied = Tier(copied_ranges(copies))
     ends = [*(s.base for s in segments[1:]), 2**63]
@@ -179,7 +180,7 @@ def expired_segments(
 def _breach(
     copy: RemoteSegment, config: TopicConfig, *, size: int, now_ms: int
 ) -> tuple[str, str] | None:
-    """Which rule takes the oldest copy, and why; None if it stays."""
+    """Return the rule by which the oldest copy expires, and the reason, or None."""
     if config.retention_bytes >= 0 and size - config.retention_bytes - copy.size >= 0:
         why = f"{size} bytes in both tiers, retention.bytes={config.retention_bytes}"
         return "retention.bytes", why
@@ -192,10 +193,10 @@ def _breach(
 def unreferenced_segments(
     known: Iterable[RemoteSegment], valid_copies: Sequence[RemoteSegment], *, log_start: int
 ) -> list[RemoteSegment]:
-    """Return the copies that no reader looks for any more, whatever their state.
+    """Return the copies that readers don't use any more, whatever their state.
 
-    Those that lie below the log start; finished ones of whose offsets above it others hold all
-    (what a later copy took the place of); and those whose deletion was begun.
+    These are copies below the log start, finished copies whose offsets above it are in other copies
+    (which replaced them), and copies whose deletion has started.
     """
     ids, held = {s.id for s in valid_copies}, Tier(copied_ranges(valid_copies))
     return [

@@ -1,10 +1,10 @@
-"""Closed segments in a bucket: each its log as an object, and the manifest that makes it visible.
+"""Closed segments in a bucket: a log object each, and a manifest that makes the segment visible.
 
-What is damaged never gets a copy (`segment_objects`). A segment that is retired or replaced while
-it is read gives `SourceChangedError`; whoever recorded COPY_STARTED then removes what was uploaded.
-Every name has the segment's id in it, so a copy that is made again writes the same names, and
-without encryption the same bytes. Deleted, the manifests go before the logs: a reader of the bucket
-alone never finds one without its log.
+Damaged segments are never copied (`segment_objects`). If a segment is deleted or replaced while it
+is read, `SourceChangedError` is raised, and the caller that recorded COPY_STARTED deletes the
+uploaded objects. All names contain the segment id, so a repeated copy writes the same names, and
+without encryption the same bytes. Manifests are deleted before logs, so that a reader of the bucket
+alone never finds a manifest without its log.
 Source: RemoteStorageManager (KIP-405); RLMCopyTask.copyLogSegment (Kafka 4.1).
 """
 
@@ -33,9 +33,10 @@ from sparklog.tiered.remote_segment import RemoteSegment
 
 
 class RemoteStorageManager:
-    """`SegmentStore` of a tier: copies segments, several at once. Threads may share it.
+    """The `SegmentStore` of remote storage: copies segments concurrently. Thread-safe.
 
-    Args: keyring: encrypts if given. throttle: is told of bytes read. threads: copies at a time.
+    Args: keyring: encrypts copies if given. throttle: called with the number of bytes read.
+        threads: concurrent copies.
     """
 
     def __init__(
@@ -56,7 +57,10 @@ class RemoteStorageManager:
         *,
         check: Callable[[], None] = lambda: None,
     ) -> Iterator[PutResult[RemoteSegment]]:
-        """Copy them, `threads` at a time, and yield each as it ends; errors are in the result."""
+        """Copy segments, `threads` concurrently, and yield a result for each.
+
+        Errors are in the results.
+        """
         stop: list[Exception] = []
 
         def one(put: SegmentPut[RemoteSegment]) -> PutResult[RemoteSegment]:
@@ -80,7 +84,7 @@ class RemoteStorageManager:
     def delete(
         self, segments: Sequence[RemoteSegment], *, check: Callable[[], None] = lambda: None
     ) -> None:
-        """Remove copies: the manifests, then the logs."""
+        """Delete copies: the manifests, then the logs."""
         check()
         self._store.delete([manifest_object(s) for s in segments])
         check()
@@ -89,19 +93,19 @@ class RemoteStorageManager:
     def copy(
         self, put: SegmentPut[RemoteSegment], *, check: Callable[[], None] = lambda: None
     ) -> Manifest:
-        """Upload a segment; what it was resumed from and is whole already stays.
+        """Upload a segment, unless an earlier attempt with the same id is complete.
 
         Raises: SourceChangedError; DataCorruptionError: the local segment is damaged;
-        StorageUnavailableError. What was uploaded then is for the caller to remove.
+            StorageUnavailableError. The caller then deletes uploaded objects.
         Cost: a few requests, and a pass over the log; a few MiB of memory.
         """
         if put.resumed:
             found = self._finished(put, check)
             if found is not None:
                 return found
-            if self._keyring is not None:  # whoever had the other key may still write
+            if self._keyring is not None:  # a process with the earlier data key may still write
                 raise SourceChangedError(
-                    f"{put.segment.id}: an encrypted copy is not resumed but made anew"
+                    f"{put.segment.id}: an encrypted copy is not resumed but made again"
                 )
         made = put_log(
             self._store, put, keyring=self._keyring, throttle=self._throttle, check=check
@@ -115,7 +119,7 @@ class RemoteStorageManager:
     def _finished(
         self, put: SegmentPut[RemoteSegment], check: Callable[[], None]
     ) -> Manifest | None:
-        """The manifest of this very copy, if an earlier attempt came so far."""
+        """Return the manifest of this copy if an earlier attempt has completed it."""
         name = manifest_object(put.segment)
         check()
         try:

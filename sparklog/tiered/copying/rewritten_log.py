@@ -1,4 +1,4 @@
-"""A segment that was written anew into a temporary file, on its way to a store."""
+"""A rewritten segment in a temporary file, to be uploaded to a store."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ class RewrittenData:
     aborted: bytes = b""
 
     def version(self) -> object:
-        """Return what never changes: nobody else has the file."""
+        """Return a constant: no other process has access to the file."""
         return self.size
 
     @contextmanager
@@ -52,9 +52,9 @@ class RewrittenData:
         return self.aborted
 
     def producer_snapshot(self) -> bytes:
-        """Return what is known of producers at its end."""
+        """Return the producer snapshot at the end."""
         return self.snapshot
 
     def leader_epochs(self) -> Epochs:
-        """Return the leader epochs up to its end."""
+        """Return the leader epochs up to the end."""
         return list(self.epochs)

@@ -1,12 +1,11 @@
-"""A segment's two objects: its log, put while it is checked and indexed, then its manifest.
+"""A segment's two objects: its log, checked and indexed during the upload, then its manifest.
 
-The log is read in whole batches whose CRCs are checked on the way, and both indexes are made anew
-out of the batches that pass: what is damaged never gets there, and the indexes are right whatever
-a disk did to others. If `SegmentPut.committed` is given, the batches are compared with the appends
-that the ledger recorded, and a segment of another partition or log is refused.
-
-Between the two objects may lie a record of the home's: a tier's manifest comes at once, that of a
-log whose home is the store only after the ledger's entry.
+The log is read in complete batches whose CRCs are checked, and both indexes are rebuilt from them:
+damaged data are never uploaded, and the indexes are correct even if the local index files are
+damaged. If `SegmentPut.committed` is given, the batches are compared with the appends that the
+ledger recorded, and a segment of another partition or log is rejected.
+A record may be written between the two objects: remote storage writes the manifest at once, a log
+in a bucket only after the ledger's entry.
 """
 
 import os
@@ -33,9 +32,9 @@ from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 @dataclass(frozen=True, slots=True)
 class LogObject:
-    """A segment's log as it was put: what its manifest will say of it.
+    """A segment's uploaded log, with the data for its manifest.
 
-    `parts`: {name in PARTS: contents}. `key`, `wrapped`: of an encrypted one.
+    `parts`: {name in PARTS: content}. `key`, `wrapped`: of an encrypted log.
     """
 
     put: SegmentPut[RemoteSegment]
@@ -47,7 +46,7 @@ class LogObject:
     wrapped: WrappedKey | None = None
 
     def manifest(self, time_ms: int) -> tuple[Manifest, bytes]:
-        """Return (the manifest, its object's bytes) of a segment that was there at `time_ms`."""
+        """Return (the manifest, its object's bytes) of a segment that was uploaded at `time_ms`."""
         put = self.put
         places, body = packed(self.parts)
         manifest = Manifest(
@@ -73,10 +72,10 @@ def put_log(
     throttle: Throttle = unthrottled,
     check: Callable[[], None] = lambda: None,
 ) -> LogObject:
-    """Put a segment's log.
+    """Upload a segment's log.
 
     Raises: SourceChangedError; DataCorruptionError: the segment is damaged;
-    StorageUnavailableError. What was put then is for the caller to remove.
+        StorageUnavailableError. The caller then deletes uploaded objects.
     Cost: a few requests, and a pass over the log; a few MiB of memory.
     """
     key = wrapped = None
@@ -100,7 +99,7 @@ def look_at_log(
     throttle: Throttle = unthrottled,
     check: Callable[[], None] = lambda: None,
 ) -> LogObject:
-    """Return what `put_log` would of a log that is there as it is: in plain, its source itself.
+    """Return the result of `put_log` for a plain log that is already in the store.
 
     Raises, cost: as `put_log`, without a write.
     """
@@ -126,7 +125,7 @@ def _parts(put: SegmentPut[RemoteSegment], source: "Source") -> dict[str, bytes]
 
 
 class _Summed:
-    """Pieces as they are stored; `crc32c` is of all that the last pass gave."""
+    """Stored pieces; after a pass `crc32c` is their checksum."""
 
     def __init__(self, pieces: Iterable[Buffer]) -> None:
         self._pieces = pieces
@@ -140,9 +139,10 @@ class _Summed:
 
 
 class Source:
-    """The bytes of a segment, in whole batches; each iter() begins anew.
+    """The bytes of a segment, in complete batches; each iter() starts again.
 
-    After a pass `crc32c` is of all bytes, `index` and `timeindex` are what Kafka would rebuild.
+    After a pass `crc32c` is the checksum of all bytes, and `index` and `timeindex` are as Kafka
+    would rebuild them.
     Raises, from the iterator: SourceChangedError, DataCorruptionError.
     """
 
@@ -189,7 +189,7 @@ class Source:
         self.timeindex += final_time_entry(segment.base, state)[0]
         self.check_unmoved()
         if at != segment.size or end > segment.end or not self._reaches(end):
-            raise self._torn(at, end, "it holds other batches than its place in the log says")
+            raise self._torn(at, end, "its batches don't match its offsets in the log")
         self._compare(appended)
 
     def _compare(self, batches: AppendedBatches) -> None:
@@ -207,10 +207,10 @@ class Source:
             )
 
     def _reaches(self, end: int) -> bool:
-        """Tell whether the batches, which end at `end`, are all of the segment.
+        """Return True if the batches, which end at `end`, are the complete segment.
 
-        Compaction may have removed the last ones. Where it works no more, nothing empties a segment
-        that has a copy already.
+        Compaction may have removed the last ones. After compaction was turned off, segments with a
+        copy are never emptied.
         """
         put = self._put
         if end == put.segment.end or not put.gaps:
@@ -219,7 +219,7 @@ class Source:
         return is_compacted or end > put.segment.base or not put.replaces
 
     def check_unmoved(self) -> None:
-        """Raise SourceChangedError unless the source is still what it was at first."""
+        """Raise SourceChangedError if the source has changed since the first read."""
         if self._put.data.version() != self._version:
             raise source_changed(self._put.data.where)
 

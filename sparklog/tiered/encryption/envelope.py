@@ -1,13 +1,14 @@
-"""Envelope encryption of segments: a fresh data key for each, wrapped by a master key.
+"""Envelope encryption of segments: each has its own data key, wrapped by a master key.
 
-Data are sealed with AES-256-GCM in chunks of one size, so that a range is read without the rest:
+Data are encrypted with AES-256-GCM in chunks of equal size, so that ranges can be read:
 
     stored = chunk 0 | tag (16) | chunk 1 | tag | ... | last chunk, maybe shorter | tag
 
-A chunk's nonce is its number; its tag covers segment id, chunk number and whether it is the last,
-so chunks can't be swapped, taken from another segment, nor the end cut off unnoticed. A nonce never
-repeats under a key with other bytes: make a data key for each upload, and seal one file with it.
-The master key wraps only the data key (`wrapped`, kept in the manifest): rotation rewraps that.
+A chunk's nonce is its number. Its tag covers segment id, chunk number and whether it is the last,
+so that chunks can't be swapped, taken from another segment, or cut off unnoticed. A nonce is never
+reused with other bytes under the same key: each upload needs a new data key, which encrypts a
+single file. The master key wraps only the data key (`wrapped` in the manifest); rotation wraps it
+again.
 Source: the STREAM construction (Hoang et al., 2015); NIST SP 800-38D.
 """
 
@@ -31,9 +32,9 @@ _BODY: Final = b"\x01"  # first byte of a manifest body's nonce; chunks have 0 t
 
 
 class DataKey:
-    """What seals and opens one copy of a segment. Make one by `new_data_key` or `open_data_key`.
+    """Encrypts and decrypts a copy of a segment. Create it by `new_data_key` or `open_data_key`.
 
-    Threads may share it.
+    Thread-safe.
     """
 
     def __init__(self, key: bytes, segment_id: str, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -41,19 +42,20 @@ class DataKey:
         self._seal = _aes_gcm(key)
 
     def stored_size(self, size: int) -> int:
-        """Bytes that `size` bytes take in the store."""
+        """Return the stored size of `size` plain bytes."""
         return stored_size(size, self.chunk_bytes)
 
     def seal(self, pieces: Iterable[Buffer], size: int) -> "Sealed":
-        """Return `pieces`, `size` bytes in all, as they are to be stored; iterable again if they
-        are. Iterating raises InvalidRequestError if they are more or fewer bytes.
+        """Encrypt `pieces`, `size` bytes in total; can be iterated repeatedly if `pieces` can.
+
+        Iterating raises InvalidRequestError if the total size differs.
         """
         return Sealed(self, pieces, size)
 
     def stored_range(self, start: int, end: int, size: int) -> tuple[int, int]:
-        """Return the stored bytes [first, end) to read for the plain ones [start, end) of `size`.
+        """Return the stored range [first, end) to read for the plain range [start, end) of `size`.
 
-        They are whole chunks.
+        It consists of complete chunks.
         """
         assert 0 <= start < end <= size, (start, end, size)
         stride = self.chunk_bytes + TAG_BYTES
@@ -61,14 +63,14 @@ class DataKey:
         return first * stride, min((last + 1) * stride, self.stored_size(size))
 
     def open_range(self, stored: bytes, start: int, end: int, size: int, *, path: str) -> bytes:
-        """Return the plain bytes [start, end) of `size`, from what `stored_range` said to read.
+        """Decrypt the plain bytes [start, end) of `size`, from the range given by `stored_range`.
 
-        Raises: DataCorruptionError: it is short, or a byte of it isn't what was sealed.
+        Raises: DataCorruptionError: bytes are missing or were changed.
         """
         first, stored_end = self.stored_range(start, end, size)
         if len(stored) != stored_end - first:
             raise DataCorruptionError(
-                f"{len(stored)} of {stored_end - first} bytes came; {_RESTORE}",
+                f"only {len(stored)} of {stored_end - first} bytes arrived; {_RESTORE}",
                 path=path,
                 position=first,
             )
@@ -83,12 +85,12 @@ class DataKey:
         return whole if len(whole) == end - start else whole[skip : skip + end - start]
 
     def seal_body(self, body: bytes) -> bytes:
-        """Return a manifest's body as it is to be stored: nonce, then one sealed chunk."""
+        """Encrypt a manifest's body: nonce, then a single encrypted chunk."""
         nonce = _BODY + os.urandom(_NONCE_BYTES - 1)
         return nonce + bytes(self._seal.encrypt(nonce, body, self._bound_to("manifest", 0, True)))
 
     def open_body(self, stored: bytes, *, path: str) -> bytes:
-        """Return a manifest's body. Raises: DataCorruptionError."""
+        """Decrypt a manifest's body. Raises: DataCorruptionError."""
         nonce, sealed = stored[:_NONCE_BYTES], stored[_NONCE_BYTES:]
         opened = self._opened(nonce, sealed, self._bound_to("manifest", 0, True))
         if opened is None:
@@ -96,7 +98,7 @@ class DataKey:
         return opened
 
     def seal_chunk(self, data: bytes | memoryview, number: int, size: int) -> bytes:
-        """Return chunk `number` of a log of `size` plain bytes, sealed."""
+        """Encrypt chunk `number` of a log of `size` plain bytes."""
         last = number == self._chunks(size) - 1
         return bytes(self._seal.encrypt(_nonce(number), data, self._bound_to("log", number, last)))
 
@@ -105,8 +107,8 @@ class DataKey:
         opened = self._opened(_nonce(number), sealed, self._bound_to("log", number, last))
         if opened is None:
             raise DataCorruptionError(
-                f"chunk {number} doesn't decrypt: it isn't what was sealed for segment "
-                f"{self.segment_id}; {_RESTORE}",
+                f"chunk {number} can't be decrypted: it was changed, or belongs to another "
+                f"segment than {self.segment_id}; {_RESTORE}",
                 path=path,
                 position=number * (self.chunk_bytes + TAG_BYTES),
             )
@@ -123,7 +125,7 @@ class DataKey:
 
 
 def stored_size(size: int, chunk_bytes: int = CHUNK_BYTES) -> int:
-    """Return the bytes that an encrypted log of `size` bytes takes in the store."""
+    """Return the stored size of an encrypted log of `size` bytes."""
     return size + TAG_BYTES * _chunks(size, chunk_bytes)
 
 
@@ -132,7 +134,7 @@ def _chunks(size: int, chunk_bytes: int) -> int:
 
 
 class Sealed:
-    """The stored bytes of a segment's log, a chunk a piece."""
+    """The stored bytes of a segment's log, in chunks."""
 
     def __init__(self, key: DataKey, pieces: Iterable[Buffer], size: int) -> None:
         self._key, self._pieces, self._size = key, pieces, size
@@ -142,7 +144,7 @@ class Sealed:
             yield self._key.seal_chunk(chunk, number, self._size)
 
     def _chunks(self) -> Iterator[bytes | memoryview]:
-        """Cut the pieces into chunks; those within one piece aren't copied."""
+        """Split the pieces into chunks; chunks within a piece aren't copied."""
         chunk_bytes, held, total = self._key.chunk_bytes, bytearray(), 0
         for piece in self._pieces:
             view = memoryview(piece).cast("B")
@@ -163,7 +165,8 @@ class Sealed:
         if total != self._size:
             raise InvalidRequestError(
                 f"segment {self._key.segment_id}: {'more' if total > self._size else total} bytes "
-                f"came where {self._size} were announced: it changed meanwhile; copy it anew"
+                f"were read, {self._size} were announced: it changed during the copy; copy it "
+                "again"
             )
         if held or not total:
             yield bytes(held)
@@ -172,9 +175,9 @@ class Sealed:
 def new_data_key(
     ring: Keyring, segment_id: str, *, chunk_bytes: int = CHUNK_BYTES
 ) -> tuple[DataKey, WrappedKey]:
-    """Return a fresh data key for one upload of a segment, and as the ring's current key wraps it.
+    """Return a new data key for a segment's upload, and its form wrapped by the current key.
 
-    Raises: InvalidRequestError: the package for it is missing.
+    Raises: InvalidRequestError: the required package is missing.
     """
     if not 1 <= chunk_bytes <= 1 << 30:
         raise InvalidRequestError(f"chunk_bytes={chunk_bytes}: want 1 to 1 GiB")
@@ -184,16 +187,16 @@ def new_data_key(
 
 
 def open_data_key(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> DataKey:
-    """Return the data key that a manifest holds wrapped.
+    """Unwrap the data key in a manifest.
 
-    Raises: InvalidRequestError, with the key's id: the ring hasn't that master key, or another one
-    under its id; a package is missing. UnsupportedVersionError: a newer sparklog sealed it.
+    Raises: InvalidRequestError, with the key's id: the ring lacks this master key, or has another
+        key with its id; a package is missing. UnsupportedVersionError: written by a newer sparklog.
     """
     return DataKey(unwrap_key(ring, segment_id, wrapped), segment_id, wrapped.chunk_bytes)
 
 
 def rewrap(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> WrappedKey:
-    """Return `wrapped` under the ring's current key; the sealed bytes stay as they are.
+    """Wrap a data key by the ring's current key; the encrypted data don't change.
 
     Raises: as `open_data_key`.
     """
@@ -207,7 +210,7 @@ _RESTORE: Final = "restore the object from a copy of the bucket"
 def wrap_key(
     ring: Keyring, key: bytes, segment_id: str, chunk_bytes: int = CHUNK_BYTES
 ) -> WrappedKey:
-    """Return a data key under the ring's current key, bound to what it is for."""
+    """Wrap a data key by the ring's current key, bound to the segment's id."""
     nonce = os.urandom(_NONCE_BYTES)
     bound = _wrap_bound(segment_id, ring.current, chunk_bytes)
     sealed = nonce + _aes_gcm(ring.key(ring.current)).encrypt(nonce, key, bound)
@@ -215,7 +218,7 @@ def wrap_key(
 
 
 def unwrap_key(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> bytes:
-    """Return the data key that `wrap_key` wrapped. Raises: as `open_data_key`."""
+    """Reverse `wrap_key`. Raises: as `open_data_key`."""
     if wrapped.scheme != SCHEME:
         raise UnsupportedVersionError(
             f"segment {segment_id} is sealed by {wrapped.scheme!r}, which this version "
@@ -228,7 +231,7 @@ def unwrap_key(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> bytes:
         sealed = b""
     if not (key_id and chunk_bytes > 0 and sealed):
         raise DataCorruptionError(
-            f"its manifest holds no wrapped key; {_RESTORE}", path=f"segment {segment_id}"
+            f"its manifest contains no wrapped key; {_RESTORE}", path=f"segment {segment_id}"
         )
     master = ring.find(key_id)
     if master is None:
@@ -240,8 +243,8 @@ def unwrap_key(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> bytes:
     key = _opened(_aes_gcm(master), sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
     if key is None:
         raise InvalidRequestError(
-            f"master key {key_id!r} of the key ring isn't the one that segment {segment_id} was "
-            f"encrypted under: give the 32 bytes that {key_id!r} meant then"
+            f"master key {key_id!r} of the key ring isn't the key with this id that segment "
+            f"{segment_id} was encrypted under: give the 32 bytes that {key_id!r} meant then"
         )
     return key
 
@@ -255,7 +258,7 @@ def _nonce(number: int) -> bytes:
 
 
 def _opened(cipher: Any, nonce: bytes, sealed: bytes | memoryview, bound: bytes) -> bytes | None:
-    """Decrypt; None if it isn't what was sealed."""
+    """Decrypt and return the bytes, or None if the tag is wrong."""
     from cryptography.exceptions import InvalidTag
 
     try:

@@ -1,7 +1,7 @@
-"""Key rotation: the data keys of all copies are wrapped anew under the key ring's current key.
+"""Key rotation: wraps the data keys of all copies by the key ring's current key.
 
-Logs and indexes stay as they are; each manifest whose key is another one is put again. Keep the
-old key in the ring until this has run without an error: readers then need the new one only.
+Logs and indexes don't change; each manifest with another key is written again. Keep the old key in
+the ring until a rotation has finished without an error; readers then need only the new key.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,9 @@ _AT_ONCE: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """How many manifests were wrapped anew, and how many had the current key; and how many `plain`
-    copies there are, which no rotation encrypts.
+    """Number of manifests that were `changed`, and of those with the current key already.
+
+    `plain`: number of unencrypted copies, which a rotation does not encrypt.
     """
 
     changed: int
@@ -36,12 +37,12 @@ def rotate(
     storage_options: Mapping[str, Any] | None = None,
     store: Store | None = None,
 ) -> Rotated:
-    """Wrap the data keys of all copies below `url` under `keyring`'s current key.
+    """Wrap the data keys of all copies below `url` by `keyring`'s current key.
 
-    Works beside a running service and readers; run again, it goes on where it was broken off.
-    Raises: InvalidRequestError: the ring lacks a key that is in use; nothing of that copy was
-        changed. DataCorruptionError: a manifest is damaged. StorageUnavailableError.
-    Cost: a listing; a request for each manifest, and one more for each that changes.
+    Can run beside a service and readers. After an interruption call it again; it continues.
+    Raises: InvalidRequestError: a key is missing in the ring; that copy is unchanged.
+        DataCorruptionError: a manifest is damaged. StorageUnavailableError.
+    Cost: a listing; a request per manifest, and another per manifest that changes.
     """
     store = store or open_store(url, storage_options)
     names = [one.name for one in store.list() if _is_manifest(one.name)]

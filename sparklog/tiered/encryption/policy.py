@@ -1,7 +1,7 @@
-"""Whether a log's copies are encrypted: what is kept with the log, and what the bucket says.
+"""Whether a log's copies are encrypted, from the log's settings or the bucket.
 
-The key id is kept in `sparklog.remote`. A log of an earlier version, or one whose file was lost,
-has none there: then the newest copies' manifests tell.
+The key id is stored in `sparklog.remote`. A log of an earlier version, or a log that lost this
+file, has none there: then the newest manifests are examined.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ from sparklog.tiered.settings import RemoteSettings
 
 
 def key_id_of(manifest: Manifest) -> str:
-    """Return the id of the master key that a copy's data key is wrapped by; "" for a plain copy."""
+    """Return the id of the master key of a copy; "" for a plain copy."""
     return "" if manifest.encryption is None else manifest.encryption.key_id
 
 
 def key_id_in(store: Store, names: Sequence[str]) -> str:
-    """Return a key id under which one of these manifests' copies is encrypted; "" if none is.
+    """Return the id of a master key of the copies with these manifests; "" if all are plain.
 
-    Raises: StorageUnavailableError. Cost: a get each.
+    Raises: StorageUnavailableError. Cost: a GET per manifest.
     """
     for name, raw in zip(names, store.get_many(names, limit=MANIFEST_BYTES_MAX), strict=True):
         try:
@@ -43,10 +43,10 @@ def with_key_id(
     plain: bool,
     look: Callable[[], str],
 ) -> RemoteSettings:
-    """Return the settings with the key under which copies are encrypted from now on.
+    """Return the settings with the key that encrypts new copies.
 
-    Args: plain: the owner wants no encryption any more. look: tells from the bucket, where the
-        log doesn't know.
+    Args: plain: the owner turns encryption off. look: determines the key from the bucket, if the
+        settings don't contain it.
     """
     if ring is not None:
         return replace(settings, key_id=ring.current)
@@ -58,13 +58,13 @@ def with_key_id(
 
 
 def check_keyring(ring: Keyring | None, *, plain: bool) -> None:
-    """Raise InvalidRequestError if both are given: a key ring, and not to encrypt."""
+    """Raise InvalidRequestError if both a key ring and plain copies are requested."""
     if ring is not None and plain:
         raise InvalidRequestError("a key ring and plain copies exclude each other: give one")
 
 
 def refusal(settings: RemoteSettings | None, ring: Keyring | None) -> str | None:
-    """Return why nothing may be copied: the copies are encrypted, and there is no key ring."""
+    """Return why segments can't be copied: copies are encrypted, and there is no key ring."""
     if ring is not None or settings is None or not settings.key_id:
         return None
     return (

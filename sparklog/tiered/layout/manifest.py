@@ -1,13 +1,14 @@
-"""A segment's manifest: one object that makes its copy readable on its own.
+"""A segment's manifest: an object that makes its copy readable without the log.
 
-The first line is JSON that a person can read (`head -n 1`), with a checksum; behind it lie the
-segment's small files, one after the other, each with its checksum in that line:
+The first line is human-readable JSON (`head -n 1`) with a checksum. The segment's small files
+follow, each with its checksum in that line:
 
     .index  .timeindex  .txnindex (if any)  .snapshot (at the segment's end)
     leader-epoch-checkpoint (cut at the segment's end)
 
-Where the segment is encrypted, what lies behind the line is encrypted as one chunk, and the line
-names the key. The topic's configs go along, so that a bucket alone is an archive.
+In an encrypted segment the bytes after the line are encrypted as a single chunk, and the line
+contains the wrapped key. The line also contains the topic's configs, so that a bucket alone is an
+archive.
 """
 
 from collections.abc import Mapping
@@ -31,21 +32,21 @@ from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 MANIFEST_BYTES_MAX: Final = 256 << 20
 """The largest manifest: it contains the segment's indexes."""
 PARTS: Final = (".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint")
-_CURE: Final = "copy the segment anew, or restore this object from a copy of the bucket"
+_CURE: Final = "copy the segment again, or restore this object from a copy of the bucket"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What the first line says.
+    """The first line of a manifest.
 
     Attributes:
-        segment: in state COPY_FINISHED; its time is that of the upload.
-        config: the topic's configs that differ from Kafka's defaults, under Kafka's keys.
-        gaps: whether offsets may be missing: the topic is or was compacted, or a broker's.
-        crc32c: of the log as Kafka sees it. stored_size, stored_crc32c: of the log's object.
-        parts: {name in PARTS: (first byte, end byte, crc32c)}, counted from behind the line.
-        replaces: ids of the copies whose place this one takes (a cleaned segment's sources).
-        encryption: the data key, wrapped; None for plain objects.
+        segment: in state COPY_FINISHED, with the time of the upload.
+        config: the topic's configs that differ from Kafka's defaults, with Kafka's keys.
+        gaps: whether offsets may be missing: the topic is or was compacted, or was a broker's.
+        crc32c: of the plain log. stored_size, stored_crc32c: of the log's object.
+        parts: {name in PARTS: (first byte, end byte, crc32c)}, counted from the end of the line.
+        replaces: ids of the copies that this copy replaces (a cleaned segment's sources).
+        encryption: the wrapped data key; None for plain objects.
     """
 
     segment: RemoteSegment
@@ -65,12 +66,12 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """This manifest's object."""
+        """The name of this manifest's object."""
         return manifest_object(self.segment)
 
     @property
     def log_name(self) -> str:
-        """The object of the log."""
+        """The name of the log's object."""
         return log_object(self.segment)
 
 
@@ -86,12 +87,12 @@ def manifest_object(segment: RemoteSegment) -> str:
 
 
 def log_object(segment: RemoteSegment) -> str:
-    """Return the name of the object that holds a copy's log."""
+    """Return the name of a copy's log object."""
     return directory_of(segment).prefix + remote_log_name(segment.base, segment.id)
 
 
 def packed(parts: Mapping[str, bytes]) -> tuple[dict[str, tuple[int, int, int]], bytes]:
-    """Return (`Manifest.parts`, the bytes behind the line) for {name in PARTS: contents}."""
+    """Return (`Manifest.parts`, the bytes after the line) for {name in PARTS: content}."""
     places, body = {}, bytearray()
     for name in PARTS:
         if name in parts:
@@ -102,7 +103,7 @@ def packed(parts: Mapping[str, bytes]) -> tuple[dict[str, tuple[int, int, int]],
 
 
 def to_bytes(manifest: Manifest, body: bytes) -> bytes:
-    """Return the object: the line, then `body` as it is to be stored."""
+    """Return the object: the line, then `body` as it is stored."""
     s = manifest.segment
     content = {
         "topic": s.topic,
@@ -129,9 +130,9 @@ def to_bytes(manifest: Manifest, body: bytes) -> bytes:
 
 
 def parse(raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
-    """Take an object apart: (what its line says, the bytes behind it).
+    """Parse an object: (its first line, the bytes after it).
 
-    Raises: DataCorruptionError, UnsupportedVersionError if a newer sparklog wrote it.
+    Raises: DataCorruptionError; UnsupportedVersionError: written by a newer sparklog.
     """
     line, newline, body = raw.partition(b"\n")
     content = unseal("manifest", line + newline, path=path, cure=_CURE)
@@ -164,14 +165,14 @@ def parse(raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
         )
         _check_names(segment)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataCorruptionError(f"no manifest ({error!r}); {_CURE}", path=path) from error
+        raise DataCorruptionError(f"not a manifest ({error!r}); {_CURE}", path=path) from error
     return manifest, body
 
 
 def parse_of(segment: RemoteSegment, raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
-    """Take the object that has the name of a copy's manifest apart, as `parse`.
+    """Parse the manifest of a copy, as `parse`.
 
-    Raises: as `parse`, and DataCorruptionError if it is another copy's manifest.
+    Raises: as `parse`; DataCorruptionError also if the object is another copy's manifest.
     """
     manifest, body = parse(raw, path=path)
     held = manifest.segment
@@ -186,17 +187,17 @@ def parse_of(segment: RemoteSegment, raw: bytes, *, path: str) -> tuple[Manifest
 
 
 def _check_names(segment: RemoteSegment) -> None:
-    """Refuse a manifest whose copy would have names outside of its prefix. Raises: ValueError."""
+    """Reject a manifest whose copy would have names outside of its prefix. Raises: ValueError."""
     found = parse_directory(directory_of(segment).prefix.rstrip("/"))
     log = parse_log(remote_log_name(segment.base, segment.id))
     if found != directory_of(segment) or log is None:
-        raise ValueError(f"{log_object(segment)!r} is no name of a copy")
+        raise ValueError(f"{log_object(segment)!r} is not a valid name of a copy")
 
 
 def part(manifest: Manifest, body: bytes, name: str) -> bytes | None:
-    """Return one of the small files out of the (decrypted) `body`; None if there is none.
+    """Return a small file from the decrypted `body`, or None if it does not exist.
 
-    Raises: DataCorruptionError if it is cut off or its checksum doesn't fit.
+    Raises: DataCorruptionError: the file is incomplete, or its checksum is wrong.
     """
     place = manifest.parts.get(name)
     if place is None:

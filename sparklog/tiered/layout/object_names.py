@@ -1,16 +1,15 @@
-"""Names of objects below the target URL. Text in, text out.
+"""Names of objects below the target URL: builds and parses them.
 
     <topic>-<partition>-<topic id>/<base>-<segment id>.log
     <topic>-<partition>-<topic id>/<base>-<segment id>.<end>.<max timestamp>.manifest
-
     <topic>-<partition>-<topic id>/<offset>.log-start
 
 The first is the segment's log, byte for byte (or encrypted); the second its manifest with all its
-indexes (manifest.py). The manifest is written last and removed first: a segment is there if its
-manifest is. Its name says all that finding offsets and times across segments takes, so that one
-listing of a prefix opens a partition, without a request for each segment. The third is empty:
-its name raises the log start offset, where that lies within a segment (delete_records).
-Source of the first form: LocalTieredStorage (Kafka 4.1).
+indexes (manifest.py). The manifest is written last and deleted first: a segment exists if its
+manifest does. Its name contains all data for finding offsets and times, so a single listing of a
+prefix opens a partition, without a request per segment. The third is empty: its name raises the log
+start offset if that is within a segment (delete_records). Source of the first form:
+LocalTieredStorage (Kafka 4.1).
 """
 
 import re
@@ -41,13 +40,14 @@ class Directory:
 
     @property
     def prefix(self) -> str:
-        """The common beginning of the partition's object names, with its slash."""
+        """The common prefix of the partition's object names, including its slash."""
         return f"{self.topic}-{self.partition}-{self.topic_id}/"
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a manifest's name says of its segment: offsets [base, end), largest timestamp (ms)."""
+    """A segment as its manifest's name describes it: offsets [base, end), largest timestamp (ms).
+    """
 
     base: int
     id: str
@@ -56,9 +56,9 @@ class Listed:
 
 
 def parse_directory(name: str) -> Directory | None:
-    """Return the partition of a prefix (without slashes); None if it is no partition's.
+    """Return the partition of a prefix (without slashes), or None for other names.
 
-    The topic's name is one that Kafka allows, so it can be used as a name of a directory.
+    The topic's name is valid in Kafka, so it can be used as the name of a directory.
     """
     found = _DIRECTORY.fullmatch(name)
     if found is None or str(int(found[2])) != found[2]:
@@ -71,34 +71,34 @@ def parse_directory(name: str) -> Directory | None:
 
 
 def remote_log_name(base: int, segment_id: str) -> str:
-    """The object of a segment's log, within its partition's prefix."""
+    """Return the name of a segment's log, within its partition's prefix."""
     return f"{base:020d}-{segment_id}{LOG}"
 
 
 def manifest_name(base: int, segment_id: str, end: int, max_timestamp: int) -> str:
-    """The object of a segment's manifest, within its partition's prefix."""
+    """Return the name of a segment's manifest, within its partition's prefix."""
     return f"{base:020d}-{segment_id}.{end:020d}.{max_timestamp}{MANIFEST}"
 
 
 def log_start_name(offset: int) -> str:
-    """The object that raises a partition's log start offset, within its prefix."""
+    """Return the name of the object that raises a partition's log start offset."""
     return f"{offset:020d}{LOG_START}"
 
 
 def parse_log_start(name: str) -> int | None:
-    """The log start offset that an object's name tells; None if it is no such name."""
+    """Return the log start offset in an object's name, or None for other names."""
     found = _LOG_START.fullmatch(name)
     return None if found is None else int(found[1])
 
 
 def parse_log(name: str) -> tuple[int, str] | None:
-    """(base offset, segment id) of a log's object name; None if it is no such name."""
+    """Return (base offset, segment id) of a log's object name, or None for other names."""
     found = _LOG.fullmatch(name)
     return None if found is None else (int(found[1]), found[2])
 
 
 def parse_manifest(name: str) -> Listed | None:
-    """What a manifest's object name says; None if it is no such name."""
+    """Parse a manifest's object name; return None for other names."""
     found = _MANIFEST.fullmatch(name)
     if found is None:
         return None

@@ -1,17 +1,16 @@
-"""Which log owns a topic in a bucket: refuses two logs that are copies of one another.
+"""Ownership of topics in a bucket: detects two logs that are copies of each other.
 
-    owners/<log id>     the log's token: another one for each service that starts
-    owners/<topic id>   which log copies this topic
+    owners/<log id>     the log's token, different for each service that starts
+    owners/<topic id>   the log that copies this topic
 
-A log dir that is copied takes its log id along, and the token that was true then. Whichever of the
-two starts a service first writes another token; the other one finds a token that it never wrote. A
-log that was restored has an id of its own, and finds the topic owned. Who finds that keeps its
-hands off until somebody says that it shall take over. Objects that aren't there (a bucket of an
-earlier version) are nobody's: they become the first one's. A service that lent its lease meanwhile
-finds the token of who had it: in its own log dir, behind its own.
-
-The token lies in `sparklog.remote` before it lies in the bucket, so no crash makes a log a stranger
-to itself.
+A copied log dir has the same log id and token as the original. The first of the two that starts a
+service writes a new token; the other log then finds a token that it never wrote. A restored log has
+its own id, and finds that the topic has another owner. A service that finds a foreign owner does
+not copy or delete anything of the topic until an operator requests to take over. Missing owner
+objects (in a bucket of an earlier version) are created by the first service. A service that lent
+its lease in between finds the borrower's token in its own log dir, after its own token.
+The token is written to `sparklog.remote` before the bucket, so a log recognizes its own token after
+a crash.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,18 +27,21 @@ from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
 
 PREFIX: Final = "owners/"
-LOOK_MS: Final = 300_000  # how old a look may be; shorter than the sweep's hour of grace
-_TOKENS_KEPT: Final = 16  # the last is the bucket's, unless the puts of all later ones failed
+LOOK_MS: Final = 300_000  # maximum age of a check; shorter than the sweep's hour of grace
+_TOKENS_KEPT: Final = 16  # the bucket has the last, unless the PUTs of all later ones failed
 _CURE: Final = (
-    "To use this log dir beside it, give it another URL or new topics. If this is the one to go "
-    "on, stop the other and take over, once: sparklog serve PATH --take-over, or "
+    "To use both log dirs, give this one another URL or new topics. To continue with this log "
+    "dir, stop the other and take over, once: sparklog serve PATH --take-over, or "
     "Service(path, take_over=True)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """What an owner object says; of a log its token, of a topic none."""
+    """The content of an owner object.
+
+    The object of a log has a token, the object of a topic has none.
+    """
 
     log_id: str
     token: str
@@ -53,7 +55,9 @@ class _Owner:
         try:
             return cls(*(content[name] for name in ("log_id", "token", "path", "since_ms")))
         except KeyError as error:
-            raise DataCorruptionError(f"no owner ({error!r}); {cure}", path=path) from error
+            raise DataCorruptionError(
+                f"not an owner object ({error!r}); {cure}", path=path
+            ) from error
 
     def to_bytes(self) -> bytes:
         return seal("owner", {name: getattr(self, name) for name in self.__slots__})
@@ -64,12 +68,11 @@ class _Owner:
 
 
 class TopicOwners:
-    """One log's side of it, while its service runs. Not thread-safe.
+    """Ownership of a log's topics, while its service runs. Not thread-safe.
 
-    Args: home: the first log dir. take_over: the first look makes the log the owner of all it is
-        asked about. check: is called before each object that is written or removed (a lease).
-            missing: is called when the log's object, which this service wrote, is gone; raises if
-            the store is another one by now.
+    Args: home: the first log dir. take_over: the first check makes the log the owner of all its
+        topics. check: called before each object is written or deleted (a lease). missing: called if
+        the log's own object was deleted; raises if the URL leads to another store now.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class TopicOwners:
         self._missing = missing
         self._fs, self._home, self._store, self._clock = fs, home, store, clock
         self._take_over, self._check = take_over, check
-        self._mine: _Owner | None = None  # by this service, or one of this log dir after it
+        self._mine: _Owner | None = None  # written by this service, or a later one of this log dir
         self._claimed: set[str] = set()
         self._looked_ms = float("-inf")
         self._foreign: dict[str, str] = {}
@@ -94,13 +97,13 @@ class TopicOwners:
     def foreign(
         self, topics: Mapping[str, str], *, fresh: bool = False, dry_run: bool = False
     ) -> dict[str, str]:
-        """Return {topic id: why not} of the topics that another log owns; claims the others.
+        """Return {topic id: reason} of the topics that another log owns; claim the others.
 
-        Args: topics: {topic id: topic}. fresh: looks at the bucket even if the last look isn't
-            five minutes old, as it does for topics that are new to it.
-        Raises: StorageUnavailableError; InvalidRequestError if the log has no remote storage yet.
-        Cost: a get for the log and for each topic; at the first look a put, and one for each topic
-        that is nobody's.
+        Args: topics: {topic id: topic}. fresh: check the bucket even if the last check is less than
+            five minutes old; new topics are always checked.
+        Raises: StorageUnavailableError; InvalidRequestError: the log has no remote storage.
+        Cost: a GET for the log and per topic; at the first check a PUT, and another per topic
+            without owner.
         """
         now = self._clock()
         seen = self._claimed | self._foreign.keys()
@@ -123,8 +126,8 @@ class TopicOwners:
             self._missing()
         if not self._log_is_mine(settings, raw.get(PREFIX + settings.log_id)):
             why = (
-                f"another log dir with this one's id works in {self._store.url}: one is a copy "
-                f"of the other, or was brought back from a backup. {_CURE}"
+                f"another log dir with the same log id uses {self._store.url}: one is a copy "
+                f"of the other, or was restored from a backup. {_CURE}"
             )
             return {key: f"{topic} is not copied: {why}" for key, topic in topics.items()}
         if not dry_run:
@@ -151,7 +154,7 @@ class TopicOwners:
         return True
 
     def _write_token(self, settings: RemoteSettings, raw: bytes | Exception | None) -> None:
-        """Write a token at the first look, and again whenever somebody removed it."""
+        """Write a token at the first check, and again if its object was deleted."""
         if self._mine is not None and isinstance(raw, bytes):
             return
         self._check()
@@ -164,7 +167,7 @@ class TopicOwners:
     def _claim(
         self, key: str, raw: bytes | Exception, settings: RemoteSettings, *, dry_run: bool
     ) -> str:
-        """Make a topic the log's own; returns why not if it is another's."""
+        """Make the log the owner of a topic; return the reason if another log owns it."""
         log_id = settings.log_id if self._mine is None else self._mine.log_id
         if not isinstance(raw, FileNotFoundError):
             try:
@@ -176,7 +179,7 @@ class TopicOwners:
                 if owner.log_id == log_id:
                     return ""
                 if not self._take_over:
-                    return f"its copies in {self._store.url} are those of {owner}. {_CURE}"
+                    return f"its copies in {self._store.url} belong to {owner}. {_CURE}"
         if not dry_run:
             self._check()
             assert self._mine is not None
@@ -184,10 +187,10 @@ class TopicOwners:
         return ""
 
     def forget(self, topics: Iterable[str]) -> int:
-        """Remove what still makes this log the owner of other topics; returns how many.
+        """Delete this log's owner objects of other topics; return their number.
 
-        Args: topics: ids of all that it has, or had and still looks after.
-        Cost: a list request, and a get for each object of other logs that share the bucket.
+        Args: topics: ids of all topics that the log has, or whose copies it still manages.
+        Cost: a list request, and a GET per object of other logs that share the bucket.
         """
         if self._mine is None:
             return 0
@@ -212,7 +215,7 @@ class TopicOwners:
 
 
 def owner_bytes(log_id: str, path: str, since_ms: int) -> bytes:
-    """Return what `owners/<topic id>` holds where the log at `path` keeps a topic there."""
+    """Return the content of `owners/<topic id>` for the log at `path`."""
     return _Owner(log_id, "", path, since_ms).to_bytes()
 
 
@@ -222,7 +225,7 @@ def check_owner(raw: bytes, path: str) -> None:
 
 
 def is_owned(store: Store, owned: str) -> bool:
-    """Tell whether a service has been at work in a store: for this log (or a copy), or topic id."""
+    """Return True if a service has written an owner object for this log id or topic id."""
     try:
         store.get(PREFIX + owned)
     except FileNotFoundError:
@@ -231,7 +234,7 @@ def is_owned(store: Store, owned: str) -> bool:
 
 
 def _from(token: str, tokens: Sequence[str]) -> Sequence[str]:
-    """Return a token and those that were written to this very log dir later: all, if it is gone."""
+    """Return a token and those that this log dir wrote later; all of them if it is unknown."""
     return (token, *tokens[tokens.index(token) + 1 if token in tokens else 0 :])
 
 

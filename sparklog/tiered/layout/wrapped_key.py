@@ -1,4 +1,4 @@
-"""`WrappedKey`: how a manifest keeps the data key of an encrypted segment. JSON in, JSON out."""
+"""`WrappedKey`: the data key of an encrypted segment in its manifest. JSON in, JSON out."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -20,9 +20,9 @@ class WrappedKey:
 
     @classmethod
     def parse(cls, content: object) -> Self:
-        """Return what a document says; what it lacks is "" or 0, and refused by whoever unwraps.
+        """Parse a document; missing fields become "" or 0, and are rejected by `unwrap_key`.
 
-        So a manifest whose key this version can't unwrap can be read all the same.
+        So a manifest can be read even if this version can't unwrap its key.
         """
         found = content if isinstance(content, Mapping) else {}
         scheme, key_id, wrapped, chunk_bytes = (found.get(name) for name in cls.__slots__)

@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often, and after which pauses (ms). Five attempts wait for 1.5 s at most.
+    """Number of attempts, and pauses between them (ms). Five attempts wait for 1.5 s at most.
 
-    `sleep` takes milliseconds, `draw` returns a number in [0, 1): tests give their own.
+    `sleep` takes milliseconds, `draw` returns a number in [0, 1); tests replace them.
     """
 
     attempts: int = 5
@@ -38,9 +38,9 @@ class Retry:
         passes: Callable[[Exception], bool],
         again: Callable[[], None] = lambda: None,
     ) -> T:
-        """Return what `attempt` returns; while it raises what `passes`, try again.
+        """Return the result of `attempt`, repeating it while `passes` is true for its error.
 
-        `again` is called before each further attempt. The last attempt's error is raised as it is.
+        `again` is called before each further attempt. The last attempt's error is raised unchanged.
         """
         for number in range(self.attempts - 1):
             try:

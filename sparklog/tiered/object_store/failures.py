@@ -1,8 +1,8 @@
 """Classifies a store's errors: transient or not, and what to do about it.
 
-fsspec's implementations raise what their libraries raise. Here they are told apart by what they
-have in common (built-in classes, HTTP status, S3's error codes) and by the names of their classes,
-so that no library has to be installed for its errors to be known.
+fsspec's implementations raise the errors of their libraries. They are classified by their common
+properties (built-in classes, HTTP status, S3's error codes) and by class names, so that the
+libraries need not be installed.
 """
 
 import enum
@@ -42,7 +42,7 @@ _PASSING_STATUS: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _PASSING_CODES: Final = re.compile(
     "SlowDown|Throttl|TooManyRequests|RequestLimitExceeded|BandwidthLimitExceeded|RequestTimeout$"
     "|InternalError|ServiceUnavailable|OperationAborted|BadDigest|IncompleteBody"
-    "|ConditionalRequestConflict"  # S3: another such request is under way; nothing is decided
+    "|ConditionalRequestConflict"  # S3: another such request is in progress; undecided
     "|ContentSHA256Mismatch|ChecksumMismatch|ServerBusy|OperationTimedOut"
 )
 _PASSING_ERRNO: Final = frozenset(
@@ -69,7 +69,7 @@ _CREDENTIAL_NAMES: Final = frozenset(
 _CERTIFICATE_NAMES: Final = frozenset(
     {"SSLCertVerificationError", "ClientConnectorCertificateError", "CertificateError"}
 )
-_ELSEWHERE: Final = re.compile(  # S3's: there is such a store, but not here
+_ELSEWHERE: Final = re.compile(  # S3: the bucket exists, but at another address
     "PermanentRedirect|TemporaryRedirect|AuthorizationHeaderMalformed"
     "|IllegalLocationConstraintException|InvalidRegionName"
 )
@@ -80,20 +80,20 @@ _REFUSALS: Final = frozenset(
 )
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 _SECRET: Final = re.compile("key|secret|token|pass|credential|connection_string|sas|auth", re.I)
-_SECRET_CHARACTERS_MIN: Final = 6  # replacing less would make words unreadable
+_SECRET_CHARACTERS_MIN: Final = 6  # replacing shorter ones would make messages unreadable
 
 
 class RedirectedError(OSError):
-    """The store sends whoever asks elsewhere, and doesn't say where."""
+    """The store redirects requests without saying where to."""
 
     status = 301
 
 
 def failure_of(error: BaseException, outside: BaseException | None = None) -> Failure:
-    """Tell what an error of fsspec or of what is below it means.
+    """Classify an error of fsspec or of the libraries below.
 
-    `outside`: what was being handled when the request was made, which is no part of its story:
-    Python links it to whatever is raised meanwhile.
+    `outside`: the error that was being handled when the request was made, if any: Python chains it
+    to new errors although it is unrelated.
     """
     for link in _chain(error, outside):
         found = _of_one(link, told=link is error)
@@ -103,16 +103,19 @@ def failure_of(error: BaseException, outside: BaseException | None = None) -> Fa
 
 
 def is_transient(error: Exception, outside: BaseException | None = None) -> bool:
-    """Tell whether the same request may succeed a moment later. Ours were retried already."""
+    """Return True if the same request may succeed later.
+
+    False for sparklog's errors, already retried.
+    """
     return not isinstance(error, SparklogError) and failure_of(error, outside) is Failure.PASSING
 
 
 def is_refusal(error: BaseException, outside: BaseException | None = None) -> bool:
-    """Tell whether the store answered that it does not carry out a request.
+    """Return True if the store answered that it does not carry out a request.
 
-    That is so if it rejects the credentials or the request itself (HTTP 4xx, but not those codes
-    that mean "later"), and if a disk is full or mounted read-only. A request that was not answered
-    is not refused.
+    That is the case if it rejects the credentials or the request itself (HTTP 4xx, except codes
+    that mean "later"), or if a disk is full or mounted read-only. A request without an answer is
+    not refused.
     """
     failure = failure_of(error, outside)
     if failure in _REFUSALS:
@@ -125,27 +128,27 @@ def is_refusal(error: BaseException, outside: BaseException | None = None) -> bo
 
 
 def is_refused(error: StorageUnavailableError) -> bool:
-    """Tell whether the store refused the request that this error of a `Store` is about."""
+    """Return True if the store refused the request that caused this error of a `Store`."""
     return error.__cause__ is not None and is_refusal(error.__cause__)
 
 
 def says_exists(error: BaseException, outside: BaseException | None = None) -> bool:
-    """Tell whether a store refused to create an object because there is one.
+    """Return True if a store refused to create an object because it exists.
 
-    HTTP 412 of S3 and Google, which s3fs makes a FileExistsError only if the answer names the
-    condition (SeaweedFS's doesn't); 409 of Azure by its code, for S3's 409 decides nothing.
+    HTTP 412 of S3 and Google, which s3fs turns into FileExistsError only if the answer names the
+    condition (SeaweedFS's doesn't); 409 of Azure by its code, because S3's 409 decides nothing.
     """
     for link in _chain(error, outside):
         code, status = _code_and_status(link)
         if status == 412 or code in ("PreconditionFailed", "BlobAlreadyExists"):
             return True
-        if status is not None:  # adlfs makes a FileExistsError of every 409
+        if status is not None:  # adlfs raises FileExistsError for every 409
             return False
     return isinstance(error, FileExistsError) or type(error).__name__ == "AlreadyExistsError"
 
 
 def _chain(error: BaseException, outside: BaseException | None = None) -> Iterator[BaseException]:
-    """An error and what it was made of, innermost first: that knows the store's own code."""
+    """Yield an error and its causes, innermost first, because that has the store's own code."""
     links: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link is not outside and link not in links and len(links) < 16:
@@ -155,10 +158,10 @@ def _chain(error: BaseException, outside: BaseException | None = None) -> Iterat
 
 
 def _of_one(error: BaseException, *, told: bool) -> Failure | None:
-    """What one link means. `told`: it is what the store's driver raised, not a cause of that.
+    """Classify a single error of a chain. `told`: the driver raised it, so it is not only a cause.
 
-    A file that isn't there says nothing of the object if it is but a cause: a certificate, a file
-    with a token.
+    A missing file that is only a cause says nothing about the object: it may be a certificate or a
+    token file.
     """
     code, status = _code_and_status(error)
     names = {kind.__name__ for kind in type(error).__mro__}
@@ -184,7 +187,7 @@ def _of_one(error: BaseException, *, told: bool) -> Failure | None:
 
 
 def _code_and_status(error: BaseException) -> tuple[str, int | None]:
-    """S3's code ("" if none) and the HTTP status, from wherever libraries keep them."""
+    """Return S3's error code ("" if none) and the HTTP status, from the libraries' attributes."""
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):
         code = str(response.get("Error", {}).get("Code", ""))
@@ -200,7 +203,8 @@ def _code_and_status(error: BaseException) -> tuple[str, int | None]:
 
 
 def secrets_in(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the texts that no message may hold: of `storage_options` and of the environment."""
+    """Return the texts that messages must not contain: from `storage_options` and the environment.
+    """
     found = set(_texts("", options))
     for name, value in os.environ.items():
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_")) and not name.endswith("_FILE"):
@@ -209,9 +213,9 @@ def secrets_in(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def message_of(error: BaseException) -> str:
-    """Return what an error says first, without the number that Python puts before it."""
+    """Return the first line of an error's message, without the errno that Python puts before it."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    first, _, _ = text.strip().partition("\n")  # Azure's goes on for many lines
+    first, _, _ = text.strip().partition("\n")  # Azure's messages have many lines
     return first.strip().rstrip(".") or repr(error)
 
 
@@ -231,5 +235,5 @@ def without(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def may_show(error: BaseException, secrets: tuple[str, ...]) -> bool:
-    """Tell whether an error can be chained: nothing below it holds a secret."""
+    """Return True if an error can be chained: no error in its chain contains a secret."""
     return not any(secret in str(link) for link in _chain(error) for secret in secrets)

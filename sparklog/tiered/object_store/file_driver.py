@@ -1,4 +1,4 @@
-"""`file://`: objects as files, by sparklog.fs. Each is written beside its place, then renamed."""
+"""`file://`: objects as files, by sparklog.fs. Each is written under another name, then renamed."""
 
 import contextlib
 import errno
@@ -22,14 +22,14 @@ _COPY_BYTES: Final = 8 << 20
 
 
 class LocalDriver:
-    """See `Driver`. A directory stays when its last object goes."""
+    """See `Driver`. A directory remains when its last object is deleted."""
 
     many, looks, delete_max, replaces, skips, sends_once = True, False, 1, True, False, True
 
     def __init__(self, root: str, fs: FileSystem = LOCAL) -> None:
         self.root, self._fs = root.rstrip("/"), fs
         self.url = f"file://{self.root}"
-        self._durable: set[str] = set()  # directories that a power cut can't take
+        self._durable: set[str] = set()  # directories that survive a power cut
 
     def put(self, name: str, data: bytes, crc: int) -> None:
         upload = self.begin(name, len(data))
@@ -49,7 +49,7 @@ class LocalDriver:
                 file.pwrite(data, 0)
                 file.sync()
             try:
-                self._fs.link(partial, path)  # fails if the name is there, unlike a rename
+                self._fs.link(partial, path)  # fails if the name exists, unlike a rename
             except FileExistsError:
                 return False
             except StorageUnavailableError as error:
@@ -61,8 +61,8 @@ class LocalDriver:
                     ) from error
                 raise
             finally:
-                # Also of a name that was there: who made it may have been killed before this, and
-                # what the caller now reads and builds on must not go with a power cut.
+                # Also for an existing name: its creator may have been killed before its sync, and
+                # a file that the caller reads and relies on must survive a power cut.
                 self._fs.sync_dir(os.path.dirname(path))
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -73,8 +73,8 @@ class LocalDriver:
         return isinstance(source, LocalDriver) and source._fs is self._fs
 
     def copy(self, source: "LocalDriver", source_name: str, name: str, size: int) -> int:
-        # No hard link: its time would be the source's, by which what is young is told from what
-        # was left over.
+        # No hard link: it would have the source's time, and the age of a file decides whether it
+        # is an orphan.
         upload = self.begin(name, size)
         try:
             with self._fs.open(source._path(source_name)) as file:
@@ -107,7 +107,7 @@ class LocalDriver:
                 path = self._path(name)
                 try:
                     found.append(StoredObject(name, self._fs.size(path), self._fs.mtime_ms(path)))
-                except FileNotFoundError:  # deleted meanwhile
+                except FileNotFoundError:  # just deleted by another process
                     continue
         return found, None
 
@@ -131,7 +131,7 @@ class LocalDriver:
             try:
                 if name.endswith(PARTIAL) and self._fs.mtime_ms(path) < before_ms:
                     left.append(_LocalUpload(self._fs, path, path))
-            except FileNotFoundError:  # it ended meanwhile
+            except FileNotFoundError:  # the upload has just ended
                 continue
         return left
 
@@ -140,20 +140,20 @@ class LocalDriver:
 
     def _make_directory(self, path: str) -> None:
         there = self._fs.is_dir(path)
-        if there and path in self._durable:  # somebody may have deleted it meanwhile
+        if there and path in self._durable:  # check both, as another process may have deleted it
             return
         above = os.path.dirname(path)
         ours = path.startswith(f"{self.root}/")
-        if ours or not there:  # a target that somebody made is theirs to make durable
+        if ours or not there:  # an existing target was made durable by its creator
             self._make_directory(above)
-            with contextlib.suppress(FileExistsError):  # another thread was quicker
+            with contextlib.suppress(FileExistsError):  # created by another thread
                 if not there:
                     self._fs.mkdir(path)
-            self._fs.sync_dir(above)  # who made it may have been killed before this
+            self._fs.sync_dir(above)  # its creator may have been killed before the sync
         self._durable.add(path)
 
     def _names(self, prefix: str) -> list[str]:
-        """All names that begin with `prefix`, looking only into the directory that it names."""
+        """Return all names with this prefix, reading only the directory that it names."""
         above, slash, _ = prefix.rpartition("/")
         names, directories = [], [above + slash]
         while directories:

@@ -1,4 +1,4 @@
-"""Driver of every other protocol that fsspec knows, by what all file systems have in common."""
+"""Driver for all other protocols of fsspec, by the operations that all its file systems have."""
 
 import base64
 import contextlib
@@ -23,10 +23,9 @@ _TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
 
 
 class Connection:
-    """An fsspec instance, of this process: one that a fork inherited is made anew.
+    """An fsspec instance of this process. After a fork a new instance is created.
 
-    `given`: protocol and options; where they are the same, one may copy from the other.
-
+    `given`: protocol and options; copies within the store are possible if they are the same.
     fsspec's event loop and its thread don't survive a fork (it raises "not fork-safe").
     """
 
@@ -42,7 +41,7 @@ class Connection:
     def fs(self) -> Any:
         """The instance."""
         if self._pid != os.getpid():
-            self._inherited.append(self._fs)  # collecting it would wait for a loop that stands
+            self._inherited.append(self._fs)  # collecting it would wait for a stopped event loop
             self._fs, self.root = self._make()
             self._pid = os.getpid()
         return self._fs
@@ -51,15 +50,15 @@ class Connection:
 class FsspecDriver:
     """Driver over any file system of fsspec. Parts are sent in order, as fsspec writes its files.
 
-    Subclasses state what a store can do beyond that:
-
+    Subclasses state the store's further capabilities:
     Attributes:
-        is_visible_at_close: An object becomes visible when it is closed, whole. Other files are
+        is_visible_at_close: An object becomes visible when it is closed, complete. Other files are
             written under another name and renamed.
         create_option: The option of fsspec's `pipe_file`, and its value, with which the store
-            itself creates an object only if there is none. With other values fsspec would look
+            itself creates an object only if there is none. With other values fsspec would check
             first and write then.
-        copies_objects: The store copies an object by itself, and the copy becomes visible whole.
+        copies_objects: The store copies an object on its own, and the copy is visible only when
+            complete.
     """
 
     many, looks, delete_max = False, True, 1
@@ -97,7 +96,7 @@ class FsspecDriver:
             raise no_create(self.url)
         fs, (option, value) = self._fs, self.create_option
         if option not in inspect.signature(getattr(fs, "_pipe_file", fs.pipe_file)).parameters:
-            # It might be taken for one of those that go with the request, and the object replaced.
+            # The library might send the option as a header, and the object would be replaced.
             library = type(fs).__module__.partition(".")[0]
             raise too_old(self.url, library, "a newer one")
         fs.pipe_file(self._path(name), data, **{option: value})
@@ -149,7 +148,7 @@ class FsspecDriver:
         return StreamUpload(self._fs, path, path)
 
     def uploads(self, before_ms: int, prefix: str = "") -> list[Upload]:
-        # The others are the store's to forget: Azure within a week, Google never shows them.
+        # Stores discard the other ones: Azure within a week, Google never shows them.
         return [
             StreamUpload(self._fs, self._path(name), self._path(name), left=True)
             for name, info in ({} if self.is_visible_at_close else self._below(prefix)).items()
@@ -165,7 +164,7 @@ class FsspecDriver:
         return info
 
     def _below(self, prefix: str) -> dict[str, dict[str, Any]]:
-        """{name: fsspec's entry} of all files that begin with `prefix`."""
+        """Return {name: fsspec's entry} of all files with this prefix."""
         self._fs.invalidate_cache()
         directory = self._path(prefix.rpartition("/")[0]).rstrip("/")
         try:
@@ -181,7 +180,7 @@ class FsspecDriver:
 
 
 class WholeObjectDriver(FsspecDriver):
-    """Driver of stores whose objects become visible when they are closed, whole."""
+    """Driver of stores whose objects become visible when they are closed, complete."""
 
     is_visible_at_close = True
 
@@ -204,7 +203,7 @@ def _move(fs: Any, old: str, new: str) -> None:
 
 
 class StreamUpload:
-    """A file that is written on; where it would show at once, under another name first."""
+    """A file that is written sequentially, under another name if it would be visible at once."""
 
     def __init__(
         self,
@@ -224,7 +223,7 @@ class StreamUpload:
         self._file.write(data)
 
     def close(self) -> str:
-        """End the file; return its name, which isn't the object's where it would show."""
+        """Close the file; return its name, which is not the object's name until it is renamed."""
         if not self._closed:
             assert self._file is not None
             self._file.close()
@@ -241,7 +240,7 @@ class StreamUpload:
         if not self._closed:
             assert self._file is not None
             self._file.discard()
-            with contextlib.suppress(AttributeError):  # or its collection would still write it
+            with contextlib.suppress(AttributeError):  # else collecting it would still write it
                 self._file.closed = True
             self._closed = True
         if self._written != self._path or self._file is None:
@@ -254,5 +253,5 @@ def _time_ms(info: dict[str, Any]) -> int:
 
 
 def encoded(crc: int) -> str:
-    """Return a CRC-32C as stores write it."""
+    """Encode a CRC-32C as stores do."""
     return base64.b64encode(crc.to_bytes(4, "big")).decode()

@@ -1,4 +1,7 @@
-"""`hdfs://` over pyarrow: written aside, then renamed, for a rename fails if the name is there."""
+"""`hdfs://` over pyarrow: files are written under another name, then renamed.
+
+A rename fails if the name exists.
+"""
 
 from typing import Any
 
@@ -7,10 +10,10 @@ from sparklog.tiered.object_store.fsspec_driver import FsspecDriver, StreamUploa
 
 
 class HdfsDriver(FsspecDriver):
-    """See `Driver`. A put over an object that is there isn't atomic: a get may find none.
+    """See `Driver`. Replacing an object is not atomic: a GET may find none.
 
-    libhdfs has no rename that replaces. What was written is on the disks of its data nodes when
-    they write it back, or at once if dfs.datanode.synconclose is true.
+    libhdfs has no rename that replaces. Data are on the disks of the data nodes when these write
+    them back, or at once if dfs.datanode.synconclose is true.
     """
 
     def create(self, name: str, data: bytes, crc: int) -> bool:
@@ -18,7 +21,7 @@ class HdfsDriver(FsspecDriver):
         try:
             upload.part(1, 0, data, crc)
             self._fs.mv(upload.close(), path)
-        except OSError:  # the same one, whatever it is that HDFS doesn't like
+        except OSError:  # HDFS raises it for an existing name, and for all other faults
             upload.abort()
             if not self._fs.exists(path):
                 raise
@@ -41,7 +44,7 @@ def _replace(fs: Any, old: str, new: str) -> None:
     try:
         fs.mv(old, new)
     except OSError:
-        if not fs.exists(old):  # it was renamed, and the answer was lost
+        if not fs.exists(old):  # already renamed, but the answer was lost
             return
         if not fs.exists(new):
             raise

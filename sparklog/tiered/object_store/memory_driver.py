@@ -1,4 +1,4 @@
-"""`memory://`: fsspec's dict of this process, where a put is one change of the dict."""
+"""`memory://`: fsspec's dict of this process; a PUT is a single change of the dict."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from sparklog.tiered.object_store.fsspec_driver import FsspecDriver, WholeObject
 
 
 class MemoryDriver(WholeObjectDriver):
-    """See `Driver`. A forked child has the dict as it was then, and its own from there on."""
+    """See `Driver`. A forked child has a copy of the dict as it was at the fork."""
 
     many, looks, replaces, sends_once = True, False, True, True
 
@@ -19,7 +19,7 @@ class MemoryDriver(WholeObjectDriver):
     def create(self, name: str, data: bytes, crc: int) -> bool:
         path = self._key(name)
         file = self._file(path, data)
-        # One step, without a lock that a fork might inherit; fsspec's own looks, then writes.
+        # Atomic, without a lock that a fork might inherit; fsspec's method checks, then writes.
         return self._fs.store.setdefault(path, file) is file
 
     def copies(self, source: Driver) -> bool:
@@ -29,7 +29,7 @@ class MemoryDriver(WholeObjectDriver):
         self.put(name, source.read(source_name, 0, size), 0)
         return 1
 
-    def size(self, name: str) -> int:  # fsspec's own looks at every name that there is
+    def size(self, name: str) -> int:  # fsspec's method examines all names
         try:
             return int(self._fs.store[self._key(name)].size)
         except KeyError:
@@ -45,7 +45,7 @@ class MemoryDriver(WholeObjectDriver):
         return []
 
     def _below(self, prefix: str) -> dict[str, dict[str, Any]]:
-        # Of a copy, which is one step; fsspec walks a dict that other threads change meanwhile.
+        # Uses an atomic copy; fsspec iterates over the dict while other threads change it.
         files, root = self._fs.store.copy(), self._key("") + "/"
         return {
             path[len(root) :]: {"size": file.size, "created": file.created}

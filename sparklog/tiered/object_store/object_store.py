@@ -1,4 +1,7 @@
-"""`ObjectStore`: the Store over any driver. Retries, counts, checks, parallel parts, messages."""
+"""`ObjectStore`: implements `Store` over any driver, with retries, counters, checks and messages.
+
+Parts of large objects are sent concurrently.
+"""
 
 import contextlib
 import errno
@@ -38,15 +41,15 @@ T = TypeVar("T")
 PARTS_MAX: Final = 10_000  # S3's bound
 PART_BYTES: Final = 8 << 20
 PARALLEL: Final = 4
-SMALL_PARALLEL: Final = 16  # small objects: their requests wait, they don't compute
+SMALL_PARALLEL: Final = 16  # requests for small objects wait, and need little CPU time
 _PAGE: Final = re.compile(rb"\s*<(!doctype\s+html|html)\b", re.I)
 
 
 @dataclass(slots=True)
 class Counts:
-    """Requests by kind, each attempt and each part for itself, and the bytes of objects.
+    """Number of requests by kind, counting each attempt and each part, and bytes of objects.
 
-    `puts`: whatever writes, so `create` and `copy` too, as stores bill them.
+    `puts`: all writes, including `create` and `copy`, as stores bill them.
     """
 
     gets: int = 0
@@ -60,23 +63,24 @@ class Counts:
     _pid: int = field(default_factory=os.getpid, repr=False, compare=False)
 
     def add(self, kind: str, number: int = 1) -> None:
-        """Count `number` more of `kind`."""
-        if self._pid != os.getpid():  # forked: a thread that isn't there may have held the lock
+        """Add `number` to the counter `kind`."""
+        if self._pid != os.getpid():  # forked: a thread of the parent may have held the lock
             self._lock, self._pid = threading.Lock(), os.getpid()
         with self._lock:
             setattr(self, kind, getattr(self, kind) + number)
 
     def as_dict(self) -> dict[str, int]:
-        """Return them by name."""
+        """Return the counters by name."""
         kinds = ("gets", "puts", "lists", "deletes", "retries", "bytes_in", "bytes_out")
         return {kind: getattr(self, kind) for kind in kinds}
 
 
 class ObjectStore:
-    """The `Store` that `open_store` returns. Threads can share it, and forked processes can use it.
+    """The `Store` that `open_store` returns. Thread-safe, also after a fork.
 
-    `part_bytes` bounds a part of `put_stream`, `parallel` those on the way at one time: memory of
-    at most `(parallel + 1) * part_bytes`. `parallel=1` does everything in the caller's thread.
+    `part_bytes` is the size of a part of `put_stream`, `parallel` the number of concurrent parts:
+    at most `(parallel + 1) * part_bytes` of memory. `parallel=1` does all work in the caller's
+    thread.
     """
 
     def __init__(
@@ -104,17 +108,20 @@ class ObjectStore:
 
     @property
     def replaces(self) -> bool:
-        """Whether a put over an object replaces it atomically; asks nothing of the store."""
+        """True if a PUT replaces an existing object atomically. Makes no request."""
         return self._driver.replaces
 
     @property
     def sends_once(self) -> bool:
-        """Whether no library repeats a request; asks nothing of the store."""
+        """True if no library repeats a request. Makes no request itself."""
         return self._driver.sends_once
 
     @property
     def skips(self) -> bool:
-        """Whether `list` spares the requests for what `without` names; asks nothing."""
+        """True if `list` makes no requests for names excluded by `without`.
+
+        Makes no request itself.
+        """
         return self._driver.skips
 
     def put(self, name: str, data: bytes) -> None:
@@ -129,7 +136,10 @@ class ObjectStore:
         self._retried("write", name, attempt)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a small object if there is none: one attempt. See `Store` for what it tells."""
+        """Write a small object if there is none, with a single attempt.
+
+        See `Store` for the result.
+        """
         crc = crc32c.crc32c(data)
         outside = sys.exception()
         with self._translated("create", name):
@@ -175,12 +185,15 @@ class ObjectStore:
         )
 
     def put_stream(self, name: str, pieces: Iterable[Buffer], size: int) -> None:
-        """Write `size` bytes. InvalidRequestError if `pieces` are more or fewer: nothing shows."""
+        """Write `size` bytes.
+
+        Raises: InvalidRequestError: `pieces` have another size; no object becomes visible.
+        """
         if size <= self._part_bytes:
-            with self._translated("write", name):  # what reading them raises leaves as it came
+            with self._translated("write", name):  # errors from reading `pieces` are unchanged
                 (data,) = _parts(name, pieces, size, max(1, size))
             self.put(name, data)
-        elif isinstance(pieces, Iterator):  # gone after one pass
+        elif isinstance(pieces, Iterator):  # can be read only once
             with self._translated("write", name):
                 self._upload(name, pieces, size)
         else:
@@ -196,7 +209,7 @@ class ObjectStore:
                 "write", name, lambda: self._once("puts", lambda: upload.finish(receipts))
             )
         except BaseException:
-            with contextlib.suppress(Exception):  # the first error is the one to tell
+            with contextlib.suppress(Exception):  # report the first error
                 self._give_up(upload)
             raise
         self._retried(
@@ -206,7 +219,7 @@ class ObjectStore:
     def _send(
         self, name: str, upload: Upload, pieces: Iterable[Buffer], size: int
     ) -> tuple[list[Any], int]:
-        """Send all parts; return their receipts in order and the CRC of the whole."""
+        """Send all parts; return their receipts in order and the CRC of all bytes."""
 
         def one(number: int, at: int, data: bytes) -> Any:
             part_crc = crc32c.crc32c(data)
@@ -235,7 +248,7 @@ class ObjectStore:
     def get(
         self, name: str, start: int = 0, end: int | None = None, *, limit: int = WHOLE_BYTES_MAX
     ) -> bytes:
-        """Return bytes [start, end); none of them is asked of the store if there are none."""
+        """Return bytes [start, end). Makes no request for an empty range."""
         if end is not None and end <= start:
             return b""
         stop = start + limit + 1 if end is None else end
@@ -250,12 +263,12 @@ class ObjectStore:
                     return b""
                 raise
             self.counts.add("bytes_in", len(data))
-            if start == 0 and _PAGE.match(data):  # nothing that is stored begins so
+            if start == 0 and _PAGE.match(data):  # no object of sparklog starts like HTML
                 raise ConnectionError(
-                    "a web page came instead of the object: is there a proxy, or a log-in page, "
-                    "before the store?"
+                    "a web page arrived instead of the object: is there a proxy, or a log-in "
+                    "page, before the store?"
                 )
-            if end is not None and len(data) != end - start:  # at the object's end, or cut off?
+            if end is not None and len(data) != end - start:  # the object's end, or cut off
                 size = self._once("gets", lambda: self._driver.size(name))
                 expect_size(name, len(data), max(0, min(end, size) - start))
             return data
@@ -268,7 +281,7 @@ class ObjectStore:
     def get_many(
         self, names: Sequence[str], *, limit: int = WHOLE_BYTES_MAX
     ) -> list[bytes | Exception]:
-        """Return small objects, up to 16 at a time."""
+        """Return small objects, up to 16 concurrently."""
 
         def one(name: str) -> bytes | Exception:
             try:
@@ -304,7 +317,7 @@ class ObjectStore:
         return sorted(found, key=lambda one: one.name)
 
     def delete(self, names: Sequence[str]) -> None:
-        """Remove objects; a request for each 1,000 where the store has that, else one for each."""
+        """Delete objects, by a request per 1,000 if the store can, otherwise per object."""
         most = self._driver.delete_max
 
         def one(some: Sequence[str]) -> None:
@@ -318,7 +331,7 @@ class ObjectStore:
                 future.result()
 
     def sweep_uploads(self, before_ms: int, prefix: str = "") -> int:
-        """Give up the uploads that began before (ms) and never ended; return how many."""
+        """Abort unfinished uploads that started before this time (ms); return their number."""
         left = self._retried(
             "list uploads of",
             prefix,
@@ -329,10 +342,10 @@ class ObjectStore:
         return len(left)
 
     def older_versions(self, prefix: str, before_ms: int) -> int:
-        """Count what a versioned bucket keeps of objects that were replaced or deleted.
+        """Count replaced or deleted versions that a bucket with versioning retains.
 
-        Of those whose names begin with `prefix`, the versions that were written before (ms). 0
-        where there is no versioning, or no way to ask for it.
+        Counts versions, written before this time (ms), of objects with this prefix. 0 without
+        versioning, or if the store can't list versions.
         """
         driver = self._driver
         if not isinstance(driver, VersionedDriver):
@@ -387,7 +400,7 @@ class ObjectStore:
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """The bytes of an object of another store, piece by piece; they can be read again."""
+    """The bytes of an object of another store, in pieces; can be read repeatedly."""
 
     source: Store
     name: str
@@ -400,7 +413,7 @@ class _Copied:
 
 
 class _SourceFailed(Exception):
-    """What was to be written could not be read: no fault of the store, and told as it came."""
+    """Reading the data to write has failed. The original error is raised unchanged."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -415,7 +428,10 @@ def _read(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
 
 
 def _parts(name: str, pieces: Iterable[Buffer], size: int, part_bytes: int) -> Iterator[bytes]:
-    """Cut `pieces` into parts of `part_bytes`, the last one shorter; at least one."""
+    """Split `pieces` into parts of `part_bytes`, the last of which is shorter.
+
+    At least a single part.
+    """
     held: list[memoryview] = []
     length = total = 0
     for piece in _read(pieces):
@@ -432,15 +448,16 @@ def _parts(name: str, pieces: Iterable[Buffer], size: int, part_bytes: int) -> I
         length += len(view)
     if total != size:
         raise InvalidRequestError(
-            f"{name}: {'more' if total > size else total} bytes came where {size} were announced: "
-            "what was to be copied changed meanwhile; nothing was written, repeat the call"
+            f"{name}: {'more' if total > size else total} bytes were read, {size} were announced: "
+            "the source changed during the copy; nothing was written, repeat the call"
         )
     yield b"".join(held)
 
 
 @contextlib.contextmanager
 def _pool(threads: int) -> Iterator[Callable[..., Future[Any]]]:
-    """Threads for one call, so that a forked child never waits for its parent's."""
+    """A thread pool for a single call, so that a forked child never waits for its parent's threads.
+    """
     if threads <= 1:
         yield _inline
         return

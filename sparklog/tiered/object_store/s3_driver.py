@@ -1,6 +1,6 @@
-"""S3 driver over s3fs: multipart, checksums.
+"""S3 driver over s3fs: multipart uploads and checksums.
 
-A put carries its CRC-32C, which S3 compares before it stores anything. Stores that don't know it
+A PUT contains its CRC-32C, which S3 compares before it stores anything. Stores without this feature
 answer with the MD5 as ETag, which is compared here.
 """
 
@@ -20,14 +20,14 @@ PART_BYTES_MIN: Final = 5 << 20  # S3's bound for all parts but the last
 COPY_BYTES_MAX: Final = 1 << 30  # S3's bound is 5 GiB, but one request may last for two minutes
 _NO_RETRIES: Final = {"total_max_attempts": 1}
 _CREATES_FROM: Final = (1, 35, 21)  # of botocore
-_CLOSING_S: Final = 0.1  # as s3fs has it; the loop goes on closing it
+_CLOSING_S: Final = 0.1  # as in s3fs; after that the loop continues to close it
 _MD5: Final = re.compile("[0-9a-f]{32}")
 
 
 def options(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
-    """Return `storage_options` for s3fs such that one request is one attempt.
+    """Return `storage_options` for s3fs such that each request is a single attempt.
 
-    What the caller gave comes first.
+    Options of the caller take precedence.
     Raises: ImportError: s3fs is missing.
     """
     from sparklog.tiered.object_store.s3_session import SingleSendSession, is_supported
@@ -37,32 +37,32 @@ def options(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
         "retries": _NO_RETRIES,
         "max_pool_connections": connections,
         "connect_timeout": 10,
-        "read_timeout": 60,  # S3 may think about the end of a large upload
+        "read_timeout": 60,  # S3 may need long to complete a large upload
         **given.get("config_kwargs", {}),
     }
     return {"max_concurrency": 1, **given, "config_kwargs": config}
 
 
 def close_session(loop: asyncio.AbstractEventLoop | None, client: Any) -> None:
-    """Close a client of s3fs on the event loop that it belongs to.
+    """Close a client of s3fs on its own event loop.
 
-    s3fs's own function takes the loop that runs in the current thread. Where the interpreter or the
-    garbage collector calls it inside of another loop (a notebook's, or that of `asyncio.run`), the
+    s3fs's own function uses the loop that runs in the current thread. If the interpreter or the
+    garbage collector calls it inside another loop (a notebook's, or that of `asyncio.run`), the
     client is not closed, and the error is printed as a traceback.
     """
     if loop is None or not loop.is_running():
         from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
-        S3FileSystem.close_session(None, client)  # the sockets alone
+        S3FileSystem.close_session(None, client)  # closes only the sockets
         return
     closing = asyncio.run_coroutine_threadsafe(client.__aexit__(None, None, None), loop)
-    with contextlib.suppress(Exception):  # the client is of no use any more
+    with contextlib.suppress(Exception):  # the client isn't used any more
         if not _runs_here(loop):
             closing.result(_CLOSING_S)
 
 
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether the current thread runs this loop, which then cannot be waited for."""
+    """Return True if the current thread runs this loop, so that waiting for it would block."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
@@ -70,31 +70,31 @@ def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 class S3Driver:
-    """See `Driver`. What is larger than `copy_bytes_max` is copied in parts."""
+    """See `Driver`. Objects larger than `copy_bytes_max` are copied in parts."""
 
     many, looks, delete_max, replaces = True, False, 1000, True
     copy_bytes_max = COPY_BYTES_MAX
 
     def __init__(self, url: str, connection: Connection, timeout_ms: int = 120_000) -> None:
         self.url, self._connection = url, connection
-        # Of a whole request: the library's own only begins when all of it was sent, so that a
-        # network which swallows packets would hold a put for many minutes.
+        # Timeout of a complete request: the library's own timeout starts when the request has been
+        # sent, so a network that drops packets would block a PUT for many minutes.
         self._timeout_s = max(1, timeout_ms // 1000)
         self._root = connection.root.rstrip("/")
         self._bucket, _, key = self._root.partition("/")
         self._prefix = f"{key}/" if key else ""
-        self.skips = not self._bucket.endswith("--x-s3")  # directory buckets list in no order
+        self.skips = not self._bucket.endswith("--x-s3")  # directory buckets list unsorted
 
     @property
     def _fs(self) -> Any:
         fs = self._connection.fs
-        fs.retries = 1  # its own would multiply ours
+        fs.retries = 1  # its retries would multiply ours
         fs.close_session = close_session  # s3fs registers it when it connects
         return fs
 
     @property
     def sends_once(self) -> bool:
-        """Whether neither botocore nor aiohttp repeats a request."""
+        """True if neither botocore nor aiohttp repeats a request."""
         from sparklog.tiered.object_store.s3_session import SingleSendSession
 
         config = self._connection.fs.config_kwargs
@@ -117,7 +117,7 @@ class S3Driver:
         _expect_same(name, answer, data, crc)
 
     def create(self, name: str, data: bytes, crc: int) -> bool:
-        if _botocore() < _CREATES_FROM:  # s3fs would leave the condition out, for it isn't known
+        if _botocore() < _CREATES_FROM:  # s3fs would omit the unknown condition
             raise too_old(self.url, "botocore", "aiobotocore>=2.16")
         answer = self._call(
             "put_object",
@@ -145,24 +145,24 @@ class S3Driver:
             ]
             upload.finish(receipts)
         except BaseException:
-            with contextlib.suppress(Exception):  # the first error is the one to tell
+            with contextlib.suppress(Exception):  # report the first error
                 upload.abort()
             raise
         return len(receipts) + 2
 
     def read(self, name: str, start: int, end: int) -> bytes:
         path = f"{self._root}/{name}"
-        with _only_answers():  # for an empty object HTTP 416, which `ObjectStore.get` knows
+        with _only_answers():  # an empty object gives HTTP 416, which `ObjectStore.get` handles
             data = bytes(self._fs.cat_file(path, start=start, end=end, timeout=self._timeout_s))
         if len(data) > end - start:
-            raise ConnectionError(f"{len(data)} bytes of {name} came for a range of {end - start}")
+            raise ConnectionError(f"{len(data)} of {end - start} bytes of {name} arrived")
         return data
 
     def size(self, name: str) -> int:
         return int(self._call("head_object", Key=self._prefix + name)["ContentLength"])
 
     def check(self, name: str, size: int, crc: int) -> None:
-        expect_size(name, self.size(name), size)  # parts and whole were compared on the way
+        expect_size(name, self.size(name), size)  # checksums were compared during the upload
 
     def page(
         self, prefix: str, token: str | None, start_after: str = ""
@@ -181,7 +181,7 @@ class S3Driver:
         return found, answer["NextContinuationToken"] if answer.get("IsTruncated") else None
 
     def older_versions(self, prefix: str, before_ms: int) -> int:
-        # "Suspended" keeps what was there before, and "Enabled" all. What was never set is absent.
+        # "Suspended" retains earlier versions, "Enabled" all. Without versioning it is absent.
         if not self._call("get_bucket_versioning").get("Status"):
             return 0
         found, more = 0, dict[str, str]()
@@ -252,7 +252,7 @@ class _S3Upload:
         return receipt
 
     def copied(self, number: int, source: Mapping[str, str], start: int, end: int) -> Any:
-        """Have the store take bytes [start, end) of another object as part `number`."""
+        """Let the store copy bytes [start, end) of another object as part `number`."""
         answer = self._call(
             "upload_part_copy",
             PartNumber=number,
@@ -270,13 +270,13 @@ class _S3Upload:
             answer = self._call(
                 "complete_multipart_upload", MultipartUpload={"Parts": list(receipts)}
             )
-        except FileNotFoundError:  # no such upload: was the answer to an earlier call lost?
+        except FileNotFoundError:  # no such upload: the answer to an earlier call may be lost
             try:
                 answer = self._driver._call("head_object", Key=self._key)
             except FileNotFoundError:
                 answer = {}
             if expected is None or _etag(answer) != expected:
-                raise OSError("the store gave up the upload; copy anew") from None
+                raise OSError("the store gave up the upload; copy again") from None
         found = _etag(answer)
         if expected is not None and "-" in found and found != expected:
             raise ConnectionError(f"{self._key} arrived changed: ETag {found}, not {expected}")
@@ -290,9 +290,9 @@ class _S3Upload:
 
 @contextlib.contextmanager
 def _only_answers() -> Iterator[None]:
-    """Let FileNotFoundError through only where S3 said so: the client misses files of its own.
+    """Pass FileNotFoundError only if S3 answered it: the client may miss files of its own.
 
-    A token that isn't mounted would else be told as an object that is gone.
+    Otherwise a missing token file would be reported as a missing object.
     """
     try:
         yield
@@ -300,7 +300,7 @@ def _only_answers() -> Iterator[None]:
         if getattr(error.__cause__, "response", None) is None:
             raise PermissionError(f"a file that the S3 client needs is missing: {error}") from error
         raise
-    except RecursionError:  # botocore asks a bucket for its region, and that answer is one again
+    except RecursionError:  # botocore requests the bucket's region, which is redirected as well
         raise RedirectedError("each request is redirected (HTTP 301)") from None
 
 
@@ -315,7 +315,7 @@ def _etag(answer: Mapping[str, Any]) -> str:
 
 
 def _whole_etag(parts: Sequence[str]) -> str | None:
-    """S3's ETag of an upload: the MD5 of its parts' MD5s, and their number. None if not known."""
+    """Return S3's ETag of an upload (MD5 of its parts' MD5s, and their number), or None."""
     plain = [etag.strip('"') for etag in parts]
     if not all(_MD5.fullmatch(etag) for etag in plain):
         return None
@@ -324,12 +324,12 @@ def _whole_etag(parts: Sequence[str]) -> str | None:
 
 
 def _expect_same(name: str, answer: Mapping[str, Any], data: bytes, crc: int) -> None:
-    """Raise ConnectionError if the store's checksum isn't that of `data`."""
+    """Raise ConnectionError if the store's checksum differs from that of `data`."""
     theirs = answer.get("ChecksumCRC32C")
     if theirs is not None:
         same = theirs == encoded(crc)
     elif "SSECustomerAlgorithm" in answer or "kms" in str(answer.get("ServerSideEncryption", "")):
-        same = True  # the ETag is no MD5 then; TLS and S3 compared the CRC-32C that we sent
+        same = True  # then the ETag is no MD5; S3 has compared the CRC-32C of the request
     else:
         theirs = _etag(answer)
         same = (

@@ -1,9 +1,9 @@
-"""Remote segments, read.
+"""Reading remote segments.
 
-- `opening`: objects, with caches, keys and patience as options ask for
-- `tiered_segments`: a log dir's segments and those that are remote only, merged by metadata
+- `opening`: opens objects, with caches, keys and retries according to the options
+- `tiered_segments`: a log dir's local and remote segments, merged by metadata
 - `partition_copies`, `remote_segment_log`: a partition's copies as its segments
-- `remote_objects`: manifests, and logs by ranges; `range_fetcher`, `block_cache`, `disk_blocks`
-- `store_retry`: how long a reader waits for a store that is away
+- `remote_objects`: manifests, and ranges of logs; `range_fetcher`, `block_cache`, `disk_blocks`
+- `store_retry`: how long a reader waits for an unavailable store
 - `options`, `meters`
 """

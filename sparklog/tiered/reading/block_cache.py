@@ -1,8 +1,8 @@
-"""`BlockCache`: blocks of remote objects, in memory and on disk, least recently used out first.
+"""`BlockCache`: blocks of remote objects, in memory and on disk; least recently used are evicted.
 
-Objects never change under their name (but manifests that are rewrapped: `forget` those), so a block
-is right for ever, and what is kept may be thrown away at any time. Who fetches what isn't here, and
-that two threads don't fetch the same, is range_fetcher.py's business.
+Objects never change under their name (except rewrapped manifests: `forget` those), so blocks stay
+valid, and can be evicted at any time. `range_fetcher` fetches missing blocks, and ensures that two
+threads don't fetch the same block.
 """
 
 import os
@@ -17,12 +17,12 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.tiered.reading.disk_blocks import DiskBlocks
 
 DIRECTORY_NAME: Final = "remote-log-index-cache"
-"""Kafka's name for the directory of what was fetched (RemoteIndexCache)."""
+"""Kafka's name for the directory of fetched data (RemoteIndexCache)."""
 
 
 @dataclass(slots=True)
 class CacheCounts:
-    """Blocks by where they were found. For reports: not exact with threads."""
+    """Counters of block look-ups by result. For reports: not exact with several threads."""
 
     memory_hits: int = 0
     disk_hits: int = 0
@@ -30,16 +30,14 @@ class CacheCounts:
 
 
 class BlockCache:
-    """Blocks by (cache key, number). Threads share it, and a forked child may use its parent's.
+    """Blocks by (cache key, number). Thread-safe; a forked child may use its parent's cache.
 
-    A key names the store and the object, and the checksum of the bytes where another history of a
-    log may have other bytes under that name.
-
-    `memory_bytes` and `disk_bytes` bound the blocks kept (0: none there), on disk with their
-    headers, of some 100 bytes. A process that was killed finds its disk blocks again; several may
-    share the directory. Keeping blocks is never an error: not a full disk, not a damaged file.
-
-    Raises: InvalidRequestError: a bound is negative, `disk_bytes` without `directory`.
+    A key identifies the store and the object, and contains the checksum of the bytes if another
+    history of the log may have other bytes under this name. `memory_bytes` and `disk_bytes` limit
+    the cached blocks (0: none), on disk including headers of about 100 bytes. Blocks on disk
+    survive a restart; several processes may share the directory. The cache never raises errors, not
+    for a full disk or a damaged file.
+    Raises: InvalidRequestError: a limit is negative, `disk_bytes` without `directory`.
     """
 
     def __init__(
@@ -65,7 +63,7 @@ class BlockCache:
         self._renew()
 
     def _renew(self) -> None:
-        """Begin with nothing in memory: new, or forked while another thread held the lock."""
+        """Start with an empty memory: a new cache, or a forked child, whose lock may be locked."""
         self._lock = threading.Lock()
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._held_bytes = 0
@@ -77,7 +75,7 @@ class BlockCache:
         return self._lock
 
     def get(self, name: str, number: int) -> bytes | None:
-        """Return a block, None if it isn't kept."""
+        """Return a block, or None if it is not cached."""
         with self._locked():
             block = self._blocks.get((name, number))
             if block is not None:
@@ -93,13 +91,13 @@ class BlockCache:
         return block
 
     def put(self, name: str, number: int, data: bytes, *, is_lasting: bool = True) -> None:
-        """Keep a block, if there is room: in memory only unless `is_lasting`."""
+        """Cache a block; on disk only if `is_lasting`."""
         self._remember(name, number, data)
         if self._disk is not None and is_lasting:
             self._disk.save(name, number, data)
 
     def forget(self, name: str, number: int) -> None:
-        """Drop a block, which was deleted or written anew."""
+        """Drop a block that was deleted or rewritten."""
         with self._locked():
             self._held_bytes -= len(self._blocks.pop((name, number), b""))
         if self._disk is not None:

@@ -1,10 +1,10 @@
-"""`DiskBlocks`: blocks of remote objects as files, least recently used out first.
+"""`DiskBlocks`: blocks of remote objects as files; the least recently used are evicted.
 
-A block is a file `<32 hex digits of its cache key>-<number>.block`: a header with magic,
-CRC-32C and the name, then the bytes. Files are written beside their place and renamed, so several
-processes may share a directory, and be killed. Each bounds what it sees of it: together they may
-be over `bytes_max` by what they wrote since their last look, a sixteenth each.
-Nothing here is ever an error: a block that can't be kept isn't, one that is damaged isn't there.
+A block is a file `<32 hex digits of its cache key>-<number>.block`: a header with magic, CRC-32C
+and the name, then the bytes. Files are written under another name and renamed, so several processes
+may share a directory, and may be killed. Each process limits the files that it finds: together they
+may exceed `bytes_max` by the bytes written since their last sweeps, a sixteenth each.
+Methods never raise errors: a block that can't be written or is damaged counts as not cached.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from sparklog.clock import Clock
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs import FileSystem, read_bytes
 
-_HEADER: Final = struct.Struct(">8sIIQI")  # magic, crc32c of all behind it, name, number, data
+_HEADER: Final = struct.Struct(">8sIIQI")  # magic, crc32c of all after it, name, number, data
 _MAGIC: Final = b"sparkblk"
-_CRC_AT: Final = 12  # what the CRC covers begins here
+_CRC_AT: Final = 12  # first byte that the CRC covers
 _SUFFIX: Final = ".block"
 _TEMPORARY: Final = ".tmp"
-_STALE_MS: Final = 10 * 60_000  # a temporary this old has no writer any more
-_FULL_PAUSE_MS: Final = 30_000  # after a write failed, none is tried for so long
+_STALE_MS: Final = 10 * 60_000  # age at which a temporary file has no writer any more
+_FULL_PAUSE_MS: Final = 30_000  # pause after a failed write
 _REFUSED: Final = (StorageUnavailableError, FileNotFoundError, FileExistsError)
 
 
@@ -36,14 +36,14 @@ class DiskBlocks:
     def __init__(self, directory: str, bytes_max: int, fs: FileSystem, clock: Clock) -> None:
         self.directory, self._bytes_max = directory, bytes_max
         self._fs, self._clock = fs, clock
-        self._held_bytes = self._written_bytes = 0  # at the last look, and by us since then
+        self._held_bytes = self._written_bytes = 0  # at the last sweep, and written since then
         self._closed_until_ms = 0
         with contextlib.suppress(*_REFUSED):
             _make_directories(fs, directory)
         self._sweep()
 
     def load(self, name: str, number: int) -> bytes | None:
-        """Return a block; None if it isn't there, whole and sound."""
+        """Return a block, or None if it is missing or damaged."""
         path = self._path(name, number)
         try:
             raw = read_bytes(self._fs, path)
@@ -54,11 +54,11 @@ class DiskBlocks:
             self.remove(name, number)
             return None
         with contextlib.suppress(*_REFUSED):
-            self._fs.set_mtime_ms(path, self._clock())  # used just now
+            self._fs.set_mtime_ms(path, self._clock())  # records its last use
         return data
 
     def save(self, name: str, number: int, data: bytes) -> None:
-        """Keep a block, if there is room."""
+        """Write a block, if there is space."""
         raw = _packed(name, number, data)
         if len(raw) > self._bytes_max or self._clock() < self._closed_until_ms:
             return
@@ -91,13 +91,13 @@ class DiskBlocks:
             self._fs.unlink(path)
 
     def _sweep(self) -> None:
-        """Look at the directory: drop the oldest blocks down to the bound, and old temporaries."""
+        """Delete the oldest blocks until the limit is met, and old temporary files."""
         found: list[tuple[int, int, str]] = []
         stale_ms = self._clock() - _STALE_MS
         with contextlib.suppress(*_REFUSED):
             for entry in self._fs.listdir(self.directory):
                 path = f"{self.directory}/{entry}"
-                with contextlib.suppress(*_REFUSED):  # gone meanwhile: another process's doing
+                with contextlib.suppress(*_REFUSED):  # another process has deleted it
                     time_ms = self._fs.mtime_ms(path)
                     if entry.endswith(_SUFFIX):
                         found.append((time_ms, self._fs.size(path), path))
@@ -105,7 +105,7 @@ class DiskBlocks:
                         self._fs.unlink(path)
         held = sum(size for _, size, _ in found)
         if held > self._bytes_max:
-            room = self._bytes_max - self._bytes_max // 16  # so that not every write sweeps
+            room = self._bytes_max - self._bytes_max // 16  # else each write would sweep
             for _, size, path in sorted(found):
                 if held <= room:
                     break
@@ -122,7 +122,7 @@ def _packed(name: str, number: int, data: bytes) -> bytes:
 
 
 def _unpacked(raw: bytes, name: str, number: int) -> bytes | None:
-    """Return a file's data; None if it isn't this block, whole and sound."""
+    """Return a file's data, or None if it is damaged or another block."""
     encoded = name.encode()
     begins = _HEADER.size + len(encoded)
     if len(raw) < begins:

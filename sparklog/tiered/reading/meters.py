@@ -24,7 +24,7 @@ METRICS: Final = (FETCH_BYTES, FETCH_REQUESTS, FETCH_ERRORS)
 
 
 class Fetched:
-    """Takes the bytes of a get that went well."""
+    """The size of a successful GET."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -32,7 +32,7 @@ class Fetched:
 
 @contextlib.contextmanager
 def fetching(counts: Meters, topic: str) -> Iterator[Fetched]:
-    """Count one get; the block sets `size`."""
+    """Count a GET; the block sets `size`."""
     counts.counter(FETCH_REQUESTS).add(1, topic)
     got = Fetched()
     try:

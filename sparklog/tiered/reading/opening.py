@@ -1,4 +1,4 @@
-"""Opens the objects of remote segments, with the caches, keys and patience that options ask for."""
+"""Opens the objects of remote segments, with caches, keys and retries according to the options."""
 
 import os
 from collections.abc import Callable
@@ -16,10 +16,10 @@ def open_objects(
     options: RemoteOptions,
     stopped: Callable[[], bool] = lambda: False,
 ) -> RemoteObjects:
-    """Return the objects of the store that `connect` opens, once one of them is wanted.
+    """Return the objects of the store that `connect` opens at their first use.
 
-    Args: stopped: ends a wait for a store that is away, once it is true.
-    Raises: InvalidRequestError for a bad key ring.
+    Args: stopped: ends waits for an unavailable store when it returns True.
+    Raises: InvalidRequestError: invalid key ring.
     """
     directory = options.remote_cache_directory
     cache = BlockCache(

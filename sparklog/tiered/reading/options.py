@@ -62,17 +62,20 @@ class RemoteOptions:
     )
 
     def patience_ms(self, *, following: bool) -> int:
-        """Return remote.patience.ms, by the kind of reader where it isn't given."""
+        """Return remote.patience.ms, or its default for the kind of reader."""
         if self.remote_patience_ms >= 0:
             return self.remote_patience_ms
         return FOLLOW_MS if following else READ_MS
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> tuple[Self, dict[str, object]]:
-        """Read these keys; returns the rest. Raises InvalidRequestError for a bad value."""
+        """Read these keys; return the other ones.
+
+        Raises InvalidRequestError for an invalid value.
+        """
         found, rest = read(REMOTE_KEYS.values(), values)
         for name in ("remote_cache_directory", "remote_keyring"):
-            if found.get(name):  # a task's working directory is another
+            if found.get(name):  # a task has another working directory
                 found[name] = os.path.abspath(str(found[name]))
         return cls(**found), rest
 

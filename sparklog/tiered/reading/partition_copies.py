@@ -1,4 +1,4 @@
-"""The remote segments of one partition: their logs, indexes and snapshots; never changes."""
+"""The remote segments of a partition: their logs, indexes and snapshots. Immutable."""
 
 import errno
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from sparklog.tiered.remote_segment import RemoteSegment
 
 
 class PartitionCopies:
-    """Copies that count, ascending by base offset; `where` names the partition in messages."""
+    """Valid copies, ascending by base offset; `where` names the partition in messages."""
 
     def __init__(
         self, where: str, objects: RemoteObjects, segments: Sequence[RemoteSegment]
@@ -27,19 +27,22 @@ class PartitionCopies:
         return [segment.base for segment in self.segments]
 
     def find(self, base: int) -> RemoteSegment | None:
-        """Return the copy that begins at `base`; no request."""
+        """Return the copy with this base offset, or None. Makes no request."""
         at = self._by_base.get(base)
         return None if at is None else self.segments[at]
 
     def metadata(self) -> list[SegmentMetadata]:
-        """Return what is known of the copies; no request."""
+        """Return the metadata of the copies. Makes no request."""
         return [
             SegmentMetadata(s.base, s.end, s.size, s.max_timestamp, False, self._path(s.base, LOG))
             for s in self.segments
         ]
 
     def log(self, base: int) -> RemoteSegmentLog:
-        """Open a segment's log. Raises FileNotFoundError if no copy has it, or it is gone."""
+        """Open a segment's log.
+
+        Raises FileNotFoundError if there is no such copy, or it was deleted.
+        """
         at = self._by_base.get(base)
         if at is None:
             raise self._missing(self._path(base, LOG))
@@ -56,12 +59,12 @@ class PartitionCopies:
         return RemoteSegmentLog(self._path(base, LOG), objects.ranges(segment), following)
 
     def index(self, base: int, kind: IndexKind) -> BytesLog | None:
-        """Return an index; None if the segment, or what is left of its copy, has none."""
+        """Return an index, or None if the segment or its copy has none."""
         data = self._index(base, kind)
         return None if data is None else BytesLog(self._path(base, kind), data)
 
     def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
-        """Return an index's bytes; None if the segment, or what is left of its copy, has none."""
+        """Return an index's bytes, or None if the segment or its copy has none."""
         data = self._index(base, kind)
         return None if data is None else IndexBytes(memoryview(data))
 
@@ -70,7 +73,7 @@ class PartitionCopies:
         try:
             return None if segment is None else self._objects.open(segment).part(kind)
         except FileNotFoundError:
-            return None  # the log is gone as well, and says so
+            return None  # the log was deleted as well, and reading it raises the error
 
     def producer_snapshots(self) -> list[int]:
         """Return the offsets of the producer snapshots, ascending."""
@@ -85,7 +88,7 @@ class PartitionCopies:
         return found
 
     def leader_epochs(self) -> Epochs:
-        """Return the leader epochs that the newest copy tells; none if it tells none."""
+        """Return the leader epochs in the newest copy's manifest."""
         try:
             raw = self._objects.open(self.segments[-1]).part(EPOCH_CHECKPOINT)
         except (IndexError, FileNotFoundError):

@@ -1,7 +1,7 @@
-"""Ranged gets in blocks: each block is asked for once, however many threads want it.
+"""Reads ranges of objects in blocks: each block is requested once, however many threads want it.
 
-Blocks that are missing side by side come by one request. What a sequential reader will want next
-is fetched by a few threads meanwhile. Blocks of encrypted objects are kept as they are stored.
+Adjacent missing blocks are fetched by a single request. Threads prefetch the next blocks for
+sequential readers. Blocks of encrypted objects are cached in encrypted form.
 """
 
 import os
@@ -13,37 +13,37 @@ from functools import partial
 from itertools import groupby
 from typing import Final, Protocol
 
-BLOCK_BYTES: Final = 512 << 10  # what a look-up fetches, and what caches keep
-RUN_BYTES: Final = 4 << 20  # of a sequential reader's requests
+BLOCK_BYTES: Final = 512 << 10  # unit of caches and smallest request
+RUN_BYTES: Final = 4 << 20  # size of a sequential reader's requests
 
 
 class Blocks(Protocol):
-    """What keeps blocks: `block_cache.BlockCache`."""
+    """A cache of blocks: `block_cache.BlockCache`."""
 
     def get(self, name: str, number: int) -> bytes | None:
-        """Return a block, None if it isn't kept."""
+        """Return a block, or None if it is not cached."""
 
     def put(self, name: str, number: int, data: bytes, *, is_lasting: bool = True) -> None:
-        """Keep a block, if there is room: in memory only unless `is_lasting`."""
+        """Cache a block; on disk only if `is_lasting`."""
 
 
 class Ranges(Protocol):
-    """An object as it is stored, by ranges."""
+    """A stored object, by ranges."""
 
     @property
     def cache_key(self) -> str:
-        """What identifies these bytes among those of all stores and histories."""
+        """Identifies these bytes among those of all stores and histories."""
 
     @property
     def is_lasting(self) -> bool:
-        """Whether the key identifies them for other processes as well, and later."""
+        """True if the key identifies the bytes for other processes and at later times."""
 
     @property
     def stored_size(self) -> int:
-        """Its size in bytes."""
+        """The size in bytes."""
 
     def fetch(self, start: int, end: int) -> bytes:
-        """Return the bytes [start, end), all of them; one request."""
+        """Return all bytes [start, end), by a single request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,10 @@ class _Run:
 
 
 class Fetcher:
-    """Shared by the files of one store. `threads` requests at a time go ahead of readers; 0: none,
-    and all is done in the callers' threads.
+    """Fetches blocks for all readers of a store.
+
+    `threads`: concurrent prefetching requests; 0: no prefetching, and all requests are made in the
+    callers' threads.
     """
 
     def __init__(self, cache: Blocks, *, threads: int = 4) -> None:
@@ -68,7 +70,7 @@ class Fetcher:
         self._pool: ThreadPoolExecutor | None = None
 
     def read(self, source: Ranges, start: int, end: int) -> bytes:
-        """Return the bytes [start, end) of an object, as far as it goes."""
+        """Return the bytes [start, end) of an object, fewer at its end."""
         end = min(end, source.stored_size)
         if start >= end:
             return b""
@@ -82,7 +84,7 @@ class Fetcher:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def prefetch(self, source: Ranges, start: int, end: int) -> None:
-        """Begin to fetch [start, end), in whole runs; returns at once."""
+        """Fetch complete runs of [start, end) in the background."""
         end = min(end, source.stored_size)
         if start >= end or not self._threads:
             return
@@ -92,7 +94,7 @@ class Fetcher:
             self.begin(partial(self._fetch, source, run))
 
     def begin(self, work: Callable[[], object]) -> None:
-        """Have some work done by one of the threads; what goes wrong is its own business."""
+        """Run `work` in a background thread; errors are ignored."""
         if self._threads:
             self._threads_of().submit(work)
 
@@ -107,7 +109,7 @@ class Fetcher:
     ) -> tuple[list["Future[bytes]"], list[_Run]]:
         """Return a future for each block, and the runs that the caller has to fetch."""
         if self._pid != os.getpid():
-            self._renew()  # a forked child has none of the threads that were at work
+            self._renew()  # a forked child has none of its parent's threads
         found: list[Future[bytes]] = []
         missing: list[tuple[int, Future[bytes]]] = []
         for number in numbers:
@@ -126,7 +128,10 @@ class Fetcher:
         return found, list(_runs(missing))
 
     def _fetch(self, source: Ranges, run: _Run) -> None:
-        """Fetch a run by one request and hand its blocks out; errors go to who waits for them."""
+        """Fetch a run by a single request and set its futures.
+
+        Errors are raised in waiting threads.
+        """
         start = run.first * BLOCK_BYTES
         end = min(start + len(run.futures) * BLOCK_BYTES, source.stored_size)
         try:
@@ -152,7 +157,7 @@ class Fetcher:
 
 
 def _runs(missing: list[tuple[int, "Future[bytes]"]]) -> Iterable[_Run]:
-    """Group blocks that lie side by side, up to RUN_BYTES."""
+    """Group adjacent blocks, up to RUN_BYTES."""
     most = RUN_BYTES // BLOCK_BYTES
     for _, group in groupby(enumerate(missing), lambda pair: pair[1][0] - pair[0]):
         side_by_side = [entry for _, entry in group]

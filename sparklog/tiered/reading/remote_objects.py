@@ -1,4 +1,4 @@
-"""The objects of remote segments: manifests with their small files, logs by ranges."""
+"""The objects of remote segments: manifests with their small files, and ranges of logs."""
 
 import errno
 import threading
@@ -27,19 +27,19 @@ from sparklog.tiered.reading.range_fetcher import Blocks, Fetcher
 from sparklog.tiered.reading.store_retry import StoreRetry
 from sparklog.tiered.remote_segment import RemoteSegment
 
-MANIFESTS_BYTES: Final = 64 << 20  # of manifests with their indexes that are kept in memory
+MANIFESTS_BYTES: Final = 64 << 20  # maximum of cached manifests with their indexes
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedSegment:
-    """A segment whose manifest was read: its small files, and the way to its log."""
+    """A segment with its manifest: its small files, and access to its log."""
 
     manifest: Manifest
     body: bytes
     data_key: DataKey | None
 
     def part(self, name: str) -> bytes | None:
-        """Return one of `manifest.PARTS`, None if the segment has none."""
+        """Return one of `manifest.PARTS`, or None if the segment has none."""
         return manifests.part(self.manifest, self.body, name)
 
 
@@ -59,7 +59,7 @@ class LogRanges:
 
     @property
     def cache_key(self) -> str:
-        """The object with its checksum."""
+        """The object and its checksum."""
         crc = self.opened.manifest.stored_crc32c
         return f"{self.store.url}/{self.name}#{crc:08x}"
 
@@ -75,18 +75,21 @@ class LogRanges:
 
     @property
     def size(self) -> int:
-        """Bytes of the log as Kafka sees it."""
+        """Size of the plain log in bytes, as Kafka sees it."""
         return self.opened.manifest.segment.size
 
     def fetch(self, start: int, end: int) -> bytes:
-        """Return stored bytes; one request. Raises DataCorruptionError if it ends before."""
+        """Return stored bytes, by a single request.
+
+        Raises DataCorruptionError if the object is too short.
+        """
         data = _fetched(
             self.store,
             self.opened.manifest.segment,
             self.name,
             lambda: self.store.get(self.name, start, end),
         )
-        if len(data) != end - start:  # the store's look at its size agrees
+        if len(data) != end - start:  # the store has confirmed the object's size
             raise DataCorruptionError(
                 f"it has {start + len(data)} bytes, its manifest says {self.stored_size}; restore "
                 "the object from a copy of the bucket",
@@ -96,7 +99,7 @@ class LogRanges:
         return data
 
     def get(self, start: int, end: int) -> bytes:
-        """Return the plain bytes [start, end), start < end."""
+        """Return the plain bytes [start, end); start < end."""
         key = self.opened.data_key
         if key is None:
             return self._read(start, end)
@@ -107,7 +110,7 @@ class LogRanges:
         return self.retry.call(lambda: self.fetcher.read(self, start, end))
 
     def prefetch(self, start: int, end: int) -> None:
-        """Begin to fetch the plain bytes [start, end), start < end; returns at once."""
+        """Fetch the plain bytes [start, end) in the background; start < end."""
         key = self.opened.data_key
         if key is not None:
             start, end = key.stored_range(start, end, self.size)
@@ -115,10 +118,10 @@ class LogRanges:
 
 
 def _fetched(store: Store, segment: RemoteSegment, name: str, get: Callable[[], bytes]) -> bytes:
-    """Get an object of a segment, and count it.
+    """Get an object of a segment, and count the request.
 
-    Raises: FileNotFoundError if it is gone; UndeterminedLossError if nobody can tell that it is,
-    see `_missing`. Cost: a listing of its prefix, and perhaps a get more, if it is gone.
+    Raises: FileNotFoundError: it was deleted; UndeterminedLossError: that is uncertain, see
+        `_missing`. Cost: for a missing object a listing of its prefix, perhaps another GET.
     """
     with fetching(meters(store.url), segment.topic) as got:
         try:
@@ -134,27 +137,27 @@ def _fetched(store: Store, segment: RemoteSegment, name: str, get: Callable[[], 
 def _missing(
     store: Store, segment: RemoteSegment, name: str, error: FileNotFoundError
 ) -> FileNotFoundError:
-    """Look afresh what it means that an object isn't there: only a definite absence is a loss."""
+    """Determine why an object is missing: only a definite absence counts as a loss."""
     try:
         names = {one.name for one in store.list(directory_of(segment).prefix)}
         known = bool(names) or is_owned(store, segment.topic_id)
     except StorageUnavailableError as failed:
         return UndeterminedLossError(
-            errno.ENOENT, f"{error}, and what else is there can't be told: {failed}"
+            errno.ENOENT, f"{error}, and the store can't be checked: {failed}"
         )
     if not known:
         return UndeterminedLossError(
             errno.ENOENT,
-            f"{store.url} has nothing of {segment.topic}-{segment.partition} (topic id "
-            f"{segment.topic_id}), so it is another store than the one it was copied to: "
+            f"{store.url} has no object of {segment.topic}-{segment.partition} (topic id "
+            f"{segment.topic_id}), so this is not the store that the segment was copied to: "
             "correct endpoint_url and credentials (storage_options of this call, or the "
             "environment)",
         )
     if name in names:
         return UndeterminedLossError(
             errno.ENOENT,
-            f"{error}, but the store lists it: its listings lag behind, or it answers for an "
-            "object that it can't reach just now; try again, then look at the store",
+            f"{error}, but the store lists it: its listing is outdated, or it can't reach the "
+            "object at present; try again, then look at the store",
         )
     return FileNotFoundError(
         errno.ENOENT,
@@ -164,7 +167,7 @@ def _missing(
 
 
 class RemoteObjects:
-    """Reads one store. Manifests are fetched whole, once, and kept; threads may share it."""
+    """Reads the objects of a store. Manifests are fetched completely and cached. Thread-safe."""
 
     def __init__(
         self,
@@ -175,7 +178,10 @@ class RemoteObjects:
         threads: int = 4,
         retry: StoreRetry | None = None,
     ) -> None:
-        """`connect` is called when something remote is first wanted. By default it asks once."""
+        """`connect` is called when the first remote object is needed.
+
+        `retry`: by default no waiting.
+        """
         self.retry = retry or StoreRetry()
         self._connect = connect
         self._store: Store | None = None
@@ -187,18 +193,18 @@ class RemoteObjects:
 
     @property
     def store(self) -> Store:
-        """The store. Raises what connecting to it raises."""
+        """The store. Raises the errors of `connect`."""
         if self._store is None:
             self._store = self._connect()
         return self._store
 
     def open(self, segment: RemoteSegment, *, patient: bool = True) -> OpenedSegment:
-        """Return the segment's manifest; one request unless it is kept.
+        """Return the segment's manifest; a single request unless it is cached.
 
-        Args: patient: waits for a store that is away; for a reader's own thread, as other threads
-            would hold up the process's end.
-        Raises: FileNotFoundError if the copy is gone; DataCorruptionError; InvalidRequestError
-            where it is encrypted and the key isn't there.
+        Args: patient: waits for an unavailable store; only in a reader's own thread, because waits
+            in other threads would delay the end of the process.
+        Raises: FileNotFoundError: the copy was deleted; DataCorruptionError; InvalidRequestError:
+            it is encrypted, and its key is missing.
         """
         with self._lock:
             found = self._opened.get(segment.id)
@@ -218,12 +224,12 @@ class RemoteObjects:
         return opened
 
     def ranges(self, segment: RemoteSegment, *, patient: bool = True) -> LogRanges:
-        """Return the segment's log. As `open`."""
+        """Return the segment's log. Raises, cost: as `open`."""
         opened = self.open(segment, patient=patient)
         return LogRanges(self.store, self.fetcher, opened, self.retry)
 
     def open_many(self, segments: Sequence[RemoteSegment]) -> list[OpenedSegment | Exception]:
-        """Open several at the same time; an error stands in the place of what failed."""
+        """Open several segments concurrently; the result contains an error for each that failed."""
         answers = self.store.get_many(
             [manifest_object(segment) for segment in segments], limit=MANIFEST_BYTES_MAX
         )
@@ -239,11 +245,11 @@ class RemoteObjects:
         return found
 
     def _cached(self, segment: RemoteSegment, name: str) -> OpenedSegment | None:
-        """What a cache on disk has from earlier; None as well if it is of no use any more."""
+        """Return a manifest from the disk cache, or None if it is missing or outdated."""
         raw = self._cache.get(self._cache_key(name), 0)
         try:
             return None if raw is None else self._parsed(segment, raw, name)
-        except (DataCorruptionError, InvalidRequestError):  # its key was changed since, perhaps
+        except (DataCorruptionError, InvalidRequestError):  # e.g. its key was rotated since
             return None
 
     def _cache_key(self, name: str) -> str:
@@ -270,7 +276,7 @@ class RemoteObjects:
                 self._bytes -= len(dropped.body)
 
     def forget(self, segment: RemoteSegment) -> None:
-        """Drop what is kept of a copy that is gone."""
+        """Drop the cached manifest of a deleted copy."""
         with self._lock:
             opened = self._opened.pop(segment.id, None)
             self._bytes -= len(opened.body) if opened is not None else 0

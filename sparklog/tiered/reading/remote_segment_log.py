@@ -1,36 +1,36 @@
-"""A remote segment's log, read by ranges through a cache, and fetched ahead of who reads on."""
+"""A remote segment's log: reads ranges through a cache, and prefetches for sequential readers."""
 
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from sparklog.tiered.reading.range_fetcher import RUN_BYTES
 
-AHEAD_BYTES: Final = 4 * RUN_BYTES  # how far a sequential reader is fetched ahead at most
-SEQUENTIAL_BYTES: Final = 256 << 10  # read in one go, so that it's no look-up
+AHEAD_BYTES: Final = 4 * RUN_BYTES  # maximum distance of prefetching
+SEQUENTIAL_BYTES: Final = 256 << 10  # sequential bytes after which prefetching starts
 
 
 class Ranges(Protocol):
-    """A segment's log by ranges, through a cache."""
+    """Ranges of a segment's log, through a cache."""
 
     @property
     def size(self) -> int:
-        """The bytes that can be read."""
+        """Number of readable bytes."""
 
     def get(self, start: int, end: int) -> bytes:
         """Return the bytes [start, end)."""
 
     def prefetch(self, start: int, end: int) -> None:
-        """Begin to fetch them."""
+        """Fetch the bytes [start, end) in the background."""
 
 
 class BytesLog:
-    """An index that is in memory as a whole."""
+    """An index that is completely in memory."""
 
     def __init__(self, path: str, data: bytes) -> None:
         self.path, self._data = path, data
 
     def pread(self, size: int, at: int) -> bytes:
-        """Return the bytes [at, at + size), fewer where it ends."""
+        """Return the bytes [at, at + size), fewer at the end."""
         return self._data[at : at + size]
 
     def size(self) -> int:
@@ -39,17 +39,17 @@ class BytesLog:
 
 
 class RemoteSegmentLog:
-    """A segment's log. Reads that follow each other are fetched ahead, over its end as well.
+    """A segment's log. Prefetches for sequential reads, also from the next segment.
 
-    `following` has the next segment's first bytes fetched, so many as it is given.
+    `following` prefetches this number of bytes of the next segment.
     """
 
     def __init__(self, path: str, ranges: Ranges, following: Callable[[int], object]) -> None:
         self.path = path
         self._ranges, self._following = ranges, following
         self._last = range(0, 0)  # the bytes of the last read
-        self._begun = 0  # where the reads that follow each other began
-        self._asked = 0  # how far it was fetched ahead
+        self._begun = 0  # where the present sequential reads began
+        self._asked = 0  # end of the prefetched bytes
         self._span = 0
 
     def size(self) -> int:
@@ -57,7 +57,7 @@ class RemoteSegmentLog:
         return self._ranges.size
 
     def pread(self, size: int, at: int) -> bytes:
-        """Return the bytes [at, at + size), fewer where the log ends."""
+        """Return the bytes [at, at + size), fewer at the end."""
         end = min(at + size, self._ranges.size)
         if not self._last.start < at <= self._last.stop:
             self._begun, self._span = at, 0

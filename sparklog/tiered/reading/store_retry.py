@@ -1,9 +1,9 @@
-"""How long a reader waits for a store that doesn't answer (remote.patience.ms).
+"""How long a reader waits for an unavailable store (remote.patience.ms).
 
-`ObjectStore` tries a request again for a second or two, which is right for what hiccups. A store
-that is restarted, or a network that is away, takes longer, and a reader that gives up then loses
-its query. So readers, in their own threads, ask again until their own time-out. What helps
-only when somebody acts (credentials, a bucket that isn't there) is told at once.
+`ObjectStore` retries a request for a second or two, which suffices for short disturbances. A store
+that restarts, or a network outage, takes longer, and a reader that gives up then fails its query.
+Therefore readers retry in their own threads until their own timeout. Errors that need an operator
+(credentials, a missing bucket) are raised at once.
 """
 
 import logging
@@ -17,23 +17,23 @@ from sparklog.errors import StorageUnavailableError
 
 T = TypeVar("T")
 READ_MS: Final = 60_000
-"""What a read that ends waits for: as long as Kafka's default.api.timeout.ms."""
+"""How long a bounded read waits, like Kafka's default.api.timeout.ms."""
 FOLLOW_MS: Final = 7_200_000
-"""What a reader that goes on for ever waits for: an hour's outage, and what comes up after it."""
+"""How long a follower waits: an hour's outage, and the store's start after it."""
 
 _FIRST_MS: Final = 500
 _LONGEST_MS: Final = 10_000
-_SLICE_MS: Final = 200  # so often it is asked whether somebody wants to stop
+_SLICE_MS: Final = 200  # interval of checks whether to stop
 _TOLD_MS: Final = 60_000
 _LOGGER: Final = logging.getLogger(__name__)
 
 
 class StoreRetry:
-    """Asks again while a store doesn't answer. Threads may share it.
+    """Retries requests while a store is unavailable. Thread-safe.
 
-    Args: timeout_ms: how long in all, from the first failure on; 0 asks once. follow_timeout_ms:
-        the same once a reader follows. stopped: asked five times a second while it waits; once it
-        is true, the store's error is raised.
+    Args: timeout_ms: total time from the first failure on; 0: no retries. follow_timeout_ms: the
+        same for a reader that follows. stopped: called five times per second while waiting; when it
+        returns True, the store's error is raised.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class StoreRetry:
         self._cancelled = threading.Event()
 
     def set_following(self) -> None:
-        """From now on a reader goes on for ever."""
+        """Use the timeout of followers from now on."""
         self.timeout_ms = max(self.timeout_ms, self._follow_timeout_ms)
 
     def cancel(self) -> None:
-        """End all waits, in all threads, for good."""
+        """End all waits in all threads, permanently."""
         self._cancelled.set()
 
     def call(self, request: Callable[[], T]) -> T:
@@ -78,7 +78,7 @@ class StoreRetry:
                 if now - told_ms >= _TOLD_MS:
                     told_ms = now
                     _LOGGER.warning(
-                        "%s; waiting for it, %.0f s more at most (remote.patience.ms)",
+                        "%s; waiting for the store, %.0f s more at most (remote.patience.ms)",
                         error, left_ms / 1000,
                     )  # fmt: skip
             self._sleep(min(left_ms, bound_ms * (0.5 + self._draw() / 2)))

@@ -1,8 +1,8 @@
-"""The segments of a log dir's partition, whose older ones may be remote: two stores merged.
+"""The segments of a log dir's partition, local and remote ones merged.
 
-Local segments come first, and before the first of them the copies that count and are of this
-log's lineage. What is local is listed first: a segment is copied before it is deleted here, so
-none falls between the two looks.
+Local segments take precedence; before the first of them come the valid copies of this log's
+history. Local segments are listed first: a segment is copied before it is deleted here, so none is
+missed between the two listings.
 """
 
 from collections.abc import Sequence
@@ -24,31 +24,31 @@ _NOTHING: Final[list[RemoteSegment]] = []
 
 
 class Copies(Protocol):
-    """What a log knows of its copies."""
+    """The copies that a log's metadata contains."""
 
     def readable(self, topic_id: str, partition: int) -> Sequence[RemoteSegment]:
-        """Return those that count, by base offset, as of now."""
+        """Return the valid copies, by base offset, as of now."""
 
 
 class RemoteTier:
-    """A log dir's remote storage, for its readers: `sparklog.logdir.view.RemoteStorage`."""
+    """A log dir's remote storage, for readers: `sparklog.logdir.view.RemoteStorage`."""
 
     def __init__(self, objects: RemoteObjects, copies: Copies) -> None:
         self.objects, self.copies = objects, copies
 
     def segments(self, local: LogDirSegments) -> "TieredSegments":
-        """Return a partition's segments, those that are remote only included."""
+        """Return a partition's segments, including those that are only remote."""
         return TieredSegments(local, self.objects, self.copies)
 
     def set_following(self) -> None:
-        """Wait for the store as long as a reader that goes on for ever does."""
+        """Wait for an unavailable store as long as a follower does."""
         self.objects.retry.set_following()
 
 
 class TieredSegments:
-    """Local and remote segments of one partition: `sparklog.storage.segments.PartitionSegments`.
+    """Local and remote segments of a partition: `sparklog.storage.segments.PartitionSegments`.
 
-    Nothing remote is asked before a segment is wanted that isn't local any more.
+    Makes no requests to the store before a segment is needed that is not local any more.
     """
 
     def __init__(self, local: LogDirSegments, objects: RemoteObjects, copies: Copies) -> None:
@@ -57,7 +57,7 @@ class TieredSegments:
 
     @property
     def gaps(self) -> bool:
-        """Whether offsets may be missing."""
+        """True if offsets may be missing."""
         return self._local.gaps
 
     @gaps.setter
@@ -71,7 +71,7 @@ class TieredSegments:
 
     @property
     def topic_id(self) -> str | None:
-        """What the directory carried when it was looked at first."""
+        """The topic id of the directory at its first use."""
         return self._local.topic_id
 
     def bases(self) -> list[int]:
@@ -96,7 +96,7 @@ class TieredSegments:
         return None if segment is None or self._local.has(base) else segment.max_timestamp
 
     def modified_ms(self, base: int) -> int:
-        """Return when the file was last written, or the segment was copied (ms)."""
+        """Return when the local file was last written, or the segment was copied (ms)."""
         try:
             return self._local.modified_ms(base)
         except FileNotFoundError:
@@ -106,22 +106,22 @@ class TieredSegments:
             return segment.time_ms
 
     def log(self, base: int) -> SegmentLog:
-        """Open a segment's log, the local one if there is one."""
+        """Open a segment's log, preferably the local file."""
         try:
             return self._local.log(base)
         except FileNotFoundError:
-            pass  # not while it is handled: a store's error would be taken for a part of its story
+            pass  # leave the handler, else Python would chain this error to a store's error
         return self._with(base).log(base)
 
     def index(self, base: int, kind: IndexKind) -> SegmentLog | None:
-        """Open an index, the local one if there is one."""
+        """Open an index, preferably the local file."""
         found: SegmentLog | None = self._local.index(base, kind)
         if found is None and not self._local.has(base):
             found = self._with(base).index(base, kind)
         return found
 
     def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
-        """Return a closed segment's index, the local one if there is one."""
+        """Return a closed segment's index, preferably the local file."""
         found = self._local.closed_index(base, kind)
         if found is None and not self._local.has(base):
             found = self._with(base).closed_index(base, kind)
@@ -133,7 +133,7 @@ class TieredSegments:
         return sorted({*self._remote.producer_snapshots(), *self._local.producer_snapshots()})
 
     def producer_snapshot(self, offset: int) -> bytes:
-        """Return a producer snapshot, the local one if there is one."""
+        """Return a producer snapshot, preferably the local file."""
         try:
             return self._local.producer_snapshot(offset)
         except FileNotFoundError:
@@ -141,7 +141,7 @@ class TieredSegments:
         return self._remote.producer_snapshot(offset)
 
     def leader_epochs(self) -> Epochs:
-        """Return the log dir's leader epochs: they tell which copies count."""
+        """Return the log dir's leader epochs, which determine the valid copies."""
         return self._local.leader_epochs()
 
     def first_local_base(self) -> int | None:
@@ -149,20 +149,23 @@ class TieredSegments:
         return self._local.first_local_base()
 
     def remote_end(self) -> int | None:
-        """Return the offset behind the highest copy that counts; None if there is none."""
+        """Return the offset after the last valid copy, or None."""
         copies = self._standing()
         return copies[-1].end if copies else None
 
-    # --- within ------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------
 
     def _with(self, base: int) -> PartitionCopies:
-        """The copies, listed anew if the one at `base` isn't known: it was local until now."""
+        """Return the copies.
+
+        List them again if this segment is unknown, because it was local before.
+        """
         if self._remote.find(base) is None:
             self.bases()
         return self._remote
 
     def _standing(self) -> list[RemoteSegment]:
-        """The copies that count and are of this log's lineage."""
+        """Return the valid copies of this log's history."""
         key = parse_partition_dir(self.where.rstrip("/").rpartition("/")[2])
         topic_id = self._local.current_topic_id() or self._local.topic_id
         if key is None or topic_id is None:
@@ -173,5 +176,5 @@ class TieredSegments:
         try:
             lineage = self.leader_epochs()
         except DataCorruptionError:
-            lineage = []  # a hint here; whoever needs the file says what is wrong with it
+            lineage = []  # only a hint here; other readers of the file report the damage
         return [segment for segment in known if is_within_leader_epochs(segment, lineage)]

@@ -1,6 +1,6 @@
-"""`__remote_log_metadata`: what a log knows of its copies, as a topic of its own (KIP-405).
+"""`__remote_log_metadata`: the metadata of a log's copies, as an internal topic (KIP-405).
 
-- `topic`: written and read; `records`: Kafka's bytes
-- `metadata_cache`: which copies there are, and which are readable; `copies`: the same for readers
-- `rebuild`: all of it made anew from the bucket
+- `topic`: writing and reading it; `records`: Kafka's encoding
+- `metadata_cache`: all copies, and the readable ones; `copies`: the same for readers
+- `rebuild`: restores the metadata from the bucket
 """

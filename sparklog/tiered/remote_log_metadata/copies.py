@@ -1,4 +1,4 @@
-"""Copies of a log's segments by its own metadata topic, for readers."""
+"""A log's copies from its metadata topic, for readers."""
 
 import threading
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from sparklog.tiered.remote_segment import RemoteSegment
 
 
 class LogCopies:
-    """The copies that a log's `__remote_log_metadata` tells of. Threads may share it."""
+    """The copies in a log's `__remote_log_metadata`. Thread-safe."""
 
     def __init__(
         self, fs: FileSystem, directories: Sequence[str], clock: Clock = system_clock
@@ -22,10 +22,10 @@ class LogCopies:
         self._lock = threading.Lock()
 
     def readable(self, topic_id: str, partition: int) -> Sequence[RemoteSegment]:
-        """Return those that count, by base offset, as of now.
+        """Return the valid copies, by base offset, as of now.
 
-        Raises: DataCorruptionError, with how to rebuild the metadata. Cost: a small file; what is
-        new of the topic.
+        Raises: DataCorruptionError, with advice how to rebuild the metadata. Cost: reading a small
+            file and new records of the topic.
         """
         with self._lock:
             if self._consumer is None:

@@ -1,7 +1,7 @@
-"""Which copies a partition has, and which are readable. Pure: a fold over states, no requests.
+"""The copies of partitions, and which of them are readable. A fold over states, without requests.
 
 Source: RemoteLogMetadataCache, RemoteLogLeaderEpochState (Kafka 4.1). A copy that reached
-COPY_FINISHED later supersedes those that it overlaps; they stay known until they are deleted.
+COPY_FINISHED later supersedes those that it overlaps; these remain known until they are deleted.
 """
 
 import bisect
@@ -22,7 +22,7 @@ class RemoteLogMetadataCache:
             self.apply(segment)
 
     def apply(self, segment: RemoteSegment) -> None:
-        """Take in a copy's newest state; one that was deleted is forgotten."""
+        """Add a copy's newest state; a deleted copy is removed."""
         if segment.state is SegmentState.DELETE_FINISHED:
             self.remove(segment.key, segment.id)
             return
@@ -30,7 +30,7 @@ class RemoteLogMetadataCache:
         self._known.setdefault(segment.key, {})[segment.id] = segment
 
     def remove(self, key: TopicIdPartition, segment_id: str) -> None:
-        """Forget a copy."""
+        """Remove a copy."""
         self._readable.pop(key, None)
         known = self._known.get(key, {})
         known.pop(segment_id, None)
@@ -38,12 +38,12 @@ class RemoteLogMetadataCache:
             self._known.pop(key, None)
 
     def mark_deleted(self, key: TopicIdPartition, topic: str, time_ms: int) -> None:
-        """Note that a partition's topic is gone, with all its copies."""
+        """Record that a partition was deleted with all its copies."""
         self._deleted_partitions[key] = topic, time_ms
 
     @property
     def deleted_partitions(self) -> dict[TopicIdPartition, tuple[str, int]]:
-        """{(topic id, partition): (topic, since when in ms)} of what is gone with all copies."""
+        """Return {(topic id, partition): (topic, deletion time in ms)} of deleted partitions."""
         return self._deleted_partitions
 
     def keys(self) -> list[TopicIdPartition]:
@@ -51,7 +51,7 @@ class RemoteLogMetadataCache:
         return list(self._known)
 
     def find(self, key: TopicIdPartition, segment_id: str) -> RemoteSegment | None:
-        """Return one copy."""
+        """Return a copy, or None."""
         return self._known.get(key, {}).get(segment_id)
 
     def all(self, key: TopicIdPartition) -> list[RemoteSegment]:
@@ -59,7 +59,7 @@ class RemoteLogMetadataCache:
         return sorted(self._known.get(key, {}).values(), key=lambda s: (s.base, s.end, s.id))
 
     def readable(self, key: TopicIdPartition) -> list[RemoteSegment]:
-        """Return the finished copies that no later one supersedes, ascending; none overlap."""
+        """Return the finished copies that no later copy supersedes, ascending, without overlaps."""
         found = self._readable.get(key)
         if found is None:
             finished = [s for s in self.all(key) if s.state is SegmentState.COPY_FINISHED]
@@ -68,7 +68,10 @@ class RemoteLogMetadataCache:
 
 
 def not_superseded(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:
-    """Return those that no later copy overlaps. Later is: a newer epoch, then a later upload."""
+    """Return the copies that no later copy overlaps.
+
+    Later means a newer epoch, then a later upload.
+    """
     newest_first = sorted(
         finished, key=lambda s: (s.epochs[-1][0] if s.epochs else -1, s.time_ms, s.id), reverse=True
     )
@@ -87,10 +90,10 @@ def not_superseded(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:
 def is_within_leader_epochs(
     segment: RemoteSegment, lineage: Epochs | Sequence[tuple[int, int]]
 ) -> bool:
-    """Tell whether a copy belongs to the history that the log's leader epochs describe.
+    """Return True if a copy belongs to the history that the log's leader epochs describe.
 
-    Source: RemoteLogManager.isRemoteSegmentWithinLeaderEpochs. A log start that was raised may
-    have clipped the first epochs away, so such an epoch says nothing if a later one is known.
+    Source: RemoteLogManager.isRemoteSegmentWithinLeaderEpochs. A raised log start may have removed
+    the first epochs of the log, so a missing epoch is ignored if a later epoch is known.
     """
     if not lineage:
         return True

@@ -1,7 +1,7 @@
-"""Rebuilds the remote log metadata from the bucket alone: a listing, and the manifests.
+"""Rebuilds the remote log metadata from a bucket: by a listing, and the manifests.
 
-For a log whose `__remote_log_metadata` was lost or damaged, and for whoever reads a bucket without
-a log.
+Used for a log whose `__remote_log_metadata` was lost or damaged, and for reading a bucket without a
+log.
 """
 
 import logging
@@ -42,7 +42,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class FoundManifests:
-    """The manifests below some prefixes; `damaged`: {object: what is wrong with it}."""
+    """The manifests below some prefixes; `damaged`: {object: what is wrong}."""
 
     manifests: list[Manifest] = field(default_factory=list)
     damaged: dict[str, str] = field(default_factory=dict)
@@ -51,8 +51,8 @@ class FoundManifests:
 def find(store: Store, directories: Iterable[Directory]) -> FoundManifests:
     """Read all manifests below these prefixes.
 
-    Raises: StorageUnavailableError. Cost: a list request for each prefix and 1,000 objects, a
-    request for each manifest, 200 at once in memory.
+    Raises: StorageUnavailableError. Cost: a list request per prefix and 1,000 objects, a request
+        per manifest; 200 manifests in memory at a time.
     """
     found = FoundManifests()
     for directory in directories:
@@ -70,7 +70,7 @@ def find(store: Store, directories: Iterable[Directory]) -> FoundManifests:
 
 def _take(found: FoundManifests, name: str, raw: bytes | Exception) -> None:
     if isinstance(raw, FileNotFoundError):
-        return  # it was deleted since the listing
+        return  # deleted since the listing
     if isinstance(raw, Exception):
         raise raw
     try:
@@ -79,13 +79,13 @@ def _take(found: FoundManifests, name: str, raw: bytes | Exception) -> None:
         found.damaged[name] = str(error)
         return
     if manifest.name != name:
-        found.damaged[name] = f"{name} holds the manifest {manifest.name}"
+        found.damaged[name] = f"{name} contains the manifest {manifest.name}"
     else:
         found.manifests.append(manifest)
 
 
 def _directories(session: "LogDirCommits") -> list[Directory]:
-    """The prefixes of all partitions that may have copies."""
+    """Return the prefixes of all partitions that may have copies."""
     with session.exclusive():
         return [
             Directory(name, partition, topic.id)
@@ -96,9 +96,9 @@ def _directories(session: "LogDirCommits") -> list[Directory]:
 
 
 def _check_some(session: "LogDirCommits", store: Store) -> None:
-    """Refuse a store without any copy, where the log has records that only copies can hold.
+    """Reject a store without any copy if the log has offsets that only copies can contain.
 
-    Cost: a listing of each partition, in the store until one has a copy.
+    Cost: a local listing of each partition; listings in the store until a copy is found.
     """
     view = LogDirView(session.fs, session.directories)
     wanted = []
@@ -108,7 +108,7 @@ def _check_some(session: "LogDirCommits", store: Store) -> None:
         start, end = view.spans([key])[key]
         try:
             local = next(iter(segment_bases(session.fs, path)), end)
-        except FileNotFoundError:  # offline: what of it is remote, nobody can tell
+        except FileNotFoundError:  # offline: its remote offsets are unknown
             continue
         if start < local:
             wanted.append(f"{one.topic}-{one.partition} [{start}, {local})")
@@ -123,12 +123,15 @@ def _check_some(session: "LogDirCommits", store: Store) -> None:
 
 
 def fill(session: "LogDirCommits", clock: Clock, store: Store) -> FoundManifests:
-    """Tell the topic of all copies that the bucket has of this log's topics; it must be empty."""
+    """Write all copies of this log's topics in the bucket to the metadata topic.
+
+    The metadata topic must be empty.
+    """
     found = find(store, _directories(session))
     segments = [manifest.segment for manifest in found.manifests]
     publish(session, clock, segments, found=True)
     for name, what in found.damaged.items():
-        _LOGGER.error("%s: not a copy that can be used: %s", name, what)
+        _LOGGER.error("%s: not a usable copy: %s", name, what)
     if segments:
         _LOGGER.warning(
             "%s: %d copies found in %s and taken over", session.home, len(segments), store.url
@@ -137,7 +140,7 @@ def fill(session: "LogDirCommits", clock: Clock, store: Store) -> FoundManifests
 
 
 def _settings(session: "LogDirCommits", url: str | None) -> RemoteSettings | None:
-    """What the log says of its remote storage, with `url` in its place if that is given."""
+    """Return the log's settings of remote storage, with `url` if it is given."""
     try:
         settings = read_settings(session.fs, session.home)
     except DataCorruptionError:
@@ -159,17 +162,16 @@ def rebuild(
     clock: Clock = system_clock,
     store: Store | None = None,
 ) -> FoundManifests:
-    """Make what the log knows of its copies anew from its bucket, whatever it knew before.
+    """Rebuild the metadata of a log's copies from its bucket, whatever it contained before.
 
-    Close the log's service before, and that of any other log that had them: they become this
-    log's. Copies whose deletion had begun are taken as whole if their
-    manifests are still there; retention deletes them again. Local files are not touched.
-
-    Args: url: where the copies are, for a log whose `sparklog.remote` was lost or damaged; it is
-        kept with the log from then on.
-    Raises: InvalidRequestError: the log has no remote storage; StorageUnavailableError: nothing
-    was changed if it is raised by the first look at the bucket, also where that has nothing of
-    the log, which needs it.
+    Close the log's service first, and the service of any other log that owned the copies: they
+    become this log's. Copies whose deletion had started count as finished if their manifests still
+    exist; retention deletes them again. Local files are not changed.
+    Args: url: the URL of the copies, for a log whose `sparklog.remote` was lost or damaged; it is
+        stored in the log.
+    Raises: InvalidRequestError: the log has no remote storage; StorageUnavailableError: if the
+        first check of the bucket raises it, the log is unchanged, also if the bucket has no copies
+        that the log needs.
     """
     with open_log(path, mode="rw", options=options, fs=fs, clock=clock) as log:
         session = commits_of(log)
@@ -182,7 +184,7 @@ def rebuild(
                     path=os.fspath(path),
                 )
             store = open_store(settings.url, storage_options)
-        store.list("-")  # no such name: asks only whether the store can be reached
+        store.list("-")  # there is no such name: only checks that the store can be reached
         with session.exclusive():
             known = REMOTE_METADATA in session.state.topics
             topics = session.state.topics.items()

@@ -1,17 +1,15 @@
-"""Values of `__remote_log_metadata`: bytes <-> what happened to a copy. Kafka's own, byte for byte.
+"""Encodes values of `__remote_log_metadata`, byte for byte like Kafka.
 
     uvarint 1 (frame), uvarint key of the record's type, uvarint 0 (its version), the fields:
-
     0 segment   segment id, start i64, end i64 (inclusive), broker i32, max timestamp i64,
                 event time i64, [leader epoch i32, offset i64], size i32, custom bytes, state i8,
                 tag 0: txn_index_empty bool
     1 update    segment id, broker i32, event time i64, custom bytes, state i8
     2 deletion  topic partition, broker i32, event time i64, state i8
-
     topic partition: name, topic id (16 bytes), partition i32; segment id: that, then 16 bytes.
 
-Big-endian; strings, bytes and lists are "compact" (uvarint length + 1, 0 is null) and every
-struct ends with its tagged fields, of which a reader skips those that it doesn't know.
+Big-endian; strings, bytes and lists are "compact" (uvarint length + 1, 0 is null) and every struct
+ends with its tagged fields, of which a reader skips unknown ones.
 Source: RemoteLogMetadataSerde and message/Remote*Record.json (Kafka 4.1).
 """
 
@@ -26,7 +24,7 @@ from sparklog.format.checkpoint_files import topic_id_bytes, topic_id_text
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 BROKER: Final = -1
-"""The broker id of what sparklog writes: it is none."""
+"""The broker id in records of sparklog, which is no broker."""
 
 _FRAME: Final = 1
 _VERSION: Final = 0
@@ -35,7 +33,7 @@ _NUMBERS: Final = {kind: struct.Struct(f">{kind}") for kind in "biq"}
 
 
 class PartitionDeleteState(enum.IntEnum):
-    """How far the deletion of a partition's copies is. Source: RemotePartitionDeleteState."""
+    """The progress of deleting a partition's copies. Source: RemotePartitionDeleteState."""
 
     MARKED = 0
     STARTED = 1
@@ -44,7 +42,10 @@ class PartitionDeleteState(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRecord:
-    """A copy as a whole (RemoteLogSegmentMetadataRecord); sparklog writes it in COPY_STARTED."""
+    """A copy with all fields (RemoteLogSegmentMetadataRecord).
+
+    Sparklog writes it in COPY_STARTED.
+    """
 
     segment: RemoteSegment
     broker: int = BROKER
@@ -72,7 +73,7 @@ class UpdateRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDeleteRecord:
-    """A partition whose copies all go (RemotePartitionDeleteMetadataRecord)."""
+    """A partition whose copies are all deleted (RemotePartitionDeleteMetadataRecord)."""
 
     topic: str
     topic_id: str
@@ -92,7 +93,7 @@ _KEYS: Final = {SegmentRecord: 0, UpdateRecord: 1, PartitionDeleteRecord: 2}
 
 
 def update_of(segment: RemoteSegment) -> UpdateRecord:
-    """Return the record that brings a known copy to the state that `segment` has."""
+    """Return the record that changes a known copy to the state of `segment`."""
     return UpdateRecord(
         topic=segment.topic,
         topic_id=segment.topic_id,
@@ -107,7 +108,7 @@ def update_of(segment: RemoteSegment) -> UpdateRecord:
 
 
 def to_bytes(record: MetadataRecord) -> bytes:
-    """Return a record as Kafka's serde writes it."""
+    """Encode a record like Kafka's serde."""
     out = bytearray()
     for number in (_FRAME, _KEYS[type(record)], _VERSION):
         _put_uvarint(out, number)
@@ -149,7 +150,7 @@ def _put_segment(out: bytearray, record: SegmentRecord) -> None:
     if segment.has_txn_index:
         out.append(0)
     else:
-        out += bytes((1, _TXN_INDEX_EMPTY, 1, 1))  # one tag: its number, size and value
+        out += bytes((1, _TXN_INDEX_EMPTY, 1, 1))  # a single tag: its number, size and value
 
 
 def _put_segment_id(out: bytearray, of: RemoteSegment | UpdateRecord, segment_id: str) -> None:
@@ -187,10 +188,10 @@ def _put_uvarint(out: bytearray, value: int) -> None:
 
 
 def parse(raw: bytes, *, path: str) -> MetadataRecord:
-    """Return the record that `raw` holds.
+    """Decode a record.
 
-    Raises: DataCorruptionError if it is none; UnsupportedVersionError for a type or version that
-    Kafka 4.1 doesn't have.
+    Raises: DataCorruptionError: invalid; UnsupportedVersionError: a type or version that Kafka 4.1
+        doesn't have.
     """
     source = _Source(raw)
     try:
@@ -208,21 +209,21 @@ def parse(raw: bytes, *, path: str) -> MetadataRecord:
         raise
     except (ValueError, IndexError, struct.error) as error:
         raise DataCorruptionError(
-            f"no record of a remote segment ({error}); rebuild the metadata from the bucket",
+            f"not a record of a remote segment ({error}); rebuild the metadata from the bucket",
             path=path,
         ) from error
     return record
 
 
 class _Source:
-    """Takes fields off the front of `raw`; ValueError, IndexError or struct.error at its end."""
+    """Reads fields from the front of `raw`; ValueError, IndexError or struct.error at its end."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw, self._at = raw, 0
 
     @property
     def left(self) -> int:
-        """Bytes that nobody has taken."""
+        """Number of unread bytes."""
         return len(self._raw) - self._at
 
     def uvarint(self) -> int:
@@ -244,7 +245,7 @@ class _Source:
 
     def take(self, size: int) -> bytes:
         if size > self.left:
-            raise ValueError(f"{size} bytes are wanted, {self.left} are left")
+            raise ValueError(f"{size} bytes are needed, {self.left} are left")
         self._at += size
         return self._raw[self._at - size : self._at]
 

@@ -1,14 +1,14 @@
-"""`__remote_log_metadata`: what is known of the copies, as a topic of the log itself.
+"""`__remote_log_metadata`: the metadata of a log's copies, as an internal topic of the log.
 
-One partition, compacted. Values are Kafka's records (records.py); their keys are
+It has a single partition and is compacted. Values are Kafka's records (records.py); their keys are
 
-    <topic id>-<partition>-<segment id>         the copy as it began
-    <topic id>-<partition>-<segment id>/state   the state that it reached last
+    <topic id>-<partition>-<segment id>         the copy in its first state
+    <topic id>-<partition>-<segment id>/state   the copy's newest state
     <topic id>-<partition>                      a partition that was deleted with all its copies
 
-so compaction keeps both of a copy's records, in their order, and Kafka's own store can fold them
-as well. A copy that is gone gets its last update and tombstones for both keys. Only the service
-that holds the lease writes here, by ordinary commits: what is published survives a power cut.
+so compaction retains both records of a copy, in order, and Kafka's own store can read them as well.
+A deleted copy gets its last update and tombstones for both keys. Only the service that holds the
+lease writes to the topic, by ordinary commits: published records survive a power cut.
 Source: TopicBasedRemoteLogMetadataManager (Kafka 4.1), whose topic isn't compacted.
 """
 
@@ -61,16 +61,16 @@ CONFIG: Final = {
 CURE: Final = "stop the service and rebuild it from the bucket: `sparklog tier rebuild PATH`"
 
 _STATE: Final = "/state"
-_ROWS_MAX: Final = 5_000  # of a commit; each row is some 200 bytes
+_ROWS_MAX: Final = 5_000  # per commit; each row has about 200 bytes
 _SCHEMA: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _LOGGER: Final = logging.getLogger(__name__)
 Row = tuple[str, bytes | None]
 
 
 def ensure_topic(session: "LogDirCommits") -> bool:
-    """Make the topic if it isn't there; tells whether it wasn't.
+    """Create the topic if it does not exist; return True if it was created.
 
-    Raises InvalidRequestError where a broker's own topic of that name lies in the log dir.
+    Raises InvalidRequestError if the log dir contains a broker's own topic of this name.
     """
     return create_internal(session, REMOTE_METADATA, CONFIG)
 
@@ -82,10 +82,10 @@ def publish(
     *,
     found: bool = False,
 ) -> None:
-    """Commit the states that copies have reached, in order; durable on return.
+    """Commit new states of copies, in order; durable on return.
 
-    Args: found: copies that nobody has told of: their first record goes before their state.
-    Atomic up to 5,000 records; beyond that a crash may leave the leading ones.
+    Args: found: the copies are not in the topic yet, so their first records are written as well.
+    Atomic up to 5,000 records; beyond that a crash may leave only the first ones.
     """
     rows = [row for segment in segments for row in _rows(segment, found=found)]
     _commit(session, clock, rows)
@@ -94,7 +94,7 @@ def publish(
 def publish_deleted_partitions(
     session: "LogDirCommits", clock: Clock, partitions: Sequence[PartitionDeleteRecord]
 ) -> None:
-    """Commit that partitions and all their copies are gone; their ids stay known for sweeping."""
+    """Commit that partitions and all their copies are deleted; sweeps still use their ids."""
     _commit(session, clock, [(f"{p.topic_id}-{p.partition}", to_bytes(p)) for p in partitions])
 
 
@@ -132,13 +132,13 @@ def _commit(session: "LogDirCommits", clock: Clock, rows: Sequence[Row]) -> None
         batch = pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
         append(session, stage, info, batch, partition=0, producer=None, framing=Framing())
     with session.exclusive():
-        session.make_durable()  # flush=none: what follows in the bucket can't be taken back
+        session.make_durable()  # even with flush=none, as deletions in the bucket can't be undone
 
 
 class RemoteLogMetadataConsumer:
-    """Keeps a `RemoteLogMetadataCache` up to date: `catch_up` reads what the topic has got since.
+    """Updates a `RemoteLogMetadataCache`: `catch_up` reads new records of the topic.
 
-    Not thread-safe. Takes no lock and writes nothing, so readers use it as well as the service.
+    Not thread-safe. Takes no lock and writes no data, so that readers can use it as well.
     """
 
     def __init__(self, view: LogDirView, clock: Clock) -> None:
@@ -151,11 +151,12 @@ class RemoteLogMetadataConsumer:
         self._incarnation = self._view.incarnation
 
     def catch_up(self) -> RemoteLogMetadataCache:
-        """Return the copies as of now; the same object as long as nothing had to be read anew.
+        """Return the copies as of now; the same object unless all records had to be read again.
 
-        All is read again if topic or log were made again, or if tombstones may have gone since.
-        Raises: DataCorruptionError with how to rebuild it.
-        Cost: a look at the watermarks, and some 10 us a record that is new.
+        All are read again if the topic or log was re-created, or if tombstones may have been
+        removed since.
+        Raises: DataCorruptionError, with advice how to rebuild it.
+        Cost: reading the high watermark, and about 10 us per new record.
         """
         for _ in range(2):
             topic_id = self._view.topic_id(*METADATA)
@@ -212,19 +213,19 @@ class RemoteLogMetadataConsumer:
     def _update(self, update: UpdateRecord) -> None:
         if (
             update.state is SegmentState.DELETE_FINISHED
-        ):  # compaction may have taken what was between
+        ):  # compaction may have removed the states in between
             self.cache.remove(update.key, update.id)
             return
         known = self.cache.find(update.key, update.id)
         if known is None or not known.state.may_become(update.state):
-            # As Kafka's cache, which drops such events (RemoteLogMetadataCache).
+            # Kafka's cache drops such events as well (RemoteLogMetadataCache).
             _LOGGER.warning("%s-%d: %s is dropped", update.topic, update.partition, update)
             return
         self.cache.apply(known.become(update.state, update.time_ms))
 
 
 def parse_key(raw: bytes | None) -> tuple[TopicIdPartition, str] | None:
-    """(partition, segment id) of a copy's record; None for another key."""
+    """Return (partition, segment id) for a copy's record, or None for other keys."""
     text = (raw or b"").decode(errors="replace").removesuffix(_STATE)
     head, segment_id = text[:-23], text[-22:]
     topic_id, partition = head[:22], head[23:]

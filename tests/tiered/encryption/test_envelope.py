@@ -132,7 +132,7 @@ def test_a_body():
 
 @pytest.mark.parametrize("difference", [-1, 1])
 def test_a_stream_of_another_size(difference):
-    with pytest.raises(InvalidRequestError, match="it changed meanwhile"):
+    with pytest.raises(InvalidRequestError, match="it changed during the copy"):
         list(key_of().seal([b"x" * 25], 25 + difference))
     key = key_of()
     stored = b"".join(key.seal([b"x" * (25 + difference)], 25 + difference))  # copied anew
@@ -174,7 +174,7 @@ def test_a_wrapped_key_is_bound_to_its_segment_id_and_chunks():
         (SEGMENT, replace(wrapped, chunk_bytes=11)),
         (SEGMENT, replace(wrapped, wrapped_key=wrapped.wrapped_key[:8])),
     ):
-        with pytest.raises(InvalidRequestError, match="isn't the one that segment"):
+        with pytest.raises(InvalidRequestError, match="isn't the key with this id that segment"):
             open_data_key(ring, segment, changed)
 
 
@@ -183,7 +183,7 @@ def test_a_wrapped_key_is_bound_to_its_segment_id_and_chunks():
     [{"wrapped_key": "no base64!"}, {"wrapped_key": 5}, {"key_id": None}, {"chunk_bytes": "x"}],
 )
 def test_what_is_no_wrapped_key(change):
-    with pytest.raises(DataCorruptionError, match="holds no wrapped key"):
+    with pytest.raises(DataCorruptionError, match="contains no wrapped key"):
         open_data_key(RING, SEGMENT, WrappedKey.parse({**new_key()[1].to_dict(), **change}))
 
 

@@ -189,7 +189,7 @@ def test_an_upload_that_the_store_gave_up_is_made_again(s3, url):
     begun = driver.begin("a", 3)
     receipt = begun.part(1, 0, b"abc", crc32c.crc32c(b"abc"))
     begun.abort()
-    with pytest.raises(OSError, match="the store gave up the upload; copy anew"):
+    with pytest.raises(OSError, match="the store gave up the upload; copy again"):
         begun.finish([receipt])
     again = driver.begin("a", 3)
     again.finish([again.part(1, 0, b"abc", crc32c.crc32c(b"abc"))])
