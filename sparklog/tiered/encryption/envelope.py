@@ -243,8 +243,8 @@ def unwrap_key(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> bytes:
     key = _opened(_aes_gcm(master), sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
     if key is None:
         raise InvalidRequestError(
-            f"master key {key_id!r} of the key ring isn't the key with this id that segment "
-            f"{segment_id} was encrypted under: give the 32 bytes that {key_id!r} meant then"
+            f"master key {key_id!r} of the key ring isn't the one that segment {segment_id} was "
+            f"encrypted under: give the 32 bytes that {key_id!r} meant then"
         )
     return key
 

@@ -174,7 +174,7 @@ def test_a_wrapped_key_is_bound_to_its_segment_id_and_chunks():
         (SEGMENT, replace(wrapped, chunk_bytes=11)),
         (SEGMENT, replace(wrapped, wrapped_key=wrapped.wrapped_key[:8])),
     ):
-        with pytest.raises(InvalidRequestError, match="isn't the key with this id that segment"):
+        with pytest.raises(InvalidRequestError, match="isn't the one that segment"):
             open_data_key(ring, segment, changed)
 
 
