@@ -1,9 +1,9 @@
-"""Local files: what the engine asks of a file system, and the real one.
+"""Local files: the file system protocol of the engine, and its implementation.
 
-Everything that sparklog reads or writes on a local disk goes through a `FileSystem`, so that
-`sparklog.testing.crashfs` can take its place and lose what was never synced.
+All reads and writes on local disks use a `FileSystem`, so that `sparklog.testing.crashfs` can
+replace it and lose unsynced data.
 
-- `protocol`: what the engine asks; `local`: the machine's own; `files`: open files, errors
+- `protocol`: the protocol; `local`: the machine's file system; `files`: open files, errors
 - `locks`: locks on open file descriptions
 """
 

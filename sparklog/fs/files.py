@@ -1,4 +1,4 @@
-"""Local files by descriptors, of which only so many are open at once."""
+"""Local files by descriptor, with a limit on the number of open descriptors."""
 
 import contextlib
 import errno
@@ -18,10 +18,10 @@ HINTS: Final = {
     errno.EACCES: "; give this user the right to do so",
     errno.EROFS: "; the file system is mounted read-only",
 }
-"""What to do about a system error, by its number."""
+"""Advice for system errors, by their number."""
 
 REFUSED: Final = "can't {verb} {path}: {reason}{hint}"
-"""The text of StorageUnavailableError; `reason`: the system's own."""
+"""The text of StorageUnavailableError; `reason` is the system's message."""
 
 
 @contextlib.contextmanager
@@ -33,21 +33,21 @@ def translate_os_errors(verb: str, path: str) -> Iterator[None]:
         raise
     except OSError as error:
         hint = HINTS.get(error.errno or 0, "")
-        told = REFUSED.format(verb=verb, path=path, reason=error.strerror, hint=hint)
-        raise StorageUnavailableError(told) from error
+        message = REFUSED.format(verb=verb, path=path, reason=error.strerror, hint=hint)
+        raise StorageUnavailableError(message) from error
 
 
 pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
 
 
 class Pool:
-    """Keeps at most `limit` descriptors open; the least recently used one is closed first."""
+    """Keeps at most `limit` descriptors open; the least recently used is closed first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # Weak: a file that nobody holds any more closes itself and must not be kept by us.
+        # Weak references, so that unused files are collected and close themselves.
         self._open: OrderedDict[int, weakref.ref[LocalFile]] = OrderedDict()
-        self._lock = threading.RLock()  # a collected file may come by while we hold it
+        self._lock = threading.RLock()  # reentrant: a file may be collected while it is owned
         pools.add(self)
 
     def used(self, file: "LocalFile") -> None:
@@ -60,7 +60,7 @@ class Pool:
         for reference in surplus:
             other = reference()
             if other is not None and not other.release():
-                with self._lock:  # busy: it is asked again later
+                with self._lock:  # busy: try again later
                     self._open[id(other)] = reference
 
     def gone(self, file: "LocalFile") -> None:
@@ -68,7 +68,7 @@ class Pool:
             self._open.pop(id(file), None)
 
     def renew_locks(self) -> None:
-        """In a forked child: a lock may have been held by a thread that isn't there."""
+        """Replace the locks in a forked child, where a thread that does not exist may own them."""
         self._lock = threading.RLock()
         for reference in list(self._open.values()):
             file = reference()
@@ -77,7 +77,7 @@ class Pool:
 
 
 class LocalFile:
-    """A file by its descriptor; the pool may close it between calls and it opens itself again."""
+    """A file by its descriptor. The pool may close it between calls; it is then opened again."""
 
     def __init__(self, path: str, flags: int, pool: Pool) -> None:
         self.path = path
@@ -87,7 +87,7 @@ class LocalFile:
         self._closed = False
         self._lock = threading.Lock()
         with self._descriptor("open"):
-            self._flags &= ~(os.O_CREAT | os.O_EXCL)  # opening again must not make it anew
+            self._flags &= ~(os.O_CREAT | os.O_EXCL)  # opening again must not create a file
 
     @contextlib.contextmanager
     def _descriptor(self, verb: str) -> Iterator[int]:
@@ -103,7 +103,7 @@ class LocalFile:
             self._pool.used(self)
 
     def _check_identity(self) -> None:
-        """Opened again by its path, it must be the file that it was: another took its place?"""
+        """Raise FileNotFoundError if the path names another file than when it was first opened."""
         stat = os.fstat(self._fd)
         identity = stat.st_dev, stat.st_ino
         if self._identity not in (None, identity):
@@ -113,7 +113,7 @@ class LocalFile:
         self._identity = identity
 
     def release(self) -> bool:
-        """Close the descriptor unless a call is using it (the pool asks for this)."""
+        """Close the descriptor unless a call is using it. Called by the pool."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -125,7 +125,7 @@ class LocalFile:
         return True
 
     def renew_lock(self) -> None:
-        """See `Pool.renew_locks`."""
+        """Replace the lock; see `Pool.renew_locks`."""
         self._lock = threading.Lock()
 
     def pread(self, size: int, at: int) -> bytes:
@@ -141,9 +141,9 @@ class LocalFile:
             return b"".join(parts)
 
     def pread_into(self, buffer: memoryview, at: int) -> int:
-        """Fill `buffer` with the bytes from `at` on; returns how many, fewer where the file ends.
+        """Fill `buffer` with the bytes from `at` on; return how many, fewer at the end of the file.
 
-        Large reads into memory that is used again cost a fifth of those into fresh memory.
+        Large reads into reused memory cost a fifth of reads into new memory.
         """
         got = 0
         with self._descriptor("read") as fd:
@@ -152,13 +152,13 @@ class LocalFile:
         return got
 
     def stat(self) -> tuple[int, int, int]:
-        """Return device, inode, and time of the last modification in ns."""
+        """Return device, inode and modification time in ns."""
         with self._descriptor("stat") as fd:
             stat = os.fstat(fd)
             return stat.st_dev, stat.st_ino, stat.st_mtime_ns
 
     def duplicate(self) -> int:
-        """Return another descriptor of the open file, which the caller closes."""
+        """Return a new descriptor of the open file, which the caller must close."""
         with self._descriptor("open") as fd:
             return os.dup(fd)
 

@@ -21,7 +21,7 @@ _UNKNOWN: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class LocalMapping:
-    """mmap of a closed file (an empty file has an empty view: mmap refuses those)."""
+    """The mapping of a closed file. An empty file has an empty view, because mmap rejects it."""
 
     def __init__(self, path: str) -> None:
         with translate_os_errors("map", path), open(path, "rb") as file:
@@ -30,15 +30,15 @@ class LocalMapping:
         self.data = memoryview(self._map) if self._map is not None else memoryview(b"")
 
     def close(self) -> None:
-        # A NumPy view of the data may outlive us; the map then goes when the last view does.
+        # A NumPy view of the data may outlive this object; the last view then closes the mapping.
         self.data = memoryview(b"")
         self._map = None
 
 
 class LocalFileSystem:
-    """The machine's own file system. `descriptors` bounds the files that are open at once."""
+    """The machine's file system. `descriptors` limits the number of open files."""
 
-    sync_threads: int = 8  # of a journal, those that come together are one write
+    sync_threads: int = 8  # a journal combines concurrent syncs into one write
 
     def __init__(self, descriptors: int | None = None) -> None:
         if descriptors is None:
@@ -85,16 +85,17 @@ class LocalFileSystem:
             os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
     def copy_mode_and_owner(self, path: str, model: str) -> None:
-        """Give `path` the mode of `model`, which its owner may write to, and its owner.
+        """Give `path` the mode and owner of `model`; the owner may always write.
 
-        As far as the file system and our rights go. A file that has another name, too, is left.
+        As far as the file system and the permissions of this process allow. Files with several hard
+        links are left unchanged.
         """
         with contextlib.suppress(OSError):
-            mine, like = os.stat(path), os.stat(model)
-            if stat.S_ISDIR(mine.st_mode) or mine.st_nlink == 1:
-                ours = stat.S_IRWXU if stat.S_ISDIR(mine.st_mode) else stat.S_IRUSR | stat.S_IWUSR
-                os.chmod(path, stat.S_IMODE(like.st_mode) | ours)
-                os.chown(path, like.st_uid, like.st_gid)
+            own, wanted = os.stat(path), os.stat(model)
+            if stat.S_ISDIR(own.st_mode) or own.st_nlink == 1:
+                ours = stat.S_IRWXU if stat.S_ISDIR(own.st_mode) else stat.S_IRUSR | stat.S_IWUSR
+                os.chmod(path, stat.S_IMODE(wanted.st_mode) | ours)
+                os.chown(path, wanted.st_uid, wanted.st_gid)
 
     def identity(self, path: str) -> tuple[int, int]:
         with translate_os_errors("stat", path):
@@ -163,7 +164,10 @@ class LocalFileSystem:
             return file.read().strip()
 
     def kind(self, path: str) -> str:
-        """The type of the mount that holds `path`. Source: proc(5), /proc/PID/mountinfo."""
+        """Return the type of the mount that contains `path`.
+
+        Source: proc(5), /proc/PID/mountinfo.
+        """
         real, best, kind = os.path.realpath(path) + "/", "", ""
         with open("/proc/self/mountinfo") as file:
             for line in file:
@@ -176,7 +180,10 @@ class LocalFileSystem:
 
 @functools.cache
 def _renameat2() -> Callable[..., int] | None:
-    """The C library's function, which Python lacks. Source: renameat2(2), glibc 2.28, musl 1.1."""
+    """Return the C library's renameat2, which Python lacks.
+
+    Source: renameat2(2), glibc 2.28, musl 1.1.
+    """
     found: Callable[..., int] | None
     found = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     return found

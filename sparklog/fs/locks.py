@@ -1,6 +1,6 @@
 """Linux's open-file-description locks.
 
-Unlike POSIX locks they survive the closing of another descriptor of the same file, work between
+Unlike POSIX locks, they survive the closing of another descriptor of the same file, work between
 threads, and conflict with Java's FileLock. Source: fcntl(2); why not POSIX locks: PROTOCOL, C3.
 """
 
@@ -17,7 +17,7 @@ _lock_files: "weakref.WeakSet[LocalLockFile]" = weakref.WeakSet()
 
 
 class LocalLockFile(LocalFile):
-    """A file with open-file-description locks; its descriptor is never given to the pool."""
+    """A file with open-file-description locks. Its descriptor is never managed by the pool."""
 
     def __init__(self, path: str, flags: int) -> None:
         super().__init__(path, flags, Pool(1 << 30))
@@ -52,7 +52,7 @@ class LocalLockFile(LocalFile):
             return stat.st_dev, stat.st_ino
 
     def forget(self) -> None:
-        """Close without waiting for a lock that only the parent process could release."""
+        """Close without waiting for a lock that only the parent process can release."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._closed = -1, True
@@ -60,7 +60,7 @@ class LocalLockFile(LocalFile):
 
 
 def is_locked(path: str, first: int, length: int) -> bool:
-    """Tell whether any open file description has a lock there, this process's own included."""
+    """Return whether any open file description has a lock there, including this process's own."""
     with contextlib.suppress(FileNotFoundError), translate_os_errors("look at the locks of", path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -73,7 +73,7 @@ def is_locked(path: str, first: int, length: int) -> bool:
 
 
 def _forget_locks_in_child() -> None:
-    # A forked child shares the description, so it would hold the parent's locks past its death.
+    # A forked child shares the description, so the parent's locks would survive the parent.
     for file in list(_lock_files):
         file.forget()
     for pool in list(pools):

@@ -1,10 +1,10 @@
-"""What the engine asks of a file system, and helpers for small files and paths.
+"""The file system protocol of the engine, and helpers for small files and paths.
 
 - `pwrite` writes all bytes or raises; nothing is durable before `File.sync`.
-- A name made or removed by `open(create)`, `rename`, `exchange`, `link` or `unlink` is durable
-  only after `sync_dir` of its directory. `rename` over an existing name is atomic.
-- FileNotFoundError and FileExistsError pass through, for they steer control flow; every other
-  OSError becomes StorageUnavailableError with the path and the operation.
+- A name made or removed by `open(create)`, `rename`, `exchange`, `link` or `unlink` is durable only
+  after `sync_dir` of its directory. `rename` over an existing name is atomic.
+- FileNotFoundError and FileExistsError are raised unchanged, because they steer control flow; every
+  other OSError becomes StorageUnavailableError with the path and the operation.
 """
 
 import contextlib
@@ -15,12 +15,12 @@ Buffer = bytes | bytearray | memoryview
 
 
 class File(Protocol):
-    """An open file. Reads and writes name their position; there is no cursor to share."""
+    """An open file. Reads and writes name their position; there is no shared cursor."""
 
     path: str
 
     def pread(self, size: int, at: int) -> bytes:
-        """Return the bytes [at, at + size), fewer only where the file ends."""
+        """Return the bytes [at, at + size), fewer only at the end of the file."""
 
     def pwrite(self, data: Buffer, at: int) -> None:
         """Write all of `data` at byte `at`, growing the file as needed."""
@@ -32,10 +32,13 @@ class File(Protocol):
         """Return the size in bytes."""
 
     def sync(self) -> None:
-        """Make the contents durable (fdatasync). Never retry after an error: rewrite."""
+        """Make the contents durable (fdatasync).
+
+        After an error, rewrite the data; never sync again.
+        """
 
     def close(self) -> None:
-        """Give the descriptor back; further use is an error."""
+        """Close the descriptor. Further use is an error."""
 
     def __enter__(self) -> Self: ...
 
@@ -43,34 +46,37 @@ class File(Protocol):
 
 
 class LockFile(File, Protocol):
-    """A file whose bytes can be locked. The locks die with this object or its process."""
+    """A file whose bytes can be locked. Locks end with this object or its process."""
 
     def try_lock(self, first: int, length: int, *, exclusive: bool) -> bool:
-        """Lock [first, first + length) without waiting (length 0: to the end); False if held."""
+        """Lock [first, first + length) without waiting; return False if another owner has a lock.
+
+        Length 0 extends to the end of the file.
+        """
 
     def unlock(self, first: int, length: int) -> None:
-        """Release that range."""
+        """Release the lock of that range."""
 
     def is_current(self) -> bool:
-        """Tell whether the path still names this very file (it may have been unlinked)."""
+        """Return whether the path still names this file, which may have been unlinked."""
 
     def identity(self) -> tuple[int, int]:
         """Return (device, inode)."""
 
 
 class Mapping(Protocol):
-    """A read-only view of a whole file that nobody will truncate."""
+    """A read-only view of a whole file that is never truncated."""
 
     data: memoryview
 
     def close(self) -> None:
-        """Drop the view."""
+        """Release the view."""
 
 
 class Volume(NamedTuple):
-    """The mounted file system that a path is in, as KIP-827 calls it.
+    """The mounted file system that contains a path (KIP-827).
 
-    `is_read_only`: it was mounted so, and nobody can write there.
+    `is_read_only`: it was mounted read-only.
     """
 
     total_bytes: int
@@ -88,18 +94,18 @@ class FileSystem(Protocol):
 
     @property
     def sync_threads(self) -> int:
-        """How many files it is worth to sync at once; 1: one call comes after the other."""
+        """How many files are worth syncing in parallel; 1 means one after the other."""
 
     def open(self, path: str, *, create: bool = False, write: bool = False) -> File:
-        """Open a file; `create` implies `write` and makes it, empty, where there is none."""
+        """Open a file. `create` implies `write` and creates an empty file if there is none."""
 
     def open_lock(self, path: str, *, create: bool = True) -> LockFile:
-        """Open a file for locking, reading and writing; made where there is none."""
+        """Open a file for locking, reading and writing; create it if there is none."""
 
     def is_locked(self, path: str, first: int, length: int) -> bool:
-        """Tell whether somebody has locked any of [first, first + length) of a file.
+        """Return whether any of [first, first + length) of a file is locked.
 
-        Takes no lock, and needs only to read; False where there is no file.
+        Takes no lock, and needs only read permission. False if there is no file.
         """
 
     def map(self, path: str) -> Mapping:
@@ -110,26 +116,26 @@ class FileSystem(Protocol):
     def is_dir(self, path: str) -> bool: ...
 
     def is_link(self, path: str) -> bool:
-        """Tell whether a name is a symbolic link, wherever it leads."""
+        """Return whether a name is a symbolic link, with any target."""
 
     def size(self, path: str) -> int: ...
 
     def mtime_ms(self, path: str) -> int: ...
 
     def changed_ms(self, path: str) -> int:
-        """Return when a file last changed in any way, its name included (st_ctime).
+        """Return when a file was last changed in any way, including its name (st_ctime).
 
-        It can't be set, and a copy has its own.
+        This time can't be set, and a copy has its own.
         """
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
-        """Set the time of a file's last change; it may be lost with the machine."""
+        """Set the modification time of a file; it may be lost in a power cut."""
 
     def identity(self, path: str) -> tuple[int, int]:
         """Return (device, inode) of a path."""
 
     def links(self, path: str) -> int:
-        """Return how many names (hard links) a file has, wherever they are."""
+        """Return how many names (hard links) a file has."""
 
     def listdir(self, path: str) -> list[str]:
         """Return the names in a directory, sorted."""
@@ -143,7 +149,7 @@ class FileSystem(Protocol):
     def rename(self, src: str, dst: str) -> None: ...
 
     def exchange(self, one: str, other: str) -> bool:
-        """Let two names change places in one step; False where the file system can't."""
+        """Exchange two names atomically; return False if the file system does not support it."""
 
     def link(self, src: str, dst: str) -> None:
         """Give a file a second name (hard link)."""
@@ -153,35 +159,35 @@ class FileSystem(Protocol):
     def free_bytes(self, path: str) -> int: ...
 
     def volume(self, path: str) -> Volume:
-        """Return the volume that a path is in."""
+        """Return the volume that contains a path."""
 
     def may_write(self, path: str) -> bool:
-        """Tell whether this process has the right to write to a file, or to change a directory."""
+        """Return whether this process may write to a file, or change a directory."""
 
     def boot_id(self) -> str:
-        """Return what changes when the machine loses its page cache."""
+        """Return an id that changes when the machine loses its page cache."""
 
     def kind(self, path: str) -> str:
-        """Return the file system's type, e.g. "ext4" or "nfs4"; "" if it can't be told."""
+        """Return the file system's type, such as "ext4" or "nfs4"; "" if it is unknown."""
 
 
 def read_bytes(fs: FileSystem, path: str) -> bytes:
-    """Return a whole small file."""
+    """Return the contents of a small file."""
     with fs.open(path) as file:
         return file.pread(file.size(), 0)
 
 
 def check_reachable(fs: FileSystem, path: str) -> None:
-    """Raise StorageUnavailableError if it can't be told whether `path` exists: no rights, say."""
+    """Raise StorageUnavailableError if the existence of `path` can't be determined."""
     with contextlib.suppress(FileNotFoundError):
         fs.identity(path)
 
 
 def write_durably(fs: FileSystem, path: str, data: Buffer, *, sync_dir: bool = True) -> None:
-    """Replace `path` by `data` so that a crash leaves the old or the new contents, whole.
+    """Replace `path` by `data`, so that a crash leaves the complete old or new contents.
 
-    Without `sync_dir` the new contents may still be lost to a power cut, the old ones then stay.
-    Source: Kafka's CheckpointFile.write.
+    Without `sync_dir`, a power cut may restore the old contents. Source: Kafka's
+    CheckpointFile.write.
     """
     temporary = path + ".tmp"
     with fs.open(temporary, create=True) as file:

@@ -1,9 +1,9 @@
-"""What runs in Spark's JVM: Scala sources, and the jar that they are compiled to.
+"""Code for Spark's JVM: Scala sources, and the jar that they are compiled to.
 
-- `jar`: compiled at first use, or one that is given; `compiler`: Spark's own for Scala;
-  `jar_file`: what a jar says it is
-- `gateway`: the way from Python to what the jar has; `answer_file`: bytes past py4j; `plans`: their
-  version
-- `scala/`: `checkpoint` (checkpoints as logs), `format` (record batches), `sink` (rows become
-  chunks), `source` (segments become rows), `datasource` (`format("sparklog")` in the JVM)
+- `jar`: returns a jar, given or compiled at first use; `compiler`: runs Spark's Scala compiler;
+  `jar_file`: reads and writes the jar file and its versions
+- `gateway`: calls the jar's code from Python; `answer_file`: large answers past py4j; `plans`: the
+  version of plans
+- `scala/`: `checkpoint` (log-backed checkpoints), `format` (record batches), `sink` (turns rows
+  into chunks), `source` (reads segments as rows), `datasource` (`format("sparklog")` in the JVM)
 """

@@ -1,9 +1,9 @@
-"""Takes bytes from Spark's JVM past py4j (scala/AnswerFile.scala).
+"""Receive large answers from Spark's JVM past py4j (scala/AnswerFile.scala).
 
-py4j's answers are text over TCP. One of more than 8 KB goes out in several pieces, of which each
-waits until the one before is acknowledged, and that is delayed (Nagle, RFC 896 and 1122): it costs
-44 ms, on the same host too. So the JVM writes what is larger into an anonymous file of this
-process, which it finds by /proc. Where it can't (another container), the answer comes by py4j.
+py4j sends answers as text over TCP. An answer of more than 8 KB is sent in several segments, and
+each waits for the delayed acknowledgement of the one before (Nagle, RFC 896 and 1122), which costs
+44 ms, on the same host too. The JVM therefore writes large answers to an anonymous file of this
+process, which it opens by /proc. If it can't (another container), the answer comes by py4j.
 """
 
 import os
@@ -14,18 +14,18 @@ NOWHERE: Final = ""
 
 
 class AnswerFile:
-    """A place for one answer. `into` is what the JVM is told."""
+    """The anonymous file for one answer. The JVM gets `into`, the file's path."""
 
     def __init__(self) -> None:
         self._file = -1
         self.into = NOWHERE
-        if hasattr(os, "memfd_create"):  # not on every Linux that Python was built for
+        if hasattr(os, "memfd_create"):  # missing in Python builds for old Linux versions
             name = f"sparklog-{uuid.uuid4().hex}"
             self._file = os.memfd_create(name)
             self.into = f"/proc/{os.getpid()}/fd/{self._file} /memfd:{name} (deleted)"
 
     def taken(self, answer: bytes) -> bytes:
-        """Return what the JVM answered, there or by py4j (`answer`)."""
+        """Return the JVM's answer from the file, or `answer` if it came by py4j."""
         if answer or self._file < 0:
             return answer
         size = os.fstat(self._file).st_size
@@ -36,7 +36,7 @@ class AnswerFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
-        """Give the memory back. Idempotent."""
+        """Release the memory. Idempotent."""
         if self._file >= 0:
             os.close(self._file)
             self._file, self.into = -1, NOWHERE

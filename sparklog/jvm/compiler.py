@@ -1,6 +1,6 @@
-"""The Scala compiler that ships with Spark: our sources to classes, for that Spark.
+"""The Scala compiler that ships with Spark: compile sparklog's Scala sources for that Spark.
 
-No JDK, Maven or sbt is needed, a Java runtime does.
+Needs a Java runtime, but no JDK, Maven or sbt.
 """
 
 import importlib.resources
@@ -19,23 +19,23 @@ from sparklog.extras import needed
 
 _COMPILER: Final = "scala.tools.nsc.Main"
 TIMEOUT_S: Final = 300
-_JAVA: Final = 17  # the oldest that Spark 4 runs on: executors may have that one
+_JAVA: Final = 17  # the oldest version that Spark 4 supports, so executors may run it
 _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xss8m")  # half the CPU time
 _CORE: Final = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
 
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """A Spark by its directory of jars, and their version."""
+    """A Spark installation: its directory of jars, and their version."""
 
     jars: pathlib.Path
     version: str
 
     @staticmethod
     def installed() -> "Spark":
-        """Return the one that sessions of this process would start: SPARK_HOME's, else pyspark's.
+        """Return the Spark that this process's sessions would start: SPARK_HOME's, else pyspark's.
 
-        Raises: InvalidRequestError if there is none, or one without its jars.
+        Raises InvalidRequestError if there is none, or if its jars are missing.
         """
         home = os.environ.get("SPARK_HOME")
         if home:
@@ -60,7 +60,7 @@ def _incomplete(jars: pathlib.Path, what: str) -> InvalidRequestError:
 
 
 def sources() -> list[tuple[str, bytes]]:
-    """Return names and texts of the Scala files; one in a package begins with its folder."""
+    """Return names and contents of the Scala files. Names contain the folder of their package."""
     root = importlib.resources.files("sparklog.jvm").joinpath("scala")
     return sorted(_scala_files(root, ""))
 
@@ -76,11 +76,10 @@ def _scala_files(directory: Traversable, prefix: str) -> Iterator[tuple[str, byt
 def compile_into(
     directory: pathlib.Path, scala: list[tuple[str, bytes]], spark: Spark, *options: str
 ) -> str:
-    """Compile Scala files into the directory, which has none; return what the compiler says.
+    """Compile Scala files into an empty directory; return the compiler's output.
 
-    Raises: InvalidRequestError if there is no Java or compiler, or they don't compile against
-        that Spark.
-    Cost: some 5 s of CPU for our sources.
+    Raises InvalidRequestError if there is no Java or compiler, or if the files don't compile
+    against that Spark. Cost: about 5 s of CPU for sparklog's sources.
     """
     if not list(spark.jars.glob("scala-compiler*.jar")):
         raise _incomplete(spark.jars, "scala-compiler")
@@ -102,17 +101,20 @@ def compile_into(
             f"sparklog's jar couldn't be compiled ({e}): Spark needs a Java runtime, {_JAVA} or "
             "later; set JAVA_HOME to it"
         ) from e
-    said = (done.stdout + done.stderr).strip().replace(f"{texts}/", "")
+    output = (done.stdout + done.stderr).strip().replace(f"{texts}/", "")
     if done.returncode != 0:
         raise InvalidRequestError(
             f"sparklog's jar doesn't compile against {spark.jars}, by {java} (sparklog is made for "
-            f"Spark 4.3 and Java {_JAVA} or later): {said[-2000:]}"
+            f"Spark 4.3 and Java {_JAVA} or later): {output[-2000:]}"
         )
-    return said
+    return output
 
 
 def _release(java: str) -> str:
-    """The option for classes that Java 17 runs. Only a JDK knows which methods 17 had."""
+    """Return the option for classes that run on Java 17.
+
+    Only a JDK knows the methods of Java 17.
+    """
     found = shutil.which(java)
     home = pathlib.Path(found).resolve().parents[1] if found else pathlib.Path()
     known = (home / "lib" / "ct.sym").exists()

@@ -1,8 +1,9 @@
-"""The way from Python to what the jar has: found in the session's JVM, or why it isn't used.
+"""Call the jar's code in the session's JVM, or return why that is not possible.
 
 A jar comes to a session by `spark.jars`, the class path, `sparklog.enable` or ADD JAR. py4j's own
-look-up (`jvm.package.Class`) is that of the thread, which doesn't know them all; the loader which
-all sessions of an application share does. Source: SessionResourceLoader.addJar (Spark 4.3).
+lookup (`jvm.package.Class`) uses the thread's class loader, which does not know all of them; the
+loader that all sessions of an application share does. Source: SessionResourceLoader.addJar (Spark
+4.3).
 """
 
 import logging
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOGGER: Final = logging.getLogger("sparklog")
-_SESSIONS_MAX: Final = 64  # of an application: each start of a query makes one
+_SESSIONS_MAX: Final = 64  # per application; each start of a query creates a session
 _QUERIES_MAX: Final = 1024
 _OLD_CLASS: Final = "sparklog.checkpoint.LogCheckpointFileManager"  # in jars before Version
 _OF_ALL_THREADS: Final = (
@@ -31,14 +32,14 @@ _MISSING: Final = "java.lang.ClassNotFoundException"
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why the JVM doesn't do it; `level` is logging's."""
+    """Why the JVM does not do the work. `level`: the level at which the reason is logged."""
 
     reason: str
     level: int = logging.INFO
 
 
 JVM_CONF: Final = "spark.datasource.sparklog.jvm"
-"""A session's conf: what option jvm is where it isn't given."""
+"""The session's conf with the default of option jvm."""
 NOT_WANTED: Final = Obstacle("option jvm is false")
 NOT_WANTED_THERE: Final = Obstacle(f"{JVM_CONF} is false")
 CONNECT: Final = Obstacle("Spark Connect gives Python no way into its server's JVM")
@@ -49,27 +50,27 @@ NO_JAR: Final = Obstacle(
 
 
 class Gateway:
-    """The jar of one session, of the version that this package speaks. Threads may share it."""
+    """Calls the jar of a session, which has a version that this package supports. Thread-safe."""
 
     def __init__(self, load: Callable[[str], Any]) -> None:
         self._load = load
         self._objects: dict[str, Any] = {}
 
     def call(self, name: str, method: str, *arguments: Any) -> Any:
-        """Call a method of a Scala object, by its full name: `call("sparklog.sink.StageJob", ...)`.
+        """Call a method of a Scala object by its full name: `call("sparklog.sink.StageJob", ...)`.
 
-        Arguments and result as py4j has them: bytes for byte[], a Java object for any other.
+        Arguments and result are converted by py4j: bytes for byte[], a Java object for other types.
+        Raises py4j's exception for what the method throws.
 
-        Raises: what py4j makes of what the method throws.
         Cost: one round trip to the JVM, three more at the first use of an object.
         """
-        found = self._objects.get(name)
-        if found is None:
-            found = self._objects[name] = _scala_object(self._load(name + "$"))
-        return getattr(found, method)(*arguments)
+        scala_object = self._objects.get(name)
+        if scala_object is None:
+            scala_object = self._objects[name] = _scala_object(self._load(name + "$"))
+        return getattr(scala_object, method)(*arguments)
 
     def fetch(self, name: str, method: str, *arguments: Any) -> bytes:
-        """The same for bytes that may be many: the method takes a place for them as its last one.
+        """Call a method that returns bytes, possibly many. Its last parameter is the answer's file.
 
         Cost: 0.1 ms more than `call`, which takes 40 ms longer for more than 8 KB (`answer_file`).
         """
@@ -78,24 +79,28 @@ class Gateway:
 
 
 def gateway(spark: "SparkSession", *, wanted: bool | None = None) -> Gateway | None:
-    """Return the way to the jar that a session has; None where Python is to do it (`obstacle`)."""
+    """Return the gateway to a session's jar, or None if Python has to do the work (`obstacle`)."""
     found = find_gateway(spark, wanted=wanted)
     return found if isinstance(found, Gateway) else None
 
 
 def obstacle(spark: "SparkSession", *, wanted: bool | None = None) -> Obstacle | None:
-    """Return why `gateway` gives None; None if it doesn't."""
+    """Return why `gateway` returns None, or None."""
     found = find_gateway(spark, wanted=wanted)
     return found if isinstance(found, Obstacle) else None
 
 
 def find_gateway(spark: "SparkSession", *, wanted: bool | None = None) -> Gateway | Obstacle:
-    """Return the way to the jar, or why there is none.
+    """Return the gateway to a session's jar, or the obstacle.
 
-    Args: wanted: option jvm; None: what the session's conf says, `JVM_CONF`.
-    It is remembered for the session, as long as its SparkContext lives; that there is no jar until
-    another jar comes, which `sparklog.enable` may bring. A query has a session of its own.
-    Cost: one round trip to the JVM, three where there is no jar; at the first use some ten.
+    The result is cached for the session, as long as its SparkContext lives; a missing jar is cached
+    until another jar is loaded, for example by `sparklog.enable`. Each query has a session of its
+    own.
+
+    Args:
+        wanted: The option jvm; None means the session's conf `JVM_CONF`.
+
+    Cost: one round trip to the JVM, three if there is no jar; about ten at the first use.
     """
     if wanted is False:
         return NOT_WANTED
@@ -115,15 +120,15 @@ def find_gateway(spark: "SparkSession", *, wanted: bool | None = None) -> Gatewa
 class _Known:
     found: Gateway | Obstacle
     loader: Any
-    jars: int  # that the loader had then
-    wanted: bool  # by the session's conf
+    jars: int  # number of jars that the loader had
+    wanted: bool  # the session's conf
 
     def holds(self) -> bool:
-        """Whether it can't have changed: of two jars of sparklog the first one counts."""
+        """Return whether the result is still valid. Of two sparklog jars, the first one is used."""
         return self.found is not NO_JAR or len(self.loader.getURLs()) == self.jars
 
 
-# What holds the session of a stopped context isn't asked again: its successor is another object.
+# Keyed weakly by context: a stopped context and its successor are different objects.
 _known: weakref.WeakKeyDictionary[Any, LruCache[str, _Known]] = weakref.WeakKeyDictionary()
 
 
@@ -137,8 +142,8 @@ def _look_up(session: Any) -> _Known:
 def load_jar(spark: "SparkSession", name: str) -> None:
     """Load a jar, by its path or URL, into a running session that has none (`NO_JAR`).
 
-    ADD JAR would do it for the thread that says it: to all others Spark's class loader for jars is
-    unknown. The one above it is every thread's, as it is with `spark.jars`. Executors get the jar
+    ADD JAR would load it for the calling thread only: other threads don't know Spark's class loader
+    for jars. The parent loader belongs to all threads, as with `spark.jars`. Executors get the jar
     with their next task. Source: SessionResourceLoader.addJar, SparkSubmit (Spark 4.3).
     """
     jvm: Any = spark.sparkContext._jvm
@@ -158,14 +163,14 @@ def _found(session: Any, load: Callable[[str], Any]) -> Gateway | Obstacle:
     if found is None:
         old = _class(load, _OLD_CLASS)
         return NO_JAR if old is None else _mismatch("it is of an earlier sparklog")
-    said, spark = _scala_object(found), session.version()
-    versions = JarVersions(said.spark() or spark, said.sparklog() or "?", said.plans())
+    version, spark = _scala_object(found), session.version()
+    versions = JarVersions(version.spark() or spark, version.sparklog() or "?", version.plans())
     reason = versions.mismatch(spark)
     return Gateway(load) if reason is None else _mismatch(reason)
 
 
 def _class(load: Callable[[str], Any], name: str) -> Any:
-    """Load a class; None if there is none of that name."""
+    """Load a class, or return None if it does not exist."""
     from py4j.protocol import Py4JJavaError
 
     try:
@@ -177,7 +182,7 @@ def _class(load: Callable[[str], Any], name: str) -> Any:
 
 
 def _scala_object(loaded: Any) -> Any:
-    """The one instance of a Scala object's class."""
+    """Return the instance of a Scala object's class."""
     return loaded.getField("MODULE$").get(None)
 
 
@@ -189,9 +194,11 @@ def _mismatch(reason: str) -> Obstacle:
 
 
 def log_data_path(what: str, obstacle: Obstacle | None, *, query: str) -> None:
-    """Say in the log, once a query, who moves the bytes: the JVM, or Python and why.
+    """Log once per query whether the JVM or Python moves the bytes, and why Python does.
 
-    Args: what: is done ("writes t"); query: by whom: its run's id, or any text.
+    Args:
+        what: The work, such as "writes t".
+        query: The run id of the query, or any text.
     """
     key = f"{query} {what}"
     if LOGGED.get(key) == (obstacle is None):
@@ -204,4 +211,4 @@ def log_data_path(what: str, obstacle: Obstacle | None, *, query: str) -> None:
 
 
 LOGGED: LruCache[str, bool] = LruCache(_QUERIES_MAX)
-"""What `log_data_path` has said: query and what -> whether the JVM does it."""
+"""Messages that `log_data_path` has logged: query and work -> whether the JVM does it."""

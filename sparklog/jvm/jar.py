@@ -1,8 +1,8 @@
-"""The jar of what runs in Spark's JVM: compiled at first use, or one that was made elsewhere.
+"""The jar for Spark's JVM: compiled at first use, or built elsewhere and given.
 
-Spark's classes change with every minor version, so a jar belongs to one of them: it is kept by the
-version of Spark's jars and the digest of what it is made from. A host without a compiler, or with
-nowhere to write to, is given one by SPARKLOG_JAR or `spark.jars`.
+Spark's classes change with every minor version, so a jar belongs to one of them. Compiled jars are
+stored by Spark's version and a digest of the sources. A host without a compiler or a writable
+directory gets a jar by SPARKLOG_JAR or `spark.jars`.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ _WAIT_S: Final = TIMEOUT_S + 60
 
 
 def jar(given: Iterable[str] = ()) -> str:
-    """Return the path of the jar for the Spark that is installed; takes some 10 s at first use.
+    """Return the path of the jar for the installed Spark; takes about 10 s at first use.
 
-    It is the one among `given` (paths, URLs), else $SPARKLOG_JAR, else compiled and kept below
-    $SPARKLOG_CACHE, else $XDG_CACHE_HOME/sparklog, else ~/.cache/sparklog. Of processes that are
-    the first at once one compiles, the others wait for it.
+    It is the one among `given` (paths, URLs), else $SPARKLOG_JAR, else a compiled jar, stored below
+    $SPARKLOG_CACHE, else $XDG_CACHE_HOME/sparklog, else ~/.cache/sparklog. If several processes
+    need it at once, one compiles and the others wait.
 
-    Raises: InvalidRequestError if the jar that is given isn't for this sparklog and Spark; if there
-        is no Java, no Spark, or nowhere to write to.
+    Raises InvalidRequestError if the given jar isn't for this sparklog and Spark; or if there is no
+    Java, no Spark, or no writable directory.
     """
     found = given_among(given) or os.environ.get(JAR_VARIABLE)
     if found:
@@ -54,10 +54,10 @@ def _compiled() -> str:
 
 
 def write_jar(target: str) -> str:
-    """Write the jar to a file or into a directory, for hosts that can't compile it; its path.
+    """Write the jar to a file or directory, for hosts that can't compile it; return its path.
 
-    Raises: InvalidRequestError as `jar` does, and if it can't be written there, or another file
-        than a jar of ours is there.
+    Raises InvalidRequestError as `jar` does, and if the target can't be written, or is a file that
+    is not a sparklog jar.
     """
     built = _to_write()
     path = pathlib.Path(target).absolute()
@@ -85,7 +85,7 @@ def write_jar(target: str) -> str:
 
 
 def _to_write() -> str:
-    """Return $SPARKLOG_JAR if it is a file that will do, otherwise a jar that is compiled.
+    """Return $SPARKLOG_JAR if it is a usable file, otherwise a compiled jar.
 
     An error about $SPARKLOG_JAR advises to write a new jar, so it must not prevent that.
     """
@@ -98,7 +98,10 @@ def _to_write() -> str:
 
 
 def _checked(name: str) -> str:
-    """A jar that is given, if it will do; one that isn't on this host is checked in the session."""
+    """Return a given jar if it is usable.
+
+    A jar that isn't on this host is checked in the session.
+    """
     path = local_path(name)
     if "://" in path or path.startswith("local:"):
         return name
@@ -112,7 +115,7 @@ def _checked(name: str) -> str:
     if versions is None:
         raise InvalidRequestError(f"{path} isn't a whole jar of sparklog's: {REMEDY}")
     spark = None
-    with contextlib.suppress(InvalidRequestError):  # none here that would start a session
+    with contextlib.suppress(InvalidRequestError):  # no Spark here that would start a session
         spark = Spark.installed().version
     reason = versions.mismatch(spark)
     if reason is not None:
@@ -153,8 +156,10 @@ def _build(path: pathlib.Path, scala: list[tuple[str, bytes]], spark: Spark) -> 
 
 @contextlib.contextmanager
 def _alone(home: pathlib.Path) -> Iterator[bool]:
-    """Wait until no other process compiles. False where the file system has no locks, and where
-    one compiles for longer than it may: it stands still, and what it makes is nobody's but its own.
+    """Wait until no other process compiles; yield whether this process has the lock.
+
+    False if the file system has no locks, or if another process compiles for longer than allowed
+    and probably hangs. Each process compiles in its own directory, so this is safe.
     """
     with (home / _LOCK).open("wb") as file:
         yield _locked(file.fileno())
@@ -175,7 +180,7 @@ def _locked(file: int) -> bool:
 
 
 def _move(built: pathlib.Path, path: pathlib.Path) -> None:
-    """Let a file appear whole: a JVM that has its predecessor open keeps that."""
+    """Move a file to its final name atomically. A JVM that has the old file open keeps it."""
     with built.open("rb") as file:
         os.fsync(file.fileno())
     LOCAL.rename(str(built), str(path))
@@ -186,7 +191,7 @@ def _cache() -> pathlib.Path:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     home = pathlib.Path(named or f"{base}/sparklog").absolute()
     try:
-        if not named and base.startswith("~"):  # a user that nobody knows, as containers have
+        if not named and base.startswith("~"):  # a user without an entry, as in containers
             raise FileNotFoundError(errno.ENOENT, "the user has no home directory")
         home.mkdir(parents=True, exist_ok=True)
     except OSError as e:

@@ -1,7 +1,7 @@
-"""A jar of sparklog's as a file: written the same for the same classes, and what it says it is.
+"""A sparklog jar as a file: written reproducibly, with its versions in the manifest.
 
-The manifest has Spark's version as the specification's, sparklog's as the implementation's, which
-sparklog.Version (Scala) reads in the JVM, and that of the plans.
+The manifest has Spark's version as the specification version, sparklog's as the implementation
+version (read in the JVM by sparklog.Version), and the version of the plans.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ VERSION: Final[str] = sys.modules[__name__.partition(".")[0]].__version__  # the
 _MANIFEST: Final = "META-INF/MANIFEST.MF"
 _PLANS: Final = "Sparklog-Plan-Version"
 _SPARK, _OWN = "Specification-Version", "Implementation-Version"
-_EARLIEST: Final = (1980, 1, 1, 0, 0, 0)  # that a zip file can tell
+_EARLIEST: Final = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip file
 REMEDY: Final = (
     "make one anew, with this sparklog and that Spark: sparklog spark-conf --jar FILE; or leave it "
     "out, and one is compiled"
@@ -28,17 +28,17 @@ REMEDY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class JarVersions:
-    """What a jar was made by and for; `plans` is 0 if it doesn't say."""
+    """The versions that a jar was built from. `plans` is 0 if the manifest has none."""
 
     spark: str
     sparklog: str = VERSION
     plans: int = PLAN_VERSION
 
     def mismatch(self, spark: str | None) -> str | None:
-        """Return why this package can't use it with that Spark; None if it can.
+        """Return why this package can't use the jar with a version of Spark, or None if it can.
 
-        Another patch version of Spark will do, and another sparklog that has the same plans.
-        spark: None where it isn't known.
+        Other patch versions of Spark are supported, and other versions of sparklog with the same
+        plans. `spark` is None if unknown.
         """
         if self.plans != PLAN_VERSION:
             return (
@@ -50,7 +50,7 @@ class JarVersions:
         return None
 
     def manifest(self) -> bytes:
-        """Return META-INF/MANIFEST.MF."""
+        """Return the content of META-INF/MANIFEST.MF."""
         values = {
             "Manifest-Version": "1.0", "Specification-Title": "Apache Spark", _SPARK: self.spark,
             "Implementation-Title": "sparklog", _OWN: self.sparklog, _PLANS: str(self.plans),
@@ -59,12 +59,12 @@ class JarVersions:
 
 
 def minor(version: str) -> str:
-    """Return the version without the patch: 4.3 of 4.3.0."""
+    """Return the version without the patch: 4.3 for 4.3.0."""
     return ".".join(version.split(".")[:2])
 
 
 def write(path: pathlib.Path, classes: pathlib.Path, versions: JarVersions) -> None:
-    """Make a jar of the files below `classes`: the same bytes for the same files, wherever."""
+    """Write a jar of the files below `classes`; equal files give equal bytes."""
     names = sorted(p.relative_to(classes).as_posix() for p in classes.rglob("*") if p.is_file())
     with zipfile.ZipFile(path, "x") as jar:
         _add(jar, _MANIFEST, versions.manifest())
@@ -75,14 +75,14 @@ def write(path: pathlib.Path, classes: pathlib.Path, versions: JarVersions) -> N
 def _add(jar: zipfile.ZipFile, name: str, content: bytes) -> None:
     info = zipfile.ZipInfo(name, _EARLIEST)
     info.external_attr = 0o644 << 16
-    info.create_system = 3  # Unix, on any
-    jar.writestr(info, content)  # stored: zlib's versions differ
+    info.create_system = 3  # Unix, on every system
+    jar.writestr(info, content)  # uncompressed, because versions of zlib differ
 
 
 def read(path: str | pathlib.Path) -> JarVersions | None:
-    """Return the versions of a whole jar of ours; None if it isn't one, or is damaged.
+    """Return the versions of a sparklog jar; None if it is another file or damaged.
 
-    Cost: each file's CRC, some ms. Raises: OSError if it can't be read, FileNotFoundError.
+    Raises OSError if it can't be read. Cost: a few ms, to check each file's CRC.
     """
     try:
         with zipfile.ZipFile(path) as jar:
@@ -99,12 +99,12 @@ def read(path: str | pathlib.Path) -> JarVersions | None:
 
 
 def names_ours(name: str) -> bool:
-    """Tell by the last part of its path or URL alone whether a jar is ours."""
+    """Return whether the last part of a path or URL names a sparklog jar."""
     return name.rpartition("/")[2].startswith("sparklog-jvm") and name.endswith(".jar")
 
 
 def given_among(names: Iterable[str]) -> str | None:
-    """Return the first jar of ours among paths and URLs, by its name or what it says."""
+    """Return the first sparklog jar among paths and URLs, by its name or its manifest."""
     for name in names:
         if names_ours(name):
             return name
@@ -115,5 +115,5 @@ def given_among(names: Iterable[str]) -> str | None:
 
 
 def local_path(name: str) -> str:
-    """Return the path of a file: URL; anything else as it is."""
+    """Return the path of a file: URL; other values are returned unchanged."""
     return name.removeprefix("file://").removeprefix("file:")

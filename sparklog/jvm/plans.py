@@ -1,7 +1,7 @@
-"""The plans that Python makes and the JVM carries out: their version, which both sides know."""
+"""The version of the plans that Python makes and the JVM executes; both sides know it."""
 
 from typing import Final
 
 PLAN_VERSION: Final = 1
-"""Of the JSON of all plans, and of what is handed back. A change that the other side of an earlier
-version would misread makes it one more, here and in scala/Version.scala."""
+"""Version of the JSON of all plans and of the answers. Increment it, here and in
+scala/Version.scala, for a change that an older version of the other side would misread."""

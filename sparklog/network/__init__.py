@@ -1,5 +1,5 @@
-"""What every server here listens by; no protocol: Kafka's endpoint and the pages share it.
+"""Addresses and TLS of all servers: the Kafka endpoint and the HTTP pages.
 
-- `addresses`: HOST:PORT as people write it, what it resolves to, who can reach it
-- `tls`: certificates and keys in PEM files, read again when they are renewed
+- `addresses`: parses and resolves HOST:PORT, and checks who can connect
+- `tls`: certificates and keys in PEM files, reloaded when they change
 """

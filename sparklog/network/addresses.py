@@ -1,4 +1,4 @@
-"""Addresses to listen on, as people write them, and who can reach them."""
+"""Addresses to listen on, and which hosts can connect to them."""
 
 import ipaddress
 import socket
@@ -10,7 +10,7 @@ from sparklog.errors import InvalidRequestError
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host, or its address, and a port."""
+    """A host name or IP address, and a port."""
 
     host: str
     port: int
@@ -20,11 +20,14 @@ class Address:
 
 
 def parse_address(text: str, *, name: str, example: int, encrypted_by: str) -> Address:
-    """Read PORT or HOST:PORT; the host is 127.0.0.1 by default, the port 0..65535.
+    """Parse PORT or HOST:PORT. The default host is 127.0.0.1; ports are 0..65535.
 
-    Args: name: the option's. example: a port that one would give it. encrypted_by: the options
-        that stand in the place of a scheme.
-    Raises: InvalidRequestError with `name` and what is meant.
+    Args:
+        name: The name of the option.
+        example: A typical port for the option.
+        encrypted_by: The options that replace a scheme.
+
+    Raises InvalidRequestError with `name` and the expected form.
     """
     wanted = f"want PORT or HOST:PORT, such as {example}, localhost:{example} or [::1]:{example}"
     text = text.strip()
@@ -45,9 +48,9 @@ def parse_address(text: str, *, name: str, example: int, encrypted_by: str) -> A
 
 
 def resolve(host: str) -> list[str]:
-    """Return the addresses of a host, each once, in the system's order.
+    """Return the addresses of a host without duplicates, in the system's order.
 
-    Raises: InvalidRequestError: it has none.
+    Raises InvalidRequestError if there are none.
     """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -57,7 +60,7 @@ def resolve(host: str) -> list[str]:
 
 
 def is_loopback(addresses: Iterable[str]) -> bool:
-    """Tell whether only this host can connect to all of these."""
+    """Return whether only this host can connect to all of these addresses."""
 
     def check(text: str) -> bool:
         address = ipaddress.ip_address(text.partition("%")[0])
@@ -68,7 +71,7 @@ def is_loopback(addresses: Iterable[str]) -> bool:
 
 
 def is_wildcard(address: Address) -> bool:
-    """Tell whether it stands for all of the host's addresses."""
+    """Return whether the address means all addresses of the host."""
     try:
         return ipaddress.ip_address(address.host).is_unspecified
     except ValueError:

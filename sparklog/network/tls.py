@@ -1,9 +1,8 @@
-"""`Tls`: the certificate that a server shows, and those that clients have to show. PEM files.
+"""`Tls`: a server's certificate, and the authorities of client certificates, as PEM files.
 
-A renewed certificate is taken up within seconds by the connections that come then; a file that is
-half written, or broken, is logged, and what was there before stays. TLS 1.2 or newer.
-
-Source: SslFactory, DefaultSslEngineFactory.PemFileBasedStore, DefaultKafkaPrincipalBuilder.
+A renewed certificate is used within seconds for new connections. A file that is incomplete or
+broken is logged, and the previous certificate stays in use. TLS 1.2 or newer. Source: SslFactory,
+DefaultSslEngineFactory.PemFileBasedStore, DefaultKafkaPrincipalBuilder.
 """
 
 import logging
@@ -24,7 +23,7 @@ _SIZE_MAX: Final = 4 << 20
 
 
 class ClientAuth(StrEnum):
-    """Whether a client shows a certificate, by the values of ssl.client.auth."""
+    """Whether clients must show a certificate; values of ssl.client.auth."""
 
     NONE = "none"
     REQUESTED = "requested"
@@ -40,7 +39,7 @@ _VERIFY: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsNames:
-    """What a server's options for its own files are called, for messages."""
+    """The names of a server's TLS options, for messages."""
 
     certificate: str = "ssl.keystore.location"
     key: str = "ssl.key.location"
@@ -49,9 +48,9 @@ class TlsNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """Where the parts are. `key`: "" if it is in the certificate's file.
+    """The files of a server's TLS. `key`: "" if it is in the certificate's file.
 
-    `truststore`: the authorities whose clients may come, "" if no certificate is asked for.
+    `truststore`: the authorities of accepted client certificates; "" if none are requested.
     """
 
     certificate: str
@@ -74,14 +73,14 @@ class TlsFiles:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All files, each once."""
+        """All files, without duplicates."""
         return tuple(dict.fromkeys(filter(None, (self.certificate, self.key, self.truststore))))
 
 
 def make_context(files: TlsFiles) -> ssl.SSLContext:
-    """Return a server's context.
+    """Return a server's SSL context.
 
-    Raises: InvalidRequestError, with the file and what is wrong with it; StorageUnavailableError.
+    Raises InvalidRequestError, with the file and its fault; StorageUnavailableError.
     """
     _check(files.certificate, files.names.certificate, b"CERTIFICATE", "certificate")
     key = files.key or files.certificate
@@ -111,15 +110,15 @@ def make_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def _check(path: str, name: str, part: bytes, what: str, *, is_secret: bool = False) -> None:
-    """Say of a file what OpenSSL would leave to be guessed."""
+    """Raise InvalidRequestError for a file without the needed part; OpenSSL's errors are vague."""
     try:
         with translate_os_errors("read", path), open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             data = file.read(_SIZE_MAX)
     except FileNotFoundError:
         raise InvalidRequestError(f"{name}={path}: no such file", path=path) from None
-    found = [kind for kind in _PEM.findall(data) if kind.endswith(part)]
-    if not found:
+    parts = [kind for kind in _PEM.findall(data) if kind.endswith(part)]
+    if not parts:
         other = b", ".join(dict.fromkeys(_PEM.findall(data))).decode()
         holds = f"it holds {other} only" if other else "it is no PEM file"
         hint = "" if other else "; a .p12 becomes one by: openssl pkcs12 -in FILE -out FILE.pem"
@@ -132,14 +131,14 @@ def _check(path: str, name: str, part: bytes, what: str, *, is_secret: bool = Fa
 def _wrong_pair(files: TlsFiles, key: str, error: ssl.SSLError) -> InvalidRequestError:
     reason = _reason(error)
     if "mismatch" in reason.lower():
-        said = f"the key in {key} isn't the first certificate's in {files.certificate}"
-        return InvalidRequestError(said, path=key)
+        reason_text = f"the key in {key} isn't the first certificate's in {files.certificate}"
+        return InvalidRequestError(reason_text, path=key)
     with translate_os_errors("read", key), open(key, "rb") as file:
         data = file.read(_SIZE_MAX)
     if b"ENCRYPTED" in data:
         password = files.names.password
-        said = f"{password} isn't its" if files.key_password else f"give {password}"
-        return InvalidRequestError(f"{key}: the key is encrypted: {said}", path=key)
+        reason_text = f"{password} isn't its" if files.key_password else f"give {password}"
+        return InvalidRequestError(f"{key}: the key is encrypted: {reason_text}", path=key)
     return InvalidRequestError(
         f"{files.certificate} and its key in {key} can't be used: {reason}", path=key
     )
@@ -150,16 +149,16 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 class Tls:
-    """A server's context, as its files are now. `context` may be used by any thread."""
+    """A server's SSL context, as of its files. Threads may use `context`."""
 
     def __init__(self, files: TlsFiles) -> None:
-        """Read the files. Raises: as `make_context`."""
+        """Read the files. Raises as `make_context`."""
         self.files = files
         self._stamps = self._stat()
         self.context = make_context(files)
 
     def refresh(self) -> None:
-        """Take changed files up. Cost: a stat each; what is wrong is logged, once a change."""
+        """Reload changed files. An error is logged once per change. Cost: one stat per file."""
         stamps = self._stat()
         if stamps == self._stamps:
             return
@@ -191,9 +190,9 @@ _KEYWORDS: Final = {
 
 
 def subject_name(certificate: Any) -> str:
-    """Return the name of whom `SSLObject.getpeercert` tells, as RFC 2253 writes it.
+    """Return the subject of a certificate from `SSLObject.getpeercert`, in RFC 2253 format.
 
-    That is the user's name in Kafka, too: `CN=alice,OU=x,O=y`. "" without a certificate.
+    Kafka uses it as the user's name: `CN=alice,OU=x,O=y`. "" without a certificate.
     """
     parts = []
     for names in reversed((certificate or {}).get("subject", ())):

@@ -1,7 +1,7 @@
-"""The settings of the checkpoint manager, as Spark's session conf has them.
+"""Settings of the checkpoint manager, as part of Spark's session conf.
 
-Read by the JVM (LogDir.scala, Durable.scala) when a query starts; here for the
-reference page, and tests hold both together.
+The JVM reads them (LogDir.scala, Durable.scala) when a query starts. This module documents them for
+the reference page, and tests compare both.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ PREFIX: Final = "spark.sparklog.checkpoint."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
-    """Their names and defaults."""
+    """Names and defaults of the settings."""
 
     flush: str = option(
         f"{PREFIX}flush",

@@ -1,4 +1,4 @@
-"""Setting up Spark sessions: sparklog's jar, the checkpoint manager, quick Python workers."""
+"""Set up Spark sessions: sparklog's jar, the checkpoint manager, fast Python workers."""
 
 import logging
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ MANAGER = "sparklog.checkpoint.LogCheckpointFileManager"
 JARS_KEY = "spark.jars"
 _IN_SESSION = {
     MANAGER_KEY: MANAGER,
-    # Each record has its CRC already; Spark's own would be a second file beside each.
+    # Each record has a CRC; Spark's own checksums would be a second file beside each file.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 _AT_START = {
     "spark.python.unix.domain.socket.enabled": "true",
-    # Each micro-batch broadcasts, and a block of 4 MiB, the default, is humongous for G1: the
-    # collections that these bring were most of a micro-batch's p99 (`bench spark`: 284 ms to 119).
+    # Each micro-batch broadcasts. The default block of 4 MiB is humongous for G1, and the resulting
+    # collections were most of a micro-batch's p99 (`bench spark`: 284 ms to 119).
     "spark.broadcast.blockSize": "256k",
 }
 _DAEMON = {"spark.python.daemon.module": "sparklog.session.daemon"}
@@ -34,24 +34,27 @@ _DAEMON = {"spark.python.daemon.module": "sparklog.session.daemon"}
 def spark_conf(
     conf: Mapping[str, str] | None = None, *, daemon: bool | None = None, checkpoints: bool = True
 ) -> dict[str, str]:
-    """Return the settings for a session to be built, those of `conf` among them.
+    """Return the settings for a new session, including those of `conf`.
 
-    for key, value in sparklog.spark_conf().items():
-        builder = builder.config(key, value)
+        for key, value in sparklog.spark_conf().items():
+            builder = builder.config(key, value)
 
-    Checkpoints are then kept as logs, the JVM reads and writes logs by itself, and Python workers
-    start and answer faster (Unix sockets, a daemon that has its imports). `spark.jars` of `conf`
-    are kept beside sparklog's; other settings of `conf` win. Compiles the jar at first use (some
-    10 s, once a Spark version), unless `spark.jars` or $SPARKLOG_JAR has one.
+    With these settings checkpoints are stored as logs, the JVM reads and writes logs itself, and
+    Python workers start and answer faster (Unix sockets, a daemon with preloaded modules).
+    `spark.jars` of `conf` are kept beside sparklog's jar; other settings of `conf` take precedence.
+    Compiles the jar at first use (about 10 s per Spark version), unless `spark.jars` or
+    $SPARKLOG_JAR has one.
 
     Args:
-        daemon: let executors run sparklog's daemon of Python workers. It must be installed for
-            their Python: what comes by --py-files is there too late, and no worker would start.
-            By default it is used where it is known to be: with a local master, if the workers'
-            Python finds it.
-        checkpoints: keep checkpoints as logs; False leaves them to the manager that Spark has.
-    Raises: InvalidRequestError if the jar can't be compiled, or the one that is given isn't for
-        this sparklog and Spark.
+        conf: Other settings of the session.
+        daemon: Whether executors run sparklog's daemon of Python workers. sparklog must then be
+            installed for their Python: --py-files come too late, and no worker would start. By
+            default the daemon is used with a local master, if the workers' Python can import
+            sparklog.
+        checkpoints: Whether checkpoints are stored as logs; False keeps Spark's manager.
+
+    Raises InvalidRequestError if the jar can't be compiled, or if the given jar isn't for this
+    sparklog and Spark.
     """
     given = dict(conf or {})
     jars = [name for name in given.pop(JARS_KEY, "").split(",") if name]
@@ -64,19 +67,21 @@ def spark_conf(
 
 
 def enable(spark: "SparkSession", *, checkpoints: bool = True) -> None:
-    """Let a running session load the jar, and keep its new queries' checkpoints as logs.
+    """Load the jar into a running session, and store checkpoints of its new queries as logs.
 
-    `checkpoints` False: the jar alone, so that the JVM reads and writes logs.
+    Settings that only a new session can use (`spark_conf`) are not changed. Running queries
+    continue unchanged. A checkpoint that Spark's own manager wrote is continued.
 
-    What only holds from a session's start on (`spark_conf`) is left as it is. Queries that run
-    already go on as they are; a checkpoint that Spark's own manager wrote is continued.
+    Args:
+        spark: The session.
+        checkpoints: If False, only the jar is loaded, so that the JVM reads and writes logs.
 
-    Raises: InvalidRequestError on Spark Connect, whose server has to be started with the settings
-        of `spark_conf`, and if the jar can't be compiled.
+    Raises InvalidRequestError on Spark Connect, whose server must be started with the settings of
+    `spark_conf`, and if the jar can't be compiled.
     """
     refuse_connect(spark)
     found = find_gateway(spark)
-    if found is NO_JAR:  # listJars doesn't tell: spark.jars of a second context aren't loaded
+    if found is NO_JAR:  # not by listJars: spark.jars of a second context aren't loaded
         load_jar(spark, jar())
     elif isinstance(found, Obstacle):
         _LOGGER.log(found.level, "%s", found.reason)

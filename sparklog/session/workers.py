@@ -1,4 +1,4 @@
-"""Tells whether Spark's Python workers can import sparklog without --py-files."""
+"""Check whether Spark's Python workers can import sparklog without --py-files."""
 
 import functools
 import os
@@ -15,10 +15,10 @@ _LOOK: Final = "import importlib.util as u, sys; sys.exit(u.find_spec('sparklog'
 
 
 def workers_find_daemon(conf: Mapping[str, str]) -> bool:
-    """Tell whether sparklog is known to be installed for the Python of a session's workers.
+    """Return whether sparklog is known to be installed for the Python of a session's workers.
 
-    `conf`: the session's settings. On a cluster nobody knows from here.
-    Cost: starts that Python, once.
+    False on a cluster, where this is unknown. `conf`: the session's settings. Cost: starts that
+    Python, once.
     """
     submitted = _submitted()
     master = conf.get(_MASTER_KEY) or submitted.get(_MASTER_KEY) or "local"
@@ -30,7 +30,7 @@ def workers_find_daemon(conf: Mapping[str, str]) -> bool:
 
 @functools.cache
 def _finds(python: str) -> bool:
-    """Without PYTHONPATH: in a driver it has the --py-files, in its workers' daemon it hasn't."""
+    """Check without PYTHONPATH, which has the --py-files in a driver but not in the daemon."""
     try:
         done = subprocess.run(
             [python, "-E", "-c", _LOOK], cwd="/", capture_output=True, timeout=_TIMEOUT_S
@@ -41,7 +41,7 @@ def _finds(python: str) -> bool:
 
 
 def _submitted() -> dict[str, str]:
-    """What spark-submit was given, in the driver that it started; or what it is to be given."""
+    """Return the settings of spark-submit: of the running driver, or PYSPARK_SUBMIT_ARGS."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         from pyspark import SparkConf, SparkContext
 
