@@ -1,4 +1,4 @@
-"""`python -m sparklog`: the command `sparklog`, by the Python that is asked for."""
+"""`python -m sparklog`: runs the command `sparklog` with this Python."""
 
 from sparklog.cli import main
 

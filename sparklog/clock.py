@@ -1,4 +1,4 @@
-"""Time as a component, so that tests and simulations can turn it. Nobody else asks the system."""
+"""The only module that reads the system clock; injectable for tests and simulations."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,17 +9,17 @@ Clock = Callable[[], int]
 
 
 def system_clock() -> int:
-    """The machine's wall clock, in milliseconds since the epoch."""
+    """Return the machine's wall clock time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def iso(time_ms: int) -> str:
-    """A time (ms since the epoch) for people: ISO 8601, in UTC."""
+    """Format a time (ms since the epoch) as ISO 8601 in UTC."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move."""
+    """A clock that moves only by `advance`."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.now_ms = now_ms
@@ -28,14 +28,14 @@ class ManualClock:
         return self.now_ms
 
     def advance(self, ms: int) -> None:
-        """Move on by `ms` milliseconds."""
+        """Advance the clock by `ms` milliseconds."""
         self.now_ms += ms
 
 
 def attempts(timeout_ms: int, *, pause_ms: float = 0.2, longest_ms: float = 20) -> Iterator[int]:
-    """Yield 0, 1, 2, ... with growing pauses between, until `timeout_ms` have passed.
+    """Yield 0, 1, 2, ... with growing pauses until `timeout_ms` have passed, for polling.
 
-    For polling what can't be waited for: the first attempt comes at once, at least one comes.
+    The first attempt comes at once, and at least one is yielded.
     """
     end = time.monotonic() + timeout_ms / 1000
     attempt = 0
@@ -50,16 +50,16 @@ def attempts(timeout_ms: int, *, pause_ms: float = 0.2, longest_ms: float = 20) 
 
 
 def pause(ms: float) -> None:
-    """Let `ms` milliseconds pass, for a reader that waits for more."""
+    """Wait for `ms` milliseconds."""
     time.sleep(ms / 1000)
 
 
 def monotonic_ms() -> float:
-    """Milliseconds of a clock that never goes back, for measuring how long something takes."""
+    """Return the milliseconds of a monotonic clock, for measuring durations."""
     return time.monotonic() * 1000
 
 
 def stopwatch() -> Callable[[], int]:
-    """Start one; each call of it returns the whole milliseconds since. For logs, never for data."""
+    """Return a function that returns the milliseconds since this call. For logs, never for data."""
     began = monotonic_ms()
     return lambda: int(monotonic_ms() - began)

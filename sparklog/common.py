@@ -1,4 +1,4 @@
-"""Names of a log's parts that every layer speaks of. Source: org.apache.kafka.common."""
+"""Names of topics and partitions that all layers use. Source: org.apache.kafka.common."""
 
 from typing import NamedTuple
 
@@ -10,16 +10,16 @@ class TopicPartition(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        """Kafka's form, also the name of the partition's directory: `topic-0`."""
+        """Return Kafka's form, which is also the name of the partition's directory: `topic-0`."""
         return f"{self.topic}-{self.partition}"
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition by its topic's id, which a topic that is made again under its name has not."""
+    """A partition identified by topic id, so a re-created topic never matches."""
 
     topic_id: str
     partition: int
 
     def __str__(self) -> str:
-        """The form of Kafka's TopicIdPartition in messages: `id:0`."""
+        """Return the form of Kafka's TopicIdPartition in messages: `id:0`."""
         return f"{self.topic_id}:{self.partition}"

@@ -1,15 +1,16 @@
 """Topic and log options under Kafka's names, defaults and valid ranges.
 
-`TopicConfig` holds what Kafka calls topic configs, one field a key; the field's `option(...)` is
-the only place where a key is described, and `KEYS`, parsing, checks and the generated docs follow
-from it. Broker-level synonyms are read as Kafka reads them: a topic's own key wins over its
-synonyms, and among these the finer unit (ms over minutes over hours).
+`TopicConfig` has a field per Kafka topic config. The field's `option(...)` is the only description
+of the key; `KEYS`, parsing, checks and the generated docs use it. Broker-level synonyms are read as
+in Kafka: a topic's own key takes precedence over its synonyms, and the finer unit over coarser ones
+(ms, minutes, hours).
 
-Differences from a broker, on purpose:
-- every commit is fsynced (`flush=commit`), so `flush.messages` and `flush.ms` change nothing;
-- one log has no replicas: `min.insync.replicas` and `unclean.leader.election.enable` are kept
-  with the topic for a broker that adopts it, throttled replica lists are refused;
-- the limits on `local.retention.*` hold whether or not tiering is on.
+Differences from a broker:
+- every commit is fsynced (`flush=commit`), so `flush.messages` and `flush.ms` have no effect;
+- a log has no replicas: `min.insync.replicas` and `unclean.leader.election.enable` are stored for a
+  broker that adopts the log, and throttled replica lists are rejected;
+- the limits of `local.retention.*` apply whether or not tiering is on.
+
 Sources: LogConfig, TopicConfig, ServerTopicConfigSynonyms (Kafka 4.1).
 """
 
@@ -59,18 +60,19 @@ class TopicConfig:
     segment_ms: int = option(
         "segment.ms", _WEEK_MS, low=1, long=True,
         also=["log.roll.ms", ("log.roll.hours", HOUR_MS)],
-        doc="Age in record time (ms) at which a segment is closed though not full.",
+        doc="Age in record time (ms) at which a segment is closed although it is not full.",
     )
     segment_jitter_ms: int = option(
         "segment.jitter.ms", 0, long=True,
         also=["log.roll.jitter.ms", ("log.roll.jitter.hours", HOUR_MS)],
-        doc="Up to so many ms are taken off segment.ms, so that segments don't all roll at once.",
+        doc="Maximum random time (ms) subtracted from segment.ms, so that segments don't all roll "
+        "at once.",
     )
     segment_idle_ms: int = option(
         "segment.idle.ms", -1, low=-1, long=True,
-        doc="Own option: time (ms) without an append after which the service closes the active "
-        "segment, so that it can expire, be compacted or tiered; -1 never. Kafka rolls by time "
-        "only when the next record comes.",
+        doc="Option of sparklog: time (ms) without an append after which the service closes the "
+        "active segment, so that it can expire, be compacted or tiered; -1 never. Kafka rolls by "
+        "time only when the next record comes.",
     )
     segment_index_bytes: int = option(
         "segment.index.bytes", 10 << 20, low=4, also=["log.index.size.max.bytes"],
@@ -84,13 +86,14 @@ class TopicConfig:
         "retention.ms", _WEEK_MS, low=-1, long=True,
         also=["log.retention.ms", ("log.retention.minutes", MINUTE_MS),
               ("log.retention.hours", HOUR_MS)],
-        doc="Age in record time (ms) at which a closed segment may be deleted; -1 never. A new "
-        "topic has -1 unless its creator or the log's options say otherwise, where Kafka's has "
-        "the default of a week: records of a backfill are older than that.",
+        doc="Age in record time (ms) at which a closed segment may be deleted; -1 never. New "
+        "topics have -1 unless it is set for the topic or the log, where Kafka's default is a "
+        "week, because records of a backfill are older than that.",
     )
     retention_bytes: int = option(
         "retention.bytes", -1, low=LONG_MIN, long=True, also=["log.retention.bytes"],
-        doc="Size in bytes of a partition beyond which its oldest segments go; negative: no limit.",
+        doc="Size in bytes of a partition beyond which its oldest segments are deleted; negative: "
+        "no limit.",
     )
     max_message_bytes: int = option(
         "max.message.bytes", (1 << 20) + 12, also=["message.max.bytes"],
@@ -100,8 +103,8 @@ class TopicConfig:
         "compression.type", "producer",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         aliases=(("none", "uncompressed"),),
-        doc="Codec of the topic; producer keeps what the writer chose. none, as producers spell "
-        "it, is stored as uncompressed.",
+        doc="Codec of the topic; producer keeps the writer's codec. none, the spelling of "
+        "producers, is stored as uncompressed.",
     )
     compression_gzip_level: int = option(
         "compression.gzip.level", -1, low=1, high=9, extra=-1, doc="Level for gzip."
@@ -115,17 +118,17 @@ class TopicConfig:
     message_timestamp_type: str = option(
         "message.timestamp.type", "CreateTime", choices=("CreateTime", "LogAppendTime"),
         also=["log.message.timestamp.type"],
-        doc="Whether records keep their own time or get that of the append.",
+        doc="Whether records keep their own timestamp or get the time of the append.",
     )
     message_timestamp_before_max_ms: int = option(
         "message.timestamp.before.max.ms", LONG_MAX, long=True,
         also=["log.message.timestamp.before.max.ms"],
-        doc="How far (ms) a record's time may lie before the append; CreateTime only.",
+        doc="How far (ms) a record's timestamp may lie before the append; CreateTime only.",
     )
     message_timestamp_after_max_ms: int = option(
         "message.timestamp.after.max.ms", HOUR_MS, long=True,
         also=["log.message.timestamp.after.max.ms"],
-        doc="How far (ms) a record's time may lie after the append; CreateTime only.",
+        doc="How far (ms) a record's timestamp may lie after the append; CreateTime only.",
     )
     flush_messages: int = option(
         "flush.messages", LONG_MAX, low=1, long=True, also=["log.flush.interval.messages"],
@@ -138,14 +141,14 @@ class TopicConfig:
     )
     file_delete_delay_ms: int = option(
         "file.delete.delay.ms", 60_000, long=True, also=["log.segment.delete.delay.ms"],
-        doc="Time (ms) that a deleted segment's files stay, from their renaming on; not where a "
-        "disk is nearly full. And for how long a deleted topic can be given back, with its copies "
-        "in remote storage: a day, say, for one that nobody may lose to a slip.",
+        doc="How long (ms) the files of a deleted segment stay after their renaming, unless a disk "
+        "is nearly full. Also how long a deleted topic can be restored, with its remote copies: "
+        "set a day, for example, for a topic that must not be lost by mistake.",
     )
     preallocate: bool = option(
         "preallocate", False, also=["log.preallocate"],
-        doc="Kept for a broker that adopts the topic; without effect here: a segment's file is as "
-        "long as what is in it, which recovery and readers go by.",
+        doc="Stored for a broker that adopts the topic; without effect in sparklog, where the size "
+        "of a segment's file is the size of its records.",
     )
     min_cleanable_dirty_ratio: float = option(
         "min.cleanable.dirty.ratio", 0.5, low=0, high=1,
@@ -155,11 +158,11 @@ class TopicConfig:
     delete_retention_ms: int = option(
         "delete.retention.ms", 24 * HOUR_MS, long=True,
         also=["log.cleaner.delete.retention.ms"],
-        doc="Time (ms) that a tombstone stays after the cleaner first met it.",
+        doc="How long (ms) a tombstone stays after the cleaner first read it.",
     )
     min_compaction_lag_ms: int = option(
         "min.compaction.lag.ms", 0, long=True, also=["log.cleaner.min.compaction.lag.ms"],
-        doc="Time (ms) that a record stays uncompacted at least.",
+        doc="Minimum time (ms) that a record stays uncompacted.",
     )
     max_compaction_lag_ms: int = option(
         "max.compaction.lag.ms", LONG_MAX, low=1, long=True,
@@ -168,47 +171,49 @@ class TopicConfig:
     )
     min_insync_replicas: int = option(
         "min.insync.replicas", 1, low=1,
-        doc="Kept for a broker that adopts the topic; without effect here.",
+        doc="Stored for a broker that adopts the topic; without effect in sparklog.",
     )
     unclean_leader_election_enable: bool = option(
         "unclean.leader.election.enable", False,
-        doc="Kept for a broker that adopts the topic; without effect here.",
+        doc="Stored for a broker that adopts the topic; without effect in sparklog.",
     )
     remote_storage_enable: bool = option(
         "remote.storage.enable", False,
-        doc="Whether closed segments are copied to remote storage. Of a compacted topic, too; its "
-        "local segments stay.",
+        doc="Whether closed segments are copied to remote storage. Local segments of a compacted "
+        "topic stay.",
     )
     remote_log_copy_disable: bool = option(
-        "remote.log.copy.disable", False, doc="Stop copying; what is remote stays readable."
+        "remote.log.copy.disable", False, doc="Stop copying; remote segments stay readable."
     )
     remote_log_delete_on_disable: bool = option(
         "remote.log.delete.on.disable", False,
-        doc="Delete what is remote when tiering is turned off.",
+        doc="Delete remote segments when tiering is turned off.",
     )
     local_retention_ms: int = option(
         "local.retention.ms", -2, low=-2, long=True, also=["log.local.retention.ms"],
-        doc="Age (ms) at which a tiered segment's local copy may go; -2: as retention.ms.",
+        doc="Age (ms) at which the local copy of a tiered segment may be deleted; -2: as "
+        "retention.ms.",
     )
     local_retention_bytes: int = option(
         "local.retention.bytes", -2, low=-2, long=True, also=["log.local.retention.bytes"],
-        doc="Local size in bytes beyond which tiered segments go; -2: as retention.bytes.",
+        doc="Size in bytes of the local segments beyond which tiered ones are deleted; -2: as "
+        "retention.bytes.",
     )
 
     retention_respect_readers: bool = option(
         "retention.respect.readers", False,
-        doc="Own: whether retention stops at the slowest registered reader (a query, or a group of "
-        "plain readers), until its offsets expire (offsets.retention.minutes). A reader that never "
-        "registered is not waited for.",
+        doc="Option of sparklog: whether retention keeps the records that the slowest registered "
+        "reader (a query or a group) has not read, until its offsets expire "
+        "(offsets.retention.minutes). It does not wait for readers that never registered.",
     )
 
     explicit: frozenset[str] = field(default=frozenset(), compare=False)
-    """Keys that were set to what is Kafka's default: who set them sees that they are set."""
+    """Keys that were set explicitly to Kafka's default."""
 
     def __post_init__(self) -> None:
-        """Check every value and what must hold between them.
+        """Check all values and the conditions between them.
 
-        Raises: InvalidRequestError. Source: LogConfig.validateValues and its remote checks.
+        Raises InvalidRequestError. Source: LogConfig.validateValues and its remote checks.
         """
         for key in KEYS.values():
             key.check(getattr(self, key.field))
@@ -222,9 +227,11 @@ class TopicConfig:
 
     @classmethod
     def parse(cls, values: Mapping[str, object], *, base: Self | None = None) -> Self:
-        """Read Kafka keys and their synonyms; what isn't named stays as in `base` (or default).
+        """Parse Kafka keys and their synonyms.
 
-        Raises: InvalidRequestError for an unknown key, or with name, value and valid range.
+        Other options keep the values of `base` (or defaults).
+
+        Raises InvalidRequestError for an unknown key, or with name, value and valid range.
         """
         found, rest = read(KEYS.values(), values)
         refuse_unknown(rest, KEYS)
@@ -235,7 +242,7 @@ class TopicConfig:
         return replace(base or cls(), **found, explicit=explicit)
 
     def to_dict(self) -> dict[str, str]:
-        """Return Kafka key -> text of all that was set, or differs from Kafka's defaults."""
+        """Return {Kafka key: text} of options that were set or differ from Kafka's defaults."""
         return {
             key.name: format_value(getattr(self, key.field))
             for key in KEYS.values() if is_explicit(self, key)
@@ -243,33 +250,33 @@ class TopicConfig:
 
     @property
     def roll_bytes(self) -> int:
-        """Size at which a segment rolls. Source: LogConfig.segmentSize."""
+        """The size at which a segment rolls. Source: LogConfig.segmentSize."""
         return self.internal_segment_bytes or self.segment_bytes
 
     @property
     def roll_ms(self) -> int:
-        """Age at which a segment rolls. Source: LogConfig.maxSegmentMs."""
+        """The age at which a segment rolls. Source: LogConfig.maxSegmentMs."""
         limit = self.max_compaction_lag_ms if self.compact else self.segment_ms
         return min(limit, self.segment_ms)
 
     @property
     def jitter_bound_ms(self) -> int:
-        """Exclusive bound of the random jitter, 0 for none. Source: randomSegmentJitter."""
+        """The exclusive bound of the random jitter; 0 for none. Source: randomSegmentJitter."""
         return min(self.segment_jitter_ms, self.segment_ms)
 
     @property
     def compact(self) -> bool:
-        """Whether the cleaner works on this topic."""
+        """Whether the topic is compacted."""
         return "compact" in self.cleanup_policy
 
     @property
     def delete(self) -> bool:
-        """Whether retention works on this topic."""
+        """Whether retention deletes segments of the topic."""
         return "delete" in self.cleanup_policy
 
     @property
     def log_append_time(self) -> bool:
-        """Whether the append's time replaces the records' own."""
+        """Whether records get the time of the append as timestamp."""
         return self.message_timestamp_type == "LogAppendTime"
 
 
@@ -279,7 +286,7 @@ def is_explicit(config: TopicConfig, key: Key) -> bool:
 
 
 KEYS: Final[dict[str, Key]] = keys_of(TopicConfig)
-"""Kafka's topic key -> its description, in the order of the docs."""
+"""Kafka's topic key -> description, in the order of the docs."""
 
 def _check_local(unit: str, local: int, total: int) -> None:
     bounded = total >= 0
@@ -291,11 +298,11 @@ def _check_local(unit: str, local: int, total: int) -> None:
 
 
 NEW_TOPICS: Final = TopicConfig(retention_ms=-1)
-"""Defaults of new topics in a log whose options say nothing else. They differ from Kafka's, so that
-they are written into the topic's config, and hold in a broker that takes the log over."""
+"""Default options of new topics. Because they differ from Kafka's defaults, they are stored in the
+topic's config and also apply in a broker that adopts the log."""
 
 OWN_KEYS: Final = frozenset({"retention.respect.readers", "segment.idle.ms"})
-"""Topic keys that Kafka doesn't know: a broker that adopts the log takes no notice of them."""
+"""Topic keys that Kafka does not have; a broker that adopts the log ignores them."""
 
 TIERED_KEYS: Final = frozenset(
     {
@@ -306,14 +313,14 @@ TIERED_KEYS: Final = frozenset(
         "local.retention.bytes",
     }
 )
-"""Topic keys that mean nothing to a broker without a plugin for remote storage."""
+"""Topic keys without effect in a broker that has no plugin for remote storage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """Options of a whole log; `topics` are the defaults of topics that are made in it.
+    """Options of a log. `topics` are the default options of new topics.
 
-    The log dirs are part of the path that a log is opened by, as `log.dirs`, split at commas.
+    The log dirs are part of the path of the log, separated by commas like `log.dirs`.
     """
 
     flush: str = option(
@@ -321,13 +328,13 @@ class LogOptions:
         "commit",
         choices=("commit", "none"),
         doc="commit: data and ledger are fsynced before a commit returns, so it survives a power "
-        "cut. none: faster; a power cut may take the last commits, whole ones only.",
+        "cut. none: faster; a power cut may lose the last commits, but never part of a commit.",
     )
     producer_id_expiration_ms: int = option(
         "producer.id.expiration.ms",
         24 * HOUR_MS,
         low=1,
-        doc="Time (ms) after which an idle idempotent producer is forgotten.",
+        doc="Time (ms) after which the state of an idle idempotent producer is deleted.",
     )
     recovery_threads: int = option(
         "num.recovery.threads.per.data.dir",
@@ -344,24 +351,24 @@ class LogOptions:
         "log.min.free.bytes",
         0,
         long=True,
-        doc="Own: bytes that commits leave free on each disk of the log; one that would go below "
-        "is refused before it is begun, and the service runs retention at once. 0: only what a "
-        "commit itself needs, and 4 MiB, for nobody else's use of the disk is known here.",
+        doc="Option of sparklog: bytes that commits leave free on each disk of the log. A commit "
+        "that needs more is rejected before it starts, and the service runs retention at once. 0: "
+        "only the space for the commit itself and 4 MiB.",
     )
     diskless_backpressure_max_extents: int = option(
         "diskless.backpressure.max.extents",
         2000,
         low=2,
-        doc="Own: of a log in a store: when so many pieces of a partition wait and no service "
-        "merges them, its writers do so themselves, which slows them down. Above the service's "
-        "diskless.merge.max.extents.",
+        doc="Option of sparklog, for a log in a bucket: number of unmerged extents of a partition "
+        "at which its writers merge them, which slows them down, because no service does. Set it "
+        "above the service's diskless.merge.max.extents.",
     )
     offsets_retention_minutes: int = option(
         "offsets.retention.minutes",
         7 * 24 * 60,
         low=1,
-        doc="Time after which a registered reader that commits no more is forgotten, and no longer "
-        "holds retention back.",
+        doc="Time after its last commit at which a registered reader is deleted, so that retention "
+        "does not wait for it any more.",
     )
     topics: TopicConfig = NEW_TOPICS
 
@@ -376,9 +383,9 @@ class LogOptions:
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Self:
-        """Read log-wide keys, and broker-level names of topic keys as defaults for new topics.
+        """Parse log-wide keys, and broker-level names of topic keys as defaults for new topics.
 
-        Raises: InvalidRequestError for an unknown key, or with name, value and valid range.
+        Raises InvalidRequestError for an unknown key, or with name, value and valid range.
         """
         found, rest = read(LOG_KEYS.values(), values)
         topic, rest = read(KEYS.values(), rest)
@@ -387,4 +394,4 @@ class LogOptions:
 
 
 LOG_KEYS: Final[dict[str, Key]] = keys_of(LogOptions)
-"""Log-wide key -> its description."""
+"""Log-wide key -> description."""

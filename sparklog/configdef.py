@@ -1,12 +1,12 @@
-"""What an option is: its name, type, default, valid range, synonyms and text; and how it is read.
+"""Option definitions (name, type, default, valid range, synonyms, text) and their parsing.
 
-The counterpart of Kafka's ConfigDef. Options themselves stand where they are used, as fields of a
-dataclass, each made by `option`. Two kinds of places take them, by two rules for names:
+The counterpart of Kafka's ConfigDef. Options are fields of a dataclass in the module that uses
+them, each made by `option`. Names are parsed in two ways:
 
-    read, refuse_unknown   topics, logs, the service, remote storage: names just as Kafka's
-    SparkOptions           `spark.read`, `writeStream` and the like: names in any case; what
-                           Spark adds by itself is let through, what only Spark's Kafka connector
-                           has a use for is refused with what to do instead
+    read, refuse_unknown   topics, logs, the service, remote storage: exactly Kafka's names
+    SparkOptions           `spark.read`, `writeStream` and so on: names in any case; options that
+                           Spark adds itself are accepted, options for Spark's Kafka connector are
+                           rejected with an alternative
 """
 
 import difflib
@@ -32,13 +32,13 @@ _IN_UNIT: Final = {
     "ms": ", in milliseconds", "seconds": ", in seconds", "minutes": ", in minutes",
     "hours": ", in hours", "bytes": ", in bytes", "timestamp": ", in ms since 1970",
 }  # fmt: skip
-_ALIKE: Final = 0.8  # of difflib's ratio: a letter or two of a name
+_ALIKE: Final = 0.8  # difflib's ratio: names that differ in a letter or two
 
 Value = int | float | bool | str | tuple[str, ...] | None
 
 
 class Mode(StrEnum):
-    """The queries that an option of Spark's is for."""
+    """The kind of queries that an option of the Spark source is for."""
 
     BOTH = "both"
     BATCH = "batch"
@@ -47,11 +47,12 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One option: `low`..`high` bound numbers, `choices` names, `also` is (synonym, factor).
+    """An option. `low`..`high` is the range of numbers, `also` is a list of (synonym, factor).
 
-    `required`: it must be given; whoever takes the options sees to that, not the default.
-    `any_case`: its values are, which then are lower case. `mode`: of queries that may give it.
-    `aliases`: (other spelling, value) of choices; what is stored is the value.
+    `choices`: the valid names. `extra`: a valid number outside of the range. `required`: the option
+    must be given, which the caller checks. `any_case`: values are case-insensitive and converted to
+    lower case. `mode`: the kind of queries that accept the option. `aliases`: (other spelling,
+    value) of choices; the value is stored.
     """
 
     name: str
@@ -71,7 +72,7 @@ class Key:
 
     @property
     def wanted(self) -> str:
-        """The valid values, for people."""
+        """A description of the valid values."""
         if self.kind is bool:
             return "true or false"
         if self.choices:
@@ -84,10 +85,10 @@ class Key:
         return f"{low}..{high}" + ("" if self.extra is None else f" or {self.extra}")
 
     def parse(self, text: str, *, name: str | None = None) -> Value:
-        """Turn `text` into a checked value, as ConfigDef.parseType does.
+        """Parse and check a text, as ConfigDef.parseType.
 
-        Raises: InvalidRequestError with `name` (a synonym's; the key's own by default), the text
-        and the valid values.
+        `name`: the synonym in use; by default the key's own name. Raises InvalidRequestError with
+        the name, the text and the valid values.
         """
         value: Value = None
         text = text.strip()
@@ -109,7 +110,7 @@ class Key:
         return value
 
     def check(self, value: Value) -> None:
-        """Raise InvalidRequestError unless `value` has this key's type and lies in its range."""
+        """Raise InvalidRequestError unless `value` has this key's type and is in its range."""
         if not self._holds(value):
             raise InvalidRequestError(f"{self.name}={format_value(value)}: want {self.wanted}")
 
@@ -130,16 +131,16 @@ class Key:
 
 
 def format_value(value: Value) -> str:
-    """Write a value as Kafka's files and tools do."""
+    """Format a value as Kafka's files and tools do."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def option(name: str, default: Value, doc: str, **more: Any) -> Any:
-    """Describe one option; `long` widens an int's upper bound, `also` lists its synonyms.
+    """Define an option. `long` widens an int's upper bound, `also` lists its synonyms.
 
-    `secret`: it may hold credentials, so the repr of what it is a field of leaves it out.
+    `secret`: the value may contain credentials, so the repr of the dataclass omits it.
     """
     kind = more.pop("kind", type(default))
     secret = more.pop("secret", False)
@@ -152,15 +153,15 @@ def option(name: str, default: Value, doc: str, **more: Any) -> Any:
 
 
 def keys_of(owner: type[Any]) -> dict[str, Key]:
-    """Collect the options of a dataclass by name, in its order."""
+    """Return the options of a dataclass by name, in its order."""
     made = (Key(field=f.name, **f.metadata) for f in fields(owner) if f.metadata)
     return {key.name: key for key in made}
 
 
 def markdown(keys: Iterable[Key]) -> str:
-    """Return the table of options that docs/options.md prints; what has no synonyms, without.
+    """Return the table of options in docs/options.md; the column of synonyms only if there are any.
 
-    What an option is stands beside its name: the last columns of a wide table are out of sight.
+    The description is next to the name, because the last columns of a wide table are out of sight.
     """
     keys = list(keys)
     columns = ["key", "", "default", "valid"] + ["also"] * any(key.also for key in keys)
@@ -178,23 +179,23 @@ def markdown(keys: Iterable[Key]) -> str:
 def read(
     keys: Iterable[Key], values: Mapping[str, object]
 ) -> tuple[dict[str, Any], dict[str, object]]:
-    """Take what belongs to `keys` out of `values`: ({field: value}, the rest)."""
+    """Split `values` into the options of `keys`, as {field: value}, and the rest."""
     rest = dict(values)
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key in keys:
         if not rest:
             break
-        # From the weakest to the strongest, so that the last one stands; all are checked.
+        # From the lowest to the highest precedence: all are checked, and the last one is used.
         for name, factor in reversed(((key.name, 1), *key.also)):
             if name in rest:
-                found[key.field] = _scaled(key, name, factor, _text(name, rest.pop(name)))
-    return found, rest
+                fields[key.field] = _scaled(key, name, factor, _text(name, rest.pop(name)))
+    return fields, rest
 
 
 def _scaled(key: Key, name: str, factor: int, text: str) -> Value:
-    """Parse a key or a synonym in its own unit. Source: KafkaConfig.logRetentionTimeMillis."""
+    """Parse a key or a synonym with its unit. Source: KafkaConfig.logRetentionTimeMillis."""
     own = key
-    if name != key.name and key.name == "retention.ms":  # a broker refuses 0, a topic has it
+    if name != key.name and key.name == "retention.ms":  # 0 is valid for a topic, not a broker
         own = replace(own, low=1, extra=-1)
     if factor == 1:
         return own.parse(text, name=name)
@@ -214,38 +215,38 @@ def _text(name: str, value: object) -> str:
 
 
 def _in_unit(key: Key, name: str) -> str:
-    """Return what to say of a number's unit, which Kafka's and Spark's names end with."""
+    """Return the unit of a number for messages, from the last word of its Kafka or Spark name."""
     words = re.split(r"[._]", re.sub(r"(?=[A-Z])", ".", name).lower())
     return _IN_UNIT.get(words[-1], "") if key.kind is int else ""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return an unknown name with the known one that it resembles, if there is one."""
+    """Return an unknown name, with a similar known name if there is one."""
     written = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), written, n=1, cutoff=_ALIKE)
     return f"{name} (did you mean {written[near[0]]}?)" if near else name
 
 
 def refuse_unknown(names: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raise InvalidRequestError if there are `names` left that no option has."""
+    """Raise InvalidRequestError if there are `names`, none of which is an option."""
     if names:
         known = sorted(known)
-        shown = ", ".join(did_you_mean(name, known) for name in sorted(map(str, names)))
-        raise InvalidRequestError(f"unknown option {shown}; known are {', '.join(known)}")
+        suggestions = ", ".join(did_you_mean(name, known) for name in sorted(map(str, names)))
+        raise InvalidRequestError(f"unknown option {suggestions}; known are {', '.join(known)}")
 
 
 SPARKS_OWN: Final = frozenset({"paths", "queryname"})
-"""What Spark puts among a data source's options by itself, in lower case."""
+"""Options that Spark itself adds to those of a data source, in lower case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions:
-    """The options of a reader or writer of Spark's, and what is said of all others.
+    """The options of a Spark reader or writer, and the messages for other names.
 
-    keys: by name, in the order of the docs; synonyms: further names that count as they are;
-    refused: {name: what to do instead}; ignored: names in lower case that are let through;
-    keywords: whether `batch_size` and `includeheaders` stand for batch.size and includeHeaders;
-    unknown: what is said of any other name, `{name}` in it; kafka: likewise of other `kafka.*`.
+    keys: options by name, in the order of the docs. synonyms: other accepted names. refused: {name:
+    what to do instead}. ignored: accepted names in lower case without effect. keywords: whether
+    `batch_size` and `includeheaders` mean batch.size and includeHeaders. unknown: the message for
+    any other name, with `{name}`. kafka: the message for other `kafka.*` names.
     """
 
     keys: Mapping[str, Key]
@@ -263,9 +264,9 @@ class SparkOptions:
         object.__setattr__(self, "_known", known)
 
     def canonical(self, name: str) -> str:
-        """Return the name of an option as the docs write it.
+        """Return the name of an option as in the docs.
 
-        Raises: InvalidRequestError for one that is unknown, or has no meaning here.
+        Raises InvalidRequestError for an unknown option, or one without a meaning here.
         """
         lowered = name.lower()
         forms = [lowered]
@@ -284,7 +285,7 @@ class SparkOptions:
         raise InvalidRequestError(self.unknown.format(name=name))
 
     def given(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Return what was given, None left out, by the names of the docs. Raises: `canonical`."""
+        """Return the given options by canonical names, without None. Raises as `canonical`."""
         return {
             self.canonical(name): value
             for name, value in values.items()
@@ -304,28 +305,28 @@ class SparkOptions:
 
 
 def json_text(value: object, *, name: str) -> str:
-    """Return an option that is JSON, or a dict, as JSON in one form. It may be secret.
+    """Return a JSON option, given as text or dict, as JSON in a canonical form.
 
-    Raises: InvalidRequestError, which doesn't show it.
+    Raises InvalidRequestError, which does not show the value, because it may be secret.
     """
-    found = parse_json_object(value, name=name) if isinstance(value, str) else value
+    parsed = parse_json_object(value, name=name) if isinstance(value, str) else value
     try:
-        if isinstance(found, Mapping):
-            return json.dumps(dict(found), sort_keys=True)
+        if isinstance(parsed, Mapping):
+            return json.dumps(dict(parsed), sort_keys=True)
     except (TypeError, ValueError):
         pass
     raise InvalidRequestError(f'{name}: want a JSON object, or a dict of such values')
 
 
 def parse_json_object(text: str, *, name: str) -> dict[str, Any]:
-    """Read an option whose text is a JSON object. Raises InvalidRequestError."""
+    """Parse an option whose text is a JSON object. Raises InvalidRequestError."""
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise InvalidRequestError(f'{name}: want a JSON object, such as {{"anon": true}}')
-    return found
+    return parsed
 
 
 _UNITS: Final = {
@@ -335,7 +336,7 @@ _UNITS: Final = {
 
 
 def parse_duration_ms(text: str, *, name: str) -> int:
-    """Read "15m" as Spark's JavaUtils.timeStringAsMs does. Raises InvalidRequestError."""
+    """Parse "15m" as Spark's JavaUtils.timeStringAsMs. Raises InvalidRequestError."""
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _UNITS:
         raise InvalidRequestError(f"{name}={text}: want a number with us, ms, s, m, min, h or d")

@@ -1,4 +1,4 @@
-"""`format("sparklog")`: the Python data source that joins source and sink under one name."""
+"""`format("sparklog")`: the Python data source that combines source and sink."""
 
 import re
 from collections.abc import Mapping
@@ -46,14 +46,13 @@ _INSTEAD: Final = (
 class SparklogDataSource(DataSource):
     """Reads with the options and columns of Spark's Kafka source, writes with those of its sink.
 
-    With option stateOperator it reads the state of a query's checkpoint instead.
-
-    Its imports are late, for Spark loads every `pyspark_*` module to learn the format's name.
+    With option stateOperator it reads the state of a query's checkpoint instead. Imports are inside
+    the methods, because Spark loads every `pyspark_*` module to learn the format's name.
     """
 
     @classmethod
     def name(cls) -> str:
-        """Return the format's name."""
+        """Return the name of the format."""
         return "sparklog"
 
     def schema(self) -> StructType:
@@ -73,7 +72,7 @@ class SparklogDataSource(DataSource):
         return full_schema(headers=asked is True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Make the reader of `spark.read`."""
+        """Return the reader of `spark.read`."""
         from sparklog.source import state_options
 
         if state_options.reads_state(self.options):
@@ -87,10 +86,10 @@ class SparklogDataSource(DataSource):
         return (FilteringBatchReader if options.pushdown else BatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Make the reader of `spark.readStream`.
+        """Return the reader of `spark.readStream`.
 
-        An error is raised by the reader's first use: Spark reports one that is raised here as an
-        UnboundLocalError of its own.
+        An error is raised when the reader is first used, because Spark reports an error that is
+        raised here as an UnboundLocalError.
         """
         try:
             return self._stream_reader(schema)
@@ -112,7 +111,7 @@ class SparklogDataSource(DataSource):
         return StreamReader(parse(self._given(), streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Make the writer of `df.write`."""
+        """Return the writer of `df.write`."""
         from sparklog.sink.options import parse
         from sparklog.sink.writers import BatchWriter
         from sparklog.source.jvm_caller import JvmCaller
@@ -122,11 +121,11 @@ class SparklogDataSource(DataSource):
         return BatchWriter(parse(given), schema, overwrite, for_jvm=for_jvm)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Make the writer of `df.writeStream`.
+        """Return the writer of `df.writeStream`.
 
-        `overwrite` is output mode complete: each micro-batch's whole result is appended, as by the
-        Kafka sink. Mode update is refused by Spark for every Python data source: SegmentSink
-        under foreachBatch takes it.
+        `overwrite` is output mode complete: the whole result of each micro-batch is appended, as by
+        the Kafka sink. Spark rejects mode update for every Python data source; SegmentSink under
+        foreachBatch supports it.
         """
         from sparklog.sink.options import parse
         from sparklog.sink.writers import StreamWriter
@@ -204,7 +203,7 @@ def _register_on_server(spark: "SparkSession") -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return the line of a worker's error that says what is wrong."""
+    """Return the line of a worker's error that contains the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
-    return re.sub(r"\s*SQLSTATE: \w+$", "", (named or lines or [repr(error)])[-1]).rstrip(".")
+    reasons = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
+    return re.sub(r"\s*SQLSTATE: \w+$", "", (reasons or lines or [repr(error)])[-1]).rstrip(".")

@@ -1,4 +1,4 @@
-"""Every error that sparklog raises on purpose: one class for each thing that a caller can do.
+"""All errors that sparklog raises deliberately, one class per possible reaction of the caller.
 
     SparklogError
     |- InvalidRequestError (ValueError)   fix the call: an option, a column, a topic name
@@ -6,28 +6,29 @@
     |  |- RecordTooLargeError             raise max.message.bytes, or make the record smaller
     |  `- UnsupportedVersionError         read this log with a newer sparklog
     |- OffsetOutOfRangeError              start again at the log start offset or at the end
-    |- TopicReplacedError                 the topic was deleted and made again: start over
-    |- LogReplacedError                   the log's directory was: open the log again, start over
-    |- DataCorruptionError                restore the file, or give the range up knowingly
-    |  `- PartitionOfflineError           bring its directory back, or give the range up
-    |- BatchConflictError                 two different micro-batches under one number
+    |- TopicReplacedError                 the topic was deleted and created again: start over
+    |- LogReplacedError                   the log's directory was replaced: open it again, start
+        over
+    |- DataCorruptionError                restore the file, or give up the range deliberately
+    |  `- PartitionOfflineError           bring its directory back, or give up the range
+    |- BatchConflictError                 two different micro-batches with the same number
     |- FencedError                        another producer took over: stop this one
     |- OutOfOrderSequenceError            an idempotent producer lost a batch: stop it
-    |- GroupNotEmptyError                 a group's readers are at work: end them, and try again
-    |- LogLockedError                     retriable: somebody else holds the log
+    |- GroupNotEmptyError                 the group has active members: stop them and try again
+    |- LogLockedError                     retriable: another process holds the lock
     `- StorageUnavailableError            retriable: disk full, permissions, I/O errors
        `- CommitUnknownError              ask later whether it was committed: Log.outcome
 
-Messages say what happened, where (file, position, offset range) and what to do. They are for
-people: a program goes by class and attributes. `path`: the file, directory or URL that the error
-is about, None if it is about none. `retriable`: the same call may succeed later without a change.
+Messages describe what happened, where (file, position, offset range) and what to do. They are for
+humans; programs should use the class and attributes. `path`: the file, directory or URL that the
+error is about, or None. `retriable`: the same call may succeed later without a change.
 """
 
 from typing import Any, ClassVar
 
 
 class SparklogError(Exception):
-    """Root of the tree; catch it to catch all of the above."""
+    """The base class of all sparklog errors."""
 
     retriable: ClassVar[bool] = False
     path: str | None = None
@@ -35,11 +36,11 @@ class SparklogError(Exception):
     def __init__(self, *words: object, path: str | None = None) -> None:
         super().__init__(*words)
         if path is not None:
-            self.path = path  # in __dict__, which a pickle keeps
+            self.path = path  # in __dict__, which is pickled
 
 
 class InvalidRequestError(SparklogError, ValueError):
-    """The call can't be carried out as it stands; nothing was changed."""
+    """The call can't be executed as given. Nothing was changed."""
 
 
 class UnknownTopicError(InvalidRequestError):
@@ -52,20 +53,20 @@ class UnknownTopicError(InvalidRequestError):
 class RecordTooLargeError(InvalidRequestError):
     """A record batch would exceed max.message.bytes (Kafka: RecordTooLargeException).
 
-    `size_bytes`: of the batch that the record alone makes; None where that isn't known.
+    `size_bytes`: the size of a batch with this record alone; None if unknown.
     """
 
     size_bytes: int | None = None
 
 
 class UnsupportedVersionError(InvalidRequestError):
-    """The log was written by a newer sparklog than this one."""
+    """The log was written by a newer version of sparklog."""
 
 
 class OffsetOutOfRangeError(SparklogError):
     """An offset lies before the log start offset or past the high watermark.
 
-    `offset` is the one asked for, `start` and `end` are what the partition holds: [start, end).
+    `offset` is the requested offset; the partition contains [`start`, `end`).
     """
 
     def __init__(
@@ -79,18 +80,18 @@ class OffsetOutOfRangeError(SparklogError):
 
 
 class TopicReplacedError(SparklogError):
-    """The topic's id changed under a reader: it was deleted and made again."""
+    """The topic's id changed during a read: the topic was deleted and created again."""
 
 
 class LogReplacedError(SparklogError):
-    """A log dir is gone, or holds another log or an earlier state than under this handle before."""
+    """A log dir was deleted or replaced, or contains an earlier state of the log."""
 
 
 class DataCorruptionError(SparklogError):
-    """Bytes below the last committed end are damaged. Nothing was cut, nothing skipped.
+    """Bytes below the last committed end offset are damaged. No data were truncated or skipped.
 
-    `path` is the file, `position` the byte where the damage shows, `first` and `end` the offset
-    range [first, end) that can't be trusted (None where it can't be told).
+    `path` is the file, `position` the first byte known to be damaged, `first` and `end` the
+    affected offset range [first, end); None if unknown.
     """
 
     path: str
@@ -115,20 +116,20 @@ class DataCorruptionError(SparklogError):
 
 
 class PartitionOfflineError(DataCorruptionError):
-    """A partition's directory or segments are missing: its log dir isn't mounted, say.
+    """A partition's directory or segments are missing, for example because a disk isn't mounted.
 
-    Nothing is read from it or written to it until they are back, which whoever uses it next
-    notices, or until its owner gives the range up: `Log.give_up`, `sparklog verify --give-up`.
-    (Kafka: an offline partition, KafkaStorageException)
+    The partition is neither read nor written until they are back, which the next use detects, or
+    until the range is given up: `Log.give_up`, `sparklog verify --give-up`. (Kafka: an offline
+    partition, KafkaStorageException)
     """
 
 
 class BatchConflictError(SparklogError):
-    """A micro-batch number was committed before with other contents (another fingerprint)."""
+    """A micro-batch was committed before with other contents (another fingerprint)."""
 
 
 class FencedError(SparklogError):
-    """A producer of a newer epoch exists (Kafka: InvalidProducerEpochException)."""
+    """A producer with a newer epoch exists (Kafka: InvalidProducerEpochException)."""
 
 
 class OutOfOrderSequenceError(SparklogError):
@@ -136,20 +137,23 @@ class OutOfOrderSequenceError(SparklogError):
 
 
 class GroupNotEmptyError(SparklogError):
-    """Readers of a group are at work, whose offsets are theirs (Kafka: GroupNotEmptyException)."""
+    """The group has active members, so its offsets can't be changed.
+
+    (Kafka: GroupNotEmptyException)
+    """
 
 
 class LogLockedError(SparklogError):
-    """Another process holds the log's lock: its pid is in the message."""
+    """Another process holds the log's lock. The message contains its pid."""
 
     retriable = True
 
 
 class StorageUnavailableError(SparklogError):
-    """The file system refused: disk full, no permission, I/O error. The log is as it was.
+    """The file system or store failed: disk full, no permission, I/O error. The log is unchanged.
 
-    `passing`: a remote store doesn't answer, or is busy, so waiting helps; with False somebody has
-    to do something first.
+    `passing`: a store does not respond or is busy, so waiting helps. If False, an administrator has
+    to act first.
     """
 
     retriable = True
@@ -160,11 +164,12 @@ class StorageUnavailableError(SparklogError):
 
 
 class CommitUnknownError(StorageUnavailableError):
-    """Nobody can tell now whether a commit was made: the store took it, and doesn't answer.
+    """The outcome of a commit is unknown: the store received it and does not respond.
 
-    `position`: of the ledger record that it is, if it was; `attempt`: what tells it from any other
-    one there. A micro-batch that comes again finds out by its identity; `Log.outcome` finds out for
-    all else, at any time. Until then neither is what was staged deleted nor another try made.
+    `position`: position of the ledger record, if it was written. `attempt`: distinguishes this
+    commit from any other at that position. A repeated micro-batch is recognised by its identity;
+    `Log.outcome` resolves all other commits, at any time. Until then, staged objects are not
+    deleted and the commit is not retried.
     """
 
     def __init__(

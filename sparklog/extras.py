@@ -1,4 +1,4 @@
-"""Libraries that only parts of the package need: what to install where one is missing."""
+"""Optional libraries, and which extra to install if one is missing."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _EXTRAS: Final = {
 
 
 def hint(error: ModuleNotFoundError) -> str | None:
-    """Return what to install for the library that an import missed; None if it is no extra's."""
+    """Return how to install the library that an import missed, or None if it is not in an extra."""
     library = (error.name or "").partition(".")[0]
     extra = _EXTRAS.get(library)
     return extra and f"{library} isn't installed here; run: pip install 'sparklog[{extra}]'"
@@ -21,14 +21,14 @@ def hint(error: ModuleNotFoundError) -> str | None:
 
 @contextlib.contextmanager
 def needed(refusal: type[Exception] = ModuleNotFoundError) -> Iterator[None]:
-    """Raise `refusal` with the hint for an extra's library that an import within this misses."""
+    """Raise `refusal` with the hint if an import in this context misses a library of an extra."""
     try:
         yield
     except ModuleNotFoundError as error:
-        said = hint(error)
-        if said is None:
+        message = hint(error)
+        if message is None:
             raise
-        found = refusal(said)
-        if isinstance(found, ModuleNotFoundError):
-            found.name = error.name
-        raise found from None
+        error_of_extra = refusal(message)
+        if isinstance(error_of_extra, ModuleNotFoundError):
+            error_of_extra.name = error.name
+        raise error_of_extra from None

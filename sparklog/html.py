@@ -1,4 +1,4 @@
-"""HTML from Python values: every text is escaped, and only what was built here counts as HTML."""
+"""HTML from Python values. Every text is escaped, except HTML that this module built."""
 
 import re
 from collections.abc import Iterable
@@ -11,13 +11,13 @@ _FORBIDDEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udff
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """Text that is HTML."""
 
     __slots__ = ()
 
     @classmethod
     def join(cls, parts: Iterable["Child"]) -> Self:
-        """Put parts one after another."""
+        """Concatenate parts."""
         return cls("".join(text(part) for part in parts))
 
 
@@ -25,7 +25,7 @@ Child = str | int | float | None | Iterable["Child"]
 
 
 def text(child: Child) -> str:
-    """A child as HTML: strings are escaped, None is nothing, what can be gone through is joined."""
+    """Return a child as HTML: strings are escaped, None is empty, iterables are concatenated."""
     if isinstance(child, Html):
         return child
     if child is None:
@@ -38,7 +38,10 @@ def text(child: Child) -> str:
 
 
 def el(tag: str, /, *children: Child, **attributes: str | float | bool | None) -> Html:
-    """An element. `class_` is class, `data_at` data-at; None and False leave an attribute out."""
+    """Return an element.
+
+    `class_` means class, `data_at` data-at; None and False omit an attribute.
+    """
     written = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{text(value)}"')
         for key, value in attributes.items()
@@ -52,5 +55,5 @@ def el(tag: str, /, *children: Child, **attributes: str | float | bool | None) -
 
 
 def foreign(name: str) -> Html:
-    """A name that somebody else gave; its direction of writing stays its own."""
+    """Return a user-defined name in an element that isolates its writing direction."""
     return el("bdi", name)

@@ -1,7 +1,7 @@
-"""What a process remembers between calls that share no object: bounded, the oldest use goes first.
+"""A thread-safe LRU cache for process-wide state.
 
-`functools.lru_cache` bounds what a function returned; this one is for values that change, or that
-are looked up by less than what they are made from.
+`functools.lru_cache` caches the results of a function. This cache is for values that change, or
+that are created from more than their key.
 """
 
 import threading
@@ -14,9 +14,9 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """At most `size` values by key; beyond that the one whose last use is the oldest is dropped.
+    """At most `size` values by key; the least recently used one is dropped first.
 
-    Threads may share it. Cost: about 1 us a look-up.
+    Thread-safe. Cost: about 1 us per lookup.
     """
 
     def __init__(self, size: int) -> None:
@@ -26,27 +26,27 @@ class LruCache(Generic[K, V]):
         self._mutex = threading.Lock()
 
     def get(self, key: K) -> V | None:
-        """Return a value, None if there is none; counts as a use."""
+        """Return a value, or None. Counts as a use."""
         with self._mutex:
             if key in self._values:
                 self._values.move_to_end(key)
             return self._values.get(key)
 
     def get_or_make(self, key: K, make: Callable[[], V]) -> V:
-        """Return a value; what `make` returns where there is none.
+        """Return a value, or the result of `make` if there is none.
 
-        `make` runs without a lock: of two threads that miss at once both run it, and both get the
-        value of one.
+        `make` runs without a lock: two threads that miss at the same time both call it, and both
+        get the same value.
         """
-        found = self.get(key)
-        return self._keep(key, make()) if found is None else found
+        value = self.get(key)
+        return self._keep(key, make()) if value is None else value
 
     def _keep(self, key: K, value: V) -> V:
         with self._mutex:
-            found = self._values.setdefault(key, value)
+            kept = self._values.setdefault(key, value)
             self._values.move_to_end(key)
             self._shrink()
-            return found
+            return kept
 
     def put(self, key: K, value: V) -> None:
         """Set a value."""
@@ -60,12 +60,12 @@ class LruCache(Generic[K, V]):
             self._values.popitem(last=False)
 
     def keys(self) -> list[K]:
-        """Return all keys; the one whose last use is the oldest comes first."""
+        """Return all keys, least recently used first."""
         with self._mutex:
             return list(self._values)
 
     def clear(self) -> None:
-        """Drop all."""
+        """Remove all values."""
         with self._mutex:
             self._values.clear()
 

@@ -1,11 +1,11 @@
-"""Numbers that a process counts while it works: no library, no thread, no file.
+"""Metrics that a process counts, without a library, threads or files.
 
-An instrument belongs to a `Metric`, which is its name and meaning; `meters(home)` gives a log's
-instruments, the same ones to all that have the log open in this process. They count from the
-process's start, as Prometheus wants it. What the log's files tell of all its writers is read
-there instead: sparklog.service.metrics.
+An instrument belongs to a `Metric`, its name and meaning. `meters(home)` returns a log's
+instruments, shared by all handles of the log in this process. They count from the start of the
+process, as Prometheus expects. Metrics about all writers of a log are read from its files instead:
+sparklog.service.metrics.
 
-Cost: 0.5 us for a count, 1 us for an observation. Threads may share all of it.
+Cost: 0.5 us per count, 1 us per observation. Thread-safe.
 """
 
 import threading
@@ -23,7 +23,7 @@ Labels = tuple[str, ...]
 
 
 class Kind(StrEnum):
-    """What a metric is to Prometheus."""
+    """The Prometheus type of a metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -33,11 +33,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a number means. `kafka`: the MBean that it is in Kafka, "" for one of our own.
+    """The definition of a metric. `kafka`: the MBean of the same metric in Kafka, or "".
 
-    A name with Kafka's is what the JMX exporter makes of it by its usual rules. `process`: counted
-    in this process only; else it is read from the log's files and so is about all its writers.
-    `buckets`: upper bounds of a histogram, ascending, without infinity.
+    Metrics with a Kafka equivalent use the JMX exporter's name for it. `process`: counted in this
+    process only; otherwise read from the log's files, and about all its writers. `buckets`: upper
+    bounds of a histogram, ascending, without infinity.
     """
 
     name: str
@@ -51,9 +51,9 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A histogram's or summary's state: `at` is {upper bound: how many up to it} or {quantile: q}.
+    """The state of a histogram or summary, with count and sum of all observations.
 
-    `count` and `sum` are of all observations.
+    `at` is {upper bound: number of observations up to it} or {quantile: value}.
     """
 
     at: dict[float, float]
@@ -62,7 +62,7 @@ class Distribution:
 
 
 class Sample(NamedTuple):
-    """One number: `labels` are in the order of the metric's."""
+    """A value of a metric. `labels` are in the order of the metric's labels."""
 
     metric: Metric
     labels: Labels
@@ -70,7 +70,7 @@ class Sample(NamedTuple):
 
 
 class Counter:
-    """Only rises."""
+    """A counter, which only increases."""
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
@@ -78,18 +78,18 @@ class Counter:
         self._mutex = threading.Lock()
 
     def add(self, amount: float = 1, *labels: str) -> None:
-        """Count `amount` more."""
+        """Increase the counter by `amount`."""
         with self._mutex:
             self._values[labels] = self._values.get(labels, 0.0) + amount
 
     def samples(self) -> list[Sample]:
-        """Return the values as of now."""
+        """Return the present values."""
         with self._mutex:
             return [Sample(self.metric, labels, v) for labels, v in self._values.items()]
 
 
 class Gauge:
-    """Goes up and down; without a sample until it is first set."""
+    """A gauge, which increases and decreases; has no sample until it is set."""
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
@@ -97,7 +97,7 @@ class Gauge:
         self._mutex = threading.Lock()
 
     def set(self, value: float, *labels: str) -> None:
-        """Replace the value."""
+        """Set the value."""
         with self._mutex:
             self._values[labels] = value
 
@@ -107,24 +107,24 @@ class Gauge:
             self._values[labels] = self._values.get(labels, 0.0) + amount
 
     def clear(self, *first: str) -> None:
-        """Forget the values whose labels begin with these; all without any."""
+        """Remove the values whose labels begin with these; all values without arguments."""
         with self._mutex:
             for labels in [known for known in self._values if known[: len(first)] == first]:
                 del self._values[labels]
 
     def value(self, *labels: str) -> float | None:
-        """Return one value, None if it isn't set."""
+        """Return a value, or None if it is not set."""
         with self._mutex:
             return self._values.get(labels)
 
     def samples(self) -> list[Sample]:
-        """Return the values as of now."""
+        """Return the present values."""
         with self._mutex:
             return [Sample(self.metric, labels, v) for labels, v in self._values.items()]
 
 
 class Histogram:
-    """Counts observations by buckets, all the time."""
+    """A histogram of all observations, by buckets."""
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
@@ -135,7 +135,7 @@ class Histogram:
             self._counts[()], self._sums[()] = [0] * (len(metric.buckets) + 1), 0.0
 
     def observe(self, value: float, *labels: str) -> None:
-        """Take one observation in."""
+        """Add an observation."""
         bounds = self.metric.buckets
         with self._mutex:
             counts = self._counts.get(labels)
@@ -145,7 +145,7 @@ class Histogram:
             self._sums[labels] = self._sums.get(labels, 0.0) + value
 
     def samples(self) -> list[Sample]:
-        """Return the values as of now."""
+        """Return the present values."""
         with self._mutex:
             return [Sample(self.metric, k, self._state(k)) for k in self._counts]
 
@@ -159,7 +159,7 @@ class Histogram:
 
 
 class Summary:
-    """Quantiles of the latest observations, as many as Kafka's reservoir holds."""
+    """Quantiles of the latest observations, as many as Kafka's reservoir has."""
 
     QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 
@@ -170,14 +170,14 @@ class Summary:
         self._mutex = threading.Lock()
 
     def observe(self, value: float) -> None:
-        """Take one observation in."""
+        """Add an observation."""
         with self._mutex:
             self._latest.append(value)
             self._count += 1
             self._sum += value
 
     def samples(self) -> list[Sample]:
-        """Return the values as of now."""
+        """Return the present values."""
         with self._mutex:
             ordered = sorted(self._latest)
             last = len(ordered) - 1
@@ -196,7 +196,7 @@ T = TypeVar("T", bound="Instrument")
 
 
 class Meters:
-    """Instruments by their metric; each is made when it is first asked for."""
+    """Instruments by metric, created on first use."""
 
     def __init__(self) -> None:
         self._made: dict[str, Instrument] = {}
@@ -219,38 +219,38 @@ class Meters:
         return self._get(metric, Summary)
 
     def _get(self, metric: Metric, make: Callable[[Metric], T]) -> T:
-        found = self._made.get(metric.name)
-        if found is None:
+        instrument = self._made.get(metric.name)
+        if instrument is None:
             with self._mutex:
-                found = self._made.setdefault(metric.name, make(metric))
-        return found  # type: ignore[return-value]  # a metric has one kind
+                instrument = self._made.setdefault(metric.name, make(metric))
+        return instrument  # type: ignore[return-value]  # a metric has one kind
 
     def samples(self) -> Iterator[Sample]:
-        """Yield all values, instrument after instrument."""
+        """Yield all values, instrument by instrument."""
         for instrument in list(self._made.values()):
             yield from instrument.samples()
 
 
 QUERIES: Final = "spark:queries"
-"""Where this process's streaming queries are counted: `meters(QUERIES)`, see sparklog.sink."""
+"""The home for metrics of this process's queries: `meters(QUERIES)`, see sparklog.sink."""
 
 _IDLE_MAX: Final = 256
-_meters: WeakValueDictionary[str, Meters] = WeakValueDictionary()  # all that somebody holds
+_meters: WeakValueDictionary[str, Meters] = WeakValueDictionary()  # all meters in use
 _latest: LruCache[str, Meters] = LruCache(_IDLE_MAX)
 _mutex = threading.Lock()
 
 
 def meters(home: str) -> Meters:
-    """Return what this process counts of one thing: a log by its first log dir, a store by its URL.
+    """Return the instruments of a log in this process. `home`: its first log dir, or its URL.
 
-    They stay while somebody has them, and those of the last 256 things after that, so that a log
-    that is opened again counts on.
+    They exist while they are used, and the last 256 also after that, so that a log that is opened
+    again continues counting.
     """
-    found = _latest.get(home)
-    if found is None:
+    instruments = _latest.get(home)
+    if instruments is None:
         with _mutex:
-            found = _meters.get(home)
-            if found is None:
-                found = _meters[home] = Meters()
-            _latest.put(home, found)
-    return found
+            instruments = _meters.get(home)
+            if instruments is None:
+                instruments = _meters[home] = Meters()
+            _latest.put(home, instruments)
+    return instruments

@@ -1,4 +1,4 @@
-"""How results show in Jupyter and its like: tables for `_repr_html_`."""
+"""Tables for `_repr_html_`, in Jupyter and other notebooks."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -15,9 +15,9 @@ def table(
     *,
     notes: Iterable[str] = (),
 ) -> str:
-    """Return an HTML table for `_repr_html_`, of the first 50 rows; all texts are escaped.
+    """Return an HTML table of the first 50 rows for `_repr_html_`. All texts are escaped.
 
-    Notebooks bring the style, and take none from a cell that isn't trusted.
+    The style comes from the notebook, which ignores styles from untrusted cells.
     """
     head = el("tr", [el("th", name, scope="col", style="text-align:left") for name in columns])
     body = [
@@ -25,7 +25,7 @@ def table(
         for row in rows[:_ROWS_MAX]
     ]
     left = len(rows) - _ROWS_MAX
-    said = [*notes, *([f"{left} more of {len(rows)}"] if left > 0 else [])]
-    whole = el("table", el("caption", caption, style="text-align:left"), el("thead", head),
-               el("tbody", body))  # fmt: skip
-    return Html.join([whole if rows else el("p", caption), *(el("p", note) for note in said)])
+    texts = [*notes, *([f"{left} more of {len(rows)}"] if left > 0 else [])]
+    element = el("table", el("caption", caption, style="text-align:left"), el("thead", head),
+                 el("tbody", body))  # fmt: skip
+    return Html.join([element if rows else el("p", caption), *(el("p", note) for note in texts)])

@@ -1,15 +1,15 @@
-"""Which home a path names, and opening it: log dirs, a log in a bucket, a bucket of copies alone.
+"""Open the log at a path or URL: log dirs, a log in a bucket, or an archive.
 
-What lies there decides, however it is spelled:
+The contents of the path decide, regardless of its spelling:
 
-    a log dir           also of a broker, or several joined by ","; with its tier
-    a bucket home       the object `sparklog.home` is there: sparklog.diskless
+    a log dir           also a broker's, or several joined by ","; with its tier
+    a log in a bucket   contains the object `sparklog.home`: sparklog.diskless
     an archive          a store without it: copies of closed segments, read-only
 
-Where nothing lies, in mode "rw", a URL with two slashes (s3://bucket/logs, file:///srv/logs)
-becomes a bucket home, any other path (/srv/logs, file:/srv/logs) a log dir.
+If the path is empty, mode "rw" creates a log in a bucket at a URL with two slashes
+(s3://bucket/logs, file:///srv/logs), and a log dir at any other path (/srv/logs, file:/srv/logs).
 
-What a tool, a source or a sink needs to know of a path it asks here, and of nothing else.
+Tools, the source and the sink use only this module to examine a path.
 """
 
 import os
@@ -43,9 +43,9 @@ from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
 MARK: Final = "sparklog.home"
-"""The object that makes a place in a store a log's home."""
+"""The object that marks the home of a log in a store."""
 IMPORT_MARK: Final = "sparklog.import"
-"""The object that says, until there is the other one, that a log is being made of another."""
+"""The object that marks a log that is being imported, until `sparklog.home` exists."""
 
 _COMPONENTS: Final = frozenset({"background", "clock", "news", "retry_policy", "store", "tidy"})
 SERVED_READ_ONLY: Final = (
@@ -54,7 +54,7 @@ SERVED_READ_ONLY: Final = (
 
 
 class UnfinishedLogError(InvalidRequestError):
-    """A log in a store is being made of another log, and is not complete yet."""
+    """A log in a store is being imported from another log, and is not complete yet."""
 
 
 def open_log(
@@ -70,11 +70,11 @@ def open_log(
     is_home: bool = False,
     **components: Any,
 ) -> Log:
-    """Open a log, wherever it is kept; users call `sparklog.open`, which see.
+    """Internal; users call `sparklog.open`.
 
     Args:
-        remote: how remote segments are read, instead of what `options` say of it.
-        is_home: it is known that a URL is a log's home, and not asked for.
+        remote: Options for remote segments, instead of those in `options`.
+        is_home: The URL is known to be a log's home, so no request checks that.
     """
     if mode not in ("r", "rw"):
         raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
@@ -110,9 +110,9 @@ def open_log(
 def refuse_unused_storage_options(
     path: Path, storage_options: Mapping[str, Any] | None, mode: str, fs: FileSystem = LOCAL
 ) -> None:
-    """Raise InvalidRequestError for options of a store where the path is a log dir without a tier.
+    """Raise InvalidRequestError if storage options are given for a log dir without a tier.
 
-    A log dir with remote storage needs them for its tier. Cost: two stats, where there are options.
+    A log dir with remote storage uses them for its tier. Cost: two stats, if options are given.
     """
     if storage_options and url_of(path, mode=mode, fs=fs) is None:
         home = split_path(path)[0]
@@ -143,12 +143,11 @@ def _refuse_others(directories: Iterable[str], fs: FileSystem) -> None:
 
 
 def url_of(path: Path, *, mode: str = "r", fs: FileSystem = LOCAL) -> str | None:
-    """Return the URL of the store where a path's log is kept; None for log dirs.
+    """Return the URL of the store that contains a path's log; None for log dirs.
 
-    Asks no store; of a directory its names are listed. In mode "rw" it may be where a log is yet
-    to be made.
-    Raises: InvalidRequestError: the path can't be one, or is an archive's directory and can't be
-        written.
+    Sends no request to a store; a directory is listed. In mode "rw" the log may not exist yet.
+    Raises InvalidRequestError if the path is invalid, or is an archive's directory and can't be
+    written.
     """
     url = _store_url(path)
     if url is not None:
@@ -177,12 +176,11 @@ def holds_home(
     *,
     stopped: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Return whether a store's URL is a log's home.
+    """Return whether a store's URL is the home of a log.
 
-    Raises: InvalidRequestError: no such URL, or the log there isn't whole yet;
-        DataCorruptionError: `sparklog.home` is missing, but the objects of a log are there;
-        StorageUnavailableError.
-    Cost: one small request; two more and two listings if it is no home.
+    Raises InvalidRequestError for an invalid URL or an incomplete log; DataCorruptionError if
+    `sparklog.home` is missing although a log's objects exist; StorageUnavailableError. Cost: one
+    small request; two more and two listings if there is no home.
     """
     store = open_store(url, storage_options)
     patience_ms = (remote or RemoteOptions()).patience_ms(following=False)
@@ -193,7 +191,7 @@ def holds_home(
             retry.call(lambda: store.get(name))
         except FileNotFoundError:
             return False
-        except DataCorruptionError:  # too large: who reads it reports that
+        except DataCorruptionError:  # too large, which its reader reports
             return True
         return True
 
@@ -214,17 +212,16 @@ def holds_home(
 def holds_own_log(
     path: Path, storage_options: Mapping[str, Any] | None = None, fs: FileSystem = LOCAL
 ) -> bool:
-    """Tell whether a log with a commit ledger is there: no broker's, no archive.
+    """Return whether a log with a ledger is at the path: not a broker's log, and no archive.
 
-    Cost: a stat; of a store that of `holds_home`.
-    Raises: as `holds_home`.
+    Cost: a stat; for a store as `holds_home`. Raises as `holds_home`.
     """
     url = url_of(path, fs=fs)
     return has_ledger(fs, split_path(path)[0]) if url is None else holds_home(url, storage_options)
 
 
 def check_log_dirs(path: Path, instead: str, fs: FileSystem = LOCAL) -> None:
-    """Raise InvalidRequestError for a store, of which nothing is asked; `instead`: what to do."""
+    """Raise InvalidRequestError for a store, without a request. `instead`: what to do."""
     url = url_of(path, fs=fs)
     if url is not None:
         raise InvalidRequestError(
@@ -236,9 +233,9 @@ def check_log_dirs(path: Path, instead: str, fs: FileSystem = LOCAL) -> None:
 
 
 def resolved(path: Path) -> str:
-    """Return the path as another process understands it, whose working directory is another.
+    """Return the path for other processes, which have another working directory.
 
-    Raises: InvalidRequestError: it can't be a path.
+    Raises InvalidRequestError if it can't be a path.
     """
     url = _store_url(path)
     if url is not None:
@@ -249,9 +246,10 @@ def resolved(path: Path) -> str:
 
 
 def same_place(one: Path, other: Path, fs: FileSystem = LOCAL) -> bool:
-    """Tell whether two paths name one log, as far as that shows without asking a store.
+    """Return whether two paths name the same log, without a request to a store.
 
-    Directories by device and inode; URLs by name, whatever the scheme's name and the last slash.
+    Directories are compared by device and inode; URLs by name, ignoring aliases of schemes and a
+    trailing slash.
     """
     urls = [store_url(path) for path in (one, other)]
     if any(url is not None for url in urls):
@@ -284,7 +282,7 @@ def _tiered_view(
 ) -> View:
     """Open the view of log dirs with their tier.
 
-    Nothing remote is asked before a segment is wanted that isn't local any more.
+    The store is used only when a segment is needed that is not local any more.
     """
     directories = split_path(path)
     home = directories[0]

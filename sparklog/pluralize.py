@@ -1,6 +1,6 @@
-"""A number with its noun: the singular or the plural."""
+"""Format a count with its noun in the singular or plural."""
 
 
 def pluralize(count: int, noun: str, plural: str = "") -> str:
-    """A number and what is pluralize, for people: "1 record", "2 records"."""
+    """Format a count with its noun: "1 record", "2 records"."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"

@@ -1,4 +1,4 @@
-"""How far long work is: a function that is told so, and in a notebook a bar."""
+"""Progress callbacks, shown as a progress bar in notebooks."""
 
 import functools
 import sys
@@ -11,7 +11,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 from sparklog.html import Html, el
 
 Progress = Callable[[int, int], None]
-"""Is told (done, total) as work goes on; by any thread."""
+"""Called with (done, total) as the work progresses, from any thread."""
 P = ParamSpec("P")
 T = TypeVar("T")
 _UPDATE_SECONDS: Final = 0.2
@@ -19,10 +19,10 @@ _TAKEN: Final[ContextVar[bool]] = ContextVar("a caller is told already", default
 
 
 def shows_progress(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Give a function's argument `progress` a bar where nobody else takes it, in a notebook.
+    """Supply a notebook progress bar when the caller passes no `progress`.
 
-    Elsewhere nothing is shown. Of functions that call one another the outermost has the bar.
-    `progress=lambda done, total: None` is for who wants none.
+    Outside of notebooks nothing is shown. Of nested calls, the outermost shows the bar. Pass
+    `progress=lambda done, total: None` for no bar.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
@@ -46,7 +46,7 @@ def shows_progress(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def _is_here() -> bool:
-    """Whether this is a notebook's kernel, whose cells show HTML."""
+    """Return whether this process is the kernel of a notebook that shows HTML."""
     module = sys.modules.get("IPython")
     shell = None if module is None else module.get_ipython()
     return getattr(shell, "kernel", None) is not None
@@ -69,7 +69,7 @@ def _bar(what: str) -> Iterator[Progress]:
     def tell(done: int, total: int) -> None:
         nonlocal known, due
         known = done, total
-        if monotonic() >= due:  # a cell that is written to all the time makes a browser slow
+        if monotonic() >= due:  # frequent updates of a cell make a browser slow
             due = monotonic() + _UPDATE_SECONDS
             handle.update(shown(""))
 
@@ -89,4 +89,4 @@ class _Shown:
         return self._html
 
     def __repr__(self) -> str:
-        return ""  # where a cell is exported as text
+        return ""  # for notebooks that are exported as text

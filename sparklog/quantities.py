@@ -1,4 +1,4 @@
-"""Sizes and lengths of time: their units, and how people read them."""
+"""Units of sizes and durations, and their readable form."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ _SPANS: Final = (
 
 
 def size_text(count: float) -> str:
-    """Bytes with a binary unit."""
+    """Format a number of bytes with a binary unit."""
     size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
     while abs(size) >= 1024 and len(units) > 1:
         size /= 1024
@@ -24,10 +24,10 @@ def size_text(count: float) -> str:
 
 
 def duration_text(ms: float) -> str:
-    """A length of time by its largest unit that fits; one below zero as long as above."""
+    """Format a duration with its largest fitting unit. Negative durations lose their sign."""
     size = abs(ms)
     for unit, name, finer in _SPANS:
-        if size >= unit - finer / 2:  # else it would be 60 of the finer one
+        if size >= unit - finer / 2:  # else rounding could give 60 of the finer unit
             digits = 1 if size < 10 * unit and round(size / unit, 1) % 1 else 0
             return f"{size / unit:,.{digits}f} {name}"
     return f"{size / SECOND_MS:.0f} s" if size >= SECOND_MS else f"{size:.0f} ms"

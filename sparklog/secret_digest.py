@@ -1,4 +1,4 @@
-"""Digests that stand for options in the keys of caches: storage options contain secrets."""
+"""Digests that replace options in cache keys, because storage options contain secrets."""
 
 import hashlib
 import json
@@ -9,9 +9,10 @@ _SALT: Final = os.urandom(32)  # without it, a weak secret could be guessed from
 
 
 def secret_digest(*values: object) -> str:
-    """Return a digest of `values`: equal values have equal digests, in one process and its forks.
+    """Return a digest of `values`. Equal values have equal digests in a process and its forks.
 
-    Mappings are equal in whatever order their keys are; what JSON has no form for, by its repr.
+    Mappings are equal regardless of the order of their keys. Values without a JSON form are
+    compared by repr.
     """
     text = json.dumps(values, sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode(), key=_SALT, digest_size=32).hexdigest()

@@ -1,10 +1,10 @@
-"""Errors of sparklog in the exceptions of Spark: the sentence before the stack.
+"""Raise sparklog's errors so that Spark shows the message before the traceback.
 
-Spark prints the traceback of a Python worker before the text of the error. A user does not need the
-stack of an error that sparklog raises on purpose (sparklog.errors), because the text contains the
-advice. The methods that Spark calls therefore raise such an error without its chain and its inner
-frames. All other errors keep their whole traceback. The logger `sparklog.spark` logs the omitted
-traceback at DEBUG.
+Spark prints the traceback of a Python worker before the text of the error. Users do not need the
+traceback of an error that sparklog raises deliberately (sparklog.errors), because the text contains
+the advice. The methods that Spark calls therefore raise such an error without its chain and its
+inner frames. All other errors keep their whole traceback. The logger `sparklog.spark` logs the
+omitted traceback at DEBUG.
 """
 
 import copy

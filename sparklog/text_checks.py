@@ -1,7 +1,7 @@
-"""What is no text or no path, refused where it comes in: later it would fail half-way, or stay.
+"""Reject strings without a UTF-8 form, and invalid paths, before they can fail later.
 
-A Python string may hold half a surrogate pair, which has no UTF-8: of JSON with a lone "\\ud800",
-of bytes that were decoded with `surrogateescape`. Nothing that is written can hold one.
+A Python string can contain half a surrogate pair, which has no UTF-8 form: from JSON with a lone
+"\\ud800", or from bytes that were decoded with `surrogateescape`. Such a string can't be stored.
 """
 
 import os
@@ -10,7 +10,7 @@ from sparklog.errors import InvalidRequestError
 
 
 def check_text(name: str, value: str) -> None:
-    """Raise InvalidRequestError unless `value`, which is `name`'s, has a form in UTF-8."""
+    """Raise InvalidRequestError unless `value` (of `name`) has a UTF-8 form."""
     if not _has_utf8(value):
         raise InvalidRequestError(
             f"{name} {value!r} holds half a surrogate pair, which is no text: give what can be "
@@ -19,9 +19,9 @@ def check_text(name: str, value: str) -> None:
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
-    """Return a path of this machine as text; a name in bytes that are no UTF-8 stays what it is.
+    """Return a path of this machine as text. Names with invalid UTF-8 bytes are preserved.
 
-    Raises: InvalidRequestError: it can't be one.
+    Raises InvalidRequestError if it can't be a path.
     """
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):

@@ -1,4 +1,4 @@
-"""The error of a task whose Python worker can't load sparklog.
+"""The error of a task whose Python worker can't import sparklog.
 
 Spark sends objects of this package to executors, whose Python may have no sparklog or another
 version of it. `load` is pickled by value, so that it runs there nevertheless and names the host.
