@@ -20,37 +20,38 @@ class CheckpointSettings:
         f"{PREFIX}flush",
         "commit",
         choices=("commit", "interval", "none"),
-        doc="When a file of the checkpoint is synced: before its write returns, every flush.ms, or "
-        "when the system likes. The latter two may lose the last ones in a power cut.",
+        doc="When a file of the checkpoint is synced: before its write returns (commit), every "
+        "flush.ms (interval), or by the operating system (none). With the latter two, a power cut "
+        "may lose the last files.",
     )
     flush_ms: int = option(
         f"{PREFIX}flush.ms",
         1000,
         low=1,
         high=INT_MAX,
-        doc="With flush=interval: how long after a write it is synced.",
+        doc="With flush=interval: time (ms) between a write and its sync.",
     )
     segment_bytes: int = option(
         f"{PREFIX}segment.bytes",
         1 << 30,
         low=1,
         high=LONG_MAX,
-        doc="From which size on a partition of the checkpoint goes on in a new segment file.",
+        doc="Size in bytes at which a partition of the checkpoint rolls a new segment.",
     )
     lock_timeout_ms: int = option(
         f"{PREFIX}lock.timeout.ms",
         30_000,
         low=1,
         high=LONG_MAX,
-        doc="How long a write waits for another process that writes the same partition.",
+        doc="How long (ms) a write waits for another process that writes the same partition.",
     )
     open_files: int = option(
         f"{PREFIX}open.files",
         0,
         low=0,
         high=LONG_MAX,
-        doc="Of how many partitions the files stay open in a JVM; those that were used longest ago "
-        "are closed. 0: an eighth of what the process may open, from 128 to 2,048.",
+        doc="Number of partitions whose files stay open in a JVM; the least recently used ones are "
+        "closed. 0: an eighth of the process's limit of open files, from 128 to 2,048.",
     )
 
 

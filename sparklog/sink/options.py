@@ -42,46 +42,47 @@ class SinkOptions:
         None,
         kind=str,
         required=True,
-        doc="The log dir, or several joined by commas, or the URL of a log in a store.",
+        doc="The log dir, several log dirs separated by commas, or the URL of a log in a bucket.",
     )
     topic: str | None = option(
         "topic", None, kind=str, doc="Topic of all rows; overrides a column topic."
     )
-    include_headers: bool = option("includeHeaders", True, doc="false leaves a column headers out.")
+    include_headers: bool = option("includeHeaders", True, doc="false ignores a column headers.")
     partitions: int = option(
-        "partitions", 1, low=1, doc="Partitions of a topic that is made (num.partitions)."
+        "partitions", 1, low=1, doc="Number of partitions of created topics (num.partitions)."
     )
     auto_create: bool = option(
-        "auto.create.topics.enable", True, doc="Whether a topic is made on its first row."
+        "auto.create.topics.enable", True, doc="Whether a topic is created at its first row."
     )
     name: str = option(
         "name",
         "",
-        doc="Tells several sinks of one query apart; part of the writer's identity. With another "
-        "name the rows of a query whose checkpoint was deleted are appended anew.",
+        doc="Distinguishes several sinks of a query; part of the writer's identity. With another "
+        "name, the rows of a query whose checkpoint was deleted are appended again.",
     )
     writer_id: str | None = option(
         "writerId",
         None,
         kind=str,
-        doc="Who writes, instead of the query's id; needed on Spark Connect. It outlives a deleted "
-        "checkpoint, and is nobody else by mistake: no other writer's rows are looked at.",
+        doc="Name of the writer, instead of the query's id; required on Spark Connect. It stays "
+        "the same when the checkpoint is deleted, and turns off the check for rows that the same query "
+        "wrote under another id.",
     )
     checkpoint: str | None = option(
         "checkpointLocation",
         None,
         kind=str,
-        doc="The query's checkpoint, where it can't be found by itself (Spark Connect). That of "
-        "the session's conf counts, too.",
+        doc="The query's checkpoint, if sparklog can't find it (Spark Connect). The session's conf "
+        "for all checkpoints is used too.",
     )
     batch_size: int = option(
-        "batch.size", BATCH_SIZE, low=1, doc="Bytes that a record batch aims at, uncompressed."
+        "batch.size", BATCH_SIZE, low=1, doc="Target size of a record batch in uncompressed bytes."
     )
     compression_type: str = option(
         "compression.type",
         "none",
         choices=_CODECS,
-        doc="Codec; a topic's own compression.type, if it isn't producer, goes before.",
+        doc="Codec. A topic's compression.type takes precedence unless it is producer.",
     )
     compression_level: int | None = option(
         "compression.level", None, kind=int, low=-131072, high=22, doc="Level of any codec."
@@ -101,16 +102,16 @@ class SinkOptions:
         kind=str,
         also=["storage_options"],
         secret=True,
-        doc="fsspec's options for a store, endpoint_url and the like: JSON, or a dict. Better "
-        "leave credentials to the environment of driver and executors.",
+        doc="fsspec's options for a store, such as endpoint_url: JSON, or a dict. Pass credentials "
+        "by the environment of driver and executors instead.",
     )
     jvm: bool | None = option(
         "jvm",
         None,
         kind=bool,
-        doc="Frame, compress and stage records in Spark's JVM, where sparklog's jar is loaded; "
-        "false: in Python. The same records get to the same partitions. By default what the "
-        "session's conf spark.datasource.sparklog.jvm says, else true.",
+        doc="Frame, compress and stage records in Spark's JVM, if sparklog's jar is loaded; false: "
+        "in Python. Records go to the same partitions. Default: the session's conf "
+        "spark.datasource.sparklog.jvm, else true.",
     )
     topic_config: TopicConfig = field(default_factory=TopicConfig)
     given: frozenset[str] = frozenset()

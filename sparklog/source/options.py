@@ -51,58 +51,58 @@ class SourceOptions:
         None,
         kind=str,
         required=True,
-        doc="The log dir, or several joined by commas, or the URL of a log or an archive in a "
-        "store.",
+        doc="The log dir, several log dirs separated by commas, or the URL of a log in a bucket or "
+        "of an archive.",
     )
     assign: str | None = option(
         "assign", None, kind=str, doc='Partitions to read: `{"topicA":[0,1]}`.'
     )
     subscribe: str | None = option(
-        "subscribe", None, kind=str, doc="Topics to read, joined by commas."
+        "subscribe", None, kind=str, doc="Topics to read, separated by commas."
     )
     subscribe_pattern: str | None = option(
         "subscribePattern",
         None,
         kind=str,
-        doc="Regular expression for whole topic names, in Java's syntax, or refused where it "
-        "can't be read as Java does; new topics join a running query.",
+        doc="Regular expression for whole topic names, in Java's syntax; unsupported constructs "
+        "are rejected. A running query also reads new topics.",
     )
     wait_for_topics: bool = option(
         "waitForTopics",
         False,
         mode=Mode.STREAM,
-        doc="Streaming only, own: start the query although the log, a topic of `subscribe`, a "
-        "partition of `assign`, or any topic of `subscribePattern` does not exist yet. The query "
-        "waits until they exist, and then begins at startingOffsets or a starting timestamp, one "
-        "of which is required. Partitions without a record as young as the timestamp begin at "
-        "their end.",
+        doc="Streaming only, option of sparklog: start the query although the log, a topic of "
+        "`subscribe`, a partition of `assign`, or any topic of `subscribePattern` does not exist "
+        "yet. The query waits until they exist, and then begins at startingOffsets or a starting "
+        "timestamp, one of which is required. Partitions without a record at or after the "
+        "timestamp begin at their end.",
     )
     starting_timestamp: int | None = option(
         "startingTimestamp",
         None,
         kind=int,
         long=True,
-        doc="Start (ms) of all partitions; before startingOffsetsByTimestamp.",
+        doc="Start (ms) of all partitions; takes precedence over startingOffsetsByTimestamp.",
     )
     starting_offsets_by_timestamp: str | None = option(
         "startingOffsetsByTimestamp",
         None,
         kind=str,
-        doc='Start by time (ms): `{"topicA":{"0":1000}}`; before startingOffsets.',
+        doc='Start by time (ms): `{"topicA":{"0":1000}}`; takes precedence over startingOffsets.',
     )
     starting_offsets: str | None = option(
         "startingOffsets",
         None,
         kind=str,
         doc="earliest, latest (streaming only) or JSON, -2 earliest, -1 latest. Default: latest "
-        "for streaming, earliest for batch. Partitions found later start at earliest.",
+        "for streaming, earliest for batch. Partitions added later start at earliest.",
     )
     strategy: str = option(
         "startingOffsetsByTimestampStrategy",
         "error",
         choices=("error", "latest"),
         any_case=True,
-        doc="What to do where no record is that young: fail, or start at the end.",
+        doc="What to do if no record is at or after the timestamp: fail, or start at the end.",
     )
     ending_timestamp: int | None = option(
         "endingTimestamp",
@@ -110,14 +110,15 @@ class SourceOptions:
         mode=Mode.BATCH,
         kind=int,
         long=True,
-        doc="Batch only: end (ms) of all partitions; before endingOffsetsByTimestamp.",
+        doc="Batch only: end (ms) of all partitions; takes precedence over "
+        "endingOffsetsByTimestamp.",
     )
     ending_offsets_by_timestamp: str | None = option(
         "endingOffsetsByTimestamp",
         None,
         mode=Mode.BATCH,
         kind=str,
-        doc="Batch only: end by time (ms); before endingOffsets.",
+        doc="Batch only: end by time (ms); takes precedence over endingOffsets.",
     )
     ending_offsets: str | None = option(
         "endingOffsets",
@@ -129,9 +130,9 @@ class SourceOptions:
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         True,
-        doc="Fail where records are gone, a topic was made again, or the log was restored to "
-        "before what was read; false: warn with the exact range and go on behind it, where the new "
-        "topic begins, or back where the histories part.",
+        doc="Fail if records were deleted, a topic was re-created, or the log was restored to an "
+        "earlier state than was read; false: warn with the exact range and continue behind it, at "
+        "the start of the new topic, or where the histories diverge.",
     )
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
@@ -140,7 +141,8 @@ class SourceOptions:
         kind=int,
         low=1,
         long=True,
-        doc="Streaming only: most records a micro-batch, shared out by the partitions' backlog.",
+        doc="Streaming only: maximum number of records per micro-batch, shared out by the "
+        "partitions' backlog.",
     )
     min_offsets_per_trigger: int | None = option(
         "minOffsetsPerTrigger",
@@ -149,7 +151,7 @@ class SourceOptions:
         kind=int,
         low=1,
         long=True,
-        doc="Streaming only: wait for so many records, at most maxTriggerDelay.",
+        doc="Streaming only: wait for this number of records, at most for maxTriggerDelay.",
     )
     max_trigger_delay: str = option(
         "maxTriggerDelay",
@@ -164,18 +166,20 @@ class SourceOptions:
         kind=int,
         low=1,
         long=True,
-        doc="Streaming only, own: most bytes of log a micro-batch, to within an index entry.",
+        doc="Streaming only, option of sparklog: maximum bytes of log per micro-batch, as precise "
+        "as index entries.",
     )
     min_partitions: int | None = option(
         "minPartitions",
         None,
         kind=int,
         low=1,
-        doc="Split partitions until there are about so many tasks, as Spark rounds. Of more ranges "
-        "than 32 the small ones (10,000 records together) share tasks.",
+        doc="Split partitions until there are about this number of tasks, rounded as in Spark. If "
+        "there are more than 32 ranges, small ones share tasks (up to 10,000 records).",
     )
     max_records_per_partition: int | None = option(
-        "maxRecordsPerPartition", None, kind=int, low=1, long=True, doc="Most records a task."
+        "maxRecordsPerPartition", None, kind=int, low=1, long=True,
+        doc="Maximum number of records per task.",
     )
     max_bytes_per_partition: int | None = option(
         "maxBytesPerPartition",
@@ -183,8 +187,8 @@ class SourceOptions:
         kind=int,
         low=1,
         long=True,
-        doc="Own: most bytes of log a task, to within an index entry (a remote segment: evenly). "
-        "An archive is split at 128 MiB by default.",
+        doc="Option of sparklog: maximum bytes of log per task, as precise as index entries "
+        "(remote segments are split evenly). Default for an archive: 128 MiB.",
     )
     include_headers: bool = option(
         "includeHeaders", False, doc="Add the column headers (empty arrays, never null)."
@@ -193,41 +197,41 @@ class SourceOptions:
         "kafka.isolation.level",
         "read_uncommitted",
         choices=("read_uncommitted", "read_committed"),
-        doc="read_committed hides open and aborted transactions of foreign logs.",
+        doc="read_committed hides open and aborted transactions in logs that brokers wrote.",
     )
     timeline: str = option(
         "timeline",
         "all",
         choices=TIMELINES,
-        doc="Own. current leaves out the rows of micro-batches that a reset of their query "
-        "abandoned; what a stream read before the reset stays read.",
+        doc="Option of sparklog. current leaves out the rows of micro-batches that a reset of "
+        "their query abandoned. Rows that a stream read before the reset are not taken back.",
     )
     group_id: str | None = option(
         "kafka.group.id",
         None,
         kind=str,
-        doc="Streaming only: name under which the query registers how far it is (`Log.readers`), "
-        "instead of its id. A name of its own for each query. A broker's directory keeps no "
+        doc="Streaming only: name under which the query registers its position (`Log.readers`), "
+        "instead of its id. Each query needs its own name. A broker's directory stores no "
         "readers.",
     )
     group_id_prefix: str = option(
         "groupIdPrefix",
         "",
-        doc="Streaming only: put before the query's id, with a dash, for that name.",
+        doc="Streaming only: prefix of that name, before a dash and the query's id.",
     )
     until: str = option(
         "until",
         "high-watermark",
         choices=("high-watermark", "log-end"),
-        doc="Own, for a broker's directory without a current high watermark: log-end reads all "
-        "whole batches.",
+        doc="Option of sparklog for a broker's directory without a current high watermark: log-end "
+        "reads all complete batches.",
     )
     pushdown: bool = option(
         "pushdown",
         False,
         mode=Mode.BATCH,
-        doc="Batch only, own: use filters on offset, partition, topic and timestamp; needs "
-        "spark.sql.python.filterPushdown.enabled=true.",
+        doc="Batch only, option of sparklog: push down filters on offset, partition, topic and "
+        "timestamp; needs spark.sql.python.filterPushdown.enabled=true.",
     )
 
     storage_options: str | None = option(
@@ -236,14 +240,15 @@ class SourceOptions:
         kind=str,
         also=["storage_options"],
         secret=True,
-        doc="Own: JSON with fsspec's options for a store, endpoint_url and the like. Better leave "
-        "credentials to the environment of driver and executors: plans may show options.",
+        doc="Option of sparklog: JSON with fsspec's options for a store, such as endpoint_url. "
+        "Pass credentials by the environment of driver and executors instead, because query plans may "
+        "show options.",
     )
     jvm: bool = option(
         "jvm",
         True,
-        doc="Own: read in Spark's JVM what lies in local files, where sparklog's jar is loaded; "
-        "false: in Python, all of it. The rows are the same. The session's conf "
+        doc="Option of sparklog: read local files in Spark's JVM, if sparklog's jar is loaded; "
+        "false: in Python. The rows are the same. The session's conf "
         "spark.datasource.sparklog.jvm changes the default.",
     )
     remote: RemoteOptions = field(default_factory=RemoteOptions)

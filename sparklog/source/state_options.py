@@ -16,20 +16,20 @@ class StateOptions:
     """The options as given."""
 
     path: str | None = option(
-        "path", None, kind=str, required=True, doc="The checkpoint, on every executor's disk."
+        "path", None, kind=str, required=True, doc="The checkpoint, accessible on every executor."
     )
     operator: int = option(
         CHOICE, 0, required=True, doc="Number of the stateful operator: a directory below `state`."
     )
     store: str = option(
-        "stateStore", "default", doc="Its store; a join has four, others just `default`."
+        "stateStore", "default", doc="Its state store; a join has four, others only `default`."
     )
     column_family: str | None = option(
         "stateColumnFamily",
         None,
         kind=str,
-        doc="transformWithState: one state variable, with key and value as plain structs. All "
-        "else, each in a struct of its own.",
+        doc="transformWithState: the state variable to read, with key and value as plain structs. "
+        "By default all variables, each in its own struct.",
     )
     starting_offsets: str | None = option(
         "startingOffsets",
@@ -43,7 +43,7 @@ class StateOptions:
         None,
         mode=Mode.BATCH,
         kind=str,
-        doc="Batch only: latest (default) or a batch number, which is left out.",
+        doc="Batch only: latest (default) or a batch number, exclusive.",
     )
     max_batches_per_trigger: int | None = option(
         "maxBatchesPerTrigger",
@@ -51,18 +51,18 @@ class StateOptions:
         mode=Mode.STREAM,
         kind=int,
         low=1,
-        doc="Streaming only: most batches of the checkpoint's query a micro-batch.",
+        doc="Streaming only: maximum number of batches of the checkpoint's query per micro-batch.",
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         True,
-        doc="Fail where Spark removed changes that were not read (it keeps about "
-        "spark.sql.streaming.minBatchesToRetain batches), or the query was reset to before what "
-        "was read; false: warn with the exact batches and go on behind those removed, or back at "
-        "the first that is computed anew.",
+        doc="Fail if Spark deleted changes that were not read (it retains about "
+        "spark.sql.streaming.minBatchesToRetain batches), or if the query was reset to a batch "
+        "before the last one read; false: warn with the exact batches and continue behind the "
+        "deleted ones, or at the first batch that is computed again.",
     )
     jvm: bool = option(
-        "jvm", True, doc="As of a log's options; state is read in Python, whichever it is."
+        "jvm", True, doc="Accepted as for a log; without effect, because Python reads state."
     )
 
     def start(self, *, streaming: bool) -> int:
