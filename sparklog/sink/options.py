@@ -65,8 +65,8 @@ class SinkOptions:
         None,
         kind=str,
         doc="Name of the writer, instead of the query's id; required on Spark Connect. It stays "
-        "the same when the checkpoint is deleted, and turns off the check for rows that the same query "
-        "wrote under another id.",
+        "the same when the checkpoint is deleted, and turns off the check for rows that the same "
+        "query wrote under another id.",
     )
     checkpoint: str | None = option(
         "checkpointLocation",

@@ -241,8 +241,8 @@ class SourceOptions:
         also=["storage_options"],
         secret=True,
         doc="Option of sparklog: JSON with fsspec's options for a store, such as endpoint_url. "
-        "Pass credentials by the environment of driver and executors instead, because query plans may "
-        "show options.",
+        "Pass credentials by the environment of driver and executors instead, because query plans "
+        "may show options.",
     )
     jvm: bool = option(
         "jvm",
