@@ -31,11 +31,11 @@ Buffer = bytes | bytearray | memoryview
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = 61
-assert HEADER.size == HEADER_SIZE  # a layout slip fails at import, not on disk
+assert HEADER.size == HEADER_SIZE  # a wrong layout fails at import, not on disk
 
-LOG_OVERHEAD: Final = 12  # base_offset and length: what `length` doesn't count
+LOG_OVERHEAD: Final = 12  # base_offset and length, which `length` does not count
 CRC_START: Final = 21
-MAGIC_END: Final = 17  # Kafka's scan ends quietly if no more than this is left
+MAGIC_END: Final = 17  # Kafka's scan ends without an error if only this many bytes are left
 LEGACY_SIZE_MIN: Final = 14  # LegacyRecord.RECORD_OVERHEAD_V0: below it `length` can't be right
 MAGIC: Final = 2
 SEQUENCE_MAX: Final = 2**31 - 1
@@ -52,9 +52,9 @@ BATCH_PREFIX: Final = struct.Struct(">qiib")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchHeader:
-    """What the header says. Offsets, sequences: counts; timestamps: ms since the epoch.
+    """The fields of a batch header. Timestamps are milliseconds since the epoch.
 
-    For magic 0 and 1 the fields that those formats lack hold -1 (leader_epoch, producer_*).
+    For magic 0 and 1, fields that those formats lack are -1 (leader_epoch, producer_*).
     """
 
     base_offset: int
@@ -73,7 +73,7 @@ class BatchHeader:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """The size of the whole batch in bytes."""
         return LOG_OVERHEAD + self.length
 
     @property
@@ -82,7 +82,7 @@ class BatchHeader:
 
     @property
     def next_offset(self) -> int:
-        """Where readers go on: after compaction the last record may be missing."""
+        """The offset at which readers continue. Compaction may have removed the last record."""
         return self.last_offset + 1
 
     @property
@@ -95,23 +95,23 @@ class BatchHeader:
 
     @property
     def log_append_time(self) -> int | None:
-        """The time of every record of the batch, or None where each has its own."""
+        """The timestamp of all records of the batch, or None if each record has its own."""
         return self.max_timestamp if self.attributes & LOG_APPEND_TIME else None
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop the batch's tombstones; None if that isn't set."""
+        """The time from which compaction may drop the batch's tombstones; None if it isn't set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last offset (not of the last record that compaction left); -1: none."""
+        """The sequence of the last offset, also if compaction removed that record; -1 for none."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
 
     def pack(self, crc: int | None = None) -> bytes:
-        """The 61 bytes, with another CRC if given."""
+        """Return the 61 bytes, with another CRC if given."""
         return HEADER.pack(
             self.base_offset,
             self.length,
@@ -130,7 +130,7 @@ class BatchHeader:
 
 
 def unpack_header(buf: Buffer, at: int) -> BatchHeader:
-    """Decode the 61 bytes at `at` and check nothing."""
+    """Decode the 61 bytes at `at` without any check."""
     fields = HEADER.unpack_from(buf, at)
     return BatchHeader(
         base_offset=fields[0],
@@ -150,7 +150,7 @@ def unpack_header(buf: Buffer, at: int) -> BatchHeader:
 
 
 def header_fault(base_offset: int, length: int, magic: int) -> str | None:
-    """What is wrong with a batch that is all there, as far as those three tell; None if nothing."""
+    """Return what is wrong with these fields of a complete batch, or None."""
     if magic != MAGIC:
         return f"magic {magic} is unknown (0, 1 and 2 are)"
     if length < HEADER_SIZE - LOG_OVERHEAD:
@@ -161,7 +161,7 @@ def header_fault(base_offset: int, length: int, magic: int) -> str | None:
 
 
 def field_fault(attributes: int, last_offset_delta: int, count: int) -> str | None:
-    """What is wrong with fields that the CRC vouches for; None if nothing."""
+    """Return what is wrong with these fields, which the CRC covers, or None."""
     if attributes & CODEC_MASK > max(Codec):
         return f"codec {attributes & CODEC_MASK} is unknown"
     if last_offset_delta < 0 or not 0 <= count <= last_offset_delta + 1:
@@ -170,12 +170,12 @@ def field_fault(attributes: int, last_offset_delta: int, count: int) -> str | No
 
 
 def seal(batch: bytearray | memoryview) -> None:
-    """Write the CRC of a whole batch into its header."""
+    """Write the CRC of a complete batch into its header."""
     struct.pack_into(">I", batch, MAGIC_END, crc32c(memoryview(batch)[CRC_START:]))
 
 
 def encode_empty(header: BatchHeader) -> bytes:
-    """The 61 bytes that compaction leaves of a batch without survivors.
+    """Return the 61 bytes that compaction leaves of a batch without remaining records.
 
     Offsets, sequences, producer and max_timestamp stay. Source:
     DefaultRecordBatch.writeEmptyHeader.
@@ -204,9 +204,9 @@ def encode_empty(header: BatchHeader) -> bytes:
 def encode_one(
     key: bytes | None, value: bytes | None, *, timestamp: int, base_sequence: int = -1
 ) -> bytearray:
-    """One record in a batch of its own, with offset 0 and leader epoch 0: what `encode` would give.
+    """Return a batch with one record at offset 0 and leader epoch 0, as `encode` would.
 
-    Without Arrow, for writers of a record now and then. `timestamp` in ms.
+    Works without Arrow, for writers of an occasional record. `timestamp` in ms.
     """
     record = b"\0\0\0" + _field(key) + _field(value) + b"\0"  # no attributes, deltas, headers
     record = _varint(len(record)) + record
@@ -220,9 +220,12 @@ def encode_one(
 
 
 def decode_one(buf: Buffer, *, path: str) -> tuple[int, bytes | None, int]:
-    """What `encode_one` made: (offset, value, size in bytes), whatever follows in `buf`.
+    """Decode the result of `encode_one` as (offset, value, size in bytes).
 
-    Raises: ValueError: the bytes aren't one whole batch v2 with one plain record and a good CRC.
+    Ignore the bytes behind it.
+
+    Raises ValueError unless the bytes begin with a complete batch v2 with one uncompressed record
+    and a valid CRC.
     """
     if len(buf) < HEADER_SIZE:
         raise ValueError(f"{len(buf)} bytes are less than a batch")
@@ -243,7 +246,7 @@ def decode_one(buf: Buffer, *, path: str) -> tuple[int, bytes | None, int]:
 
 
 def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
-    """(a zig-zag number, the position behind it)."""
+    """Return (zig-zag number, position behind it)."""
     number = shift = 0
     while True:
         byte = view[at]
@@ -258,7 +261,7 @@ def _field(data: bytes | None) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """A number that isn't negative, zig-zag."""
+    """Encode a non-negative number as a zig-zag varint."""
     number <<= 1
     out = bytearray()
     while number > 0x7F:

@@ -1,8 +1,9 @@
-"""A batch v2 cut to a range of offsets: what of it lies elsewhere is left out.
+"""Restrict a batch v2 to a range of offsets.
 
-Where it begins later its base offset and base sequence are those of the first offset that stays,
-so a producer's sequences go on over the cut; codec, producer, attributes and the records' own bytes
-stay. Source: MemoryRecords.filterTo (Kafka 4.1), which compaction follows as well.
+If records are removed at the beginning, base offset and base sequence become those of the first
+remaining offset, so that a producer's sequences continue over the cut. Codec, producer, attributes
+and the bytes of the records stay. Source: MemoryRecords.filterTo (Kafka 4.1), which compaction uses
+too.
 """
 
 from dataclasses import replace
@@ -27,13 +28,13 @@ from sparklog.format.record_filter import RecordFilterKernel
 from sparklog.format.scan import row_header
 
 _GROWTH: Final = 20  # bytes by which the first varints of a record can grow
-_BLOCK: Final = 32  # records that the kernel notes ahead
-_MAP_BYTES: Final = 1 << 12  # nothing is looked up
+_BLOCK: Final = 32  # records that the kernel collects ahead
+_MAP_BYTES: Final = 1 << 12  # minimal, because the map is not used
 _ALL: Final = int(Verdict.RETAIN | Verdict.TOMBSTONES)
 
 
 def cut_header(header: BatchHeader, first: int, end: int) -> BatchHeader:
-    """What a batch's header says of its offsets [first, end); counts and times stay."""
+    """Return the header for offsets [first, end) of the batch; counts and times stay."""
     base = max(header.base_offset, first)
     sequence = header.base_sequence
     if sequence >= 0:
@@ -49,11 +50,15 @@ def cut_header(header: BatchHeader, first: int, end: int) -> BatchHeader:
 def cut_batch(
     buf: memoryview, row: Any, first: int, end: int, *, path: str, position: int
 ) -> bytes | bytearray:
-    """Return the batch v2 of a `scan`'s row with the records at offsets [first, end) alone.
+    """Return the batch of a `scan`'s row with only the records at offsets [first, end).
 
-    One that has none of these is left as compaction leaves an emptied one. The codec's level is the
-    default one. Args: buf, position: as of the scan; it must reach into [first, end).
-    Raises: DataCorruptionError: records are damaged.
+    A batch without such records becomes an empty batch, as in compaction. Records are compressed at
+    the codec's default level.
+
+    Args:
+        buf: The scanned data, `position` their position. The batch must reach into [first, end).
+
+    Raises DataCorruptionError for damaged records.
     """
     header = row_header(row)
     offsets = OffsetMap(_MAP_BYTES)

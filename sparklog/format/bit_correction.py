@@ -19,7 +19,7 @@ def corrected(data: bytes, crc: int) -> bytes | None:
     Cost: up to 0.5 us per byte.
     """
     syndrome = crc32c(data) ^ crc
-    if not syndrome & (syndrome - 1):  # nothing is wrong, or one bit of the stored CRC is
+    if not syndrome & (syndrome - 1):  # no error, or a flipped bit in the stored CRC
         return data
     state = 1
     for distance in range(8 * len(data)):  # of the bit from the end, in the order of the CRC

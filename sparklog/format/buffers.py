@@ -1,4 +1,4 @@
-"""Growing Arrow buffers that the parser fills."""
+"""Growing Arrow buffers, which the parser fills."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
@@ -23,7 +23,7 @@ class _Buffer:
         self.array: NDArray[Any] = np.empty(0, self._dtype)
 
     def reserve(self, items: int, used: int) -> bool:
-        """Make room for so many items in all; tells whether it grew."""
+        """Make space for `items` items in total; return whether the array grew."""
         if items <= len(self.array):
             return False
         items = max(items, 2 * len(self.array))
@@ -35,14 +35,17 @@ class _Buffer:
         return True
 
     def grow_for(self, more: int, used: int) -> bool:
-        """Grow if `more` items may not fit: at least to the double. Tells whether it grew."""
+        """Grow to at least the double if `more` items may not fit.
+
+        Return whether the array grew.
+        """
         short = used + more > len(self.array)
         if short:
             self.reserve(max(2 * len(self.array), used + more // 4 + _BYTES_MIN), used)
         return short
 
     def take(self, used: int) -> Any:
-        """The first `used` items as an Arrow buffer; a copy if most of it is unused."""
+        """Return the first `used` items as an Arrow buffer; copies if most of it is unused."""
         size = used * self._dtype.itemsize
         if self._buffer is None or 2 * size < self._buffer.size:
             exact = pa.allocate_buffer(size)
@@ -53,7 +56,7 @@ class _Buffer:
 
 
 class _Binary:
-    """Offsets, data and validity (a byte a row) of a binary column."""
+    """Offsets, data and validity (one byte per row) of a binary column."""
 
     def __init__(self) -> None:
         self.offsets, self.data, self.valid = (
@@ -80,7 +83,7 @@ class _Binary:
 
 
 class RecordBuffers:
-    """The columns of records being read, around a `Parser` that writes into them."""
+    """The columns of the records that a `Parser` reads."""
 
     SCHEMA: ClassVar[Any] = pa.schema(
         [
@@ -101,7 +104,7 @@ class RecordBuffers:
     def _clear(self) -> None:
         names = self._names
         self.parser = Parser(int("key" in names), int("value" in names), int("headers" in names))
-        self._bare = True  # buffers are made when something comes: a look-up needs them once
+        self._bare = True  # buffers are allocated on first use; a lookup needs them only once
 
     def _make(self) -> None:
         self._bare = False
@@ -118,19 +121,19 @@ class RecordBuffers:
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of keys, values and headers."""
+        """The bytes of keys, values and headers."""
         parser = self.parser
         return parser.key_bytes + parser.value_bytes + parser.name_bytes + parser.content_bytes
 
     def reserve(self, rows: int, payload: int) -> None:
-        """Make room for so many more rows out of `payload` bytes of records, about."""
+        """Make space for `rows` more rows from about `payload` bytes of records."""
         parser = self.parser
         self._size(
             parser.rows + rows, parser.key_bytes + payload // 4, parser.value_bytes + payload
         )
 
     def grow(self, rows: int, payload: int) -> None:
-        """Make room for a batch of `payload` bytes that didn't fit; repeated, it comes to fit."""
+        """Make space for a batch of `payload` bytes that did not fit; repeat until it fits."""
         if self._bare:
             self._size(0, 0, 0)
         parser = self.parser
@@ -147,7 +150,7 @@ class RecordBuffers:
         self._show()
 
     def _size(self, rows: int, key_bytes: int, value_bytes: int) -> None:
-        """Bring every buffer to these sizes at least; show them to the parser if one grew."""
+        """Grow every buffer to at least these sizes; pass them to the parser if one grew."""
         grew = self._bare
         if self._bare:
             self._make()
@@ -184,7 +187,7 @@ class RecordBuffers:
         parser.set_headers(self._lists.array.data, (offsets, data), self._content.views)
 
     def finish(self) -> pa.RecordBatch:
-        """The columns so far; afterwards there are none."""
+        """Return the columns so far and start again without rows."""
         if self._bare:
             self._size(0, 0, 0)
         parser, rows = self.parser, self.parser.rows
@@ -221,7 +224,7 @@ class RecordBuffers:
         )
 
 
-_UNUSED: Final = _Binary()  # of a column that isn't asked for: the parser never writes there
+_UNUSED: Final = _Binary()  # for columns that aren't requested: the parser never writes there
 _UNUSED.reserve_rows(0, 0)
 _UNUSED_LISTS: Final = _Buffer(np.int32)
 _UNUSED_LISTS.reserve(1, 0)
@@ -229,7 +232,7 @@ _UNUSED_LISTS.array[0] = 0
 
 
 def _utf8(names: Any) -> Any:
-    """Header keys as text. Source: Utils.utf8: bytes that are none become U+FFFD."""
+    """Return header keys as text; invalid UTF-8 becomes U+FFFD. Source: Utils.utf8."""
     text = names.view(pa.string())
     try:
         text.validate(full=True)

@@ -24,9 +24,9 @@ Epochs = list[tuple[int, int]]
 
 
 def parse_offsets(data: bytes, path: str) -> Offsets:
-    """{(topic, partition): offset} of an offset checkpoint.
+    """Return {(topic, partition): offset} of an offset checkpoint.
 
-    Raises: DataCorruptionError: wrong version, count or line.
+    Raises DataCorruptionError for a wrong version, count or line.
     """
     offsets: Offsets = {}
     for line in _entries(data, path):
@@ -39,14 +39,14 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The bytes of an offset checkpoint, sorted by topic and partition."""
+    """Return the bytes of an offset checkpoint, sorted by topic and partition."""
     return _checkpoint(f"{topic} {p} {offset}" for (topic, p), offset in sorted(offsets.items()))
 
 
 def parse_epochs(data: bytes, path: str) -> Epochs:
-    """[(epoch, start offset)] of a leader-epoch-checkpoint, ascending.
+    """Return [(epoch, start offset)] of a leader-epoch-checkpoint, ascending.
 
-    Raises: DataCorruptionError: wrong version, count, line or order.
+    Raises DataCorruptionError for a wrong version, count, line or order.
     """
     epochs: Epochs = []
     for line in _entries(data, path):
@@ -61,7 +61,7 @@ def parse_epochs(data: bytes, path: str) -> Epochs:
 
 
 def format_epochs(epochs: Sequence[tuple[int, int]]) -> bytes:
-    """The bytes of a leader-epoch-checkpoint."""
+    """Return the bytes of a leader-epoch-checkpoint."""
     return _checkpoint(f"{epoch} {start}" for epoch, start in epochs)
 
 
@@ -106,12 +106,12 @@ def format_partition_metadata(topic_id: str, partition: int | None) -> bytes:
 
 
 def topic_id_text(raw: bytes) -> str:
-    """A UUID's 16 bytes as Kafka prints it: URL-safe base64 without padding."""
+    """Return a UUID's 16 bytes in Kafka's text form: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 def topic_id_bytes(text: str) -> bytes:
-    """The 16 bytes of a topic id. Raises: ValueError: it is not one."""
+    """Return the 16 bytes of a topic id. Raises ValueError for other text."""
     try:
         raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except binascii.Error as error:

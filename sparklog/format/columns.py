@@ -1,7 +1,7 @@
-"""Arrow columns as the kernel takes them: binary with 32-bit offsets, times in int64 ms.
+"""Arrow columns in the form of the kernel: binary with 32-bit offsets, times in int64 ms.
 
-Accepts binary, string, large and view types, fixed-size binary, dictionaries and all-null
-columns; slices and chunks are handled without a copy where the type already fits.
+Accepts binary, string, large and view types, fixed-size binary, dictionaries and all-null columns.
+Slices and chunks are handled without a copy if the type already fits.
 """
 
 import struct
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sparklog.errors import InvalidRequestError
 
 Views = tuple[memoryview, memoryview, memoryview, int]
-"""Offsets, data, validity bitmap and the place of the first bit in it (-1: no nulls)."""
+"""Offsets, data, validity bitmap and the index of the first bit in it (-1: no nulls)."""
 
 HEADERS_TYPE: Final = pa.list_(
     pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -30,8 +30,10 @@ _COLUMNS: Final = frozenset({"key", "value", "headers", "timestamp"})
 
 
 def batches_of(data: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
-    """`data` in record batches; a table of many small chunks is put together first, for a record
-    batch on disk never spans two of these. Rows whose data pass 2^31-1 bytes are split.
+    """Yield `data` as record batches.
+
+    A table of many small chunks is combined first, because a record batch on disk never spans two
+    of them. Batches with more than 2^31-1 bytes of data are split.
     """
     if isinstance(data, pa.Table):
         chunks = max((column.num_chunks for column in data.columns), default=0)
@@ -44,7 +46,7 @@ def batches_of(data: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """Refuse columns that records don't have, and data without a value column."""
+    """Reject columns that records don't have, and data without a value column."""
     unknown = [name for name in schema.names if name not in _COLUMNS]
     if unknown or "value" not in schema.names or len(set(schema.names)) != len(schema.names):
         raise InvalidRequestError(
@@ -62,7 +64,7 @@ def _fitting(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def to_binary(column: Any, name: str) -> Any:
-    """A column as an Arrow binary array. Raises: InvalidRequestError: it isn't text or bytes."""
+    """Return a column as an Arrow binary array. Raises InvalidRequestError for other types."""
     kind = column.type
     if kind == pa.binary():
         return column
@@ -88,7 +90,7 @@ def to_binary(column: Any, name: str) -> Any:
 
 
 def views(column: Any) -> Views:
-    """The buffers of a binary (or string) array from its first row on; nothing is copied."""
+    """Return the buffers of a binary or string array from its first row on, without a copy."""
     valid, offsets, data = column.buffers()
     rows, skip = len(column), column.offset
     starts = np.frombuffer(offsets, np.int32)[skip : skip + rows + 1] if rows else _NO_ROWS
@@ -96,14 +98,15 @@ def views(column: Any) -> Views:
 
 
 def allocate(size: int) -> memoryview:
-    """Writable memory from Arrow's pool, which keeps what was freed: to touch a page for the
-    first time costs more than to fill it.
+    """Return writable memory from Arrow's pool, which reuses freed memory.
+
+    Touching a new page for the first time costs more than filling it.
     """
     return np.frombuffer(pa.allocate_buffer(size), np.uint8).data if size else _EMPTY
 
 
 def one_binary(value: bytes | None) -> pa.Array:
-    """An array of one value, from buffers: pa.array() and pa.scalar() import pandas (a second)."""
+    """Return an array of one value from buffers; pa.array() would import pandas (1 s)."""
     if value is None:
         return pa.nulls(1, pa.binary())
     ends = _ENDS.pack(0, len(value))
@@ -111,12 +114,12 @@ def one_binary(value: bytes | None) -> pa.Array:
 
 
 def one_int32(value: int) -> pa.Array:
-    """An array of one number, as `one_binary`."""
+    """Return an array of one number, as `one_binary`."""
     return pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(_INT32.pack(value))])
 
 
 def data_bytes(column: Any) -> int:
-    """Bytes of data between the first and the last row of a binary array."""
+    """Return the bytes of data between the first and the last row of a binary array."""
     if not len(column):
         return 0
     starts = views(column)[0]
@@ -124,7 +127,7 @@ def data_bytes(column: Any) -> int:
 
 
 def list_views(column: Any) -> tuple[memoryview, memoryview, int]:
-    """Offsets of a list array's rows (into the whole of `column.values`) and its validity."""
+    """Return the offsets of a list array's rows (into `column.values`) and its validity."""
     valid, offsets = column.buffers()[:2]
     rows, skip = len(column), column.offset
     starts = np.frombuffer(offsets, np.int32)[skip : skip + rows + 1] if rows else _NO_ROWS
@@ -132,9 +135,9 @@ def list_views(column: Any) -> tuple[memoryview, memoryview, int]:
 
 
 def to_headers(column: Any) -> Any:
-    """A column as list<struct<key: string, value: binary>>, its elements and keys not null.
+    """Return a column as list<struct<key: string, value: binary>> without null elements or keys.
 
-    Raises: InvalidRequestError: another type, a null header or a null header key.
+    Raises InvalidRequestError for other types, a null header or a null header key.
     """
     try:
         # Field by field: the names decide, not their order.
@@ -150,7 +153,7 @@ def to_headers(column: Any) -> Any:
 
 
 def to_millis(column: Any | None, rows: int, default: int) -> NDArray[np.int64]:
-    """Timestamps in ms, rounded down as Spark does; `default` where null or without a column."""
+    """Return timestamps in ms, rounded down as in Spark; `default` for null or without a column."""
     if column is None or pa.types.is_null(column.type):
         return np.full(rows, default, np.int64)
     if not pa.types.is_timestamp(column.type):

@@ -1,14 +1,14 @@
-"""Compaction of batches: which offset is a key's newest, and which records of a batch are kept.
+"""Compaction of batches: the newest offset of each key, and the records of a batch that stay.
 
-An `OffsetMap` takes the keys of a stretch of log in a fixed number of bytes; a `RecordFilter`
-copies batches less the records that the map supersedes. A record stays if it lies behind the map,
-or if it has a key, none newer is known, and it has a value (or its tombstone has not expired).
+An `OffsetMap` collects the keys of a part of a log in a fixed number of bytes. A `RecordFilter`
+copies batches without the records that the map supersedes. A record stays if it lies behind the
+map, or if it has a key without a newer record, and has a value (or its tombstone has not expired).
 
-What is kept of a batch: base offset, last offset, sequence, producer, leader epoch, codec. Its
-count, largest timestamp and base timestamp become those of the survivors. A batch with a tombstone
-gets attribute bit 6 and a *delete horizon* in place of the base timestamp: from then on its
-tombstones may go. Untouched batches are copied byte for byte.
-Source: SkimpyOffsetMap, Cleaner, MemoryRecords.filterTo (Kafka 4.1).
+A batch keeps its base offset, last offset, sequence, producer, leader epoch and codec. Count,
+largest timestamp and base timestamp become those of the remaining records. A batch with a tombstone
+gets attribute bit 6 and a *delete horizon* instead of the base timestamp; after that time its
+tombstones may be dropped. Unchanged batches are copied byte for byte. Source: SkimpyOffsetMap,
+Cleaner, MemoryRecords.filterTo (Kafka 4.1).
 """
 
 import itertools
@@ -50,21 +50,21 @@ _OUT_BYTES: Final = 1 << 20
 
 
 class Verdict(IntFlag):
-    """What is known of a batch before its records are looked at. Values are the kernel's."""
+    """What is known of a batch before its records are read. The kernel uses the same values."""
 
-    DISCARD = 1  # all its records go
-    RETAIN = 2  # all its records stay, whatever the map says
-    EMPTY = 4  # the header stays when no record does
-    MARK = 8  # the marker of an emptied transaction: gets a delete horizon
+    DISCARD = 1  # drop all records
+    RETAIN = 2  # keep all records, regardless of the map
+    EMPTY = 4  # keep the header if no record stays
+    MARK = 8  # the marker of an emptied transaction, which gets a delete horizon
     TOMBSTONES = 16  # null values stay
 
 
 class OffsetMap:
-    """Keys -> newest offsets in at most `memory_bytes`. Not thread-safe.
+    """A map of keys to newest offsets in at most `memory_bytes`. Not thread-safe.
 
-    It holds memory_bytes / 24 * load_factor keys, as Kafka's does. It begins small, for a table
-    that fits the cache is several times faster, and grows shard by shard: up to 1/32 more for that.
-    Raises: InvalidRequestError: not even two keys fit.
+    It has memory_bytes / 24 * load_factor keys, as in Kafka. It starts small, because a table that
+    fits the CPU cache is several times faster, and grows shard by shard, which needs up to 1/32
+    more memory. Raises InvalidRequestError if not even two keys fit.
     """
 
     def __init__(self, memory_bytes: int, load_factor: float = LOAD_FACTOR) -> None:
@@ -89,20 +89,20 @@ class OffsetMap:
 
     @property
     def utilization(self) -> float:
-        """Share of the slots in use (Kafka's max-buffer-utilization)."""
+        """The share of used slots (Kafka's max-buffer-utilization)."""
         return len(self) / len(self._table)
 
     @property
     def latest(self) -> int:
-        """Every record up to this offset is in the map; -1 for none."""
+        """The offset up to which all records are in the map; -1 for none."""
         return int(self.keys.latest)
 
     def skip_to(self, offset: int) -> None:
-        """Note that there is nothing to fold up to (including) `offset`."""
+        """Record that there are no records to fold up to and including `offset`."""
         self.keys.latest = offset
 
     def get(self, key: bytes) -> int:
-        """The newest offset of a key; -1 if it isn't in the map."""
+        """Return the newest offset of a key, or -1."""
         return int(self.keys.get(memoryview(key)))
 
     def _show(self) -> None:
@@ -124,10 +124,12 @@ class OffsetMap:
             self.keys.refill(old.data)
 
     def fold(self, buf: Buffer, batches: Table, *, first: int, path: str, position: int) -> bool:
-        """Take the keys of data batches v2 at offsets from `first` on; False once it is full.
+        """Add the keys of data batches v2 at offsets from `first` on.
 
-        Args: as of `Decoder.add_many`. A full map ends mid-batch: `latest` says where.
-        Raises: DataCorruptionError: records are damaged.
+        Return False if the map is full.
+
+        Args: as of `Decoder.add_many`. A full map stops inside a batch; `latest` is the last
+            offset. Raises DataCorruptionError for damaged records.
         """
         view = memoryview(buf)
         for plain, part in _runs(batches):
@@ -170,16 +172,16 @@ class OffsetMap:
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """A piece of output: whole batches. `out` is reused for the next piece: write it first."""
+    """A piece of output with whole batches. Write `out` first, because the next piece reuses it."""
 
     out: memoryview
     size: int
 
 
 class RecordFilter:
-    """Copies batches less what an `OffsetMap` supersedes. Not thread-safe.
+    """Copies batches without the records that an `OffsetMap` supersedes. Not thread-safe.
 
-    `horizon`: the delete horizon (ms) that batches with tombstones get.
+    `horizon`: the delete horizon (ms) for batches with tombstones.
     """
 
     def __init__(self, offsets: OffsetMap, *, horizon: int) -> None:
@@ -188,11 +190,11 @@ class RecordFilter:
         self._out = allocate(_OUT_BYTES)
         self._places = np.empty((0, 5), np.int64)
         self._sealed = np.empty(0, np.int64)
-        self.rewritten = 0  # batches that are not as they were
+        self.rewritten = 0  # number of changed batches
 
     @property
     def records(self) -> tuple[int, int]:
-        """How many records were read and kept so far; those of dropped batches aren't read."""
+        """How many records were read and kept so far, without those of discarded batches."""
         return int(self._kernel.records_read), int(self._kernel.records_kept)
 
     def filter(
@@ -204,10 +206,10 @@ class RecordFilter:
         path: str,
         position: int,
     ) -> Iterator[Filtered]:
-        """Yield what stays of batches v2, in pieces.
+        """Yield the remaining bytes of batches v2, in pieces.
 
-        Args: buf, batches, position: as of `Decoder.add_many`. verdicts: a `Verdict` a batch.
-        Raises: DataCorruptionError: records are damaged.
+        Args: `buf`, `batches` and `position` as of `Decoder.add_many`; `verdicts` has a `Verdict`
+            per batch. Raises DataCorruptionError for damaged records.
         """
         view = memoryview(buf)
         stays = (verdicts & (Verdict.DISCARD | Verdict.EMPTY)) != Verdict.DISCARD
@@ -265,7 +267,7 @@ class RecordFilter:
     def _packed(
         self, view: memoryview, part: Table, verdicts: NDArray[np.uint8], path: str, position: int
     ) -> Iterator[Filtered]:
-        """Compressed batches, one by one; several are given out together."""
+        """Filter compressed batches one by one; several are returned together."""
         size = 0
         for row, verdict in zip(part, verdicts.tolist(), strict=True):
             made = self._repacked(view, row, verdict, path, position)
@@ -312,9 +314,9 @@ def written(
     marks: bool = False,
     horizon: int = -1,
 ) -> bytearray:
-    """Return a batch of the records that `kernel` has selected, one at least, in its old codec.
+    """Return a batch with the records that `kernel` has selected (at least one), in its codec.
 
-    `marks`: it gets the delete horizon `horizon` (ms). Source: buildRetainedRecordsInto.
+    `marks`: set the delete horizon `horizon` (ms). Source: buildRetainedRecordsInto.
     """
     marked = header.delete_horizon_ms is not None
     plain = allocate(len(records) + _RECORD_GROWTH * kernel.kept + HEADER_SIZE)
@@ -344,7 +346,7 @@ def written(
 
 
 def unpacked(view: memoryview, row: Any, path: str, position: int) -> memoryview:
-    """The records area of a batch v2, in plain."""
+    """Return the uncompressed records of a batch v2."""
     at, size = int(row["position"]) - position, int(row["size"])
     if size == HEADER_SIZE:
         return view[:0]
@@ -354,7 +356,7 @@ def unpacked(view: memoryview, row: Any, path: str, position: int) -> memoryview
 
 
 def _runs(batches: Table) -> Iterator[tuple[bool, Table]]:
-    """Neighbours that all are without a codec (True), or all with one."""
+    """Yield adjacent batches that are all uncompressed (True) or all compressed."""
     if len(batches):
         plain = (batches["attributes"] & CODEC_MASK) == 0
         cuts = [0, *(np.flatnonzero(plain[1:] != plain[:-1]) + 1).tolist(), len(batches)]

@@ -1,13 +1,13 @@
-"""Codecs, each in the framing that Kafka writes; what Kafka reads is read.
+"""Codecs in the framing that Kafka writes. All framings that Kafka reads are supported.
 
-  gzip    one member, mtime 0 (several are read)
-  snappy  xerial: 16-byte header, then (i32 size, raw snappy) for each 32 KiB; raw snappy is read
-  lz4     one frame of independent 64 KiB blocks: no sizes, no checksums (both are read)
-  zstd    one frame, no size, no checksum (both, and several frames, are read)
+  gzip    one member, mtime 0 (reads several)
+  snappy  xerial: 16-byte header, then (i32 size, raw snappy) per 32 KiB; also reads raw snappy
+  lz4     one frame of independent 64 KiB blocks: no sizes, no checksums (reads both)
+  zstd    one frame, no size, no checksum (reads both, and several frames)
 
-Only the records area of a batch is compressed. Nothing that the data declare about their size
-is trusted with memory: output grows as it comes and ends at `SIZE_MAX`.
-Source: clients/.../common/compress (Kafka 1eb7644).
+Only the records of a batch are compressed. Sizes that the data declare are never used to allocate
+memory: output grows as it is decompressed, up to `SIZE_MAX`. Source: clients/.../common/compress
+(Kafka 1eb7644).
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 Buffer = bytes | bytearray | memoryview
 
 SIZE_MAX: Final = 2**31 - 1
-"""Decompressed bytes that one batch may have: more would not fit an Arrow column."""
+"""Maximum uncompressed size of a batch: more would not fit an Arrow column."""
 
 
 class Codec(IntEnum):
@@ -41,7 +41,7 @@ class Codec(IntEnum):
 
     @classmethod
     def parse(cls, name: str) -> "Codec":
-        """The codec of a `compression.type`; "none" and "uncompressed" are one."""
+        """Return the codec of a `compression.type`; "none" and "uncompressed" mean the same."""
         try:
             return cls["NONE" if name.lower() == "uncompressed" else name.upper()]
         except KeyError:
@@ -50,9 +50,9 @@ class Codec(IntEnum):
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """The compressed bytes; `level` None is Kafka's default (gzip -1, lz4 9, zstd 3).
+    """Return the compressed bytes. `level` None is Kafka's default (gzip -1, lz4 9, zstd 3).
 
-    Raises: InvalidRequestError: the codec has no such level. Thread-safe.
+    Raises InvalidRequestError for an invalid level. Thread-safe.
     """
     if codec == Codec.LZ4:
         return _lz4(data, level)
@@ -66,7 +66,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def check_level(codec: Codec, level: int | None) -> None:
-    """Refuse levels that Kafka refuses. Source: CompressionType.java."""
+    """Reject levels that Kafka rejects. Source: CompressionType.java."""
     bounds = {Codec.GZIP: (-1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}
     if level is None or codec not in bounds:
         return
@@ -76,18 +76,20 @@ def check_level(codec: Codec, level: int | None) -> None:
 
 
 class OversizeError(DataCorruptionError):
-    """More comes out of compressed bytes than they may hold: `limit` bytes."""
+    """The uncompressed size exceeds the limit."""
 
 
 def decompress(
     codec: Codec, data: Buffer, *, path: str, position: int, limit: int = SIZE_MAX
 ) -> Buffer:
-    """The records area in plain; `data` itself for Codec.NONE.
+    """Return the uncompressed records; `data` itself for Codec.NONE.
 
-    Args: limit: bytes that may come out; of a client's batches, say, which nobody vouches for.
-    Raises: DataCorruptionError: the stream is damaged or cut; OversizeError: it grows over `limit`;
-        `path` and `position` say where it came from. Thread-safe.
-    Memory: what comes out, twice at most, whatever the data declare.
+    Args:
+        path, position: The location of the data, for errors.
+        limit: Maximum uncompressed size, for data from clients.
+
+    Raises DataCorruptionError if the data are damaged or cut off, OversizeError above `limit`.
+    Thread-safe. Memory: at most twice the uncompressed size, regardless of the declared size.
     """
     if codec == Codec.NONE:
         return data
@@ -104,7 +106,7 @@ def decompress(
 
 
 class _Contexts(threading.local):
-    """Codec contexts are dear to make and not thread-safe: each thread keeps its own."""
+    """Codec contexts per thread, because they are expensive to create and not thread-safe."""
 
     def __init__(self) -> None:
         self.compressors: dict[int, zstandard.ZstdCompressor] = {}
@@ -171,7 +173,7 @@ def _snappy(data: Buffer) -> bytes:
 
 
 class _TooMuch(Exception):
-    """More than the limit comes out."""
+    """The output exceeds the limit."""
 
 
 def _grown(size: int, limit: int) -> int:
@@ -241,7 +243,7 @@ def _unlz4(data: Buffer, limit: int) -> bytes:
         if size > 255 * len(data) + 1024:
             raise ValueError(f"a frame of {len(data)} bytes claims to hold {size}")
         _grown(size, limit)
-    if limit >= 255 * len(data):  # it can't make more
+    if limit >= 255 * len(data):  # lz4 can't exceed this ratio
         plain: bytes = lz4.frame.decompress(data)
         return plain
     frame = lz4.frame.LZ4FrameDecompressor()
@@ -252,7 +254,7 @@ def _unlz4(data: Buffer, limit: int) -> bytes:
     return plain
 
 
-_REPEATED_BYTE: Final = 1  # the type of a block whose size is that of what it makes
+_REPEATED_BYTE: Final = 1  # the block type whose size is the uncompressed size
 _ZSTD_SLICE: Final = 1024  # a block of 4 bytes can make 128 KiB, so this much makes 32 MiB
 
 
@@ -261,8 +263,8 @@ def _unzstd(data: Buffer, limit: int) -> bytes:
     frame = zstandard.get_frame_parameters(data)
     size = frame.content_size
     if 0 < size <= limit or size == zstandard.CONTENTSIZE_UNKNOWN:
-        # The library doesn't look into a frame that says it is empty, and it ignores what follows
-        # one that says no size.
+        # The library does not read a frame that declares to be empty, and ignores the data behind
+        # a frame without a declared size.
         end = _frame_end(view, has_checksum=frame.has_checksum)
         with contextlib.suppress(zstandard.ZstdError):
             if end == len(view):
@@ -273,7 +275,7 @@ def _unzstd(data: Buffer, limit: int) -> bytes:
 
 
 def _frame_end(view: memoryview, *, has_checksum: bool) -> int:
-    """Where the first frame ends, by the sizes of its blocks; they may lead past the end."""
+    """Return the end of the first frame by its block sizes; may lie behind the end of the data."""
     at, last = zstandard.frame_header_size(view), False
     while not last and at < len(view):
         block = int.from_bytes(view[at : at + 3], "little")
@@ -283,7 +285,7 @@ def _frame_end(view: memoryview, *, has_checksum: bool) -> int:
 
 
 def _unzstd_slowly(view: memoryview, limit: int) -> bytes:
-    """Several frames, extreme ratios, and damage: by slices, so that the output stays bounded."""
+    """Decompress several frames, extreme ratios and damage in slices, to limit the output."""
     parts: list[bytes] = []
     total = at = 0
     frame = _contexts.decompressor.decompressobj()

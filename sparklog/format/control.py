@@ -1,9 +1,9 @@
-"""Control batches: the markers that end transactions. They take an offset; readers skip them.
+"""Control batches: the markers that end transactions. They have an offset; readers skip them.
 
-KRaft's are made here as well: the first and the last one of a snapshot of its metadata.
+Also encodes the KRaft control batches that begin and end a metadata snapshot.
 
-One record, never compressed; key i16 version 0, i16 type; value i16 version 0,
-i32 coordinator epoch. Source: ControlRecordType.java, EndTransactionMarker.java (Kafka 1eb7644).
+A control batch has one uncompressed record. Key: i16 version 0, i16 type; value: i16 version 0, i32
+coordinator epoch. Source: ControlRecordType.java, EndTransactionMarker.java (Kafka 1eb7644).
 """
 
 import struct
@@ -28,7 +28,10 @@ _SNAPSHOT_HEADER, _SNAPSHOT_FOOTER = 3, 4
 
 
 class ControlType(IntEnum):
-    """Types that end a transaction; 2-6 belong to KRaft and others are ignored, as Kafka does."""
+    """The types that end a transaction. 2-6 belong to KRaft.
+
+    Other types are ignored, as in Kafka.
+    """
 
     ABORT = 0
     COMMIT = 1
@@ -49,9 +52,10 @@ class Marker:
 def read_marker(
     buf: Buffer, at: int, header: BatchHeader, *, path: str, position: int = 0
 ) -> Marker | None:
-    """The marker in the control batch at byte `at`; None if it ends no transaction.
+    """Return the marker in the control batch at byte `at`; None if it ends no transaction.
 
-    Raises: DataCorruptionError: it is not one whole control record. `position` is buf[0]'s.
+    `position` is the file position of buf[0]. Raises DataCorruptionError unless the batch contains
+    one complete control record.
     """
     try:
         key, value = _record(memoryview(buf)[at + HEADER_SIZE : at + header.size])
@@ -78,12 +82,18 @@ def read_marker(
 
 
 def snapshot_header(*, timestamp: int) -> bytearray:
-    """The control batch that begins a snapshot, at offset 0. Source: SnapshotHeaderRecord.json."""
+    """Return the control batch that begins a snapshot, at offset 0.
+
+    Source: SnapshotHeaderRecord.json.
+    """
     return _control(_SNAPSHOT_HEADER, struct.pack(">hqb", 0, 0, 0), timestamp)
 
 
 def snapshot_footer(*, timestamp: int) -> bytearray:
-    """The control batch that ends a snapshot, at offset 0. Source: SnapshotFooterRecord.json."""
+    """Return the control batch that ends a snapshot, at offset 0.
+
+    Source: SnapshotFooterRecord.json.
+    """
     return _control(_SNAPSHOT_FOOTER, struct.pack(">hb", 0, 0), timestamp)
 
 
@@ -96,7 +106,7 @@ def _control(kind: int, value: bytes, timestamp: int) -> bytearray:
 
 
 def _record(data: memoryview) -> tuple[memoryview, memoryview]:
-    """Key and value of the batch's only record."""
+    """Return key and value of the batch's only record."""
     length, at = _varint(data, 0)
     if length != len(data) - at:
         raise ValueError(f"record length {length}, {len(data) - at} bytes are there")

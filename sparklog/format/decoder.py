@@ -1,7 +1,7 @@
-"""Records in: batches of any magic -> one Arrow record batch.
+"""Decode batches of any magic into one Arrow record batch.
 
-Batches without a codec are parsed where they lie, many in one call; compressed ones as soon as
-they are plain. Source: DefaultRecordBatch.iterator (Kafka 1eb7644).
+Uncompressed batches are parsed in place, many in one call; compressed ones after decompression.
+Source: DefaultRecordBatch.iterator (Kafka 1eb7644).
 """
 
 import itertools
@@ -21,7 +21,7 @@ from sparklog.format.parser import FAULTS, NO_ROOM, PARSED
 from sparklog.format.scan import BATCH_DTYPE, Table, as_columns, header_row
 
 SCHEMA: Final = RecordBuffers.SCHEMA
-"""What `finish` returns when all columns are asked for."""
+"""The schema of all columns, in the order of `finish`."""
 
 OFFSET_MAX: Final = 2**63 - 1
 _RECORD_MIN: Final = 7  # bytes of the shortest record
@@ -32,10 +32,10 @@ Rows = NDArray[np.int64]
 
 
 class Decoder:
-    """Collects the records of many batches. Not thread-safe; `finish` empties it for the next.
+    """Collects the records of many batches until `finish` returns them. Not thread-safe.
 
-    Control batches add nothing. A timestamp is in microseconds; what doesn't fit becomes the
-    nearest that does. Header keys that are no UTF-8 get U+FFFD, as in Java.
+    Control batches are skipped. Timestamps are in microseconds; values out of range become the
+    nearest valid ones. Invalid UTF-8 in header keys becomes U+FFFD, as in Java.
     """
 
     def __init__(
@@ -45,11 +45,15 @@ class Decoder:
         max_bytes: int = SIZE_MAX,
         plain_bytes_max: int = SIZE_MAX,
     ) -> None:
-        """Args:
-        columns: names out of SCHEMA's, in the order wanted; None: all. Others aren't copied.
-        max_bytes: bytes of keys and values to stop at; one batch always fits.
-        plain_bytes_max: bytes that a compressed batch may hold (of magic 2: OversizeError).
-        Raises: InvalidRequestError: there is no such column.
+        """Create an empty decoder.
+
+        Args:
+            columns: Names of SCHEMA in the wanted order; None for all. Other columns are not
+                copied.
+            max_bytes: Bytes of keys and values at which the decoder is full; one batch always fits.
+            plain_bytes_max: Maximum uncompressed size of a batch (magic 2: OversizeError).
+
+        Raises InvalidRequestError for an unknown column.
         """
         names = SCHEMA.names if columns is None else list(columns)
         if unknown := [name for name in names if name not in SCHEMA.names]:
@@ -61,16 +65,16 @@ class Decoder:
 
     @property
     def rows(self) -> int:
-        """Records so far."""
+        """The number of records so far."""
         return self._buffers.parser.rows
 
     @property
     def nbytes(self) -> int:
-        """Bytes of keys, values and headers so far."""
+        """The bytes of keys, values and headers so far."""
         return self._buffers.data_bytes
 
     def finish(self) -> pa.RecordBatch:
-        """The records so far; the decoder is empty afterwards."""
+        """Return the records so far and empty the decoder."""
         return self._buffers.finish()
 
     def add(
@@ -87,9 +91,11 @@ class Decoder:
         """Add the records with first <= offset < end of the batch at byte `at` of `buf`.
 
         Args:
-            header: that batch's, or its row of a scan's table. `position`: of buf[0] in the file.
-        Returns: False if the decoder is full: nothing was added, `finish` and repeat.
-        Raises: DataCorruptionError: the batch's records are damaged; nothing of it was added.
+            header: The batch's header, or its row of a scan's table. `position`: of buf[0] in the
+                file.
+
+        Returns False if the decoder is full; then nothing was added: call `finish` and repeat.
+        Raises DataCorruptionError for damaged records; then nothing of the batch was added.
         """
         if isinstance(header, BatchHeader):
             row = header_row(header, position + at)
@@ -108,11 +114,11 @@ class Decoder:
         path: str,
         position: int = 0,
     ) -> int:
-        """Add the batches of a scan's table; their `position`s are the file's, as `position` is.
+        """Add the batches of a scan's table, whose `position`s are in the file, as is `position`.
 
-        Returns: how many of `batches` are done: fewer than all if the decoder is full. `finish`,
-            then go on with the rest.
-        Raises: DataCorruptionError: records are damaged; the batches before were added.
+        Returns how many of `batches` were added; fewer than all if the decoder is full. Then call
+        `finish` and add the rest. Raises DataCorruptionError for damaged records; the batches
+        before were added.
         """
         if not len(batches):
             return 0
@@ -150,7 +156,7 @@ class Decoder:
         return fitting
 
     def _fitting(self, sizes: Rows) -> int:
-        """How many batches with so many bytes of records fit, at least one if nothing is there."""
+        """Return how many batches with these record sizes fit; at least one in an empty decoder."""
         room = self._max_bytes - self._buffers.data_bytes
         fitting = int(sizes.cumsum().searchsorted(room, side="right"))
         return fitting if fitting or self.rows else 1
@@ -158,7 +164,7 @@ class Decoder:
     def _add_each(
         self, view: memoryview, table: Rows, shift: int, first: int, end: int, path: str
     ) -> int:
-        """Compressed, control and legacy batches, one by one."""
+        """Add compressed, control and legacy batches one by one."""
         self._expected = int((table[:, _SIZE] - HEADER_SIZE).sum()), int(table[:, _COUNT].sum())
         for row, batch in enumerate(table):
             if batch[_LAST] < first or batch[_BASE] >= end or batch[_ATTRIBUTES] & CONTROL:
@@ -200,7 +206,7 @@ class Decoder:
             self._buffers.grow(count, len(records))
 
     def _reserve(self, packed: int, plain: int) -> None:
-        """Make room at once for all batches of this call, if they are like the first of them."""
+        """Make space for all batches of this call, assuming that they are like the first one."""
         left, count = self._expected
         if left > packed > 0:
             payload = min(plain * left // packed, self._max_bytes, 256 * left)

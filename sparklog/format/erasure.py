@@ -1,11 +1,12 @@
-"""Erasure in batches: records that a predicate chooses go, all others stay as they were.
+"""Erase the records that a predicate selects; all other records stay unchanged.
 
-A predicate looks at columns of many records at once (`RecordPredicate`). A batch of which none is
-chosen isn't touched. Of one that loses some, what stays is as compaction would leave it: base and
-last offset, sequence, producer, leader epoch, codec, and each record's offset, time, headers and
-bytes; count, base and largest timestamp become those of the survivors. One that loses all leaves
-its header, 61 bytes, so that offsets and sequences go on without a hole. Control batches stay.
-Source: MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader (Kafka 4.1).
+A predicate checks columns of many records at once (`RecordPredicate`). Batches without selected
+records are not changed. A batch that loses records is rewritten as in compaction: base and last
+offset, sequence, producer, leader epoch and codec stay, as do each record's offset, timestamp,
+headers and bytes; count, base timestamp and largest timestamp become those of the remaining
+records. A batch that loses all records keeps its header (61 bytes), so that offsets and sequences
+have no gaps. Control batches stay. Source: MemoryRecords.filterTo,
+DefaultRecordBatch.writeEmptyHeader (Kafka 4.1).
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -25,7 +26,7 @@ from sparklog.format.record_filter import RecordFilterKernel
 from sparklog.format.scan import Table, row_header
 
 DECODED_BYTES: Final = 32 << 20
-"""Of columns that are looked at together; a larger batch is looked at alone."""
+"""Decoded bytes that are passed to the predicate at once; larger batches are passed alone."""
 
 Mask = NDArray[np.bool_]
 
@@ -42,10 +43,10 @@ class RecordPredicate(Protocol):
 
 
 class KeyPredicate:
-    """Chooses records by their keys; `null_key`: those without one too.
+    """Selects records by their keys. `null_key`: also records without a key.
 
-    `before_ms`: only records with a timestamp below it.
-    Raises: InvalidRequestError: it would choose nothing.
+    `before_ms`: only records with a timestamp below it. Raises InvalidRequestError if no record
+    could be selected.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class KeyPredicate:
         self.columns = ("key",) if before_ms is None else ("key", "timestamp")
 
     def __call__(self, records: pa.RecordBatch) -> pa.Array:
-        """Return a Boolean a record."""
+        """Return a Boolean per record."""
         keys = records.column("key")
         chosen = pc.is_in(keys, value_set=self._keys.cast(keys.type))
         if self._null_key:
@@ -70,7 +71,10 @@ class KeyPredicate:
 
 
 class RecordEraser:
-    """Finds and takes out what a predicate chooses below offset `end`. Not thread-safe."""
+    """Finds and removes the records below offset `end` that a predicate selects.
+
+    Not thread-safe.
+    """
 
     def __init__(self, predicate: RecordPredicate, *, end: int = OFFSET_MAX) -> None:
         self._predicate, self._end = predicate, end
@@ -81,11 +85,11 @@ class RecordEraser:
     def find(
         self, buf: Buffer, batches: Table, *, path: str, position: int
     ) -> Iterator[tuple[int, Mask, NDArray[np.int64]]]:
-        """Yield (row, which of its records go, their offsets) of the batches that lose some.
+        """Yield (row, mask of selected records, their offsets) of the batches that lose records.
 
-        Args: as of `Decoder.add_many`. Raises: DataCorruptionError: records are damaged;
-        InvalidRequestError: batches are of magic 0 or 1.
-        Cost: a pass over the columns that the predicate wants; others aren't copied.
+        Args: as of `Decoder.add_many`. Raises DataCorruptionError for damaged records,
+            InvalidRequestError for batches of magic 0 or 1. Cost: one pass over the columns of the
+            predicate.
         """
         if len(batches) and int(batches["magic"].min()) < 2:
             raise InvalidRequestError(
@@ -103,10 +107,10 @@ class RecordEraser:
     def _found(self, part: Table, first: int) -> Iterator[tuple[int, Mask, NDArray[np.int64]]]:
         records = self._decoder.finish()
         chosen = pc.fill_null(self._predicate(records), False)
-        gone: Mask = np.asarray(chosen.to_numpy(zero_copy_only=False), np.bool_)
+        selected: Mask = np.asarray(chosen.to_numpy(zero_copy_only=False), np.bool_)
         offsets = records.column("offset").to_numpy()
-        gone = gone & (offsets < self._end)
-        hits = np.flatnonzero(gone)
+        selected = selected & (offsets < self._end)
+        hits = np.flatnonzero(selected)
         if not len(hits):
             return
         counts = np.where(part["attributes"] & CONTROL, 0, part["count"]).astype(np.int64)
@@ -114,15 +118,15 @@ class RecordEraser:
         assert int(stops[-1]) == records.num_rows
         for row in np.unique(np.searchsorted(stops, hits, side="right")).tolist():
             low, high = int(stops[row] - counts[row]), int(stops[row])
-            yield first + row, gone[low:high], offsets[low:high][gone[low:high]]
+            yield first + row, selected[low:high], offsets[low:high][selected[low:high]]
 
     def rewritten(
-        self, buf: Buffer, row: Any, gone: Mask, *, path: str, position: int
+        self, buf: Buffer, row: Any, erased: Mask, *, path: str, position: int
     ) -> bytes | bytearray:
-        """Return a batch without the records that go: with its own offsets, codec and a new CRC."""
+        """Return a batch without the erased records: same offsets and codec, new CRC."""
         kernel, header, view = self._kernel, row_header(row), memoryview(buf)
-        stay = np.flatnonzero(~gone)
-        if not len(stay):
+        remaining = np.flatnonzero(~erased)
+        if not len(remaining):
             return encode_empty(header)
         records = unpacked(view, row, path, position)
         if len(self._places) < header.count:
@@ -134,6 +138,6 @@ class RecordEraser:
         )  # fmt: skip
         if status != FOLDED:
             raise damage(status, row, path, int(row["position"]))
-        self._places[: len(stay)] = self._places[stay]
-        kernel.kept = len(stay)
+        self._places[: len(remaining)] = self._places[remaining]
+        kernel.kept = len(remaining)
         return written(kernel, header, records)

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, annotation_typing=False
-"""Framing: rows of Arrow columns -> records of batches v2. Written as kernel.py is; see there."""
+"""Framing: encodes rows of Arrow columns as records of batches v2. Compiled like kernel.py."""
 
 import cython
 
@@ -30,14 +30,14 @@ def store(buf: View, at: int, value: int, width: int) -> None:
 
 
 def wrap(value: int) -> int:
-    """Two's complement of 64 bits, as Java's long; C does it by itself."""
+    """Wrap to 64 bits in two's complement, as Java's long. C does this itself."""
     if not cython.compiled:
         return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
     return value
 
 
 def varint_size(value: int) -> int:
-    """Bytes of the zig-zag varint of an i64."""
+    """Return the size of the zig-zag varint of an i64."""
     rest = value ^ -1 if value < 0 else value  # zig-zag's bits, less the lowest
     size = 1
     while rest > 63:
@@ -47,7 +47,7 @@ def varint_size(value: int) -> int:
 
 
 def put_varint(buf: View, at: int, value: int) -> int:
-    """Write the zig-zag varint of an i64 and return the place behind it."""
+    """Write the zig-zag varint of an i64 and return the position behind it."""
     rest = value ^ -1 if value < 0 else value
     low = 1 if value < 0 else 0
     if rest <= 63:
@@ -65,14 +65,14 @@ def put_varint(buf: View, at: int, value: int) -> int:
 
 
 def field_size(offsets: View, valid: View, bit: int, row: int) -> int:
-    """Bytes of a row of a binary column; -1 for null."""
+    """Return the size of a row of a binary column; -1 for null."""
     if bit >= 0 and not is_set(valid, bit + row):
         return -1
     return offsets[row + 1] - offsets[row]
 
 
 def put_start(out: View, at: int, body: int, delta: int, step: int) -> int:
-    """Write a record's length, attributes and deltas; return the place behind them."""
+    """Write a record's length, attributes and deltas; return the position behind them."""
     at = put_varint(out, at, body)
     out[at] = 0
     at = put_varint(out, at + 1, delta)
@@ -80,7 +80,7 @@ def put_start(out: View, at: int, body: int, delta: int, step: int) -> int:
 
 
 def is_set(bitmap: View, bit: int) -> int:
-    """One bit of an Arrow validity bitmap."""
+    """Return a bit of an Arrow validity bitmap."""
     return (bitmap[bit >> 3] >> (bit & 7)) & 1
 
 
@@ -93,9 +93,9 @@ def write_headers(
     producer_epoch: int,
     base_sequence: int,
 ) -> None:
-    """Write the headers, less the CRCs, of batches that `Framer.frame` put into `table`.
+    """Write the headers, without CRCs, of the batches that `Framer.frame` put into `table`.
 
-    The first column counts rows from where `base_offset` and `base_sequence` (-1: none) stand.
+    The first column counts rows from `base_offset` and `base_sequence` (-1: none).
     """
     rows = len(table)
     row = at = 0
@@ -107,7 +107,7 @@ def write_headers(
                 sequence = (base_sequence + table[row, 0]) & 0x7FFFFFFF
             store(out, at, base_offset + table[row, 0], 8)
             store(out, at + 8, table[row, 3] - at - 12, 4)
-            store(out, at + 12, 0, 4)  # the leader epoch: the append's, which patches it
+            store(out, at + 12, 0, 4)  # the leader epoch, which the append sets
             out[at + 16] = 2
             store(out, at + 21, attributes, 2)
             store(out, at + 23, table[row, 1] - 1, 4)
@@ -123,8 +123,8 @@ def write_headers(
 class Framer:
     """Frames the rows of Arrow columns as the records of batches v2.
 
-    A column is given as Arrow keeps it: offsets (rows + 1 of i32), data, validity bitmap and the
-    place of the first row's bit in it (-1: no nulls).
+    Columns have Arrow's layout: offsets (rows + 1 of i32), data, validity bitmap and the index of
+    the first row's bit in it (-1: no nulls).
     """
 
     def __init__(self, stamps: View, key: tuple[View, View, View, int]) -> None:
@@ -149,15 +149,15 @@ class Framer:
         self.rows = len(order)
 
     def resume(self, opened: int, held: int, base: int, highest: int) -> None:
-        """Go on with the batch that the framer of the rows before these left open."""
+        """Continue with the batch that the framer of the previous rows left open."""
         self.opened, self.held, self.base, self.highest = opened, held, base, highest
 
     def rewind(self, row: int) -> None:
-        """Frame from `row` on again; nothing is open."""
+        """Frame from `row` on again, without an open batch."""
         self.row, self.opened = row, -1
 
     def set_value(self, offsets: View, data: View, valid: View, bit: int) -> None:
-        """The values."""
+        """Set the values."""
         self.value_offsets, self.value_data = offsets, data
         self.value_valid, self.value_bit = valid, bit
 
@@ -167,7 +167,7 @@ class Framer:
         keys: tuple[View, View],
         values: tuple[View, View, View, int],
     ) -> None:
-        """The headers: rows' lists (offsets, validity, bit), then their keys and values."""
+        """Set the headers: rows' lists (offsets, validity, bit), then their keys and values."""
         self.has_headers = 1
         self.list_offsets, self.list_valid, self.list_bit = lists
         self.name_offsets, self.name_data = keys
@@ -176,17 +176,17 @@ class Framer:
     def frame(
         self, out: View, at: int, batch_bytes: int, record_max: int, table: View, most: int
     ) -> tuple[int, int]:
-        """Frame from `row` on, up to `most` batches, into `out` from byte `at` on.
+        """Frame up to `most` batches from `row` on into `out`, beginning at byte `at`.
 
-        A batch is closed before its records would pass `batch_bytes`; one record always fits.
-        61 bytes are left for each header. A row of `table`: first row (below 0 for one that was
-        resumed), count, first byte, byte behind the last, first timestamp, largest timestamp.
-        `lowest` becomes the smallest timestamp of all.
+        A batch is closed before its records would exceed `batch_bytes`; one record always fits. 61
+        bytes are left for each header. A row of `table`: first row (negative for a resumed batch),
+        count, first byte, byte behind the last, first timestamp, largest timestamp. `lowest`
+        becomes the smallest timestamp of all.
 
-        Returns: batches made, the byte behind what was framed; `row` is then the next row. If it
-            stopped for a record over `record_max` bytes or one that `out` can't hold, `need` is
-            that record's size. It leaves a batch open (first byte `opened`, of `held` records)
-            when it stopped so, and at the last row if `more` rows follow elsewhere.
+        Returns (number of batches, byte behind the framed records); `row` is then the next row.
+        `need` is the size of a record that exceeds `record_max` or does not fit `out`, and ended
+        the call. A batch stays open (first byte `opened`, `held` records) in that case, and at the
+        last row if `more` rows follow in another framer.
         """
         stamps = self.stamps
         key_offsets, key_valid = self.key_offsets, self.key_valid
@@ -244,7 +244,7 @@ class Framer:
         return count, at
 
     def put_rest(self, out: View, end: int, row: int, klen: int, vlen: int, headers: int) -> int:
-        """Write key, value and headers of a row and return the place behind them."""
+        """Write key, value and headers of a row and return the position behind them."""
         end = put_varint(out, end, klen)
         if klen > 0:
             copy(out, end, self.key_data, self.key_offsets[row], klen)
@@ -259,13 +259,13 @@ class Framer:
         return end + 1
 
     def count_headers(self, row: int) -> int:
-        """Headers of a row."""
+        """Return the number of headers of a row."""
         if self.list_bit >= 0 and not is_set(self.list_valid, self.list_bit + row):
             return 0
         return self.list_offsets[row + 1] - self.list_offsets[row]
 
     def size_headers(self, row: int, headers: int) -> int:
-        """Bytes of the headers of a row, their count included."""
+        """Return the size of the headers of a row, including their count."""
         at = self.list_offsets[row]
         stop = at + headers
         size = varint_size(headers)
@@ -279,11 +279,11 @@ class Framer:
         return size
 
     def content_size(self, at: int) -> int:
-        """Bytes of a header's value; -1 for null."""
+        """Return the size of a header's value; -1 for null."""
         return field_size(self.content_offsets, self.content_valid, self.content_bit, at)
 
     def put_headers(self, out: View, end: int, row: int, headers: int) -> int:
-        """Write the headers of a row and return the place behind them."""
+        """Write the headers of a row and return the position behind them."""
         at = self.list_offsets[row]
         stop = at + headers
         length = 0

@@ -1,12 +1,13 @@
 """Index files as arrays: offset, time and aborted-transaction entries. Pure functions of bytes.
 
-  .index      8 bytes  i32 relative_offset, i32 position: a batch's LAST offset, where it starts
+  .index      8 bytes  i32 relative_offset, i32 position: a batch's LAST offset and its position
   .timeindex 12 bytes  i64 timestamp, i32 relative_offset: the largest timestamp so far in the
                        segment and the last offset of the earliest batch that has it
   .txnindex  34 bytes  i16 0, i64 producer_id, i64 first_offset, i64 last_offset (the marker's),
                        i64 last_stable_offset
-Big-endian, no header, no checksum; offsets are relative to the segment's base.
-Source: OffsetIndex, TimeIndex, TransactionIndex, LogSegment.append (Kafka 4.1).
+
+Big-endian, no header, no checksum; offsets are relative to the segment's base offset. Source:
+OffsetIndex, TimeIndex, TransactionIndex, LogSegment.append (Kafka 4.1).
 """
 
 from dataclasses import dataclass, replace
@@ -37,9 +38,9 @@ Entries = NDArray[np.void]
 
 
 def parse_entries(data: Buffer, dtype: np.dtype[Any], *, path: str) -> Entries:
-    """View the bytes of an index file as entries, without a copy.
+    """Return the bytes of an index file as entries, without a copy.
 
-    Raises: DataCorruptionError: the size is no multiple of an entry's.
+    Raises DataCorruptionError if the size is not a multiple of the entry size.
     """
     if len(data) % dtype.itemsize:
         raise DataCorruptionError(
@@ -51,7 +52,7 @@ def parse_entries(data: Buffer, dtype: np.dtype[Any], *, path: str) -> Entries:
 
 
 def check_txn_entries(entries: Entries, base: int, *, path: str) -> None:
-    """Refuse other versions and offsets below the base. Source: TransactionIndex.sanityCheck."""
+    """Reject other versions and offsets below the base. Source: TransactionIndex.sanityCheck."""
     bad = (entries["version"] != 0) | (entries["last_offset"] < base)
     bad[1:] |= np.diff(entries["last_offset"]) <= 0
     if (fault := _first(bad)) is not None:
@@ -63,36 +64,36 @@ def check_txn_entries(entries: Entries, base: int, *, path: str) -> None:
 
 
 def txn_entry(producer_id: int, first: int, last: int, last_stable: int) -> bytes:
-    """The 34 bytes for one aborted transaction; `last` is its marker's offset."""
+    """Return the 34 bytes of an aborted transaction; `last` is its marker's offset."""
     return np.array([(0, producer_id, first, last, last_stable)], TXN_ENTRY).tobytes()
 
 
 def collect_aborted(
     entries: Entries, fetch_offset: int, upper_bound: int
 ) -> tuple[list[tuple[int, int, int]], bool]:
-    """Aborted transactions that touch [fetch_offset, upper_bound).
+    """Return the aborted transactions that overlap [fetch_offset, upper_bound).
 
-    Returns: [(producer_id, first_offset, last_offset)], and whether later segments need not be
-        asked. Source: TransactionIndex.collectAbortedTxns.
+    Returns ([(producer_id, first_offset, last_offset)], whether later segments can be skipped).
+    Source: TransactionIndex.collectAbortedTxns.
     """
     done = np.flatnonzero(entries["last_stable_offset"] >= upper_bound)
     seen = entries[: int(done[0]) + 1] if len(done) else entries
     hit = seen[(seen["last_offset"] >= fetch_offset) & (seen["first_offset"] < upper_bound)]
-    found = zip(
+    transactions = zip(
         hit["producer_id"].tolist(),
         hit["first_offset"].tolist(),
         hit["last_offset"].tolist(),
         strict=True,
     )
-    return list(found), bool(len(done))
+    return list(transactions), bool(len(done))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexState:
-    """What the rule remembers between appends; a new segment starts with `IndexState()`.
+    """The state of the indexing rule between appends. A new segment starts with `IndexState()`.
 
     max_timestamp and max_offset: the largest timestamp so far (ms) and the last offset of the
-    earliest batch having it. last_timestamp: that of the newest time entry.
+    earliest batch with it. last_timestamp: that of the newest time entry.
     """
 
     bytes_since_entry: int = 0
@@ -104,15 +105,15 @@ class IndexState:
 def index_entries(
     batches: Entries, base_offset: int, interval_bytes: int, state: IndexState
 ) -> tuple[bytes, bytes, IndexState]:
-    """Index the next batches of the segment with that base (rows of `scan.BATCH_DTYPE`).
+    """Index the next batches (rows of `scan.BATCH_DTYPE`) of the segment with that base offset.
 
-    Kafka 4.1's rule, batch by batch: update the maximum; if more than `interval_bytes` came since
-    the last entry, write an offset entry, a time entry if the maximum grew, and count anew; then
-    add the batch's size. So the first batch is never indexed, and appends of any grouping give
-    the same entries as a rebuild.
+    Kafka 4.1's rule, for each batch: update the maximum; if more than `interval_bytes` came since
+    the last entry, write an offset entry, and a time entry if the maximum grew, and reset the
+    count; then add the batch's size. The first batch is therefore never indexed, and the entries do
+    not depend on how batches are grouped in appends.
 
-    Returns: bytes for .index, bytes for .timeindex, the state for the next call.
-    Raises: InvalidRequestError: an offset or position doesn't fit int32: roll first.
+    Returns (bytes for .index, bytes for .timeindex, state for the next call). Raises
+    InvalidRequestError if an offset or position exceeds int32: the segment must roll first.
     """
     count = len(batches)
     if not count:
@@ -123,7 +124,7 @@ def index_entries(
             f"offset {last[-1]} at byte {position[-1]} is out of reach of the segment "
             f"{base_offset}: roll first"
         )
-    sizes = batches["size"].astype(np.int64)  # a copy: a packed row's field isn't aligned
+    sizes = batches["size"].astype(np.int64)  # a copy: fields of packed rows aren't aligned
     picked = np.empty(count, np.int64)
     chosen, left = kernel.pick_entries(
         sizes.data, interval_bytes, state.bytes_since_entry, picked.data
@@ -154,7 +155,7 @@ def index_entries(
 
 
 def _without_entry(batches: Entries, state: IndexState, left: int) -> IndexState:
-    """The state behind batches that get no entry, as most small appends do."""
+    """Return the state after batches without an entry, as most small appends."""
     top = int(batches["max_timestamp"].argmax())
     latest = int(batches["max_timestamp"][top])
     if latest <= state.max_timestamp:
@@ -168,7 +169,7 @@ def _without_entry(batches: Entries, state: IndexState, left: int) -> IndexState
 
 
 def final_time_entry(base_offset: int, state: IndexState) -> tuple[bytes, IndexState]:
-    """The entry that a roll or a clean close forces; empty if the maximum is already there.
+    """Return the time entry that a roll or a clean close adds; empty if the maximum is indexed.
 
     Source: LogSegment.onBecomeInactiveSegment.
     """
@@ -184,7 +185,7 @@ def final_time_entry(base_offset: int, state: IndexState) -> tuple[bytes, IndexS
 
 
 def _running_max(batches: Entries, state: IndexState) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Per batch: the largest timestamp so far, and the last offset of the first batch with it."""
+    """Return per batch the largest timestamp so far, and the last offset of its first batch."""
     stamps = np.concatenate(([state.max_timestamp], batches["max_timestamp"]))
     offsets = np.concatenate(([state.max_offset], batches["last_offset"]))
     highest = np.maximum.accumulate(stamps)

@@ -2,13 +2,13 @@
 # cython: initializedcheck=False, annotation_typing=False
 """The loops over records and batches, in Cython's pure-Python mode: one source for both builds.
 
-Compiled (kernel.pxd gives the C types) it frames and parses about 100 million records a second;
-where no compiler is, Python runs this very file, 4 to 26 times slower, with equal results.
-No Python object is made per record, and the GIL is released in the loops.
+The compiled build (kernel.pxd has the C types) frames and parses about 100 million records per
+second. Without a compiler, Python runs this file 4 to 26 times slower, with equal results. The
+loops create no Python objects and release the GIL.
 
 Callers pass C-contiguous memoryviews of the right item type ("B", "i", "l") and have checked the
-lengths of columns; everything that comes from a file is checked here, for a wrong length must
-never become a wrong address. Layouts: see README.md.
+lengths of columns. Everything read from a file is checked here, because a wrong length must never
+become a wrong address. Layouts: see README.md.
 """
 
 import logging
@@ -37,14 +37,14 @@ if not COMPILED:
 
 
 def load32(buf: View, at: int) -> int:
-    """Big-endian i32."""
+    """Read a big-endian i32."""
     high: int = buf[at]
     high = high - ((high & 0x80) << 1)
     return high * 16777216 + (buf[at + 1] << 16) + (buf[at + 2] << 8) + buf[at + 3]
 
 
 def load64(buf: View, at: int) -> int:
-    """Big-endian i64."""
+    """Read a big-endian i64."""
     low = load32(buf, at + 4) & MASK32
     return (load32(buf, at) << 32) + low
 
@@ -58,14 +58,14 @@ def store(buf: View, at: int, value: int, width: int) -> None:
 
 
 def wrap(value: int) -> int:
-    """Two's complement of 64 bits, as Java's long; C does it by itself."""
+    """Wrap to 64 bits in two's complement, as Java's long. C does this itself."""
     if not cython.compiled:
         return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
     return value
 
 
 def is_set(bitmap: View, bit: int) -> int:
-    """One bit of an Arrow validity bitmap."""
+    """Return a bit of an Arrow validity bitmap."""
     return (bitmap[bit >> 3] >> (bit & 7)) & 1
 
 
@@ -80,9 +80,9 @@ COLUMNS = 14
 def walk(buf: View, at: int, table: View, most: int) -> tuple[int, int, bool]:
     """Read the headers of up to `most` batches v2 from byte `at` on into `table`.
 
-    CRCs are not looked at. Returns: rows filled, the place behind the last, and whether the walk
-    stopped there for something other than a full table: the end, a torn tail, another magic, a
-    field that can't be right. The caller then looks closer.
+    CRCs are not checked. Returns (rows, position behind the last batch, whether the walk stopped
+    there for another reason than a full table: the end, a torn tail, another magic, or an invalid
+    field). The caller determines the reason.
     """
     rows = 0
     stopped = 0
@@ -128,10 +128,10 @@ def walk(buf: View, at: int, table: View, most: int) -> tuple[int, int, bool]:
 
 
 def renumber(buf: View, base_offset: int, leader_epoch: int) -> int:
-    """Add `base_offset` to every batch's and set its leader epoch; both are outside the CRC.
+    """Add `base_offset` to the batches' offsets and set their leader epoch, both outside the CRC.
 
-    Returns: the offset behind the last batch, or -1 - place of the first byte that is no whole
-        batch v2 (nothing was changed then).
+    Returns the offset behind the last batch, or -1 - position of the first byte that does not begin
+    a whole batch v2; then nothing was changed.
     """
     at = 0
     last = -1
@@ -159,9 +159,9 @@ def renumber(buf: View, base_offset: int, leader_epoch: int) -> int:
 
 
 def pick_entries(sizes: View, interval: int, since: int, picked: View) -> tuple[int, int]:
-    """Rows of the batches that get an index entry. Source: LogSegment.append (Kafka 4.1).
+    """Return which batches get an index entry. Source: LogSegment.append (Kafka 4.1).
 
-    Returns: how many were put into `picked`, and the bytes since the last entry.
+    Returns (number of rows in `picked`, bytes since the last entry).
     """
     count = 0
     row = 0
@@ -178,10 +178,10 @@ def pick_entries(sizes: View, interval: int, since: int, picked: View) -> tuple[
 
 
 def hash_keys(offsets: View, data: View, valid: View, bit: int, partitions: int, out: View) -> None:
-    """Kafka's default partition of each key: toPositive(murmur2(key)) % partitions; null: -1.
+    """Compute Kafka's default partition of each key: toPositive(murmur2(key)) % partitions.
 
-    `bit` is the place of the first row's bit in the bitmap `valid`, -1 if there are no nulls.
-    Source: Utils.murmur2, BuiltInPartitioner.partitionForKey.
+    Null gives -1. `bit` is the index of the first row's bit in the bitmap `valid`; -1 if there are
+    no nulls. Source: Utils.murmur2, BuiltInPartitioner.partitionForKey.
     """
     row = 0
     rows = len(out)
@@ -197,7 +197,7 @@ def hash_keys(offsets: View, data: View, valid: View, bit: int, partitions: int,
 def group_rows(numbers: View, starts: View, order: View) -> None:
     """Sort rows by partition, stably: order[starts[p] : starts[p + 1]] are the rows of p.
 
-    `numbers` are the rows' partitions, `starts` has one place more than there are partitions.
+    `numbers` are the rows' partitions; `starts` has one element more than there are partitions.
     """
     row = 0
     rows = len(numbers)
@@ -220,14 +220,14 @@ def group_rows(numbers: View, starts: View, order: View) -> None:
             starts[numbers[row]] += 1
             row += 1
         place = last
-        while place > 0:  # each stands where the next one began
+        while place > 0:  # each element is now the start of the next partition
             starts[place] = starts[place - 1]
             place -= 1
         starts[0] = 0
 
 
 def murmur2(data: View, at: int, stop: int) -> int:
-    """Kafka's 32-bit hash (unsigned) of data[at : stop]."""
+    """Return Kafka's 32-bit hash (unsigned) of data[at : stop]."""
     left = stop - at
     h = MURMUR_SEED ^ left
     k = 0

@@ -1,12 +1,13 @@
-"""Message sets of magic 0 and 1: read only, rewritten as records of magic 2 for the parser.
+"""Message sets of magic 0 and 1, read-only: converted to records of magic 2 for the parser.
 
   i64 offset, i32 size, u32 CRC-32 (from magic on), i8 magic, i8 attributes,
   [magic 1: i64 timestamp], i32 key length, key, i32 value length, value; length -1 is null
 
-A compressed entry wraps a set: its offset is the last inner one. Inner offsets of magic 1 are
-relative to the first, those of magic 0 absolute. Magic 0 has no time (timestamp and its type
-are -1); its lz4 frames carry a wrong header checksum, which is mended here.
-Source: LegacyRecord.java, AbstractLegacyRecordBatch.java, Lz4BlockOutputStream (Kafka 1eb7644).
+A compressed entry contains a message set; its offset is that of the last inner message. Inner
+offsets of magic 1 are relative to the first, those of magic 0 are absolute. Magic 0 has no
+timestamp (timestamp and type are -1); its lz4 frames have a wrong header checksum, which is
+corrected here. Source: LegacyRecord.java, AbstractLegacyRecordBatch.java, Lz4BlockOutputStream
+(Kafka 1eb7644).
 """
 
 import struct
@@ -30,15 +31,15 @@ _TIME: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")
 _CRC_START: Final = 16
 NO_TIMESTAMP: Final = -1
-# A set is opened to learn its first offset, so a look at a log's headers pays for it: a few bytes
-# must not become anything. Old producers filled batches by their bytes in plain, 16 KB by default.
+# A set is decompressed for its first offset, already when headers are scanned, so its size is
+# limited. Old producers filled batches by their uncompressed size, 16 KB by default.
 _PLAIN_BYTES_MAX: Final = 256 << 20
 _MESSAGES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A set as records of magic 2, offsets and times relative to 0."""
+    """A message set as records of magic 2, with offsets and timestamps relative to 0."""
 
     records: memoryview
     count: int
@@ -49,7 +50,7 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a set, with its absolute offset; `entry` are all its bytes."""
+    """A message of a set, with its absolute offset. `entry` is all its bytes."""
 
     offset: int
     timestamp: int
@@ -59,10 +60,10 @@ class Message:
 
 
 def read_entry(buf: Buffer, at: int, *, path: str, position: int, check_crc: bool) -> BatchHeader:
-    """The entry at byte `at`, which is all there, as the header of one batch.
+    """Return the complete entry at byte `at` as the header of one batch.
 
-    A compressed set is opened to learn its first offset.
-    Raises: DataCorruptionError: CRC, sizes or inner messages are wrong.
+    A compressed entry is decompressed for its first offset. Raises DataCorruptionError if the CRC,
+    sizes or inner messages are wrong.
     """
     view = memoryview(buf)
     offset, length, crc, magic, attributes = _ENTRY.unpack_from(buf, at)
@@ -91,9 +92,9 @@ def read_entry(buf: Buffer, at: int, *, path: str, position: int, check_crc: boo
 
 
 def to_records(entry: memoryview, *, path: str, position: int) -> Converted:
-    """Rewrite one entry (all its bytes, nothing else) as records that the parser takes.
+    """Convert one complete entry to records for the parser.
 
-    Raises: DataCorruptionError: sizes or inner messages are wrong; the CRC is not looked at.
+    Raises DataCorruptionError if sizes or inner messages are wrong. The CRC is not checked.
     """
     _, _, _, magic, attributes = _ENTRY.unpack_from(entry)
     messages = read_messages(entry, path=path, position=position)
@@ -113,9 +114,9 @@ def to_records(entry: memoryview, *, path: str, position: int) -> Converted:
 
 
 def read_messages(entry: memoryview, *, path: str, position: int) -> list[Message]:
-    """The messages of an entry: itself, or those that it wraps.
+    """Return the messages of an entry: itself, or its inner messages.
 
-    Raises: DataCorruptionError: sizes or inner messages are wrong; CRCs are not looked at.
+    Raises DataCorruptionError if sizes or inner messages are wrong. CRCs are not checked.
     """
     try:
         outer, magic, attributes = _message(entry)
@@ -162,7 +163,10 @@ def _inner(data: memoryview, magic: int) -> list[Message]:
 
 
 def _message(entry: memoryview) -> tuple[Message, int, int]:
-    """One message, its magic and its attributes. Raises: ValueError, struct.error: damaged."""
+    """Return a message, its magic and its attributes.
+
+    Raises ValueError, struct.error if damaged.
+    """
     offset, _, _, magic, attributes = _ENTRY.unpack_from(entry)
     at, timestamp = _ENTRY.size, NO_TIMESTAMP
     if offset < 0:
@@ -184,7 +188,7 @@ def _message(entry: memoryview) -> tuple[Message, int, int]:
 
 
 def _varint(value: int) -> bytes:
-    """Zig-zag LEB128 of an i64."""
+    """Encode an i64 as a zig-zag varint."""
     bits = (value << 1) ^ (value >> 63)
     out = bytearray()
     while bits > 0x7F:
@@ -195,9 +199,10 @@ def _varint(value: int) -> bytes:
 
 
 def _mended(frame: memoryview) -> bytes:
-    """An lz4 frame of magic 0 with the header checksum that the specification asks for.
+    """Return an lz4 frame of magic 0 with the header checksum of the specification.
 
-    Kafka's first versions hashed the frame's magic number too. Source: Lz4BlockOutputStream.
+    Kafka's first versions included the frame's magic number in the checksum. Source:
+    Lz4BlockOutputStream.
     """
     data = bytearray(frame)
     end = 6 + (8 if len(data) > 4 and data[4] & 0x08 else 0)
@@ -207,7 +212,7 @@ def _mended(frame: memoryview) -> bytes:
 
 
 def _xxh32(data: bytes) -> int:
-    """XXH32 with seed 0 of fewer than 16 bytes."""
+    """Return the XXH32 with seed 0 of fewer than 16 bytes."""
     assert len(data) < 16
     mask = 0xFFFFFFFF
     h = (374761393 + len(data)) & mask

@@ -1,10 +1,10 @@
-"""Records of a KRaft cluster's metadata: the values in `__cluster_metadata-0` and its snapshots.
+"""Metadata records of a KRaft cluster: the values in `__cluster_metadata-0` and its snapshots.
 
 A value is a frame version (1), the record's api key and version as unsigned varints, then the
-message: big-endian numbers, compact strings and arrays (length + 1 as an unsigned varint), 16
-bytes a UUID, tagged fields at the end. Only what a log's topics need is known here; all others
-are `OtherRecord`, and are never written.
-Source: MetadataRecordSerde, AbstractApiMessageSerde, metadata/*Record.json (Kafka 4.1).
+message: big-endian numbers, compact strings and arrays (length + 1 as an unsigned varint), 16 bytes
+per UUID, tagged fields at the end. Only records about topics are decoded. All others are
+`OtherRecord`, and are never written. Source: MetadataRecordSerde, AbstractApiMessageSerde,
+metadata/*Record.json (Kafka 4.1).
 """
 
 import struct
@@ -26,7 +26,7 @@ _LONG: Final = struct.Struct(">q")
 
 
 class ApiKey(IntEnum):
-    """Which record it is. Source: MetadataRecordType."""
+    """The type of a record. Source: MetadataRecordType."""
 
     REGISTER_BROKER = 0
     UNREGISTER_BROKER = 1
@@ -45,7 +45,7 @@ class ApiKey(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevelRecord:
-    """The level of a feature of the cluster, as of metadata.version."""
+    """The level of a feature of the cluster, such as metadata.version."""
 
     name: str
     level: int
@@ -61,14 +61,14 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopicRecord:
-    """A topic is gone, with its partitions."""
+    """The deletion of a topic with its partitions."""
 
     topic_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
-    """A partition as it is now. `directories`: ids of the log dirs, in the order of `replicas`."""
+    """The state of a partition. `directories`: ids of the log dirs, in the order of `replicas`."""
 
     partition: int
     topic_id: str
@@ -82,7 +82,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChangeRecord:
-    """What changed of a partition; None: it stayed. A change of leader raises its epoch by one."""
+    """A change of a partition; None is unchanged. A change of leader increments its epoch."""
 
     partition: int
     topic_id: str
@@ -93,7 +93,7 @@ class PartitionChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """A config of a resource; `value` None: it is set no more."""
+    """A config of a resource. `value` None removes it."""
 
     resource_type: int
     resource_name: str
@@ -103,7 +103,7 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsRecord:
-    """The first producer id that nobody was given yet."""
+    """The first producer id that is not assigned yet."""
 
     broker_id: int
     broker_epoch: int
@@ -112,7 +112,7 @@ class ProducerIdsRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A broker or a controller registered, or left: which one `key` says."""
+    """The registration or removal of a broker or controller, depending on `key`."""
 
     key: ApiKey
     node_id: int
@@ -120,7 +120,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class OtherRecord:
-    """Any other record. `raw` is its value, whole."""
+    """Any other record. `raw` is its whole value."""
 
     key: int
     raw: bytes = field(repr=False)
@@ -143,7 +143,7 @@ _NODES: Final = frozenset(
 
 
 def encode_metadata(record: MetadataRecord) -> bytes:
-    """Return the value of a record. Raises ValueError for one that is only read here."""
+    """Return the value of a record. Raises ValueError for a record that is only read."""
     match record:
         case OtherRecord():
             return record.raw
@@ -184,7 +184,7 @@ def _partition(record: PartitionRecord) -> bytes:
 
 
 def decode_metadata(value: bytes) -> MetadataRecord:
-    """Return the record in a value. Raises ValueError where it holds none."""
+    """Return the record in a value. Raises ValueError for invalid values."""
     reader = _Reader(value)
     frame, key, version = reader.uvarint(), reader.uvarint(), reader.uvarint()
     if frame != _FRAME_VERSION:
@@ -236,7 +236,7 @@ def _read_change(reader: "_Reader") -> PartitionChangeRecord:
 
 
 class _Reader:
-    """A message's fields, one after the other. All raise ValueError where the bytes end."""
+    """Reads the fields of a message in order. Methods raise ValueError at the end of the bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -276,10 +276,10 @@ class _Reader:
         return None if size == 0 else self.take(size - 1).decode()
 
     def text(self) -> str:
-        found = self.nullable()
-        if found is None:
+        value = self.nullable()
+        if value is None:
             raise ValueError("null where a text must be")
-        return found
+        return value
 
     def numbers(self) -> tuple[int, ...]:
         count = self.uvarint() - 1
@@ -289,15 +289,15 @@ class _Reader:
         return tuple(self.uuid() for _ in range(self.uvarint() - 1))
 
     def tags(self) -> dict[int, bytes]:
-        found: dict[int, bytes] = {}
+        fields: dict[int, bytes] = {}
         for _ in range(self.uvarint()):
             tag = self.uvarint()
-            found[tag] = self.take(self.uvarint())
-        return found
+            fields[tag] = self.take(self.uvarint())
+        return fields
 
 
 def _framed(key: ApiKey, version: int, body: bytes) -> bytes:
-    """A value without tagged fields."""
+    """Return a value without tagged fields."""
     return bytes([_FRAME_VERSION, key, version]) + body + b"\0"
 
 

@@ -1,8 +1,8 @@
-"""Names of topics, partition directories and files. Text in, text out; nothing is looked up.
+"""Names of topics, partition directories and files. Text in, text out; no lookups.
 
-A partition lives in `<topic>-<partition>`, split at the last "-". Its files are named by their
-base offset in 20 digits. Source: LogFileUtils.java, LocalLog.parseTopicPartitionName, Topic.java
-(Kafka 1eb7644).
+The directory of a partition is `<topic>-<partition>`, split at the last "-". Its files are named by
+their base offset in 20 digits. Source: LogFileUtils.java, LocalLog.parseTopicPartitionName,
+Topic.java (Kafka 1eb7644).
 """
 
 import re
@@ -34,14 +34,14 @@ RESERVED: Final = KAFKA_INTERNAL | {
     "__remote_log_metadata",
     "__sparklog_commits",
 }
-"""Topics that Kafka or sparklog keep for themselves."""
+"""Topic names that Kafka or sparklog reserve."""
 
 TOPIC_REFUSED: Final = "topic name {name} is not allowed; choose another"
 TOPIC_TOO_LONG: Final = "topic name {name}... has {length} characters, over {most}"
 TOPIC_CHARACTERS: Final = (
     "topic name {name} holds other characters than letters, digits, '.', '_' and '-'"
 )
-"""Why a name is refused; `name` as Python's repr has it."""
+"""Why a name is rejected. `name` is Python's repr."""
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _DELETED_DIR: Final = re.compile(r".+-([0-9]{1,10})\.([0-9a-f]{32})-delete")
@@ -53,32 +53,32 @@ _STEM_MAX: Final = f"{OFFSET_MAX:020d}"
 
 
 def log_name(base: int) -> str:
-    """The segment's records, e.g. `00000000000000000100.log`."""
+    """Return the name of the segment's log file, e.g. `00000000000000000100.log`."""
     return f"{base:020d}{LOG}"
 
 
 def index_name(base: int) -> str:
-    """The segment's offset index."""
+    """Return the name of the segment's offset index."""
     return f"{base:020d}{INDEX}"
 
 
 def timeindex_name(base: int) -> str:
-    """The segment's time index."""
+    """Return the name of the segment's time index."""
     return f"{base:020d}{TIMEINDEX}"
 
 
 def txnindex_name(base: int) -> str:
-    """The segment's index of aborted transactions."""
+    """Return the name of the segment's index of aborted transactions."""
     return f"{base:020d}{TXNINDEX}"
 
 
 def snapshot_name(offset: int) -> str:
-    """The state of the producers up to, excluding, `offset`."""
+    """Return the name of the producer snapshot up to, excluding, `offset`."""
     return f"{offset:020d}{SNAPSHOT}"
 
 
 def parse_base(name: str) -> int | None:
-    """The base offset that a file name begins with; None for names that hold none."""
+    """Return the base offset at the beginning of a file name, or None."""
     stem = name[:20]
     if name[20:21] != "." or not (stem.isascii() and stem.isdigit()) or stem > _STEM_MAX:
         return None
@@ -86,14 +86,14 @@ def parse_base(name: str) -> int | None:
 
 
 def partition_dir(topic: str, partition: int) -> str:
-    """The directory of a partition, relative to its log dir."""
+    """Return the directory of a partition, relative to its log dir."""
     return f"{topic}-{partition}"
 
 
 def parse_partition_dir(name: str) -> TopicPartition | None:
-    """(topic, partition) of a directory name; None if it doesn't name a live partition.
+    """Return (topic, partition) of a directory name, or None if it is not a live partition's.
 
-    `-delete`, `-stray` and `-future` directories end in no number, so they give None as well.
+    `-delete`, `-stray` and `-future` directories don't end with a number, so they give None.
     """
     match = _DIRECTORY.fullmatch(name)
     if match is None or not _TOPIC.fullmatch(match[1]) or match[1] in (".", ".."):
@@ -106,9 +106,12 @@ def parse_partition_dir(name: str) -> TopicPartition | None:
 
 
 def retired_dir(topic: str, partition: int, mark: str, why: str) -> str:
-    """The name of a partition's directory that is out of use, cut to what a file system takes.
+    """Return the name of a retired partition directory, truncated to the file system's limit.
 
-    Args: mark: 32 hexadecimal digits; why: delete, stray, future.
+    Args:
+        mark: 32 hexadecimal digits.
+        why: delete, stray or future.
+
     Source: LocalLog.logDirNameWithSuffixCappedLength.
     """
     suffix = f"-{partition}.{mark}-{why}"
@@ -116,41 +119,41 @@ def retired_dir(topic: str, partition: int, mark: str, why: str) -> str:
 
 
 def is_retired_dir_of(name: str, topic: str) -> bool:
-    """Tell whether a directory that is out of use was a partition of a topic, by its name.
+    """Return whether a retired directory was a partition of a topic, by its name.
 
-    A name that was cut may be another topic's, which begins with the same 200 characters.
+    A truncated name can also belong to another topic with the same first 200 characters.
     """
     match = _RETIRED_DIR.fullmatch(name)
     return match is not None and name == retired_dir(topic, int(match[1]), match[2], match[3])
 
 
 def parse_deleted_dir(name: str) -> tuple[int, str] | None:
-    """(partition, mark) of a directory that is to be deleted; None for other names."""
+    """Return (partition, mark) of a directory that is to be deleted, or None."""
     match = _DELETED_DIR.fullmatch(name)
     return None if match is None else (int(match[1]), match[2])
 
 
 def parse_future_dir(name: str) -> tuple[int, str] | None:
-    """(partition, mark) of a directory that is to take a partition's place; None for others."""
+    """Return (partition, mark) of a directory that will replace a partition's, or None."""
     match = _FUTURE_DIR.fullmatch(name)
     return None if match is None else (int(match[1]), match[2])
 
 
 def check_topic(name: str) -> None:
-    """Refuse what Kafka refuses as a topic name. Source: Topic.validate.
+    """Reject topic names that Kafka rejects. Source: Topic.validate.
 
-    Raises: InvalidRequestError: empty, ".", "..", over 249 characters, or characters other than
-        [a-zA-Z0-9._-].
+    Raises InvalidRequestError for an empty name, ".", "..", more than 249 characters, or characters
+    other than [a-zA-Z0-9._-].
     """
     if not name or name in (".", ".."):
         raise InvalidRequestError(TOPIC_REFUSED.format(name=repr(name)))
     if len(name) > TOPIC_LENGTH_MAX:
-        told = {"name": repr(name[:20]), "length": len(name), "most": TOPIC_LENGTH_MAX}
-        raise InvalidRequestError(TOPIC_TOO_LONG.format(**told))
+        fields = {"name": repr(name[:20]), "length": len(name), "most": TOPIC_LENGTH_MAX}
+        raise InvalidRequestError(TOPIC_TOO_LONG.format(**fields))
     if not _TOPIC.fullmatch(name):
         raise InvalidRequestError(TOPIC_CHARACTERS.format(name=repr(name)))
 
 
 def collides(a: str, b: str) -> bool:
-    """Tell whether two topics share their metric names ('.' and '_' are one there)."""
+    """Return whether two topics have the same metric names, where '.' and '_' are equal."""
     return a.replace(".", "_") == b.replace(".", "_")

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, annotation_typing=False
-"""Compaction's map: keys of batches v2 -> their newest offsets. Written as kernel.py is; see there.
+"""The offset map of compaction: newest offsets of keys of batches v2. Compiled like kernel.py.
 
-A slot holds a 128-bit digest of a key and an offset, 24 bytes, as in Kafka's SkimpyOffsetMap; the
-digest is SipHash-2-4-128 under a secret key, so nobody can write two keys that collide. A slot
-that was never used has 0 where offset + 1 stands.
+A slot has a 128-bit digest of a key and an offset, 24 bytes, as in Kafka's SkimpyOffsetMap. The
+digest is SipHash-2-4-128 with a secret key, so that nobody can produce colliding keys. In an unused
+slot, the field offset + 1 is 0.
 """
 
 import cython
@@ -22,14 +22,14 @@ SIP0, SIP1 = 0x736F6D6570736575, 0x646F72616E646F6D
 SIP2, SIP3 = 0x6C7967656E657261, 0x7465646279746573
 
 HEADER = 61  # bytes of a batch's header
-BLOCK = 32  # keys that are looked up together: each waits for memory, so they wait at once
+BLOCK = 32  # keys that are looked up together, so that their memory accesses overlap
 PENDING = BLOCK
 DONE, FULL, BAD_COUNT, BAD_LENGTH, BAD_FIELD, BAD_OFFSET, BAD_SIZE, GROW, BAD_REST = range(9)
 FOLDED, MAP_FULL, MAP_SMALL = DONE, FULL, GROW  # C variables are not seen from Python
 
 
 def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
-    """How many bytes the varint at `at` has; 0 if it is cut or longer than `most`."""
+    """Return the size of the varint at `at`; 0 if it is cut off or longer than `most`."""
     size = 0
     while size < most and at + size < stop:
         if buf[at + size] < 128:
@@ -39,7 +39,7 @@ def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
 
 
 def varint_value(buf: View, at: int, size: int) -> int:
-    """The i64 in the `size` bytes at `at`."""
+    """Return the i64 in the `size` bytes at `at`."""
     bits = 0
     while size > 0:
         size -= 1
@@ -51,21 +51,21 @@ def varint_value(buf: View, at: int, size: int) -> int:
 
 
 def plus(a: int, b: int) -> int:
-    """The sum in 64 bits."""
+    """Add in 64 bits."""
     if not cython.compiled:
         return (a + b) & MASK64
     return a + b
 
 
 def turn(value: int, bits: int) -> int:
-    """64 bits turned left."""
+    """Rotate 64 bits to the left."""
     if not cython.compiled:
         return ((value << bits) | (value >> (64 - bits))) & MASK64
     return (value << bits) | (value >> (64 - bits))
 
 
 def load_word(buf: View, at: int, size: int) -> int:
-    """Up to 8 bytes, little-endian."""
+    """Read up to 8 bytes, little-endian."""
     word = 0
     while size > 0:
         size -= 1
@@ -74,7 +74,7 @@ def load_word(buf: View, at: int, size: int) -> int:
 
 
 def load_whole(buf: View, at: int) -> int:
-    """8 bytes in the machine's order: the digest needs no other."""
+    """Read 8 bytes in the machine's byte order, which suffices for the digest."""
     word = 0
     if cython.compiled:
         memcpy(cython.address(word), cython.address(buf[at]), 8)
@@ -84,18 +84,18 @@ def load_whole(buf: View, at: int) -> int:
 
 
 class OffsetMapKernel:
-    """The map, and the record at hand. `key0`, `key1`: the digest's secret."""
+    """The map, and the current record. `key0`, `key1`: the secret of the digest."""
 
     def __init__(self, key0: int, key1: int, limit: int) -> None:
         self.key0, self.key1 = key0, key1
-        self.limit = limit  # entries that the map may hold
+        self.limit = limit  # maximum number of entries
         self.entries = 0
         self.latest = -1  # every record up to this offset has been folded
-        self.room = 0  # entries from which the table must grow, unless it can't
+        self.room = 0  # entries at which the table must grow; 0 if it can't
         self.shards = self.region = self.used = 0
         self.h1 = self.h2 = 0
         self.fault_at = 0
-        # The record at hand:
+        # The current record:
         self.delta = self.step = self.key_size = self.value_size = 0
         self.tail_at = self.key_at = self.stop_at = 0
         if not cython.compiled:  # C's memoryviews begin empty
@@ -104,16 +104,16 @@ class OffsetMapKernel:
     def set_table(
         self, table: View, pending: View, shards: int, region: int, used: int, room: int
     ) -> None:
-        """An empty table: rows of (digest, digest, offset + 1), `used` of each `region` serve.
+        """Set an empty table: rows of (digest, digest, offset + 1), `used` of each `region` in use.
 
-        `pending`: PENDING such rows, for keys on their way.
+        `pending`: PENDING such rows for keys that are looked up.
         """
         self.table, self.pending = table, pending
         self.entries = 0
         self.shards, self.region, self.used, self.room = shards, region, used, room
 
     def digest(self, src: View, at: int, size: int) -> None:
-        """SipHash-2-4-128 of src[at : at + size] into `h1`, `h2`.
+        """Compute SipHash-2-4-128 of src[at : at + size] into `h1`, `h2`.
 
         Source: Aumasson, Bernstein, SipHash: a fast short-input PRF (2012), and its reference code.
         """
@@ -153,7 +153,7 @@ class OffsetMapKernel:
         self.h2 = v0 ^ v1 ^ v2 ^ v3
 
     def note(self, src: View, place: int, mapped: int) -> None:
-        """Digest the key of the record at hand into a row of `pending`, and fetch its slot."""
+        """Digest the current record's key into a row of `pending`, and prefetch its slot."""
         self.digest(src, self.key_at, self.key_size)
         self.pending[place, 0] = self.h1
         self.pending[place, 1] = self.h2
@@ -164,13 +164,13 @@ class OffsetMapKernel:
             prefetch(cython.address(self.table[row, 2]))
 
     def recall(self, place: int) -> int:
-        """Take the digest of a row of `pending` in hand; return what was noted with it."""
+        """Make a row of `pending` the current digest; return the value that was stored with it."""
         self.h1 = self.pending[place, 0]
         self.h2 = self.pending[place, 1]
         return self.pending[place, 2]
 
     def slot(self) -> int:
-        """The row of the digest at hand, or the free one where it belongs; -1: there is none."""
+        """Return the row of the current digest, or a free row for it; -1 if there is none."""
         first = ((self.h1 >> 32) * self.shards >> 32) * self.region
         at = (self.h2 >> 32) * self.used >> 32
         left = self.used
@@ -186,7 +186,7 @@ class OffsetMapKernel:
         return -1
 
     def put(self, mapped: int) -> int:
-        """Note offset + 1 for the digest at hand; 0 if there is no room."""
+        """Store offset + 1 for the current digest; return 0 if there is no space."""
         row = self.slot()
         if row < 0:
             return 0
@@ -198,7 +198,7 @@ class OffsetMapKernel:
         return 1
 
     def refill(self, rows: View) -> None:
-        """Put back what a smaller table held."""
+        """Insert the rows of a smaller table."""
         row = 0
         count = len(rows)
         with cython.nogil:
@@ -210,12 +210,12 @@ class OffsetMapKernel:
                 row += 1
 
     def get(self, key: View) -> int:
-        """The newest offset of a key; -1 if it has none."""
+        """Return the newest offset of a key, or -1."""
         self.digest(key, 0, len(key))
         return self.newest()
 
     def newest(self) -> int:
-        """The newest offset of the digest at hand; -1 if it has none."""
+        """Return the newest offset of the current digest, or -1."""
         row = self.slot()
         newest = self.table[row, 2] if row >= 0 else 0
         return newest - 1
@@ -223,10 +223,10 @@ class OffsetMapKernel:
     def fold_many(
         self, buf: View, table: View, row: int, shift: int, first: int
     ) -> tuple[int, int]:
-        """Fold plain batches from `row` of `table` on (columns as of `walk`, at - shift in buf).
+        """Fold uncompressed batches from `row` of `table` on (columns as of `walk`).
 
-        Returns: the next row, and DONE or what stopped it there: MAP_FULL ends the folding,
-            MAP_SMALL asks for a larger table, all else is damage.
+        Positions are at - shift in buf. Returns (next row, DONE or why the folding stopped there:
+        MAP_FULL, MAP_SMALL for a larger table, or damage).
         """
         status = DONE
         rows = len(table)
@@ -248,7 +248,7 @@ class OffsetMapKernel:
     def fold(
         self, src: View, at: int, stop: int, count: int, base: int, last: int, first: int
     ) -> int:
-        """Take the keys of the records of src[at : stop] with offsets from `first` on.
+        """Add the keys of the records of src[at : stop] with offsets from `first` on.
 
         Source: Cleaner.buildOffsetMapForSegment.
         """

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, annotation_typing=False
-"""Parsing: records of batches v2 -> Arrow buffers. Written as kernel.py is; see there."""
+"""Parsing: decodes records of batches v2 to Arrow buffers. Compiled like kernel.py."""
 
 import cython
 
@@ -37,14 +37,14 @@ def copy(dst: View, at: int, src: View, start: int, size: int) -> None:
 
 
 def wrap(value: int) -> int:
-    """Two's complement of 64 bits, as Java's long; C does it by itself."""
+    """Wrap to 64 bits in two's complement, as Java's long. C does this itself."""
     if not cython.compiled:
         return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
     return value
 
 
 def to_micros(ms: int) -> int:
-    """Milliseconds to microseconds; what doesn't fit 64 bits becomes the nearest that does."""
+    """Convert milliseconds to microseconds; values out of range become the nearest valid ones."""
     if ms > MS_MAX:
         return MICROS_MAX
     if ms < -MS_MAX:
@@ -53,7 +53,7 @@ def to_micros(ms: int) -> int:
 
 
 def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
-    """How many bytes the varint at `at` has; 0 if it is cut or longer than `most`."""
+    """Return the size of the varint at `at`; 0 if it is cut off or longer than `most`."""
     size = 0
     while size < most and at + size < stop:
         if buf[at + size] < 128:
@@ -63,7 +63,7 @@ def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
 
 
 def varint_value(buf: View, at: int, size: int) -> int:
-    """The i64 in the `size` bytes at `at`."""
+    """Return the i64 in the `size` bytes at `at`."""
     bits = 0
     while size > 0:
         size -= 1
@@ -75,7 +75,7 @@ def varint_value(buf: View, at: int, size: int) -> int:
 
 
 class Parser:
-    """Parses the records of batches v2 into buffers that grow outside (`FULL` asks for it)."""
+    """Parses the records of batches v2 into buffers. The caller grows them after `FULL`."""
 
     def __init__(self, want_key: int, want_value: int, want_headers: int) -> None:
         self.want_key, self.want_value, self.want_headers = want_key, want_value, want_headers
@@ -83,7 +83,7 @@ class Parser:
         self.headers = self.name_bytes = self.content_bytes = 0
         self.fault_at = 0
         self.refused = self.lowest = self.highest = 0
-        # The record at hand:
+        # The current record:
         self.delta = self.step = self.header_count = self.headers_at = self.stop_at = 0
         self.key_size = self.key_at = self.value_size = self.value_at = 0
         if not cython.compiled:  # C's memoryviews begin empty
@@ -94,15 +94,15 @@ class Parser:
             self.content_offsets = self.content_data = self.content_valid = NOTHING
 
     def set_rows(self, offsets: View, stamps: View, kinds: View) -> None:
-        """Offset, timestamp in microseconds and timestamp type of each record."""
+        """Set the buffers of offset, timestamp (us) and timestamp type of each record."""
         self.offsets, self.stamps, self.kinds = offsets, stamps, kinds
 
     def set_key(self, offsets: View, data: View, valid: View) -> None:
-        """Keys: offsets (one more than rows), data, and one byte a row: 0 for null."""
+        """Set the buffers of keys: offsets (rows + 1), data, and a byte per row (0 for null)."""
         self.key_offsets, self.key_data, self.key_valid = offsets, data, valid
 
     def set_value(self, offsets: View, data: View, valid: View) -> None:
-        """Values."""
+        """Set the buffers of values."""
         self.value_offsets, self.value_data, self.value_valid = offsets, data, valid
 
     def set_headers(
@@ -111,7 +111,7 @@ class Parser:
         keys: tuple[View, View],
         values: tuple[View, View, View],
     ) -> None:
-        """Headers: offsets of the rows' lists; then offsets and data of keys; and of values."""
+        """Set the buffers of headers: offsets of the rows' lists, keys, and values."""
         self.list_offsets = lists
         self.name_offsets, self.name_data = keys
         self.content_offsets, self.content_data, self.content_valid = values
@@ -119,9 +119,9 @@ class Parser:
     def parse_many(
         self, buf: View, table: View, row: int, shift: int, first: int, end: int
     ) -> tuple[int, int]:
-        """Parse plain batches from `row` of `table` on (columns as of `walk`, at - shift in buf).
+        """Parse uncompressed batches from `row` of `table` on (columns as of `walk`).
 
-        Returns: the next row, and DONE or what stopped it there.
+        Positions are at - shift in buf. Returns (next row, DONE or why parsing stopped there).
         """
         status = DONE
         rows = len(table)
@@ -158,10 +158,10 @@ class Parser:
         first: int,
         end: int,
     ) -> int:
-        """Take the records of src[at : stop] whose offsets are in [first, end).
+        """Add the records of src[at : stop] whose offsets are in [first, end).
 
-        `kind`: timestamp type; with 1 (log append time) every record's time is `max_time`.
-        Returns: DONE, or why nothing was taken (`fault_at`: the record's place in `src`).
+        `kind`: timestamp type; with 1 (log append time) every record's timestamp is `max_time`.
+        Returns DONE, or why nothing was added (`fault_at`: the record's position in `src`).
         """
         rows, keys, values = self.rows, self.key_bytes, self.value_bytes
         headers, names, contents = self.headers, self.name_bytes, self.content_bytes
@@ -213,12 +213,13 @@ class Parser:
         need_keys: int,
         bad: View,
     ) -> int:
-        """Look at the `count` records of src[at : stop] as who appends them must; keep none.
+        """Validate the `count` records of src[at : stop] for an append, without storing any.
 
-        Their offsets must count 0, 1, 2, ... `refused` is how many have no key where `need_keys`,
-        or a time (ms, -1 is none) outside of low..high; `bad` gets the indexes of the first ones,
-        as it has room, those without a key as -1 - index. `lowest`, `highest`: their times.
-        Returns: DONE, or the fault of the record at `fault_at`.
+        Their offsets must be 0, 1, 2, ... `refused` is the number of records without a key if
+        `need_keys`, or with a timestamp (ms, -1 is none) outside of low..high. `bad` gets the
+        indexes of the first ones, as far as it has space; records without a key as -1 - index.
+        `lowest`, `highest`: the range of their timestamps. Returns DONE, or the fault of the record
+        at `fault_at`.
         """
         done = time = 0
         status = DONE
@@ -298,7 +299,7 @@ class Parser:
         return DONE
 
     def keep(self, src: View, offset: int, micros: int, kind: int) -> int:
-        """Append the record that `read` found; its headers are there already."""
+        """Append the record that `read` found. Its headers were appended before."""
         row = self.rows
         size = self.key_size
         self.offsets[row] = offset
@@ -328,7 +329,10 @@ class Parser:
         return DONE
 
     def take_headers(self, src: View, take: int) -> int:
-        """Check the record's headers, keep them if `take`; the record's end, or -status."""
+        """Check the record's headers and append them if `take`.
+
+        Return the record's end, or -status.
+        """
         at, stop, left = self.headers_at, self.stop_at, self.header_count
         n = name = content = name_at = 0
         while left > 0:
@@ -351,7 +355,7 @@ class Parser:
         return at if at == stop else -BAD_REST
 
     def take_header(self, src: View, name_at: int, name: int, at: int, content: int) -> int:
-        """Keep one header; 0 if there is no room."""
+        """Append one header; return 0 if there is no space."""
         row = self.headers
         if row >= len(self.content_valid) or name > len(self.name_data) - self.name_bytes:
             return 0

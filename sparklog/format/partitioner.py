@@ -11,10 +11,12 @@ from sparklog.format import columns, kernel
 
 
 def murmur2_partitions(keys: Any, partitions: int) -> NDArray[np.int32]:
-    """toPositive(murmur2(key)) % partitions for each key; -1 where it is null.
+    """Return toPositive(murmur2(key)) % partitions for each key; -1 for null.
 
-    Args: keys: an Arrow array (or chunked array) of binary or string.
-    Raises: InvalidRequestError: another type, or no partitions.
+    Args:
+        keys: An Arrow array (or chunked array) of binary or string.
+
+    Raises InvalidRequestError for other types, or no partitions.
     """
     if not 1 <= partitions < 2**31:
         raise InvalidRequestError(f"partitions={partitions}, want 1..2^31-1")
@@ -30,9 +32,9 @@ def murmur2_partitions(keys: Any, partitions: int) -> NDArray[np.int32]:
 
 
 def grouped(numbers: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int32]]]:
-    """Yield each partition of `numbers` (one a row, all >= 0) with the rows that go there.
+    """Yield each partition of `numbers` (one per row, all >= 0) with its rows.
 
-    Partitions ascend, rows keep their order. Cost: O(rows + the highest partition).
+    Partitions ascend, rows keep their order. Cost: O(rows + highest partition).
     """
     starts = np.empty(int(numbers.max()) + 2, np.int64)
     order = np.empty(len(numbers), np.int32)

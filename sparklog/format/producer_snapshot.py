@@ -25,10 +25,10 @@ assert (HEAD.size, ENTRY.size) == (10, 46)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerEntry:
-    """One producer's newest batch and open transaction.
+    """A producer's newest batch and open transaction.
 
-    Without a data batch: last_sequence -1, last_offset -1, offset_delta 0.
-    current_txn_first_offset -1: no transaction is open. timestamp: ms.
+    Without a data batch: last_sequence -1, last_offset -1, offset_delta 0. current_txn_first_offset
+    -1: no open transaction. timestamp: ms.
     """
 
     producer_id: int
@@ -42,9 +42,9 @@ class ProducerEntry:
 
 
 def parse_snapshot(data: bytes, path: str) -> list[ProducerEntry]:
-    """The entries of a snapshot file.
+    """Return the entries of a snapshot file.
 
-    Raises: DataCorruptionError: wrong version, size or CRC (Kafka then uses an older snapshot).
+    Raises DataCorruptionError for a wrong version, size or CRC (Kafka then uses an older snapshot).
     """
     if len(data) < HEAD.size:
         raise DataCorruptionError(f"{len(data)} bytes are no snapshot", path=path, position=0)
@@ -73,7 +73,7 @@ def parse_snapshot(data: bytes, path: str) -> list[ProducerEntry]:
 
 
 def format_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """The bytes of a snapshot file, entries in the order given."""
+    """Return the bytes of a snapshot file, with entries in the given order."""
     packed = [
         ENTRY.pack(
             entry.producer_id,

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, annotation_typing=False
-"""Compaction's filter: batches v2 less the records that a `OffsetMapKernel` supersedes.
+"""The filter of compaction: batches v2 without the records that an `OffsetMapKernel` supersedes.
 
-Written as kernel.py is; see there. Survivors are copied with all that follows their offset delta;
-only their first varints are new, and the fields of the header that tell of them.
+Compiled like kernel.py. Remaining records are copied from behind their offset delta on; only their
+first varints and the affected header fields are rewritten.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ NOTHING = memoryview(b"")
 HEADER = 61  # bytes of a batch's header
 DONE, FULL, BAD_COUNT, BAD_LENGTH, BAD_FIELD, BAD_OFFSET, BAD_SIZE, GROW, BAD_REST = range(9)
 DISCARD, RETAIN, EMPTY, MARK, TOMBSTONES = 1, 2, 4, 8, 16  # as `compaction.Verdict`
-STAYS, IS_NULL = 1, 2  # of a record
+STAYS, IS_NULL = 1, 2  # flags of a record
 BLOCK = 32  # as offset_map.py's
 DELETE_HORIZON = 0x40
 HEADER_ONLY = 0x38  # attributes that an emptied batch keeps: append time, transactional, control
@@ -42,14 +42,14 @@ def store(buf: View, at: int, value: int, width: int) -> None:
 
 
 def wrap(value: int) -> int:
-    """Two's complement of 64 bits, as Java's long; C does it by itself."""
+    """Wrap to 64 bits in two's complement, as Java's long. C does this itself."""
     if not cython.compiled:
         return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
     return value
 
 
 def varint_size(value: int) -> int:
-    """Bytes of the zig-zag varint of an i64."""
+    """Return the size of the zig-zag varint of an i64."""
     rest = value ^ -1 if value < 0 else value  # zig-zag's bits, less the lowest
     size = 1
     while rest > 63:
@@ -59,7 +59,7 @@ def varint_size(value: int) -> int:
 
 
 def put_varint(buf: View, at: int, value: int) -> int:
-    """Write the zig-zag varint of an i64 and return the place behind it."""
+    """Write the zig-zag varint of an i64 and return the position behind it."""
     rest = value ^ -1 if value < 0 else value
     low = 1 if value < 0 else 0
     if rest <= 63:
@@ -77,27 +77,27 @@ def put_varint(buf: View, at: int, value: int) -> int:
 
 
 class RecordFilterKernel:
-    """Goes through batch after batch by `keys`, a `OffsetMapKernel` of the same build."""
+    """Filters batches by `keys`, an `OffsetMapKernel` of the same build."""
 
     def __init__(self, keys: Any) -> None:
         self.keys = keys
-        self.kept = self.tombstones = 0  # records of the batch that was filtered last
+        self.kept = self.tombstones = 0  # records of the last filtered batch
         self.records_read = self.records_kept = 0
-        self.base_time = self.largest = -1  # of the batch that was written last
-        self.seals = 0  # batches that `filter_many` has written anew: they need a CRC
+        self.base_time = self.largest = -1  # of the last written batch
+        self.seals = 0  # batches that `filter_many` has rewritten and that need a CRC
         if not cython.compiled:  # C's memoryviews begin empty
             self.places = NOTHING
 
     def set_places(self, places: View) -> None:
-        """Where the survivors of one batch are noted: a row a record."""
+        """Set the table for the remaining records of a batch, with a row per record."""
         self.places = places
 
     def select(
         self, src: View, at: int, stop: int, count: int, base: int, last: int, verdict: int
     ) -> int:
-        """Note which records of src[at : stop] survive; `kept` and `tombstones` count them.
+        """Find the records of src[at : stop] that stay; count them in `kept` and `tombstones`.
 
-        Returns: DONE, or what is wrong with the batch.
+        Returns DONE, or what is wrong with the batch.
         """
         done = kept = tombstones = read = place = first = known = 0
         previous = -1
@@ -108,7 +108,7 @@ class RecordFilterKernel:
         elif count < 0 or count > (stop - at) // 7:
             status = BAD_COUNT
         while status == DONE and done < count:
-            read = kept  # a block's records are noted behind the survivors so far
+            read = kept  # a block's records are stored behind the remaining ones so far
             while read < kept + BLOCK and done < count:
                 self.keys.fault_at = at
                 status = self.keys.read(src, at, stop)
@@ -164,11 +164,12 @@ class RecordFilterKernel:
         new_base: int,
         keep_base: int,
     ) -> int:
-        """Write the survivors to `out` from byte `at` on; return the byte behind them.
+        """Write the remaining records to `out` from byte `at` on; return the byte behind them.
 
-        Deltas count from `new_base` where `keep_base` is set, else from the first survivor's
-        time; `base_time` and `largest` are then the new batch's. `kind`: timestamp type; with 1
-        every record's time is `max_time`. Source: MemoryRecords.buildRetainedRecordsInto.
+        Deltas are relative to `new_base` if `keep_base` is set, else to the first record's
+        timestamp; `base_time` and `largest` are then those of the new batch. `kind`: timestamp
+        type; with 1 every record's timestamp is `max_time`. Source:
+        MemoryRecords.buildRetainedRecordsInto.
         """
         row = 0
         stamp = 0
@@ -206,14 +207,14 @@ class RecordFilterKernel:
         horizon: int,
         sealed: View,
     ) -> tuple[int, int, int]:
-        """Copy plain batches from `row` of `table` on to `out`, less what doesn't survive.
+        """Copy uncompressed batches from `row` of `table` on to `out`, without superseded records.
 
-        `verdicts`: a byte a row. `horizon`: the delete horizon (ms) for batches that get one.
-        Those that are written anew lack their CRCs; the first `seals` items of `sealed` are
-        their places in `out`.
+        `verdicts`: a byte per row. `horizon`: the delete horizon (ms) for batches that get one.
+        Rewritten batches have no CRC yet; the first `seals` items of `sealed` are their positions
+        in `out`.
 
-        Returns: the next row, the byte behind the output, and DONE or what stopped it there
-            (MAP_SMALL: `out` has no room). Source: MemoryRecords.filterTo.
+        Returns (next row, byte behind the output, DONE or why the call stopped there: MAP_SMALL if
+        `out` is too small). Source: MemoryRecords.filterTo.
         """
         status = DONE
         rows = len(table)
@@ -250,7 +251,7 @@ class RecordFilterKernel:
         horizon: int,
         sealed: View,
     ) -> int:
-        """Write what `select` left of one batch; return the byte behind it."""
+        """Write the remaining records of a batch; return the byte behind it."""
         attributes = table[row, 10]
         start = table[row, 0] - shift
         end = at

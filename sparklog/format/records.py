@@ -1,9 +1,9 @@
-"""Records out: Arrow columns -> whole batches v2. The way back is decoder.py.
+"""Encode Arrow columns as whole batches v2; decoder.py is the inverse.
 
-A record: varint length, i8 attributes 0, varlong timestamp delta, varint offset delta, varint
-key length, key, varint value length, value, varint header count, then each header's varint key
-length, key (UTF-8), varint value length, value. Length -1 is null. Varints are zig-zag.
-Source: DefaultRecord.java, MemoryRecordsBuilder.java (Kafka 1eb7644).
+A record: varint length, i8 attributes 0, varlong timestamp delta, varint offset delta, varint key
+length, key, varint value length, value, varint header count, then each header's varint key length,
+key (UTF-8), varint value length, value. Length -1 is null. Varints are zig-zag. Source:
+DefaultRecord.java, MemoryRecordsBuilder.java (Kafka 1eb7644).
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ __all__ = ["BATCH_SIZE", "MAX_MESSAGE_BYTES", "Decoder", "Encoded", "Scratch", "
 BATCH_SIZE: Final = 16384  # batch.size
 MAX_MESSAGE_BYTES: Final = 1048588  # max.message.bytes
 
-# Framed in such pieces, so that the CRC or the codec finds the records still in the cache.
+# Bytes framed at once, so that the CRC or the codec finds the records in the CPU cache.
 _PIECE: Final = 1 << 17
 _FIRST, _COUNT, _START, _END, _BASE_TIME, _MAX_TIME = range(6)  # columns of Framer's table
 
@@ -47,9 +47,9 @@ Frames = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Whole batches. `data` is writable; `batches` has one row each, with positions in `data`.
+    """Whole batches. `data` is writable; `batches` has a row per batch, with positions in `data`.
 
-    `min_timestamp` (ms; the largest int64 without records) is in no batch's header.
+    `min_timestamp` (ms; the largest int64 without records) is not in any batch's header.
     """
 
     data: memoryview
@@ -75,21 +75,21 @@ class _Options:
 
 
 class Scratch:
-    """Memory for output that is used again: what `encode` put there is gone at its next call."""
+    """Reusable memory for output. The next call of `encode` overwrites it."""
 
     def __init__(self) -> None:
         self._view = columns.allocate(0)
 
     @property
     def size_bytes(self) -> int:
-        """How much there is."""
+        """The size of the memory."""
         return len(self._view)
 
     def room(self, size: int, keep: int = 0) -> memoryview:
-        """At least `size` writable bytes; the first `keep` are those of before."""
+        """Return at least `size` writable bytes; the first `keep` are preserved."""
         if size > len(self._view):
             larger = columns.allocate(size)
-            kept = self._view[:keep]  # an open batch's header may reach behind the end
+            kept = self._view[:keep]  # shorter than `keep` if an open batch's header doesn't fit
             larger[: len(kept)] = kept
             self._view = larger
         return self._view
@@ -112,19 +112,21 @@ def encode(
     """Frame the rows of `data`, in order, as record batches with offsets from `base_offset`.
 
     Args:
-        data: columns value and, optionally, key (binary or string; null allowed), headers
-            (list<struct<key: string, value: binary>>; null: none) and timestamp (any unit;
-            null: `timestamp_ms_default`). Or rows picked from such batches: what they were made
-            with then decides about their timestamps.
-        batch_size: bytes of records to aim at in a batch, before compression (Kafka: batch.size);
-            a larger record gets a batch of its own.
-        max_message_bytes: bound of a whole batch as written (Kafka: max.message.bytes).
+        data: Columns value and, optionally, key (binary or string; null allowed), headers
+            (list<struct<key: string, value: binary>>; null: none) and timestamp (any unit; null:
+            `timestamp_ms_default`). Or rows picked from such batches, which already have their
+            timestamps.
+        batch_size: Target bytes of records in a batch, before compression (Kafka: batch.size); a
+            larger record gets its own batch.
+        max_message_bytes: Maximum size of a whole batch as written (Kafka: max.message.bytes).
         producer: (id, epoch, sequence of the first row) of an idempotent producer.
-        log_append_time: ms; every record gets it (message.timestamp.type=LogAppendTime).
-        scratch: where the output goes, until the next call with the same one.
+        log_append_time: Timestamp (ms) of all records (message.timestamp.type=LogAppendTime).
+        scratch: Memory for the output, until the next call with the same object.
+
     Raises:
-        RecordTooLargeError: a row doesn't fit `max_message_bytes`; names the row and its size.
-        InvalidRequestError: columns or options can't be used.
+        RecordTooLargeError: A row exceeds `max_message_bytes`; the message has the row and its
+            size.
+        InvalidRequestError: Columns or options are invalid.
     """
     if not isinstance(data, pa.RecordBatch | pa.Table):
         inputs = list(data)
@@ -155,7 +157,7 @@ def encode(
     encoder = _encode_plain if codec == Codec.NONE else _encode_compressed
     room = scratch or Scratch()
     made = encoder(Feed(inputs), options, room)
-    if scratch is None and 0 < 2 * len(made.data) < room.size_bytes:  # don't keep what isn't used
+    if scratch is None and 0 < 2 * len(made.data) < room.size_bytes:  # free the unused memory
         whole = columns.allocate(len(made.data))
         whole[:] = made.data
         made = replace(made, data=whole)
@@ -163,8 +165,8 @@ def encode(
 
 
 def _encode_plain(feed: Feed, options: _Options, scratch: Scratch) -> Encoded:
-    """Without a codec records are framed where they stay: one copy, from Arrow's buffers."""
-    # Two neighbouring batches hold more than batch_bytes, else they were one.
+    """Frame uncompressed records in their final place: one copy, from Arrow's buffers."""
+    # Two adjacent batches together exceed batch_bytes, else they would be one batch.
     batches = min(feed.count, 2 * feed.bound // options.batch_bytes + 2)
     out = scratch.room(feed.bound + batches * HEADER_SIZE)
     record_max = options.message_max - HEADER_SIZE
@@ -194,7 +196,7 @@ def _encode_plain(feed: Feed, options: _Options, scratch: Scratch) -> Encoded:
 
 
 def _encode_compressed(feed: Feed, options: _Options, scratch: Scratch) -> Encoded:
-    """Frame a few batches into a buffer that stays in the cache, then compress each."""
+    """Frame a few batches into a buffer that stays in the CPU cache, then compress each."""
     out = scratch.room(feed.bound // 2 + _PIECE)
     framed = columns.allocate(options.batch_bytes + _PIECE)
     batch_bytes = options.batch_bytes
@@ -211,7 +213,7 @@ def _encode_compressed(feed: Feed, options: _Options, scratch: Scratch) -> Encod
             packed = _pack(framed, frame, options)
             size = sum(map(len, packed))
             if size > options.message_max:
-                # The codec made it no smaller: half the records, or none if it was one.
+                # Compression did not help: retry with half the records, or fail for a single one.
                 if frame[_COUNT] == 1:
                     _too_large(frame[_FIRST], size, options)
                 feed.rewind(frame[_FIRST])
@@ -226,7 +228,7 @@ def _encode_compressed(feed: Feed, options: _Options, scratch: Scratch) -> Encod
                 at += len(piece)
             table[row, _END] = at
         frames.append(table[:count])
-        if feed.opened >= 0:  # the open batch moves to the front, into more room if it needs that
+        if feed.opened >= 0:  # move the open batch to the front, into more memory if necessary
             kept = framed[feed.opened : end]
             if need:
                 framed = columns.allocate(2 * (len(kept) + need) + options.batch_bytes)
@@ -237,15 +239,15 @@ def _encode_compressed(feed: Feed, options: _Options, scratch: Scratch) -> Encod
 
 
 def _pack(framed: memoryview, frame: list[int], options: _Options) -> list[bytes]:
-    """Header and compressed records of one framed batch."""
+    """Return header and compressed records of a framed batch."""
     first, count, start, end, base_time, max_time = frame
     records = compress(options.codec, framed[start + HEADER_SIZE : end], options.level)
     header = HEADER.pack(
         options.base_offset + first,
         HEADER_SIZE - LOG_OVERHEAD + len(records),
-        0,  # the leader epoch: the append's, which patches it
+        0,  # the leader epoch, which the append sets
         MAGIC,
-        0,  # the CRC takes its place below
+        0,  # the CRC, which is set below
         options.attributes,
         count - 1,
         base_time,

@@ -1,4 +1,4 @@
-"""Rows in: Arrow batches, and chosen rows of them, as one run of records for the framer."""
+"""Arrow batches, and selected rows of them, as a single sequence of records for the framer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from sparklog.format import columns
 from sparklog.format.framer import Framer
 
 RECORD_OVERHEAD: Final = 36
-"""The most that varints and attributes of a record take."""
+"""Maximum bytes of the varints and attributes of a record."""
 
 _HEADER_OVERHEAD: Final = 10
 
 
 class Rows:
-    """The columns of one Arrow batch, ready for the kernel; several partitions may share them."""
+    """The columns of an Arrow batch in the kernel's form; several partitions may share them."""
 
     def __init__(
         self, batch: pa.RecordBatch, *, default_ms: int, append_time_ms: int | None = None
     ) -> None:
-        """Check and convert the columns; `encode` says which. Nothing that fits is copied.
+        """Check and convert the columns; see `encode`. Columns that fit are not copied.
 
-        Raises: InvalidRequestError: columns that can't be used.
+        Raises InvalidRequestError for invalid columns.
         """
         columns.check_columns(batch.schema)
         rows = batch.num_rows
@@ -58,7 +58,7 @@ class Rows:
         return (offsets, valid, bit), (name_offsets, name_data), content
 
     def framer(self, order: NDArray[np.int32] | None) -> Framer:
-        """A framer of all rows, or of those that `order` names, in its order."""
+        """Return a framer of all rows, or of the rows in `order`."""
         framer = Framer(self._stamps.data, self._key)
         framer.set_value(*self._value)
         if self._headers is not None:
@@ -70,24 +70,24 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """Some rows of a batch, in the order in which they become records; None: all of them."""
+    """Selected rows of a batch, in the order of the records; `order` None selects all."""
 
     rows: Rows
     order: NDArray[np.int32] | None = None
 
     @property
     def count(self) -> int:
-        """How many rows these are."""
+        """The number of rows."""
         return self.rows.count if self.order is None else len(self.order)
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes of keys, values and headers they have."""
+        """The approximate bytes of keys, values and headers."""
         return int(self.rows.size_bytes * self.count // max(self.rows.count, 1))
 
 
 class Feed:
-    """Several inputs, framed as if they were one: a batch may begin in one and end in the next."""
+    """Several inputs, framed as one: a batch may begin in an input and end in the next."""
 
     def __init__(self, inputs: Sequence[Picked]) -> None:
         self._framers = [picked.rows.framer(picked.order) for picked in inputs if picked.count]
@@ -105,17 +105,17 @@ class Feed:
 
     @property
     def opened(self) -> int:
-        """First byte of the batch that was left open, -1 if there is none."""
+        """The first byte of the open batch, or -1."""
         return int(self._now.opened) if self._framers else -1
 
     @property
     def done(self) -> bool:
-        """Whether all rows are in whole batches."""
+        """Whether all rows are in complete batches."""
         return self.row == self.count and self.opened < 0
 
     @property
     def lowest(self) -> int:
-        """The smallest timestamp in ms; of no rows, the largest int64."""
+        """The smallest timestamp in ms; the largest int64 without rows."""
         return min((framer.lowest for framer in self._framers), default=2**63 - 1)
 
     @property
@@ -125,10 +125,10 @@ class Feed:
     def frame(
         self, out: memoryview, at: int, batch_bytes: int, record_max: int, table: NDArray[np.int64]
     ) -> tuple[int, int, int]:
-        """Frame up to len(table) batches; `Framer.frame` says how, but rows count from the first.
+        """Frame up to len(table) batches as `Framer.frame`; rows count from the first input.
 
-        Returns: batches made, the byte behind what was framed, and the size of the record that
-            is over `record_max` or that `out` can't hold (0: none); that is row `row`.
+        Returns (number of batches, position behind the framed bytes, size of the record `row` if it
+        exceeds `record_max` or does not fit `out`, else 0).
         """
         count = 0
         while True:
@@ -148,12 +148,12 @@ class Feed:
                 return count, at, 0
 
     def moved(self, start: int) -> None:
-        """The batch that is open now begins at byte `start`."""
+        """Set the first byte of the open batch to `start`."""
         framer = self._now
         framer.resume(start, framer.held, framer.base, framer.highest)
 
     def rewind(self, row: int) -> None:
-        """Frame from `row` on again; nothing is open."""
+        """Frame from `row` on again, without an open batch."""
         self._index = int(np.searchsorted(self._starts, row, "right")) - 1
         for framer in self._framers[self._index :]:
             framer.rewind(0)

@@ -1,7 +1,7 @@
-"""Walks whole batches in a buffer; numbers them anew. Headers go into a NumPy table.
+"""Scan the whole batches in a buffer into a NumPy table of headers; renumber batches.
 
-Batches of magic 0 and 1 appear as one row an entry (a compressed set is one entry).
-Source: FileRecords.batches, LogSegment.recover, LogValidator.assignOffsets (Kafka 1eb7644).
+A batch of magic 0 or 1 is one row per entry; a compressed message set is one entry. Source:
+FileRecords.batches, LogSegment.recover, LogValidator.assignOffsets (Kafka 1eb7644).
 """
 
 import struct
@@ -47,10 +47,10 @@ BATCH_DTYPE: Final = np.dtype(
         ("magic", np.int8),
     ]
 )
-"""One row a batch, in native byte order; fields as in `BatchHeader`."""
+"""A row per batch, in native byte order; fields as in `BatchHeader`."""
 
 PREFIX_DTYPE: Final = np.dtype([("base_offset", ">i8"), ("length", ">i4"), ("leader_epoch", ">i4")])
-"""The first 16 bytes of a batch: those outside the CRC."""
+"""The first 16 bytes of a batch, which the CRC does not cover."""
 
 Table = NDArray[np.void]
 _CHUNK: Final = 16384
@@ -62,10 +62,12 @@ def read_header(
     """Decode and check the batch that starts at byte `at` of `buf`.
 
     Args:
-        buf: read, never copied. `position` is the place of buf[0] in the file `path`.
-    Returns: the header (magic 0 and 1 as well), or None if the batch is not all there (a torn
-        tail or the end: not an error).
-    Raises: DataCorruptionError: all bytes are there but length, magic, CRC or a count is wrong.
+        buf: Read, never copied. `position` is the position of buf[0] in the file `path`.
+
+    Returns the header (also of magic 0 and 1), or None if the batch is incomplete (a torn tail or
+    the end, not an error). Raises DataCorruptionError if all bytes exist, but length, magic, CRC or
+    a count is wrong.
+
     Cost: one CRC pass over the batch. Source: FileLogInputStream.nextBatch, LogSegment.recover.
     """
     left = len(buf) - at
@@ -99,10 +101,10 @@ def read_header(
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """What a scan found. `end`: file position behind the last whole valid batch.
+    """The result of a scan. `end`: file position behind the last whole valid batch.
 
-    `error` is the first damage, at `end`; None for a clean end or a torn tail (then `end` is
-    below the end of the buffer).
+    `error` is the first damage, at `end`; None at a clean end or a torn tail (`end` is then below
+    the end of the buffer).
     """
 
     table: Table
@@ -121,13 +123,13 @@ def scan(
     check_crc: bool = True,
     max_batches: int | None = None,
 ) -> Batches:
-    """Find the whole batches from the start of `buf` on; it stops at the first damage.
+    """Find the whole batches from the start of `buf` up to the first damage.
 
     Args:
-        position: place of buf[0] in the file `path`; positions in the result are the file's.
-    Returns: never raises for what the bytes hold. That offsets rise from batch to batch is not
-        checked: what is right there depends on compaction.
-    Cost: a header walk, and one CRC pass unless `check_crc` is off.
+        position: Position of buf[0] in the file `path`; the result has positions in the file.
+
+    Never raises for invalid bytes. Whether offsets ascend is not checked, because that depends on
+    compaction. Cost: a header scan, and one CRC pass unless `check_crc` is off.
     """
     view = memoryview(buf).cast("B")
     parts: list[Table] = []
@@ -145,7 +147,7 @@ def scan(
         at = stop if good == rows else int(columns[good, kernel.POSITION])
         if good == rows and not stopped:
             continue
-        try:  # a fault, the end, or a batch of an older magic: this tells which
+        try:  # distinguish damage, the end, and a batch of an older magic
             header = read_header(view, at, path=path, position=position, check_crc=check_crc)
         except DataCorruptionError as damage:
             error = damage
@@ -160,7 +162,7 @@ def scan(
 
 
 def as_columns(table: Table) -> NDArray[np.int64]:
-    """The table as the kernel takes it: a row of int64 for each batch, fields in their order."""
+    """Return the table in the kernel's form: a row of int64 per batch, with the same fields."""
     if len(table) <= _FEW:
         return np.array(table.tolist(), np.int64).reshape(len(table), len(_NAMES))
     columns = np.empty((len(table), len(_NAMES)), np.int64)
@@ -170,7 +172,7 @@ def as_columns(table: Table) -> NDArray[np.int64]:
 
 
 def header_row(header: BatchHeader, position: int) -> Table:
-    """A table of one row for the batch whose first byte is at `position` of its file."""
+    """Return a table with one row for the batch at `position` of its file."""
     return np.array(
         [
             (
@@ -194,7 +196,7 @@ def header_row(header: BatchHeader, position: int) -> Table:
 
 
 def row_header(row: Any) -> BatchHeader:
-    """The header behind a row of a table (its CRC is not kept: 0)."""
+    """Return the header of a table's row. Its CRC is 0, because tables don't have it."""
     return BatchHeader(
         base_offset=int(row["base_offset"]),
         length=int(row["size"]) - 12,
@@ -226,7 +228,10 @@ def stored_crcs(buf: Buffer, table: Table, position: int = 0) -> bytes:
 
 
 def is_rewritten(table: Table) -> NDArray[np.bool_]:
-    """Return which batches compaction or erasure rewrote (missing records or a delete horizon)."""
+    """Return a mask of batches that compaction or erasure rewrote.
+
+    They have missing records or a delete horizon.
+    """
     count = table["last_offset"] + 1 - table["base_offset"]
     rewritten: NDArray[np.bool_] = (table["count"] != count) | (
         table["attributes"] & DELETE_HORIZON != 0
@@ -238,10 +243,11 @@ def rebase(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> 
     """Add `base_offset` to the batches' offsets and set their leader epoch, in place.
 
     Args:
-        buf: whole batches v2 and nothing else; usually with offsets from 0.
-    Returns: the offset behind the last one; `base_offset` for an empty buffer.
-    Raises: InvalidRequestError: `buf` holds something else; it is unchanged then.
-    Cost: touches the headers only, for the CRC doesn't cover these fields.
+        buf: Whole batches v2 and nothing else, usually with offsets from 0.
+
+    Returns the offset behind the last batch; `base_offset` for an empty buffer. Raises
+    InvalidRequestError for other data, which are not changed. Cost: touches only headers, because
+    the CRC does not cover these fields.
     """
     if not len(buf):
         return base_offset
@@ -252,9 +258,9 @@ def rebase(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> 
 
 
 def rebase_headers(table: Table, base_offset: int, leader_epoch: int) -> NDArray[np.void]:
-    """The first 16 bytes of each batch as `rebase` would leave them, for a file patched in place.
+    """Return the first 16 bytes of each batch after `rebase`, to patch a file in place.
 
-    Returns: one PREFIX_DTYPE row a batch; write `row.tobytes()` at the table's `position`.
+    Returns a PREFIX_DTYPE row per batch; write `row.tobytes()` at the table's `position`.
     """
     prefix = np.empty(len(table), PREFIX_DTYPE)
     prefix["base_offset"] = table["base_offset"] + base_offset
@@ -270,10 +276,10 @@ def seal_all(view: memoryview, starts: list[int], ends: list[int]) -> None:
 
 
 def stamp(buf: bytearray | memoryview, starts: list[int], ends: list[int], when_ms: int) -> None:
-    """Give the batches v2 at buf[start:end] an append time, which all their records then have.
+    """Set the append time of the batches v2 at buf[start:end], in place, for all their records.
 
-    In place: the attribute and the largest timestamp, and the CRC that covers them. What the
-    records themselves say stays. Cost: a CRC pass. Source: LogValidator, setMaxTimestamp.
+    Changes the attribute, the largest timestamp and the CRC. The timestamps of the records
+    themselves stay. Cost: one CRC pass. Source: LogValidator, setMaxTimestamp.
     """
     view = memoryview(buf).cast("B")
     for start in starts:
@@ -289,7 +295,7 @@ _MAX_TIMESTAMP: Final = 35
 
 
 def _good_crcs(view: memoryview, columns: NDArray[np.int64]) -> int:
-    """How many batches from the first on have the CRC that their header says."""
+    """Return how many leading batches have a valid CRC."""
     starts = (columns[:, kernel.POSITION] + CRC_START).tolist()
     ends = (columns[:, kernel.POSITION] + columns[:, kernel.SIZE]).tolist()
     crcs = columns[:, kernel.CRC].tolist()
@@ -299,7 +305,7 @@ def _good_crcs(view: memoryview, columns: NDArray[np.int64]) -> int:
     return len(crcs)
 
 
-_FEW: Final = 4  # rows up to which tuples are quicker than columns
+_FEW: Final = 4  # maximum rows for which tuples are faster than columns
 _NAMES: Final = BATCH_DTYPE.names or ()
 assert len(_NAMES) == kernel.CRC  # the table's columns, in the kernel's order
 

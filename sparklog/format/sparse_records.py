@@ -1,10 +1,10 @@
-"""Records that keep offsets they had elsewhere, gaps and all, as batches v2 without holes between.
+"""Encode records with given offsets and gaps as batches v2 that cover a range of offsets.
 
-Offsets are missing where a cleaner was, where transactions had their markers, or where readers were
-given no aborted records. Kafka's own cleaner says such gaps in two ways, and so does this: records
-of a batch whose offset deltas leave numbers out, under a last offset that is the batch's own, and
-batches without records (61 bytes). So [start, end) is covered, and what is appended next lies
-right behind it. Source: MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader (Kafka 4.1).
+Offsets are missing where a cleaner removed records, where transactions had markers, or where
+readers got no aborted records. As in Kafka's cleaner, gaps are encoded in two ways: by offset
+deltas that skip numbers within a batch, whose last offset stays, and by batches without records (61
+bytes). Together the batches cover [start, end), so the next append follows directly. Source:
+MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader (Kafka 4.1).
 """
 
 from collections.abc import Iterator
@@ -32,15 +32,18 @@ from sparklog.format.compression import Codec, compress
 from sparklog.format.record_filter import RecordFilterKernel
 from sparklog.format.records import encode
 
-SPAN_MAX: Final = 2**31 - 1  # of a batch: its last offset delta is an i32
+SPAN_MAX: Final = 2**31 - 1  # per batch, because the last offset delta is an i32
 _GROWTH: Final = 20  # bytes by which the first varints of a record can grow
-_BLOCK: Final = 32  # records that the kernel notes ahead
-_MAP_BYTES: Final = 1 << 12  # nothing is looked up
+_BLOCK: Final = 32  # records that the kernel collects ahead
+_MAP_BYTES: Final = 1 << 12  # minimal, because the map is not used
 
 
 @dataclass(frozen=True, slots=True)
 class Spaced:
-    """Whole batches that cover the offsets asked for. Without records the times are 2^63-1, -1."""
+    """Whole batches that cover the requested offsets.
+
+    Without records, timestamps are 2^63-1 and -1.
+    """
 
     data: bytearray
     records: int
@@ -59,11 +62,11 @@ def encode_spaced(
     batch_size: int,
     max_message_bytes: int,
 ) -> Spaced:
-    """Frame `rows` (as `encode` takes them, timestamps included) at their `offsets`.
+    """Frame `rows` (with timestamps, as for `encode`) at their `offsets`.
 
-    Raises: InvalidRequestError: offsets don't rise within [start, end); RecordTooLargeError: a
-        batch of one record passes max_message_bytes.
-    Cost: as `encode`; a second copy of the records of batches that have gaps.
+    Raises InvalidRequestError if offsets don't ascend within [start, end), and RecordTooLargeError
+    if a batch of one record exceeds max_message_bytes. Cost: as `encode`, and a second copy of the
+    records in batches with gaps.
     """
     _check(rows.num_rows, offsets, start, end)
     out = bytearray()
@@ -96,7 +99,7 @@ def encode_spaced(
                 records = respacer.respace(whole, steps, int(batch["base_timestamp"]))
             packed = _pack(batch, base, last, compress(codec, records, level), codec)
             if len(packed) > max_message_bytes and count > 1:
-                # Its header, longer deltas, or a codec that gains nothing: from here on smaller.
+                # Header, longer deltas or incompressible data made it too large: use smaller ones.
                 waiting.append((row, stop, len(records) // 2))
                 break
             if len(packed) > max_message_bytes:
@@ -111,7 +114,7 @@ def encode_spaced(
 
 
 def encode_gap(start: int, end: int) -> bytes:
-    """Batches without records that cover the offsets [start, end): what compaction may leave."""
+    """Return batches without records that cover the offsets [start, end), as after compaction."""
     return b"".join(_empty(base, last) for base, last in _empties(start, end))
 
 
@@ -127,7 +130,7 @@ def _check(count: int, offsets: NDArray[np.int64], start: int, end: int) -> None
 
 
 def _pieces(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Runs of rows whose offsets one batch could span."""
+    """Yield runs of rows whose offsets fit one batch."""
     at = 0
     while at < len(offsets):
         stop = int(np.searchsorted(offsets, offsets[at] + SPAN_MAX, "right"))
@@ -136,7 +139,7 @@ def _pieces(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _empties(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """(base, last offset) of the batches without records that cover [start, end)."""
+    """Yield (base offset, last offset) of the batches without records that cover [start, end)."""
     while start < end:
         last = min(end - 1, start + SPAN_MAX)
         yield start, last
@@ -163,7 +166,7 @@ def _pack(batch: Any, base: int, last: int, records: bytes, codec: Codec) -> byt
 
 
 class _Respacer:
-    """Writes the records of a batch anew with other offset deltas, by the cleaner's kernel."""
+    """Rewrites the records of a batch with other offset deltas, using the cleaner's kernel."""
 
     def __init__(self) -> None:
         self._map = OffsetMap(_MAP_BYTES)
@@ -175,7 +178,7 @@ class _Respacer:
         self._kernel.set_places(places.data)
         verdict = int(Verdict.RETAIN | Verdict.TOMBSTONES)
         status = self._kernel.select(whole, HEADER_SIZE, len(whole), count, 0, count - 1, verdict)
-        assert status == 0 and self._kernel.kept == count  # it was framed here just now
+        assert status == 0 and self._kernel.kept == count  # the batch was just framed
         places[:count, 3] = steps
         out = allocate(len(whole) + _GROWTH * count)
         return out[: self._kernel.write(whole, out, 0, base_time, 0, -1, base_time, 1)]

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, annotation_typing=False
-"""Walks the entries of one of Spark's state files: a chain of lengths. Written as kernel.py is."""
+"""Scans the entries of Spark's state files, a chain of lengths. Compiled like kernel.py."""
 
 import cython
 
@@ -9,21 +9,21 @@ View = memoryview
 DONE, CUT, BAD_SIZE, BAD_KIND = range(4)
 PUT, DELETE, MERGE, DELETE_RANGE = 0x01, 0x10, 0x11, 0x20
 COLUMNS = (
-    5  # of a row of `walk`'s table: kind, key's place, its size, value's place, its size or -1
+    5  # of `walk`'s table: kind, key's position, its size, value's position, its size or -1
 )
 
 
 def load_int(buf: View, at: int) -> int:
-    """The big-endian i32 at `at`."""
+    """Read the big-endian i32 at `at`."""
     value = buf[at] << 24 | buf[at + 1] << 16 | buf[at + 2] << 8 | buf[at + 3]
     return value - (1 << 32) if not cython.compiled and value >= 1 << 31 else value
 
 
 def walk(buf: View, at: int, typed: int, out: View) -> tuple[int, int, int]:
-    """Follow the entries from `at` to their end: (status, entries, place behind or of a fault).
+    """Scan the entries from `at` to their end: (status, entries, position behind or of a fault).
 
     `typed`: entries begin with their kind and end with kind 0; others end with a key size of -1.
-    `out`: i64[rows, COLUMNS], filled as far as it goes; with no rows this counts.
+    `out`: i64[rows, COLUMNS], filled up to its size; without rows, entries are only counted.
     """
     count, stop, rows, status = 0, len(buf), len(out), CUT
     while True:
