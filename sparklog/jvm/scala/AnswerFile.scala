@@ -4,18 +4,18 @@ import java.io.{FileOutputStream, IOException}
 import java.nio.file.{Files, Path}
 
 /**
- * Hands bytes to Python past py4j: into an anonymous file of the Python process that asks, on the
- * same host. An answer of more than 8 KB goes out by py4j in several pieces, where each waits for
- * the acknowledgement of the one before it: 44 ms. See sparklog/jvm/answer_file.py.
+ * Passes large answers to Python past py4j: in an anonymous file of the calling Python process on
+ * the same host. py4j sends an answer of more than 8 KB in several segments, and each waits for the
+ * acknowledgement of the one before, which costs 44 ms. See sparklog/jvm/answer_file.py.
  */
 object AnswerFile {
-  private val SmallBytes = 4096 // in base64 it is one piece
+  private val SmallBytes = 4096 // in base64 it fits one segment
 
   /**
-   * Return `answer`, for py4j; nothing where it lies in the file by now.
+   * Return `answer` for py4j, or no bytes if it was written to the file.
    *
-   * @param into the file, by /proc, and after a space what its link must say: another host's Python
-   *   may have the same process number. Empty: there is none
+   * @param into the file's path in /proc, and after a space its expected link target, because the
+   *   Python of another host can have the same process id. Empty: no file
    */
   def give(answer: Array[Byte], into: String): Array[Byte] =
     if (answer.length <= SmallBytes || into.isEmpty) answer
@@ -31,7 +31,7 @@ object AnswerFile {
           Array.emptyByteArray
         }
       } catch {
-        case _: IOException => answer // another container's, or another user's
+        case _: IOException => answer // a file of another container or user
       }
     }
 }

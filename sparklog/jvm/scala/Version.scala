@@ -1,14 +1,14 @@
 package sparklog
 
-/** Which plans this jar carries out, and what it was made from: Python asks before it uses it. */
+/** The versions of this jar, which Python checks before it uses the jar. */
 object Version {
 
-  /** Of the plans; one number with `PLAN_VERSION` of sparklog/jvm/plans.py. */
+  /** The version of the plans, equal to `PLAN_VERSION` of sparklog/jvm/plans.py. */
   val plans: Int = 1
 
-  /** The sparklog that the jar was made by, from its manifest; null if that doesn't say. */
+  /** The sparklog version that built the jar, from its manifest, or null. */
   def sparklog: String = getClass.getPackage.getImplementationVersion
 
-  /** The Spark that the jar was compiled against, from its manifest; null if that doesn't say. */
+  /** The Spark version that the jar was compiled against, from its manifest, or null. */
   def spark: String = getClass.getPackage.getSpecificationVersion
 }

@@ -6,7 +6,7 @@ import java.nio.file.{Files, Path}
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
 
-/** A file or directory of the checkpoint at `root`, as its log dir knows it. */
+/** A file or directory of the log-backed checkpoint at `root`. */
 final class CheckpointFile(logDir: LogDir, root: Path, val local: Path) {
   /** Its path in the checkpoint; "" is the checkpoint itself. */
   val name: String = root.relativize(local).toString
@@ -15,18 +15,18 @@ final class CheckpointFile(logDir: LogDir, root: Path, val local: Path) {
   val partition: Partition = logDir.partition(address.partition)
   val key: String = address.key
 
-  /** Whether it lies there as a file or directory of Spark's own manager. */
+  /** Whether Spark's own manager has written it as a file or directory. */
   def isFile: Boolean = Files.exists(local) && !isMarker
 
-  /** Whether the metadata marker lies here, which is no file of the checkpoint. */
+  /** Whether this is the metadata marker, which is not a file of the checkpoint. */
   def isMarker: Boolean = name == MetadataMarker.File && MetadataMarker.isAt(local)
 
-  /** Whether `child` of this directory is nothing that Spark wrote. */
+  /** Whether sparklog wrote `child` of this directory, not Spark. */
   def isOurs(child: String): Boolean = name.isEmpty &&
     (child == Layout.LogDirName ||
       child == MetadataMarker.File && MetadataMarker.isAt(local.resolve(child)))
 
-  /** The content of its record; None if it has none. */
+  /** The content of its record, or None. */
   def read(): Option[ByteBuffer] = {
     val content = partition.read(key)
     if (content.isEmpty && isMarker) throw MetadataMarker.lost(local)
@@ -36,7 +36,7 @@ final class CheckpointFile(logDir: LogDir, root: Path, val local: Path) {
   def syncedSnapshot(out: CancellableFSDataOutputStream): CancellableFSDataOutputStream =
     logDir.snapshots.output(local, out)
 
-  /** The live records of files that lie right in this directory, by their names. */
+  /** The live records of files directly in this directory, by name. */
   def records: Seq[(String, Entry)] = for {
     partition <- Layout.partitionsOf(name)
     inside = Layout.directory(partition)
@@ -46,8 +46,9 @@ final class CheckpointFile(logDir: LogDir, root: Path, val local: Path) {
   } yield path.substring(path.lastIndexOf('/') + 1) -> entry
 
   /**
-   * The first thing that a query does with its checkpoint is to list what was planned. From then on
-   * it is this run's, before anything is computed again; for others who list it nothing changes.
+   * Begin the caller's run. A query first lists the planned batches of its checkpoint; from then on
+   * the checkpoint belongs to this run, before anything is computed again. Other callers that list
+   * the directory change nothing.
    */
   def beginIfOwn(caller: Caller): Unit =
     if (name == CheckpointFile.PlansDirectory && caller.query.exists(isOfQuery)) {
@@ -68,7 +69,7 @@ final class CheckpointFile(logDir: LogDir, root: Path, val local: Path) {
     partition.put(key, content, length, overwrite)
   }
 
-  /** Delete the record of this file, and those of all files below this directory. */
+  /** Delete the record of this file, or those of all files below this directory. */
   def deleteRecords(): Unit = {
     partition.delete(Seq(key))
     val below = if (name.isEmpty) "" else s"$name/"

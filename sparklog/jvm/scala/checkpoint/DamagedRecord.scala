@@ -10,8 +10,8 @@ import sparklog.format.{BatchHeader, Crc32c}
 final case class DamagedRecord(position: Long, key: String, isDeletion: Boolean)
 
 /**
- * Which file a damaged record is of, by its layout, and by its CRC, which holds if one byte of the
- * CRC, or one before the end of the key, is changed. The rules, and the same in Python:
+ * Determines which file a damaged record belongs to, by its layout and its CRC, which matches again
+ * after changing one byte of the CRC or before the end of the key. Python has the same rules:
  * sparklog/checkpoint/log_backed/damaged_records.py.
  */
 object DamagedRecord {
@@ -21,8 +21,9 @@ object DamagedRecord {
   private val Smallest = HeaderBytes + 7
 
   /**
-   * What the damaged bytes `raw` were, which lie at `position`, between whole batches with offsets
-   * from `first` to before `end` in between, in the partition of `tag`. None if that can't be told.
+   * Return the records in the damaged bytes `raw` at `position`, between whole batches, with
+   * offsets from `first` to before `end`, in the partition with `tag`. None if they can't be
+   * determined.
    */
   def examine(
       raw: Array[Byte], position: Long, first: Long, end: Long, tag: Int)
@@ -37,7 +38,9 @@ object DamagedRecord {
       } else None
     }
 
-  /** The batches by the lengths in their headers; nothing sensible if these are wrong. */
+  /**
+   * Return the batches according to the lengths in their headers; meaningless if these are wrong.
+   */
   private def framed(raw: Array[Byte]): Seq[(Int, Int)] = {
     val buffer = ByteBuffer.wrap(raw)
     val found = Seq.newBuilder[(Int, Int)]
@@ -65,7 +68,7 @@ object DamagedRecord {
       }
     }
 
-  /** Make the CRC hold by correcting one byte up to the key's end, or of itself; tells whether. */
+  /** Correct one byte of the CRC or up to the key's end; return whether the CRC then matches. */
   private def correct(batch: ByteBuffer): Boolean = {
     val actual = crcOf(batch.array, 0, batch.capacity)
     val wrong = actual ^ batch.getInt(CrcAt)
@@ -82,7 +85,7 @@ object DamagedRecord {
     }
   }
 
-  /** Make the last byte say that there are no headers, if the CRC holds then. */
+  /** Set the last byte to "no headers", if the CRC then matches. */
   private def endsOtherwise(batch: ByteBuffer): Boolean = {
     val last = batch.capacity - 1
     val ending = batch.get(last)
@@ -92,7 +95,10 @@ object DamagedRecord {
     isIt
   }
 
-  /** The changes of one of the first bytes of `size` that change a CRC by `wrong`; it is linear. */
+  /**
+   * Return the changes of one of the first bytes of `size` that change a CRC, which is linear, by
+   * `wrong`.
+   */
   private def changes(wrong: Int, size: Int): Seq[(Int, Int)] = {
     val last = math.min(size, PrefixBytes) - 1
     val zeros = new Array[Byte](size - last)
@@ -118,7 +124,7 @@ object DamagedRecord {
     (0 until 8).foldLeft(byte)((crc, _) => (crc >>> 1) ^ (if ((crc & 1) != 0) 0x82f63b78 else 0))
   }
 
-  /** Key and length of the value, if it is laid out as a checkpoint's batches are. */
+  /** Return key and value length, if the bytes have the layout of a checkpoint's batch. */
   private def fields(batch: ByteBuffer, tag: Int): Option[(String, Int)] =
     try {
       val plain = batch.getShort(AttributesAt) == 0 && batch.getInt(LastOffsetDeltaAt) == 0 &&

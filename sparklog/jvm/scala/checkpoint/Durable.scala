@@ -4,7 +4,7 @@ import java.nio.channels.FileChannel
 import java.nio.file.{Files, Path, StandardCopyOption, StandardOpenOption}
 import java.util.concurrent.{ConcurrentHashMap, Executors, ScheduledExecutorService, TimeUnit}
 
-/** File operations that outlast a power cut. */
+/** File operations that survive a power cut. */
 object Durable {
   def sync(path: Path): Unit = {
     val channel = FileChannel.open(path, StandardOpenOption.READ)
@@ -12,16 +12,14 @@ object Durable {
     finally channel.close()
   }
 
-  /** Replace a small file whole; what a crash leaves of it lies at `next`, beside it. */
+  /** Replace a small file atomically. A crash leaves at most the temporary file `next`. */
   def write(path: Path, content: Array[Byte], next: Path): Unit = {
     Files.write(next, content)
     sync(next)
     rename(next, path)
   }
 
-  /**
-   * Sync a file that Spark's own manager wrote, with Hadoop's checksum of it, if they are there.
-   */
+  /** Sync a file that Spark's own manager wrote, and Hadoop's checksum of it, if they exist. */
   def syncWritten(file: Path): Unit =
     Seq(file, file.resolveSibling(s".${file.getFileName}.crc")).filter(Files.exists(_)).foreach(
       sync)
@@ -38,14 +36,14 @@ object Durable {
   }
 }
 
-/** When what was written is synced. */
+/** When written data are synced. */
 sealed trait Flush {
-  /** What a power cut may leave isn't only one torn batch at the end. */
+  /** Whether a power cut can lose more than the last batch. */
   def isLoose: Boolean
   def written(channel: FileChannel): Unit
-  /** The channel is about to be closed, with its file as it is. */
+  /** Called before the channel is closed. */
   def closing(channel: FileChannel): Unit = ()
-  /** Whether files that Spark wrote, which no record tells of, are synced as well. */
+  /** Whether files that Spark wrote, without a record, are synced too. */
   def syncsFiles: Boolean = true
 }
 
@@ -53,7 +51,10 @@ object Flush {
   val Key = "spark.sparklog.checkpoint.flush"
   val IntervalKey = "spark.sparklog.checkpoint.flush.ms"
 
-  /** `flush`: commit, interval or none, as the option says. IllegalArgumentException for others. */
+  /**
+   * Parse the option `flush`: commit, interval or none. An IllegalArgumentException for other
+   * values.
+   */
   def of(flush: String, intervalMs: Long): Flush = flush match {
     case "commit" => OnCommit
     case "interval" => new ByInterval(intervalMs)
@@ -86,7 +87,7 @@ object Flush {
 
     private def sync(channel: FileChannel): Unit = if (waiting.remove(channel)) {
       try channel.force(false)
-      catch { case _: java.nio.channels.ClosedChannelException => } // cleaned, and synced by that
+      catch { case _: java.nio.channels.ClosedChannelException => } // the cleaning has synced it
     }
   }
 

@@ -11,18 +11,18 @@ import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.locks.ReentrantLock
 
 /**
- * Byte ranges of `sparklog.lock`, held by this JVM against other processes, and within it by one
- * thread. POSIX frees a process's locks when it closes any descriptor of the file, so that a JVM
- * has one channel for a lock file, by whatever path it came to it, and closes it only while it
- * holds no lock there (PROTOCOL, C3). The jar may be loaded by several class loaders: what they
- * must share lies in the system properties, in classes of the JVM's own.
+ * Byte ranges of `sparklog.lock`, which this JVM locks against other processes, and a thread within
+ * it. POSIX releases all locks of a process on a file when the process closes any descriptor of it.
+ * A JVM therefore has one channel per lock file, whatever path leads there, and closes it only
+ * while it has no lock (PROTOCOL, C3). Several class loaders may load the jar, so shared state is
+ * in the system properties, in classes of the JVM.
  */
 final class Locks(file: Path, timeoutMs: () => Long) {
   import Locks._
 
   /**
-   * Run `body` while this JVM and thread alone hold the lock at `position`. An IOException if
-   * another process holds it for too long: one that stands still would hold up tasks for ever.
+   * Run `body` while only this thread has the lock at `position`. Throws an IOException if another
+   * process has it for too long, because a process that hangs would block tasks forever.
    */
   def hold[T](position: Long)(body: => T): T = {
     val id = name()
@@ -62,7 +62,7 @@ final class Locks(file: Path, timeoutMs: () => Long) {
       val lock =
         try Option(channel.tryLock(position, 1, false))
         catch {
-          case _: OverlappingFileLockException => None // another thread's, which holds it by itself
+          case _: OverlappingFileLockException => None // another thread of this JVM has the lock
         }
       if (lock.isDefined) holders.merge(id, 1, (a: Integer, b: Integer) => a + b)
       lock
@@ -74,8 +74,8 @@ final class Locks(file: Path, timeoutMs: () => Long) {
     finally holders.merge(id, -1, (a: Integer, b: Integer) => a + b)
 
   /**
-   * Take the lock at `position` for `owner`, from whomever in this JVM has it; until it is given
-   * back. False if another process has it.
+   * Take the lock at `position` for `owner`, also from another owner in this JVM, until it is
+   * released. Return false if another process has it.
    */
   def take(position: Long, owner: String): Boolean = {
     val id = name()
@@ -88,7 +88,8 @@ final class Locks(file: Path, timeoutMs: () => Long) {
   }
 
   /**
-   * Give back what `owner` took at `position` of the lock file `identity`, unless it is another's.
+   * Release what `owner` took at `position` of the lock file `identity`, unless another owner has
+   * it.
    */
   def giveBack(position: Long, owner: String, identity: AnyRef): Unit =
     taken.computeIfPresent(s"$identity@$position",
@@ -99,15 +100,15 @@ final class Locks(file: Path, timeoutMs: () => Long) {
           null
         })
 
-  /** The inode of the lock file now: another one means that another checkpoint lies here. */
+  /** The present inode of the lock file. Another inode means that the checkpoint was replaced. */
   def identity(): AnyRef = Files.readAttributes(file, classOf[BasicFileAttributes]).fileKey()
 
   private def name(): String = identity().toString
 
-  /** Whether the file can only be read, and no lock be had. */
+  /** Whether the file is read-only, so that no lock is possible. */
   def isReadOnly: Boolean = !Files.isWritable(file)
 
-  /** What the lock file says (the boot id of its last user); "" in a new one. */
+  /** The content of the lock file (the boot id of its last user); "" for a new file. */
   def text(): String = use(name()) { channel =>
     val bytes = ByteBuffer.allocate(256)
     channel.read(bytes, 0)
@@ -119,9 +120,7 @@ final class Locks(file: Path, timeoutMs: () => Long) {
     channel.force(false)
   }
 
-  /**
-   * Do something with the lock file's channel that neither waits nor lets it be closed meanwhile.
-   */
+  /** Use the lock file's channel for an operation that does not wait; it stays open meanwhile. */
   private def use[T](id: String)(what: FileChannel => T): T = {
     var done: Option[T] = None
     channels.compute(id,
@@ -133,7 +132,7 @@ final class Locks(file: Path, timeoutMs: () => Long) {
     done.get
   }
 
-  /** Close the channel of the lock file `identity`, unless a lock is held there. */
+  /** Close the channel of the lock file `identity`, unless a lock is in use. */
   def rest(identity: AnyRef): Unit = channels.computeIfPresent(identity.toString,
     (id, channel) =>
       if (holders.getOrDefault(id, 0) > 0) channel
@@ -142,7 +141,7 @@ final class Locks(file: Path, timeoutMs: () => Long) {
         null
       })
 
-  /** Forget what there was of a lock file that is gone. */
+  /** Remove the state of a lock file that was deleted. */
   def forget(identity: AnyRef): Unit = {
     rest(identity)
     mutexes.entrySet().removeIf(e => e.getKey.startsWith(s"$identity@") && !e.getValue.isLocked)
@@ -151,9 +150,9 @@ final class Locks(file: Path, timeoutMs: () => Long) {
 }
 
 object Locks {
-  /** For creating and deleting partitions' directories, and for recovery after a power cut. */
+  /** For creating and deleting partition directories, and for recovery after a power cut. */
   val Directories = 0L
-  /** Held while a query runs. */
+  /** Locked while a query runs. */
   val Running = 1L
 
   /** The write lock of a partition. */
@@ -164,7 +163,7 @@ object Locks {
       FileChannel.open(file, StandardOpenOption.READ, StandardOpenOption.WRITE)
     } else FileChannel.open(file, StandardOpenOption.READ)
 
-  // By the lock file's inode, or by that and the position: a path may lead there by a link.
+  // Keyed by inode, or inode and position, because a path may be a link.
   private val mutexes = shared[ReentrantLock]("sparklog.checkpoint.mutexes")
   private val channels = shared[FileChannel]("sparklog.checkpoint.channels")
   private val holders = shared[Integer]("sparklog.checkpoint.holders")

@@ -15,15 +15,15 @@ import org.apache.spark.sql.execution.streaming.checkpointing.{
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
 
 /**
- * Keeps the files of streaming queries' checkpoints as records of Kafka-format partitions, a few
- * large files in place of many small ones, each write synced. It serves every state store provider,
- * as they all reach their checkpoint through Spark's CheckpointFileManager; a provider of ours
- * couldn't serve transformWithState, which takes none but Spark's.
+ * Stores the files of streaming queries' checkpoints as records of Kafka-format partitions: a few
+ * large files instead of many small ones, with every write synced. It serves every state store
+ * provider, because all of them access their checkpoint through Spark's CheckpointFileManager. A
+ * state store provider of sparklog could not serve transformWithState, which accepts only Spark's.
  *
- * A checkpoint is one when its directory has the log dir `sparklog`; it is made when a query
- * starts. Everything else, `_spark_metadata` of file sinks or checkpoints on other file systems,
- * goes to Spark's own manager. A checkpoint that Spark's manager wrote is continued: what is a file
- * stays one until it is written again.
+ * A checkpoint is log-backed if its directory contains the log dir `sparklog`, which is created
+ * when a query starts. Everything else (`_spark_metadata` of file sinks, checkpoints on other file
+ * systems) is delegated to Spark's own manager. A checkpoint that Spark's manager wrote is
+ * continued: a file stays a file until it is written again.
  */
 class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
     extends CheckpointFileManager with Logging {
@@ -108,9 +108,9 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
   override def close(): Unit = spark.close()
 
   /**
-   * The file or directory at `path` if a log dir has it. A manager stays with the checkpoint it
-   * began with: state stores of an old run do their last maintenance after a new one has begun, and
-   * what they'd write has no place in a checkpoint that was reset in between.
+   * The file or directory at `path`, if it is in a log dir. A manager stays with the checkpoint
+   * that it began with: state stores of an old run do their last maintenance after a new run has
+   * begun, and must not write to a checkpoint that was reset meanwhile.
    */
   private def file(path: Path): Option[CheckpointFile] =
     LogCheckpointFileManager.local(path).flatMap { local =>
@@ -125,16 +125,14 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
 }
 
 object LogCheckpointFileManager {
-  /** The file systems that `check_file_system` refuses for a log dir (logdir/broker_lockout.py). */
+  /** The file systems that `check_file_system` rejects for a log dir (logdir/broker_lockout.py). */
   private val Networked = "(?i)(nfs|cifs|smb|fuse|9p|ceph|glusterfs|lustre|afs).*".r
 
-  /** Whether locks hold there between processes, as far as the file system's name tells. */
+  /** Whether locks work between processes, according to the file system's name. */
   private def hasLocks(path: LocalPath): Boolean =
     !Networked.matches(Files.getFileStore(path).`type`)
 
-  /**
-   * The path on this host's file system, without symbolic links' names resolved; None elsewhere.
-   */
+  /** The path on this host's file system, without resolving symbolic links; None for others. */
   private def local(path: Path): Option[LocalPath] = {
     val scheme = path.toUri.getScheme
     if (scheme == null || scheme == "file") Some(LocalPath.of(path.toUri.getPath).toAbsolutePath)

@@ -9,9 +9,7 @@ import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 
-/**
- * The log dir of the checkpoint at a path without links: its partitions, made as they are needed.
- */
+/** The log dir of the checkpoint at a path without links. Partitions are created as needed. */
 final class LogDir private (val checkpoint: Path, @volatile private var settings: Settings) {
   private val directory = checkpoint.resolve(Layout.LogDirName)
   private val locks = new Locks(directory.resolve(Layout.LockName), () => settings.lockTimeoutMs)
@@ -21,7 +19,7 @@ final class LogDir private (val checkpoint: Path, @volatile private var settings
   val runs = new Runs(this, locks, identity)
   val snapshots = new Snapshots(() => settings.flush)
 
-  /** Another checkpoint lies at `path`, where this one was: it was reset, or restored. */
+  /** Whether another checkpoint is at `path` now, because this one was reset or restored. */
   def isReplacedAt(path: Path): Boolean =
     try LogDir.identityAt(path) != identity
     catch { case _: NoSuchFileException => false }
@@ -43,13 +41,13 @@ final class LogDir private (val checkpoint: Path, @volatile private var settings
     found.result()
   }
 
-  /** Close all files; they are opened again when they are needed. */
+  /** Close all files; they are opened again when needed. */
   def rest(): Unit = {
     partitions.values().forEach(_.rest())
     locks.rest(identity)
   }
 
-  /** Close the files of what is gone for good, or for now; tells whether it is gone. */
+  /** Close the files of a deleted or unused checkpoint; return whether it was deleted. */
   private def tidy(): Boolean = {
     val isOver = isGoneFrom(checkpoint) || isReplacedAt(checkpoint)
     val isIdle = System.nanoTime() - usedNanos > LogDir.IdleNanos && !runs.isRunning
@@ -59,9 +57,9 @@ final class LogDir private (val checkpoint: Path, @volatile private var settings
   }
 
   /**
-   * After a reboot cut what it tore, once, whoever comes first. In one boot a write that was cut
-   * off leaves too few bytes; only a power cut leaves wrong ones, and then damage needn't be a
-   * fault. Who can only read leaves it as it is, and reads up to it.
+   * Truncate torn tails, once after a reboot. Without a reboot, an interrupted write leaves an
+   * incomplete batch; only a power cut leaves wrong bytes, and only then is damage not an error.
+   * Readers without write permission truncate nothing, and read up to the torn batch.
    */
   private def recover(): Unit = if (!locks.isReadOnly) locks.hold(Locks.Directories) {
     val boot = LogDir.bootId()
@@ -75,7 +73,7 @@ final class LogDir private (val checkpoint: Path, @volatile private var settings
   }
 }
 
-/** What a session's settings say about checkpoints. */
+/** A session's settings for checkpoints. */
 final case class Settings(
     flush: Flush, segmentBytes: Long, lockTimeoutMs: Long, openFiles: Int)
 
@@ -85,7 +83,7 @@ object Settings {
   val OpenFilesKey = "spark.sparklog.checkpoint.open.files"
   private val cache = new ConcurrentHashMap[(String, Long, Long, Long, Long), Settings]
 
-  /** IllegalArgumentException for a value that isn't one. */
+  /** Parse the settings. An IllegalArgumentException for an invalid value. */
   def of(conf: Configuration): Settings = cache.computeIfAbsent(
     (conf.get(Flush.Key, "commit"), conf.getLong(Flush.IntervalKey, 1000),
       conf.getLong(SegmentBytesKey, 1L << 30), conf.getLong(LockTimeoutKey, 30000),
@@ -98,7 +96,7 @@ object Settings {
 }
 
 object LogDir {
-  // The lock file's second line: whether a power cut may have lost more than the last write.
+  // The lock file's second line: whether a power cut can lose more than the last write.
   private val Strict = "flush=commit"
   private val Loose = "flush=loose "
 
@@ -107,13 +105,13 @@ object LogDir {
 
   private val open = new ConcurrentHashMap[Path, LogDir]
 
-  /** The checkpoint that `path` is or lies in, and its log dir; None outside of one. */
+  /** The checkpoint at or around `path`, and its log dir; None outside of a checkpoint. */
   def around(path: Path, settings: Settings): Option[(Path, LogDir)] =
     Iterator.iterate(path)(_.getParent).takeWhile(_ != null)
       .find(isCheckpoint)
       .map(root => root -> at(root, settings))
 
-  /** Whether the machine started again since the last query that ran with this lock file. */
+  /** Whether the machine was rebooted since the last query that used this lock file. */
   def tellsPowerCut(locks: Locks): Boolean =
     !locks.text().linesIterator.toSeq.headOption.contains(bootId())
 
@@ -123,9 +121,7 @@ object LogDir {
   private def identityAt(checkpoint: Path): AnyRef =
     Files.readAttributes(lockOf(checkpoint), classOf[BasicFileAttributes]).fileKey()
 
-  /**
-   * Whether `path` has a checkpoint's log dir; a log that happens to have its name has a ledger.
-   */
+  /** Whether `path` contains a checkpoint's log dir. A log with the same name has a ledger. */
   private def isCheckpoint(path: Path): Boolean = {
     val directory = path.resolve(Layout.LogDirName)
     Files.exists(directory.resolve(Layout.LockName)) &&
@@ -133,7 +129,7 @@ object LogDir {
       !Files.exists(directory.resolve(Layout.Ledger)))
   }
 
-  /** Make `checkpoint` one with a log dir, if it isn't yet. An IOException if a log lies there. */
+  /** Create the log dir in `checkpoint` if necessary. An IOException if a log is there. */
   def create(checkpoint: Path, settings: Settings): LogDir = {
     val lock = lockOf(checkpoint)
     if (Files.exists(lock) && !isCheckpoint(checkpoint)) throw new java.io.IOException(
@@ -148,7 +144,7 @@ object LogDir {
     at(checkpoint, settings)
   }
 
-  /** One for a directory, whichever of its names leads there. */
+  /** The LogDir of a directory, the same for all of its names. */
   private def at(path: Path, settings: Settings): LogDir = {
     tidying
     open.compute(
@@ -180,7 +176,7 @@ object LogDir {
     try logDir.tidy()
     catch { case NonFatal(_) => false }
 
-  /** Linux's id of this boot; without one every start of a JVM counts as a boot. */
+  /** Linux's id of this boot; without one, every start of a JVM counts as a boot. */
   private def bootId(): String = {
     val file = Path.of("/proc/sys/kernel/random/boot_id")
     if (Files.isReadable(file)) Files.readString(file).trim

@@ -5,10 +5,10 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path}
 
 /**
- * The file `metadata` of a checkpoint that is kept as a log: Spark's own manager can't parse a
- * query id from it. Its error shows what the file says, so that the query doesn't begin from batch
- * 0. To this manager the file isn't there. sparklog/checkpoint/log_backed/metadata_marker.py writes
- * the same.
+ * The file `metadata` of a log-backed checkpoint, from which Spark's own manager can't parse a
+ * query id. Spark's error then shows the file's text, so that the query does not start from batch
+ * 0. For this manager the file does not exist. sparklog/checkpoint/log_backed/metadata_marker.py
+ * writes the same file.
  */
 object MetadataMarker {
   val File = "metadata"
@@ -29,9 +29,9 @@ object MetadataMarker {
       Files.readString(path).startsWith(Begin)
 
   /**
-   * Write the marker, and what Spark's manager had there as a record: a checkpoint that it began
-   * goes on here. An IOException if a session without this manager ran when the log had begun
-   * already.
+   * Write the marker, after storing Spark's own `metadata` as a record: a checkpoint that Spark's
+   * manager began is continued. An IOException if a session without this manager ran after the log
+   * had begun.
    */
   def settle(logDir: LogDir): Unit = {
     checkOneHistory(logDir)
@@ -55,8 +55,7 @@ object MetadataMarker {
       "the query's id any more: restore it from a copy. To begin from nothing use a new directory")
 
   /**
-   * Plans and commits that lie there as files are older than the log's own, or the same (an
-   * import).
+   * Check that plans and commits in files are older than the log's own, or the same (an import).
    */
   private def checkOneHistory(logDir: LogDir): Unit = {
     val file = logDir.checkpoint.resolve(File)
@@ -71,7 +70,7 @@ object MetadataMarker {
       val partition = logDir.partition(Layout.address(s"$name/0").partition)
       val kept = partition.entries().map(_._1).filter(_.matches(Number)).toSet
       val files = filesIn(directory).filter(_.matches(Number))
-      val own = (kept -- files).map(BigInt(_)).minOption // what only the log has
+      val own = (kept -- files).map(BigInt(_)).minOption // the first that only the log has
       for (batch <- files) {
         val isOther = partition.read(batch) match {
           case Some(text) =>

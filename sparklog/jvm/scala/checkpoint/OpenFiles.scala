@@ -6,20 +6,21 @@ import java.util.LinkedHashMap
 import com.sun.management.UnixOperatingSystemMXBean
 
 /**
- * Which partitions of this JVM have their files open, the longest unused first. Above the bound the
- * first ones rest: they close their files and keep what they know of them. Shared by all class
- * loaders of the jar, as the bound is the process's: in the system properties, in classes of the
- * JVM.
+ * The partitions of this JVM with open files, least recently used first. Above the limit the first
+ * ones close their files and keep their state. Shared by all class loaders of the jar, because the
+ * limit applies to the process: stored in the system properties, in classes of the JVM.
  */
 object OpenFiles {
-  /** Partitions, with a file each as a rule: an eighth of what the process may open. */
+  /** The default limit, for about one file per partition: an eighth of the process's open files. */
   val Default: Int = ManagementFactory.getOperatingSystemMXBean match {
     case system: UnixOperatingSystemMXBean =>
       (system.getMaxFileDescriptorCount / 8).max(128).min(2048).toInt
     case _ => 128
   }
 
-  /** `partition` is being used, of which `max` may have their files open; its lock is held. */
+  /**
+   * Record a use of `partition`; at most `max` partitions may have open files. Its lock is taken.
+   */
   def used(partition: Partition, max: Int): Unit = {
     val eldest = open.synchronized {
       open.remove(partition)
@@ -27,7 +28,7 @@ object OpenFiles {
       val keys = open.values().iterator()
       Iterator.fill(open.size - max)(keys.next()).toList
     }
-    eldest.foreach(_.run()) // one that is being used goes on, and rests another time
+    eldest.foreach(_.run()) // a partition in use keeps its files open until later
   }
 
   def closed(partition: Partition): Unit = open.synchronized(open.remove(partition))

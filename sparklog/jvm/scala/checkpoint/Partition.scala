@@ -15,12 +15,10 @@ import org.apache.hadoop.fs.FileAlreadyExistsException
 
 import org.apache.spark.internal.Logging
 
-/** A live file of the checkpoint: where its last record lies. */
+/** A live file of the checkpoint: the location of its last record. */
 final case class Entry(segment: Segment, position: Long, bytes: Int, batch: RecordBatch)
 
-/**
- * Files of one directory of a checkpoint as a partition of its log dir, for all threads of a JVM.
- */
+/** The files of a directory of a checkpoint as a partition of its log dir. Thread-safe. */
 final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   private val name = directory.getFileName.toString
   private val tag = Layout.tag(name)
@@ -28,13 +26,13 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   private val mutex = new ReentrantLock
   private val segments = mutable.ArrayBuffer.empty[Segment]
   private val live = mutable.LinkedHashMap.empty[String, Entry]
-  private val lost = mutable.LinkedHashMap.empty[String, Damage] // damaged, and nothing newer yet
+  private val lost = mutable.LinkedHashMap.empty[String, Damage] // damaged, without a newer record
   private var liveBytes = 0L
   private var nextOffset = 0L
   private var lastBatch = (0L, 0) // position and bytes
   private var epoch = Partition.FirstEpoch
 
-  /** The live files, key and entry, as they are now. */
+  /** The live files, by key. */
   def entries(): Seq[(String, Entry)] = exclusively {
     refresh()
     live.toSeq
@@ -45,9 +43,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     live.get(key)
   }
 
-  /**
-   * The content of a file, if it exists. IOException naming segment and position if it is damaged.
-   */
+  /** The content of a file, or None. An IOException with segment and position if it is damaged. */
   def read(key: String): Option[ByteBuffer] = exclusively {
     get(key).map { entry =>
       val buffer = entry.segment.read(entry.position, entry.bytes)
@@ -58,7 +54,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     }
   }
 
-  /** Write a file whole. FileAlreadyExistsException if it exists and isn't to be overwritten. */
+  /** Write a whole file. FileAlreadyExistsException if it exists and `overwrite` is false. */
   def put(key: String, value: Array[Byte], length: Int, overwrite: Boolean): Unit =
     writing {
       if (!overwrite && live.contains(key)) {
@@ -68,7 +64,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       cleanIfWorthIt()
     }
 
-  /** Delete files; those that don't exist are left out. */
+  /** Delete files; missing ones are ignored. */
   def delete(keys: Iterable[String]): Unit = {
     val known = exclusively { refresh(); keys.filter(live.contains) }
     if (known.nonEmpty) writing {
@@ -77,7 +73,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     }
   }
 
-  /** Truncate what a power cut left half written; `lenient`: also where whole batches follow. */
+  /** Truncate the torn tail of a power cut; `lenient`: also if whole batches follow. */
   def recover(lenient: Boolean): Unit = exclusively {
     locks.hold(lock) {
       forget()
@@ -94,7 +90,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     }
   }
 
-  /** Close the files, unless a thread is at work here; what is known of them is kept. */
+  /** Close the files unless a thread uses this partition. Their state stays in memory. */
   def rest(): Unit = if (mutex.tryLock()) {
     try {
       if (mutex.getHoldCount == 1) {
@@ -128,11 +124,11 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       nextOffset, epoch.number, System.currentTimeMillis(), key.getBytes(UTF_8), value, length,
       tag)
     try {
-      if (segment.end == 0) secure() // whoever made the file may have died right then
+      if (segment.end == 0) secure() // the process that created the file may have crashed
       segment.append(batch)
       settings().flush.written(segment.channel)
     } catch {
-      case NonFatal(e) => // never a second fsync: what failed to be synced may be dropped already
+      case NonFatal(e) => // never sync again: after a failed fsync the data may be lost already
         try segment.channel.truncate(segment.end)
         catch { case NonFatal(t) => e.addSuppressed(t) }
         forget()
@@ -149,7 +145,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     segments += new Segment(path)
   }
 
-  /** Make the names in the directory durable, and the leader epochs, before a first record is. */
+  /** Make the names in the directory and the leader epochs durable, before the first record. */
   private def secure(): Unit = {
     val epochs = directory.resolve(Partition.EpochFile)
     if (!Files.exists(epochs)) Durable.write(
@@ -157,7 +153,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     Durable.sync(directory)
   }
 
-  /** Take in what was written since, by any process. */
+  /** Read the records that any process has written since. */
   private def refresh(locked: Boolean = false): Unit = {
     val isSame = !segments.exists(_.rests) || segments.forall(_.awake())
     if (!isSame || segments.isEmpty || isReplaced) {
@@ -169,7 +165,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       openAll()
     }
     var damaged = scan()
-    // Others may have filled the last segment that we know, and gone on in more of them.
+    // Other processes may have filled the last known segment and added more.
     while (damaged.isEmpty && mayBeFollowed && openAll()) damaged = scan()
     for (damage <- damaged) {
       if (locked) {
@@ -180,7 +176,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
         val isLast = (damage.segment eq segments.last) && !damage.isFollowed
         if (!(isLast && LogDir.tellsPowerCut(locks))) throw damage.error("it is no whole batch")
       } else if (!damage.short) {
-        // No writer leaves that behind, even for a moment; under the lock it must show again.
+        // A writer never leaves this state; it must show again under the lock.
         locks.hold(lock)(refresh(locked = true))
       }
     }
@@ -207,7 +203,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     nextOffset = 0
   }
 
-  /** Open the segments that aren't open yet; tells whether there were any. */
+  /** Open the segments that aren't open yet; return whether there were any. */
   private def openAll(): Boolean = Files.isDirectory(directory) && {
     val known = segments.map(_.path).toSet
     val found = Segment.list(directory).filterNot(known)
@@ -228,10 +224,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     damaged
   }
 
-  /**
-   * Walk a segment; damage that whole batches follow is stepped over, if it is known which file it
-   * is of.
-   */
+  /** Read a segment. Damage before whole batches is skipped if its file is known. */
   private def walk(segment: Segment, stepping: Boolean): Option[Damage] = {
     var damage = segment.walk(seen(segment))
     while (stepping && damage.exists(stepOver)) damage = segment.walk(seen(segment))
@@ -276,7 +269,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     nextOffset = batch.offset + 1
   }
 
-  /** An IOException if a file of another partition, or another segment, lies at this place. */
+  /** Throw an IOException if the batch belongs to another partition or segment. */
   private def checkOwner(segment: Segment, position: Long, batch: RecordBatch): Unit = {
     if (batch.tag != tag && batch.tag != RecordBatch.NoTag) throw new IOException(
       s"${segment.path} at position $position: the record was written to another partition, not " +
@@ -296,11 +289,11 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     damage.segment.channel.force(true)
   }
 
-  /** Rewrite the segments when more of them is dead than alive. */
+  /** Rewrite the segments when most of their bytes are dead. */
   private def cleanIfWorthIt(): Unit = {
     val all = segments.map(_.end).sum
     if (all - liveBytes > liveBytes + Partition.MinDeadBytes) {
-      // In order: a deletion may go only when what it deleted is gone before it.
+      // In order: a deletion may be dropped only after the records that it deleted.
       segments.toSeq.foreach(clean)
       forget()
       openAll()
@@ -342,7 +335,7 @@ object Partition extends Logging {
 
   def cleanedOf(segment: Path): Path = segment.resolveSibling(s"${segment.getFileName}.cleaned")
 
-  /** A leader epoch and the offset it begins at: a fork's new one may leave a gap before it. */
+  /** A leader epoch and its first offset. A fork's new epoch may leave a gap before it. */
   final case class Epoch(number: Int, start: Long)
 
   val FirstEpoch: Epoch = Epoch(0, 0)

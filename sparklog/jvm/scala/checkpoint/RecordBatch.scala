@@ -8,24 +8,24 @@ import org.apache.spark.unsafe.Platform
 import sparklog.format.{BatchBuilder, BatchHeader, Codec, Compressor, Varint}
 import sparklog.format.BatchHeader._
 
-/** One record in a batch of its own, as Kafka's magic 2 lays it out (DefaultRecordBatch). */
+/** A batch with one record, in the layout of Kafka's magic 2 (DefaultRecordBatch). */
 final case class RecordBatch(
     offset: Long,
     timestamp: Long,
     key: String,
     valueAt: Int, // position of the value in the batch
     valueLength: Int, // -1: the file was deleted
-    tag: Int) { // of the partition that it was written to
+    tag: Int) { // identifies the partition that it was written to
   def isDeletion: Boolean = valueLength < 0
 }
 
 object RecordBatch {
-  /** The tag of batches that older versions wrote. */
+  /** The tag of batches from older versions. */
   val NoTag: Int = -1
 
   private val FromStart = Platform.BYTE_ARRAY_OFFSET.toLong
 
-  /** Bytes of the whole batch whose header begins at `at`; None if that can't be a batch. */
+  /** The size of the batch whose header begins at `at`, or None if it is no batch. */
   def sizeAt(buffer: ByteBuffer, at: Int): Option[Long] = {
     val length = buffer.getInt(at + LengthAt)
     val whole = length >= HeaderBytes - LogOverhead && buffer.get(at + MagicAt) == Magic
@@ -35,11 +35,11 @@ object RecordBatch {
   def offsetAt(buffer: ByteBuffer, at: Int): Long = buffer.getLong(at)
   def crcAt(buffer: ByteBuffer, at: Int): Int = buffer.getInt(at + CrcAt)
 
-  /** Whether the CRC of the `size` bytes from `at` holds. */
+  /** Whether the CRC of the `size` bytes from `at` matches. */
   def isSound(buffer: ByteBuffer, at: Int, size: Int): Boolean =
     BatchHeader.hasGoodCrc(buffer.array, buffer.arrayOffset + at, size)
 
-  /** A batch of one record; valueLength -1 for a deletion. It is from position 0 to the limit. */
+  /** Encode a batch of one record, from position 0 to the limit; valueLength -1 is a deletion. */
   def encode(
       offset: Long, epoch: Int, timestamp: Long, key: Array[Byte], value: Array[Byte],
       valueLength: Int, tag: Int): ByteBuffer = {
@@ -47,10 +47,12 @@ object RecordBatch {
     val builder = new BatchBuilder(
       plain, batchBytes = Int.MaxValue, maxMessageBytes = Int.MaxValue, baseSequence = tag)
     builder.append(timestamp, key, FromStart, key.length, value, FromStart, valueLength, null, 0)
-    builder.close(offset).putInt(LeaderEpochAt, epoch) // which the CRC doesn't cover
+    builder.close(offset).putInt(LeaderEpochAt, epoch) // the CRC does not cover the epoch
   }
 
-  /** Parse the sound batch at `at`. An IOException if no checkpoint manager can have written it. */
+  /**
+   * Parse the valid batch at `at`. An IOException if a checkpoint manager can't have written it.
+   */
   def decode(buffer: ByteBuffer, at: Int, size: Int): RecordBatch = {
     val header = buffer.duplicate().limit(at + size)
     val isCompressed = (header.getShort(at + AttributesAt) & Codec.Mask) != 0
@@ -68,9 +70,7 @@ object RecordBatch {
       header.position() - at, valueLength, header.getInt(at + BaseSequenceAt))
   }
 
-  /**
-   * The length at the buffer's position, and as many bytes. An IOException if they aren't there.
-   */
+  /** Read a length and that number of bytes. An IOException if the bytes end before. */
   def getKey(in: ByteBuffer): Array[Byte] = {
     val length = getVarint(in)
     if (length < 0 || length > in.remaining) throw new IOException(s"a key of $length bytes")
@@ -79,7 +79,7 @@ object RecordBatch {
     key
   }
 
-  /** The number of up to five bytes at the buffer's position. An IOException if it doesn't end. */
+  /** Read a number of up to five bytes. An IOException if it does not end. */
   def getVarint(in: ByteBuffer): Long = {
     val at = in.arrayOffset + in.position()
     val size = Varint.sizeAt(in.array, at, in.arrayOffset + in.limit(), Varint.IntBytesMax)

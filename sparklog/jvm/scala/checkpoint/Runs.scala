@@ -12,9 +12,9 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.StartedQuery
 
 /**
- * Which run of the query owns a checkpoint. A run is what Spark calls runId. Each run is written
- * down before its first batch; from then on drivers and tasks of the runs before it, which may have
- * been paused or cut off, write no more.
+ * Determines which run of the query owns a checkpoint. A run is identified by Spark's runId. Each
+ * run is recorded before its first batch. From then on, drivers and tasks of earlier runs, which
+ * may have been paused or disconnected, can't write any more.
  */
 final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging {
   import Runs._
@@ -23,7 +23,9 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
 
   def isRunning: Boolean = held.isDefined
 
-  /** Refuse a caller whose run another one has taken over from; its driver's, if it has none. */
+  /**
+   * Reject a caller whose run was superseded; a caller without a run is checked by its driver's.
+   */
   def check(caller: Caller): Unit = caller.run.orElse(held).foreach { run =>
     val known = written()
     if (known.drop(1).contains(run)) throw new IOException(
@@ -31,7 +33,10 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
         "has taken over. This write is refused; nothing is lost, the task belongs to the old run")
   }
 
-  /** A driver starts with the checkpoint, or plans a batch: the run is now the checkpoint's. */
+  /**
+   * Make the caller's run the owner. Called when a driver starts with the checkpoint, or plans a
+   * batch.
+   */
   def begin(caller: Caller): Unit = for (run <- caller.run if caller.query.isDefined) {
     if (!held.contains(run)) synchronized {
       takeLock(run, caller.thread)
@@ -48,7 +53,7 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
     }
   }
 
-  /** A reset of the checkpoint is whole when the file sink's log was cut, too. */
+  /** A reset of the checkpoint is complete only when the file sink's log was reset too. */
   private def checkSinkFollowed(): Unit = {
     val note = logDir.checkpoint.resolve(ResetNote)
     if (Files.exists(note) && Files.readString(note).contains(OutputField)) throw new IOException(
@@ -57,7 +62,7 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
         "`sparklog checkpoint reset` once more")
   }
 
-  /** Note the query's name and its sink, which Spark's own files don't say. */
+  /** Store the query's name and its sink, which Spark's own files don't contain. */
   private def noteQuery(id: String): Unit = {
     val text =
       try StartedQuery.describe(id)
@@ -76,7 +81,8 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
   }
 
   /**
-   * The driver that had it may just be at its end: it gives the lock back with its query's thread.
+   * Take the lock. The previous driver may be about to end and to release it with its query's
+   * thread.
    */
   private def takeLock(run: String, thread: Thread): Unit = {
     val end = System.nanoTime() + WaitMs * 1000000
@@ -112,9 +118,9 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
 
 object Runs {
   val Key = "sparklog.runs"
-  /** The query's name and sink: sparklog/checkpoint/query_sink.py reads it. */
+  /** The key of the query's name and sink, read by sparklog/checkpoint/query_sink.py. */
   private val QueryKey = "sparklog.query"
-  /** What sparklog/checkpoint/unfinished_reset.py writes. */
+  /** The key that sparklog/checkpoint/unfinished_reset.py writes. */
   private val ResetNote = "sparklog.reset"
   private val OutputField = "\"output\""
   private val Remembered = 32
@@ -122,23 +128,23 @@ object Runs {
   private val PauseMs = 10L
 }
 
-/** Who calls: a thread, and the run of a query that it works for; in the driver that query's id. */
+/** The calling thread, and the run of its query; in the driver also the query's id. */
 final case class Caller(run: Option[String], query: Option[String], thread: Thread)
 
 object Caller {
   private val Id = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-  /** How StreamExecution names its thread. */
+  /** The name of StreamExecution's thread. */
   private val Driver = s"(?s)stream execution thread for .*\\[id = ($Id), runId = ($Id)\\]".r
 
   /**
-   * Where Spark says to a state store's provider which run it is of: StreamExecution.RUN_ID_KEY.
+   * The conf in which Spark passes the run to a state store's provider: StreamExecution.RUN_ID_KEY.
    */
   val RunIdKey = "sql.streaming.runId"
 
   /**
-   * The calling thread's: the query's own in the driver, or a task's, whose state store is of the
-   * run `ofStore`. No run outside of streaming queries. The job group names the run as well, but it
-   * is the user's to set, within foreachBatch, too.
+   * The calling thread: the query's own in the driver, or a task's, whose state store belongs to
+   * the run `ofStore`. No run outside of streaming queries. The job group also names the run, but
+   * users can change it, also within foreachBatch.
    */
   def current(ofStore: Option[String]): Caller = {
     val thread = Thread.currentThread()

@@ -9,13 +9,13 @@ import java.nio.file.attribute.BasicFileAttributes
 import sparklog.format.BatchHeader
 
 /**
- * A segment file. While it is open its inode isn't given to another file; while it rests its last
- * batch tells whether it is still the same one.
+ * A segment file. While it is open, its inode can't be reused. While it is closed, its last batch
+ * shows whether it is still the same file.
  */
 final class Segment(val path: Path) {
   private var opened: Option[FileChannel] = None
   private var last: Option[Segment.Tail] = None
-  /** Bytes that were read and found whole, or stepped over. */
+  /** The position up to which the bytes were read and are valid, or skipped as damaged. */
   var end: Long = 0
   channel
 
@@ -28,12 +28,13 @@ final class Segment(val path: Path) {
 
   def rests: Boolean = opened.isEmpty
 
-  /** The offset that its name says. */
+  /** The offset in its name. */
   def base: Long = path.getFileName.toString.stripSuffix(Segment.Suffix).toLong
 
   /**
-   * Open it again; false if it isn't the file that rested. A cleaned one has every batch behind the
-   * first that went at a lower position, so that the last one, where it was, tells.
+   * Open the file again; return false if it is another file. Cleaning moves every batch behind the
+   * first removed one to a lower position, so the last batch at its old position proves the
+   * identity.
    */
   def awake(): Boolean =
     try {
@@ -43,7 +44,7 @@ final class Segment(val path: Path) {
       }
     } catch { case _: NoSuchFileException => false }
 
-  /** The batch at `position`, in `buffer` from `at` on, is the last one. */
+  /** Record the batch at `position`, in `buffer` from `at` on, as the last one. */
   def lastIs(position: Long, buffer: ByteBuffer, at: Int): Unit =
     last = Some(Segment.Tail(
         position, RecordBatch.offsetAt(buffer, at), RecordBatch.crcAt(buffer, at)))
@@ -68,7 +69,10 @@ final class Segment(val path: Path) {
     opened = None
   }
 
-  /** Give each whole batch from `end` on to `seen(position, bytes, at, size)`; None if all are. */
+  /**
+   * Pass each whole batch from `end` on to `seen(position, bytes, at, size)`; return the damage, if
+   * any.
+   */
   def walk(seen: (Long, ByteBuffer, Int, Int) => Unit): Option[Damage] = {
     var window = 1 << 16
     var damage: Option[Damage] = None
@@ -107,13 +111,13 @@ final class Segment(val path: Path) {
 object Segment {
   val Suffix = ".log"
 
-  /** Of a batch: where it lies, and what tells it from all others. */
+  /** The position of a batch, with its offset and CRC as identity. */
   private final case class Tail(position: Long, offset: Long, crc: Int)
 
   private def inodeOf(path: Path): AnyRef =
     Files.readAttributes(path, classOf[BasicFileAttributes]).fileKey()
 
-  /** A reader may do without the right to write. */
+  /** Open the file; readers need no write permission. */
   private def open(path: Path): FileChannel =
     if (Files.isWritable(path)) {
       FileChannel.open(path, StandardOpenOption.READ, StandardOpenOption.WRITE)
@@ -122,7 +126,7 @@ object Segment {
   def pathOf(directory: Path, baseOffset: Long): Path =
     directory.resolve(f"$baseOffset%020d$Suffix")
 
-  /** The segments' paths in `directory`, in order. */
+  /** The paths of the segments in `directory`, in order. */
   def list(directory: Path): Seq[Path] = {
     val entries = Files.newDirectoryStream(directory, "*" + Suffix)
     try {
@@ -133,9 +137,9 @@ object Segment {
   }
 }
 
-/** What isn't a whole batch at `position`; `short`: the file ends before the batch does. */
+/** Bytes at `position` that are not a whole batch; `short`: the file ends before the batch does. */
 final case class Damage(segment: Segment, position: Long, short: Boolean) {
-  /** Whether a whole batch begins anywhere after it: then it is no write that was cut off. */
+  /** Whether a whole batch follows anywhere; then this is not an interrupted write. */
   def isFollowed: Boolean = next(rest).isDefined
 
   /** The bytes from here on. */
@@ -144,7 +148,7 @@ final case class Damage(segment: Segment, position: Long, short: Boolean) {
     segment.read(position, math.min(size - position, Int.MaxValue - 16L).toInt)
   }
 
-  /** Where in the bytes from here on the next whole batch begins. */
+  /** The position of the next whole batch in the bytes from here on. */
   private def next(bytes: ByteBuffer): Option[Int] =
     (1 to bytes.limit() - BatchHeader.HeaderBytes).find { at =>
       RecordBatch.sizeAt(bytes, at).exists { size =>
@@ -153,9 +157,9 @@ final case class Damage(segment: Segment, position: Long, short: Boolean) {
     }
 
   /**
-   * Whose the damaged batches were, and where the next whole one begins; None if that can't be
-   * told, or nothing follows. `first`: their first offset; `base`: of the next segment, if there is
-   * one; `tag`: of the partition.
+   * Return the records of the damaged batches and the position of the next whole one, or None if
+   * they can't be determined or nothing follows. `first`: the first damaged offset; `base`: of the
+   * next segment, if there is one; `tag`: of the partition.
    */
   def examine(first: Long, base: Option[Long], tag: Int): Option[(Seq[DamagedRecord], Long)] = {
     val bytes = rest

@@ -6,14 +6,14 @@ import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
 
 /**
- * RocksDB's snapshots: a zip that Spark writes last, and the SST and log files beside it, which it
- * copies past the checkpoint manager. The query's commit needs them, and is synced: so are they,
- * when the zip is closed.
+ * RocksDB's snapshots: a zip that Spark writes last, and the SST and log files beside it, which
+ * Spark copies without the checkpoint manager. The query's commit needs all of them and is synced,
+ * so they are synced too, when the zip is closed.
  */
 final class Snapshots(setting: () => Flush) {
   private val synced = new ConcurrentHashMap[Path, Set[Path]]
 
-  /** The output of the zip at `zip`, by way of Spark's own. */
+  /** The output stream of the zip at `zip`, which wraps Spark's own. */
   def output(zip: Path, spark: CancellableFSDataOutputStream): CancellableFSDataOutputStream =
     new CancellableFSDataOutputStream(spark) {
       private var done = false
@@ -37,7 +37,10 @@ final class Snapshots(setting: () => Flush) {
     Durable.sync(zip.getParent)
   }
 
-  /** What is there and wasn't the last time; all of it the first time: others may have died. */
+  /**
+   * Sync the files that are new since the last call; all of them at first, because another process
+   * may have crashed.
+   */
   private def syncNew(directory: Path): Unit = {
     val found = Set.newBuilder[Path]
     val entries = Files.newDirectoryStream(directory)
@@ -49,7 +52,7 @@ final class Snapshots(setting: () => Flush) {
       fresh.foreach(file =>
         try Durable.sync(file)
         catch {
-          case _: java.nio.file.NoSuchFileException => // another version's clean-up was quicker
+          case _: java.nio.file.NoSuchFileException => // deleted by a clean-up meanwhile
         })
       Durable.sync(directory)
     }

@@ -7,11 +7,13 @@ import com.fasterxml.jackson.databind.ObjectMapper
 import org.apache.spark.sql.classic.SparkSession
 
 /**
- * What a checkpoint doesn't say of its query: the query's name, and the sink's class and
- * description. It stands in Spark's package for `SharedState.activeStreamingQueries`.
+ * The query's name and the sink's class and description, which a checkpoint does not contain. In
+ * Spark's package because of `SharedState.activeStreamingQueries`.
  */
 object StartedQuery {
-  /** As JSON, of the running query `id`; None if the calling thread's session doesn't know it. */
+  /**
+   * Describe the running query `id` as JSON; None if the calling thread's session doesn't know it.
+   */
   def describe(id: String): Option[String] = for {
     session <- SparkSession.getActiveSession
     query <- Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(id)))
@@ -20,7 +22,7 @@ object StartedQuery {
     val fields = mapper.createObjectNode()
     fields.put("name", query.name)
     val description = query.sink match {
-      case sink: Sink => sink.toString // whose name can't be asked for
+      case sink: Sink => sink.toString // a Sink has no name
       case table => table.name
     }
     fields.putObject("sink").put("class", query.sink.getClass.getName)

@@ -9,7 +9,7 @@ import org.apache.hadoop.fs.{FileAlreadyExistsException, Path, PositionedReadabl
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
 
-/** Collects a file in memory; past the limit it goes on as a file of Spark's own manager. */
+/** Collects a file in memory; above the limit it continues as a file of Spark's own manager. */
 private final class Collected(large: () => CancellableFSDataOutputStream) extends OutputStream {
   private object buffer extends ByteArrayOutputStream(1024) {
     def array: Array[Byte] = buf
@@ -35,11 +35,11 @@ private final class Collected(large: () => CancellableFSDataOutputStream) extend
 }
 
 private object Collected {
-  /** Larger files stay files: a record is read and written as a whole, in memory. */
+  /** Larger files stay files, because a record is read and written as a whole, in memory. */
   val MaxRecordBytes: Int = 32 << 20
 }
 
-/** A file being written: a record when it is closed, nothing when it is cancelled. */
+/** A file being written: becomes a record when it is closed, nothing when it is cancelled. */
 final class RecordOutput private (
     file: CheckpointFile, path: Path, overwrite: Boolean, caller: Caller, collected: Collected)
     extends CancellableFSDataOutputStream(collected) {
@@ -81,7 +81,7 @@ final class RecordOutput private (
   }
 }
 
-/** The content of a record, as Hadoop's streams want it. */
+/** The content of a record as a Hadoop stream. */
 final class RecordInput(content: ByteBuffer)
     extends ByteArrayInputStream(content.array, content.arrayOffset + content.position(),
       content.remaining)

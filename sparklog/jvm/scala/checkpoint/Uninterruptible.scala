@@ -3,14 +3,14 @@ package sparklog.checkpoint
 import java.util.concurrent.{Callable, ExecutionException, Executors, Future, ThreadFactory}
 
 /**
- * Runs file operations in threads that nobody interrupts. Spark interrupts the threads of queries
- * and tasks it stops; the JVM then closes the channel that such a thread waits on, for all threads,
- * and with the lock file's channel all locks of the process are gone.
+ * Runs file operations in threads that are never interrupted. Spark interrupts the threads of
+ * queries and tasks that it stops. The JVM then closes the channel that such a thread waits on, for
+ * all threads, and closing the lock file's channel releases all locks of the process.
  */
 object Uninterruptible {
   private val threads = Executors.newCachedThreadPool(Daemons.named("sparklog-checkpoint"))
 
-  /** Run `body` to its end and return what it gives, or throw what it throws. */
+  /** Run `body` to its end, and return its result or throw its exception. */
   def apply[T](body: => T): T = {
     val call: Callable[T] = () => body
     val running = threads.submit(call)
@@ -34,7 +34,7 @@ object Uninterruptible {
     }
 }
 
-/** Threads that don't keep the JVM alive. */
+/** Threads that don't keep the JVM running. */
 object Daemons {
   def named(name: String): ThreadFactory = { (task: Runnable) =>
     val thread = new Thread(task, name)

@@ -8,8 +8,8 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingSourc
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
- * What the user's options say of who moves the bytes, and options that this JVM adds for the Python
- * source: of sparklog/source/jvm_caller.py. Only Python gets to see those; no plan shows them.
+ * The user's options for the data path, and the options that this JVM adds for the Python source
+ * (see sparklog/source/jvm_caller.py). Only Python gets the added options; plans do not show them.
  */
 private[sparklog] object CallerOptions {
   private val Jvm = "jvm"
@@ -22,26 +22,24 @@ private[sparklog] object CallerOptions {
   private val Description = Prefix + "description"
   private val Chosen = Seq("subscribe", "assign", "subscribePattern")
 
-  /**
-   * Why all is the Python source's alone; null if it isn't. A wrong value is for Python to tell.
-   */
+  /** Why only the Python source may do the work, or null. Python reports invalid values. */
   def whyPython(options: CaseInsensitiveStringMap): String = {
     if (options.containsKey(State)) "a checkpoint's state is read"
     else if (options.getOrDefault(Jvm, "true").trim.equalsIgnoreCase("false")) "option jvm is false"
     else null
   }
 
-  /** Refuse options of ours from the user: an IllegalArgumentException. */
+  /** Reject internal options set by the user, with an IllegalArgumentException. */
   def check(options: CaseInsensitiveStringMap): Unit = options.keySet.forEach { name =>
     if (name.toLowerCase(Locale.ROOT).startsWith(Prefix)) throw new IllegalArgumentException(
       s"option $name is for sparklog's own use: leave it out")
   }
 
-  /** What Python gets: that this JVM takes plans. */
+  /** The options for Python, with the plan versions that this JVM supports. */
   def planning(options: CaseInsensitiveStringMap): CaseInsensitiveStringMap =
     plus(options, Plans -> PlanVersion.toString)
 
-  /** The same for a streaming query that is being started by this thread. */
+  /** The same for a streaming query that this thread starts. */
   def streaming(
       options: CaseInsensitiveStringMap, context: SparkContext): CaseInsensitiveStringMap =
     plus(
@@ -52,7 +50,9 @@ private[sparklog] object CallerOptions {
       Description -> context.getLocalProperty("spark.job.description")
     )
 
-  /** Where a micro-batch begins, with its number, which this thread plans; as it is without one. */
+  /**
+   * The start of a micro-batch that this thread plans, with its number; unchanged if there is none.
+   */
   def ofBatch(start: Offset, context: SparkContext): Offset = {
     val batch = context.getLocalProperty("streaming.sql.batchId")
     val json = start.json.trim
@@ -64,7 +64,7 @@ private[sparklog] object CallerOptions {
     }
   }
 
-  /** Which log, and which part of it, for progress and messages. */
+  /** The log and the selected topics, for progress and messages. */
   def described(options: CaseInsensitiveStringMap): String = {
     val part = Chosen.collectFirst {
       case name if options.containsKey(name) => s"${options.get(name)} of "
@@ -72,13 +72,13 @@ private[sparklog] object CallerOptions {
     part.getOrElse("") + options.getOrDefault("path", "a log")
   }
 
-  /** Which log is written, and which topic of it, where it is one for all rows. */
+  /** The log that is written, and its topic if all rows have the same. */
   def written(options: CaseInsensitiveStringMap): String = {
     val topic = Option(options.get("topic"))
     topic.fold("")(name => s"$name of ") + options.getOrDefault("path", "a log")
   }
 
-  /** The run of the streaming query that this thread works for; null if it works for none. */
+  /** The run id of the streaming query that this thread works for, or null. */
   def run(context: SparkContext): String =
     if (context.getLocalProperty("sql.streaming.queryId") == null) null
     else context.getLocalProperty("spark.jobGroup.id")

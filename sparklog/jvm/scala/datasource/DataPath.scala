@@ -4,15 +4,15 @@ import java.util.{LinkedHashMap, Map => JavaMap}
 
 import org.slf4j.LoggerFactory
 
-/** Who moves the bytes of a read or a write, as it was planned last: said in the log, and kept. */
+/** Whether the JVM or Python moves the bytes of a read or a write, as last planned; also logged. */
 private[sparklog] final class DataPath {
   import DataPath._
 
   @volatile private var last: Choice = _
 
   /**
-   * Say who does it, once and when that changes. `run`: of a streaming query, else null; `what` is
-   * done: "reads t of /data/log".
+   * Log the choice, at first and when it changes. `run`: of a streaming query, else null; `what`:
+   * the work, such as "reads t of /data/log".
    */
   def say(run: String, what: String, choice: Choice): Unit = if (choice != last) {
     last = choice
@@ -43,7 +43,7 @@ private[sparklog] object DataPath {
 
   sealed trait Choice
   case object Jvm extends Choice
-  /** `isFault`: something is wrong with how sparklog is installed. */
+  /** `isFault`: sparklog is not installed correctly. */
   final case class Python(why: String, isFault: Boolean = false) extends Choice
   final case class Both(why: String) extends Choice
 }

@@ -14,16 +14,16 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import sparklog.datasource.{CallerOptions, LogTable, DataPath}
 
 /**
- * `format("sparklog")` where this jar is loaded: Spark looks for a class `<format>.DefaultSource`
- * before it asks for a Python source of that name (DataSource.lookupDataSource, Spark 4.3).
+ * `format("sparklog")` if this jar is loaded: Spark looks for a class `<format>.DefaultSource`
+ * before it looks for a Python source with that name (DataSource.lookupDataSource, Spark 4.3).
  *
- * It is that Python source, and what Spark does for one it does for this: it thinks in Python
- * (schema, options, offsets, planning, commits), and moves the bytes in the JVM.
+ * This class wraps the Python source, and Spark treats it as one: schema, options, offsets,
+ * planning and commits are done in Python, and the bytes are moved in the JVM.
  */
 final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
   DefaultSource.refuseCatalog()
 
-  /** The session's conf `spark.datasource.sparklog.X` is option X where that isn't given. */
+  /** The session's conf `spark.datasource.sparklog.X` is the default of option X. */
   override def keyPrefix: String = "sparklog"
 
   override def getOrCreateDataSourceInPython(
@@ -36,10 +36,11 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
   }
 
   /**
-   * An IllegalArgumentException if Spark doesn't know the Python source that this one wraps.
+   * Throw an IllegalArgumentException if Spark doesn't know the wrapped Python source.
    *
-   * The Python source is that of the session which is active at the first call, for good. So this
-   * is not for `getTable`: `df.write` calls that while another session may be active (Spark 4.3).
+   * The Python source is that of the session that is active at the first call, permanently.
+   * `getTable` must therefore not call this method: `df.write` calls `getTable` while another
+   * session may be active (Spark 4.3).
    */
   private[sparklog] def checkPackage(): Unit =
     try PythonAccess.source(this)
@@ -69,7 +70,7 @@ final class DefaultSource extends PythonDataSourceV2 with SessionConfigSupport {
     }
   }
 
-  /** A plan shows it. */
+  /** Shown in plans. */
   override def toString: String = "sparklog"
 }
 
@@ -87,10 +88,11 @@ private object DefaultSource {
     "--py-files or addPyFile, call sparklog.register(spark); else install it for that Python"
 
   /**
-   * Refuse a table of Spark's catalog: an IllegalArgumentException while the statement is analyzed.
-   * The analyzer makes an object of this class only for a statement that makes or replaces a table
-   * (ResolveSessionCatalog.isV2Provider, Spark 4.3). A later refusal would lose data, because Spark
-   * drops a table that is replaced before it makes the new one (ReplaceTableAsSelectExec).
+   * Reject a table of Spark's catalog with an IllegalArgumentException while the statement is
+   * analyzed. The analyzer creates an object of this class only for a statement that creates or
+   * replaces a table (ResolveSessionCatalog.isV2Provider, Spark 4.3). Rejecting it later would lose
+   * data, because Spark drops a replaced table before it creates the new one
+   * (ReplaceTableAsSelectExec).
    */
   private def refuseCatalog(): Unit = {
     val isAnalyzed = StackWalker.getInstance().walk[java.lang.Boolean](

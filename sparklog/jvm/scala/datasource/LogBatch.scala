@@ -7,8 +7,8 @@ import org.apache.spark.sql.types.StructType
 import sparklog.source.LogReaderFactory
 
 /**
- * One read of the log. Python plans for all columns of the table: whoever reads others of them
- * later needs no other plan. It is asked for those wanted only where it reads itself.
+ * A read of the log. Python plans for all columns of the table, so that a later read of other
+ * columns needs no other plan. Python gets only the wanted columns where it reads itself.
  */
 private[datasource] final class LogBatch(source: ScanSource, schema: StructType, wanted: StructType)
     extends Batch {
@@ -21,13 +21,13 @@ private[datasource] final class LogBatch(source: ScanSource, schema: StructType,
   override def planInputPartitions(): Array[InputPartition] = {
     if (planned.partitions.nonEmpty) {
       val what = s"reads ${CallerOptions.described(source.options)}"
-      new DataPath().say(null, what, planned.mover)
+      new DataPath().say(null, what, planned.dataPath)
     }
     planned.partitions
   }
 
   override def createReaderFactory(): PartitionReaderFactory = {
-    val isNarrow = planned.mover != DataPath.Jvm && !source.hasPushed
+    val isNarrow = planned.dataPath != DataPath.Jvm && !source.hasPushed
     val (python, given) = if (isNarrow) (narrow, pruned) else (whole, schema)
     new LogReaderFactory(wanted,
       new UnpackedPartitions(python.createReaderFactory(), given, wanted))

@@ -4,14 +4,14 @@ import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.connector.write.streaming.{StreamingDataWriterFactory, StreamingWrite}
 
-/** One write: Python plans it and commits, the tasks stage in the JVM if its plan is for that. */
+/** A write: Python plans and commits it; the tasks stage in the JVM if the plan is for the JVM. */
 private[datasource] final class LogBatchWrite(
-    python: BatchWrite, info: LogicalWriteInfo, mover: DataPath)
+    python: BatchWrite, info: LogicalWriteInfo, dataPath: DataPath)
     extends BatchWrite {
   override def createBatchWriterFactory(physical: PhysicalWriteInfo): DataWriterFactory = {
     val factory = python.createBatchWriterFactory(physical)
     val planned = PlannedWrite.of(python, info)
-    mover.say(null, planned.what, planned.mover)
+    dataPath.say(null, planned.what, planned.dataPath)
     planned.factory.getOrElse(factory)
   }
 
@@ -24,16 +24,16 @@ private[datasource] final class LogBatchWrite(
   override def abort(messages: Array[WriterCommitMessage]): Unit = python.abort(messages)
 }
 
-/** The writes of a query's micro-batches; as LogBatchWrite. */
+/** The writes of a query's micro-batches; like LogBatchWrite. */
 private[datasource] final class LogStreamingWrite(
-    python: StreamingWrite, info: LogicalWriteInfo, mover: DataPath)
+    python: StreamingWrite, info: LogicalWriteInfo, dataPath: DataPath)
     extends StreamingWrite {
   override def createStreamingWriterFactory(
       physical: PhysicalWriteInfo): StreamingDataWriterFactory = {
     val factory = python.createStreamingWriterFactory(physical)
     val planned = PlannedWrite.of(python, info)
     val run = CallerOptions.run(SparkSession.active.sparkContext)
-    mover.say(run, planned.what, planned.mover)
+    dataPath.say(run, planned.what, planned.dataPath)
     planned.factory.getOrElse(factory)
   }
 

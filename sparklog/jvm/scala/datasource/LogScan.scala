@@ -14,7 +14,8 @@ import org.apache.spark.sql.types.StructType
 import sparklog.source.ReadMetrics
 
 /**
- * A read of the log, as a batch or as a stream. `schema`: the table's; `wanted`: of its columns.
+ * A read of the log, as a batch or as a stream. `schema`: the table's; `wanted`: the selected
+ * columns.
  */
 private[datasource] final class LogScan(
     source: ScanSource, schema: StructType, wanted: StructType, filters: Array[Filter])
@@ -32,7 +33,7 @@ private[datasource] final class LogScan(
 
   override def toBatch(): Batch = new LogBatch(source, schema, wanted)
 
-  /** Python gets to know the query, of which it makes a source of its own. */
+  /** Python gets the query's ids, and creates a separate source for the query. */
   override def toMicroBatchStream(checkpointLocation: String): MicroBatchStream = {
     val context = SparkSession.active.sparkContext
     val options = CallerOptions.streaming(source.options, context)

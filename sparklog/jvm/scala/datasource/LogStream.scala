@@ -12,8 +12,8 @@ import org.apache.spark.sql.types.StructType
 import sparklog.source.LogReaderFactory
 
 /**
- * A stream of the log: offsets, admission and planning are the Python source's. `described`: which
- * log; `run`: of the query.
+ * A stream of the log: the Python source handles offsets, admission and planning. `described`: the
+ * log; `run`: the query's run id.
  */
 private[datasource] final class LogStream(
     python: MicroBatchStream with SupportsTriggerAvailableNow,
@@ -42,14 +42,14 @@ private[datasource] final class LogStream(
   override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] = {
     val begin = CallerOptions.ofBatch(start, SparkSession.active.sparkContext)
     val planned = PlannedPartitions.of(python.planInputPartitions(begin, end))
-    if (planned.partitions.nonEmpty) reader.say(run, s"reads $described", planned.mover)
+    if (planned.partitions.nonEmpty) reader.say(run, s"reads $described", planned.dataPath)
     planned.partitions
   }
 
   override def createReaderFactory(): PartitionReaderFactory = new LogReaderFactory(
     schema, new UnpackedPartitions(python.createReaderFactory(), schema, schema))
 
-  /** How far the query is behind, and who reads. */
+  /** How far the query is behind, and which data path it uses. */
   override def metrics(consumed: Optional[Offset]): JavaMap[String, String] = {
     val found = reader.metrics("reader")
     if (latest != null && consumed.isPresent) {
@@ -58,6 +58,6 @@ private[datasource] final class LogStream(
     found
   }
 
-  /** Progress and errors show it. */
+  /** Shown in progress and errors. */
   override def toString: String = s"sparklog[$described]"
 }

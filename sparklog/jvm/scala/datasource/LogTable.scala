@@ -15,7 +15,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 import sparklog.DefaultSource
 
-/** The log as a table: the Python source's in all, but for who moves the bytes. */
+/** The log as a table: the Python source's table, except for the data path. */
 final class LogTable(source: DefaultSource, python: Table)
     extends SupportsRead with SupportsWrite with ReportsSinkMetrics {
   private val plans = new ReadPlans(source, python.name())
@@ -43,9 +43,9 @@ final class LogTable(source: DefaultSource, python: Table)
     new LogWriteBuilder(source, name(), info, writer)
   }
 
-  /** Of a streaming query's sink: who wrote. */
+  /** The data path of a streaming query's sink. */
   override def metrics(): JavaMap[String, String] = writer.metrics("writer")
 
-  /** Plans and progress show it. */
+  /** Shown in plans and progress. */
   override def toString: String = name()
 }

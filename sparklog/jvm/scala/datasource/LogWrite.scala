@@ -9,9 +9,9 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 import sparklog.DefaultSource
 
-/** Plans a write. `mover`: who writes it will be told to. */
+/** Plans a write. `dataPath`: stores the data path. */
 private[datasource] final class LogWriteBuilder(
-    source: DefaultSource, name: String, info: LogicalWriteInfo, mover: DataPath)
+    source: DefaultSource, name: String, info: LogicalWriteInfo, dataPath: DataPath)
     extends SupportsTruncate {
   private val python = new PythonWriteBuilder(source, name, new PlannedWriteInfo(info))
 
@@ -20,10 +20,10 @@ private[datasource] final class LogWriteBuilder(
     this
   }
 
-  override def build(): Write = new LogWrite(python.build(), info, mover)
+  override def build(): Write = new LogWrite(python.build(), info, dataPath)
 }
 
-/** What Spark says of a write, for a Python source that is to plan it for this JVM. */
+/** Spark's information about a write, with options for a Python source that plans for this JVM. */
 private final class PlannedWriteInfo(info: LogicalWriteInfo) extends LogicalWriteInfo {
   override val options: CaseInsensitiveStringMap = CallerOptions.planning(info.options)
   override def queryId(): String = info.queryId
@@ -33,13 +33,13 @@ private final class PlannedWriteInfo(info: LogicalWriteInfo) extends LogicalWrit
 }
 
 /** A write to the log, of a batch or of a stream. */
-private[datasource] final class LogWrite(python: Write, info: LogicalWriteInfo, mover: DataPath)
+private[datasource] final class LogWrite(python: Write, info: LogicalWriteInfo, dataPath: DataPath)
     extends Write {
   override def description(): String = "(sparklog)"
   override def supportedCustomMetrics(): Array[CustomMetric] = python.supportedCustomMetrics()
   override def reportDriverMetrics(): Array[CustomTaskMetric] = python.reportDriverMetrics()
-  override def toBatch(): BatchWrite = new LogBatchWrite(python.toBatch(), info, mover)
+  override def toBatch(): BatchWrite = new LogBatchWrite(python.toBatch(), info, dataPath)
   override def toStreaming(): StreamingWrite =
-    new LogStreamingWrite(python.toStreaming(), info, mover)
+    new LogStreamingWrite(python.toStreaming(), info, dataPath)
   override def toString: String = python.toString
 }

@@ -5,16 +5,14 @@ import java.util.{Map => JavaMap}
 import com.fasterxml.jackson.databind.ObjectMapper
 
 /**
- * How many offsets a query is behind the log's ends, over all partitions, under the names of
- * Spark's Kafka source. Source: KafkaMicroBatchStream.metrics (Spark 4.1).
+ * How many offsets a query is behind the log's ends, over all partitions, with the names of Spark's
+ * Kafka source. Source: KafkaMicroBatchStream.metrics (Spark 4.1).
  */
 private[datasource] object OffsetsBehind {
-  private val Aside = '#' // in names beside topics' that offsets remember more by
+  private val Aside = '#' // marks names beside the topics that store more about offsets
   private val mapper = new ObjectMapper
 
-  /**
-   * Add to `found` by two of the source's offsets (JSON); nothing where there are no partitions.
-   */
+  /** Add the metrics from two of the source's offsets (JSON); nothing without partitions. */
   def put(found: JavaMap[String, String], latest: String, consumed: String): Unit = {
     val read = mapper.readTree(consumed)
     var count, least, most, sum = 0L

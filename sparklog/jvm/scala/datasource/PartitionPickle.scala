@@ -4,9 +4,9 @@ import java.util.HashMap
 
 import net.razorvine.pickle.{IObjectConstructor, PickleException, Unpickler}
 
-/** What a partition of the Python source is pickled as: see sparklog/source/jvm_plan.py. */
+/** The pickle of a partition of the Python source; see sparklog/source/jvm_plan.py. */
 private[datasource] object PartitionPickle {
-  /** `plan` is null where the partition is Python's alone. */
+  /** `plan` is null for a partition that only Python reads. */
   final class Value(val plan: Array[Byte], val task: Array[Byte])
 
   private val Module = "pyspark.sql.datasource"
@@ -15,7 +15,7 @@ private[datasource] object PartitionPickle {
 
   Unpickler.registerConstructor(Module, Name, new UnpickledConstructor)
 
-  /** What is in the pickle of an InputPartition; null if that is None: there is nothing to read. */
+  /** The value in the pickle of an InputPartition; null for None: there is nothing to read. */
   def value(pickle: Array[Byte]): Value =
     try {
       new Unpickler().loads(pickle) match {
@@ -26,7 +26,7 @@ private[datasource] object PartitionPickle {
           }
         case _ => PythonsAlone
       }
-    } catch { case _: PickleException => PythonsAlone } // of classes that no JVM knows
+    } catch { case _: PickleException => PythonsAlone } // contains classes unknown to the JVM
 
   /** The pickle of InputPartition((plan, task)). */
   def of(plan: Array[Byte], task: Array[Byte]): Array[Byte] = {
@@ -48,7 +48,7 @@ private[datasource] object PartitionPickle {
   }
 }
 
-/** An InputPartition as the unpickler makes it, which looks for `__setstate__` by that name. */
+/** An InputPartition for the unpickler, which calls `__setstate__`. */
 final class UnpickledPartition {
   var value: Any = _
 

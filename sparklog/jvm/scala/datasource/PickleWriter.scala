@@ -4,8 +4,8 @@ import java.io.{ByteArrayOutputStream, DataOutputStream}
 import java.nio.charset.StandardCharsets.UTF_8
 
 /**
- * Python's pickles, protocol 4, of what goes back to it: calls of functions by name, of tuples,
- * bytes and numbers. Source: pickletools.py (Python 3.11).
+ * Writes Python pickles, protocol 4, for values returned to Python: calls of functions by name,
+ * tuples, bytes and numbers. Source: pickletools.py (Python 3.11).
  */
 private[datasource] final class PickleWriter {
   private val all = new ByteArrayOutputStream
@@ -13,7 +13,7 @@ private[datasource] final class PickleWriter {
   out.writeByte(0x80) // PROTO
   out.writeByte(4)
 
-  /** What `module.name` gives for the arguments that are written. */
+  /** Write a call of `module.name` with the written arguments. */
   def call(module: String, name: String)(arguments: => Unit): Unit = {
     out.writeByte('c') // GLOBAL
     out.write(s"$module\n$name\n".getBytes(UTF_8))
@@ -21,7 +21,7 @@ private[datasource] final class PickleWriter {
     out.writeByte('R') // REDUCE
   }
 
-  /** A tuple of the values that `items` writes. */
+  /** Write a tuple of the values that `items` writes. */
   def tuple(items: => Unit): Unit = {
     out.writeByte('(') // MARK
     items
@@ -47,7 +47,7 @@ private[datasource] final class PickleWriter {
     out.writeLong(java.lang.Long.reverseBytes(value))
   }
 
-  /** The whole pickle. */
+  /** Return the complete pickle. */
   def finish(): Array[Byte] = {
     out.writeByte('.') // STOP
     all.toByteArray

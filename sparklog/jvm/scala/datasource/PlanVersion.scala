@@ -2,13 +2,16 @@ package sparklog.datasource
 
 import com.fasterxml.jackson.core.{JsonFactory, JsonToken}
 
-/** Of the plans that Python makes and this jar carries out. Every plan begins with its version. */
+/**
+ * The version of the plans that Python makes and this jar executes. Every plan begins with its
+ * version.
+ */
 private[datasource] object PlanVersion {
   val own: Int = sparklog.Version.plans
 
   private val json = new JsonFactory
 
-  /** The version that a plan (JSON) says; -1 if it says none. */
+  /** The version of a plan (JSON); -1 if it has none. */
   def of(plan: Array[Byte]): Int = {
     val parser = json.createParser(plan)
     try {

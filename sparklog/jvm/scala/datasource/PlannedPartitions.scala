@@ -9,35 +9,35 @@ import org.apache.spark.sql.types.StructType
 
 import sparklog.source.{PythonPartitions, ReadPlan}
 
-/** The partitions of a read as they go to the tasks, and who reads them. */
+/** The partitions of a read as they are sent to the tasks, and the data path. */
 private[datasource] final class PlannedPartitions(
-    val partitions: Array[InputPartition], val mover: DataPath.Choice)
+    val partitions: Array[InputPartition], val dataPath: DataPath.Choice)
 
 private[datasource] object PlannedPartitions {
   private val NoPlan = "the Python source made no plan for the JVM"
 
-  /** Take out of the Python source's partitions those that this JVM can read. */
+  /** Extract the partitions that this JVM can read from the Python source's. */
   def of(python: Array[InputPartition]): PlannedPartitions = {
     val unpacked = python.map(unpack).filter(_ != null)
     val jvm = unpacked.count(_.isJvm)
     val reasons = unpacked.iterator.filter(_.why != null)
-    val mover =
+    val dataPath =
       if (!reasons.hasNext) DataPath.Jvm
       else {
         val first = reasons.next()
         if (jvm > 0) DataPath.Both(first.why) else DataPath.Python(first.why, first.isFault)
       }
-    new PlannedPartitions(unpacked.map(_.partition), mover)
+    new PlannedPartitions(unpacked.map(_.partition), dataPath)
   }
 
-  /** `isJvm`: some of it is read in the JVM. `why`: Python reads some of it; null: nothing. */
+  /** `isJvm`: the JVM reads a part of it. `why`: why Python reads a part of it, or null. */
   private final class Unpacked(
       val partition: InputPartition,
       val isJvm: Boolean,
       val why: String,
       val isFault: Boolean = false)
 
-  /** Null for a partition of nothing, of which Spark makes one where the source has none. */
+  /** Null for an empty partition, which Spark creates if the source has none. */
   private def unpack(partition: InputPartition): Unpacked = partition match {
     case PythonInputPartition(index, pickle) =>
       unpack(partition, pickle, new LogInputPartition(index, _, _, isStreaming = false))
@@ -67,14 +67,16 @@ private[datasource] object PlannedPartitions {
   }
 }
 
-/** A partition that the JVM reads, by `plan` (JSON); `task`: what Python reads it by, pickled. */
+/**
+ * A partition that the JVM reads with `plan` (JSON). `task`: the pickle with which Python reads it.
+ */
 private[datasource] final class LogInputPartition(
     index: Int, val plan: Array[Byte], task: Array[Byte], isStreaming: Boolean)
     extends InputPartition {
-  /** As the Python source made it. */
+  /** The partition as the Python source made it. */
   def whole: InputPartition = python(PartitionPickle.of(plan, task))
 
-  /** What is left of it where `piece` of its plan was read up to offset `at`. */
+  /** The rest of the partition after `piece` of its plan was read up to offset `at`. */
   def rest(piece: Int, at: Long): InputPartition =
     python(PartitionPickle.of(plan, task, piece, at))
 
@@ -83,7 +85,10 @@ private[datasource] final class LogInputPartition(
     else PythonInputPartition(index, pickle)
 }
 
-/** The Python source's partitions for tasks; `python` gives rows of `given`, `wanted` go out. */
+/**
+ * The Python source's partitions for tasks. `python` returns rows of `given`; the result has the
+ * columns of `wanted`.
+ */
 private[datasource] final class UnpackedPartitions(
     python: PartitionReaderFactory, given: StructType, wanted: StructType)
     extends PythonPartitions {

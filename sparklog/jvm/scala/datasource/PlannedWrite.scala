@@ -5,9 +5,9 @@ import net.razorvine.pickle.{IObjectConstructor, PickleException, Unpickler}
 
 import org.apache.spark.sql.connector.write.LogicalWriteInfo
 
-/** A write as Python planned it. `what` is written; `factory`: None where Python's is used. */
+/** A write as Python planned it. `what`: the target; `factory`: None if Python writes. */
 private[datasource] final class PlannedWrite(
-    val what: String, val mover: DataPath.Choice, val factory: Option[StagedWriterFactory])
+    val what: String, val dataPath: DataPath.Choice, val factory: Option[StagedWriterFactory])
 
 private[datasource] object PlannedWrite {
   private val NoPlan = "the Python source made no plan for the JVM"
@@ -15,10 +15,10 @@ private[datasource] object PlannedWrite {
 
   Unpickler.registerConstructor("sparklog.sink.writers", "restored", new RestoredConstructor)
 
-  /** The plan that is in the pickle of the Python writer which `write` has made. */
+  /** The plan in the pickle of the Python writer in `write`. */
   def of(write: AnyRef, info: LogicalWriteInfo): PlannedWrite = {
     val writer = restored(write)
-    val (mover, factory) =
+    val (dataPath, factory) =
       if (writer == null || writer.plan.isEmpty) (DataPath.Python(NoPlan), None)
       else if (PlanVersion.of(writer.plan) != PlanVersion.own) {
         val mismatch = PlanVersion.mismatch(PlanVersion.of(writer.plan))
@@ -28,10 +28,10 @@ private[datasource] object PlannedWrite {
           (DataPath.Jvm, Some(new StagedWriterFactory(writer.plan, writer.staging, info.schema)))
         case why => (DataPath.Python(why.asText), None)
       }
-    new PlannedWrite(s"writes ${CallerOptions.written(info.options)}", mover, factory)
+    new PlannedWrite(s"writes ${CallerOptions.written(info.options)}", dataPath, factory)
   }
 
-  /** Spark keeps the pickle to itself, in what implements a write. */
+  /** Read the pickle, which is private in Spark's implementation of a write. */
   private def restored(write: AnyRef): RestoredWriter =
     try {
       val pickle = write.getClass.getDeclaredMethod("pythonDataSourceWriter")
@@ -46,7 +46,7 @@ private[datasource] object PlannedWrite {
     }
 }
 
-/** What `restored` (sparklog/sink/writers.py) is called with, of which Python takes the rest. */
+/** The arguments of `restored` (sparklog/sink/writers.py) that the JVM reads. */
 private[datasource] final class RestoredWriter(val plan: Array[Byte], val staging: Array[Byte])
 
 private[datasource] final class RestoredConstructor extends IObjectConstructor {

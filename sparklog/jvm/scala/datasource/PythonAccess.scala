@@ -3,11 +3,13 @@ package org.apache.spark.sql.execution.datasources.v2.python
 import org.apache.spark.QueryContext
 import org.apache.spark.api.python.PythonException
 
-/** What Spark keeps to this package of a Python data source, for sparklog.datasource. */
+/**
+ * Parts of Spark's Python data sources that only this package can access, for sparklog.datasource.
+ */
 object PythonAccess {
   def source(provider: PythonDataSourceV2): UserDefinedPythonDataSource = provider.source
 
-  /** What Spark throws where a Python worker raised `message`. */
+  /** The exception that Spark throws for `message` from a Python worker. */
   def error(message: String, stack: Array[StackTraceElement]): RuntimeException = {
     val made = new PythonException(
       message, null, Some("PYTHON_EXCEPTION"), Map.empty[String, String], Array.empty[QueryContext])

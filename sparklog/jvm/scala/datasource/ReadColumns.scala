@@ -6,11 +6,11 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric
 import org.apache.spark.sql.connector.read.PartitionReader
 import org.apache.spark.sql.types.StructType
 
-/** Which columns Python reads, and how those wanted come out of them. */
+/** The columns that Python reads, and their projection to the wanted ones. */
 private[datasource] object ReadColumns {
   private val Cheap = Seq("partition", "offset", "timestampType", "timestamp", "topic")
 
-  /** What Python is asked for: a column at least, for rows of none can't come from it. */
+  /** The columns that Python reads: at least one, because it can't return rows without columns. */
   def ofPython(schema: StructType, wanted: StructType): StructType =
     if (wanted.nonEmpty || schema.isEmpty) wanted
     else {
@@ -18,7 +18,7 @@ private[datasource] object ReadColumns {
       StructType(Seq(schema(Cheap.find(names).getOrElse(schema.fieldNames.head))))
     }
 
-  /** For each column of `wanted`, where in `given` it is; null if the two are the same. */
+  /** The index in `given` of each column of `wanted`; null if both are the same. */
   def references(given: StructType, wanted: StructType): Array[BoundReference] =
     if (given == wanted) null
     else wanted.fields.map { field =>
@@ -26,7 +26,7 @@ private[datasource] object ReadColumns {
     }
 }
 
-/** Rows of another reader, with those columns only. */
+/** The rows of another reader, with only these columns. */
 private[datasource] final class ProjectedReader(
     reader: PartitionReader[InternalRow], columns: Array[BoundReference])
     extends PartitionReader[InternalRow] {

@@ -11,8 +11,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import sparklog.DefaultSource
 
 /**
- * What Python planned for all batch reads of a table. As Spark has it for a Python source, the
- * first plan stands: who reads a DataFrame twice reads the same offsets.
+ * Python's plans for all batch reads of a table. As in Spark's Python sources, the first plan is
+ * used again: reading a DataFrame twice reads the same offsets.
  */
 private[datasource] final class ReadPlans(val source: DefaultSource, val name: String) {
   private var partitions: Seq[Array[Byte]] = _
@@ -34,8 +34,8 @@ private[datasource] final class ReadPlans(val source: DefaultSource, val name: S
 }
 
 /**
- * The Python source as one scan sees it: filters that this scan pushed down are no other's, which
- * share the rest.
+ * The Python source for one scan: pushed-down filters apply to this scan only; scans share the
+ * rest.
  */
 private[datasource] final class ScanSource(plans: ReadPlans, val options: CaseInsensitiveStringMap)
     extends PythonDataSourceV2 {
@@ -44,7 +44,7 @@ private[datasource] final class ScanSource(plans: ReadPlans, val options: CaseIn
 
   private var pushed: PythonDataSourceReadInfo = _
 
-  /** Python read the filters, and what it gives has the table's whole schema. */
+  /** Whether filters were pushed down, so that Python's rows have the table's whole schema. */
   def hasPushed: Boolean = pushed != null
 
   override def getOrCreateDataSourceInPython(

@@ -12,14 +12,19 @@ import org.apache.spark.sql.types.StructType
 
 import sparklog.sink.{StageError, StagePlan, StagingDataWriter}
 
-/** Makes the writers of tasks, which stage rows by `plan` (JSON). `staging`: Python's, pickled. */
+/**
+ * Creates the writers of tasks, which stage rows with `plan` (JSON). `staging`: Python's, pickled.
+ */
 private[datasource] final class StagedWriterFactory(
     plan: Array[Byte], staging: Array[Byte], schema: StructType)
     extends DataWriterFactory with StreamingDataWriterFactory {
   override def createWriter(partition: Int, task: Long): DataWriter[InternalRow] =
     writer(partition, null)
 
-  /** A task of a micro-batch: its files are named after that, for its commit to delete them. */
+  /**
+   * A task of a micro-batch: its files are named after the micro-batch, so that its commit can
+   * delete them.
+   */
   override def createWriter(partition: Int, task: Long, epoch: Long): DataWriter[InternalRow] = {
     val query = StagedWriter.told(StagedWriter.Query)
     writer(partition, if (query.isEmpty) null else StagePlan.label(query, epoch))
@@ -30,7 +35,7 @@ private[datasource] final class StagedWriterFactory(
     catch { case e: StageError => throw StagedWriter.asOfPython(e) }
 }
 
-/** Stages a task's rows; tells Python's commit what it staged as a task in Python tells it. */
+/** Stages a task's rows, and reports them to Python's commit as a task in Python would. */
 private final class StagedWriter(stager: StagingDataWriter, staging: Array[Byte])
     extends DataWriter[InternalRow] {
   import StagedWriter._
@@ -63,7 +68,7 @@ private object StagedWriter {
   val Query = "sql.streaming.queryId"
   private val Checkpoints = "spark.sql.streaming.checkpointLocation"
 
-  /** The error as Spark makes one of what a Python worker raises, so that Python gets it so. */
+  /** The error in the form in which Spark passes an error of a Python worker. */
   def asOfPython(e: StageError): RuntimeException =
     PythonAccess.error(e.toString, e.getStackTrace)
 

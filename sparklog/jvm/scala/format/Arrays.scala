@@ -1,13 +1,13 @@
 package sparklog.format
 
-/** How large arrays get that grow. */
+/** The sizes of growing arrays. */
 private[sparklog] object Arrays {
-  /** The most that a JVM allocates. */
+  /** The maximum size that a JVM allocates. */
   val SizeMax: Int = Int.MaxValue - 8
 
   /**
-   * The size for an array of `size` bytes that must hold `needed`: at least twice as large.
-   * An OutOfMemoryError, as the JVM's own, if no array is so large.
+   * The new size of an array of `size` bytes that must have `needed`: at least twice as large. An
+   * OutOfMemoryError, like the JVM's own, if no array can be that large.
    */
   def grown(size: Int, needed: Long): Int = {
     if (needed > SizeMax) throw new OutOfMemoryError(s"$needed bytes don't fit an array")

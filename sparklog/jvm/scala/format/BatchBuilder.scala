@@ -5,14 +5,14 @@ import java.nio.ByteBuffer
 import org.apache.spark.unsafe.Platform
 
 /**
- * Frames records as batches v2, one batch after the other, as sparklog/format/records.py does:
- * `append` until it says that the batch is full, `close` it, and so on. Its memory grows with the
- * batch, from nothing, and serves the next one. Not thread-safe.
+ * Frames records as batches v2, one after the other, as sparklog/format/records.py: call `append`
+ * until the batch is full, then `close`, and so on. Its memory grows with the batch and is reused.
+ * Not thread-safe.
  *
- * @param compressor may be shared by all the builders of a thread; whoever made it closes it
- * @param batchBytes of records to aim at in a batch, before compression (batch.size); a larger
- *   record gets a batch of its own
- * @param maxMessageBytes bound of a whole batch as written (max.message.bytes)
+ * @param compressor may be shared by all builders of a thread; its creator closes it
+ * @param batchBytes target bytes of records in a batch, before compression (batch.size); a larger
+ *   record gets its own batch
+ * @param maxMessageBytes maximum size of a whole batch as written (max.message.bytes)
  * @param baseSequence of each batch; without a producer Kafka ignores it
  */
 final class BatchBuilder(
@@ -26,7 +26,7 @@ final class BatchBuilder(
 
   private val isPlain = compressor.codec == Codec.Uncompressed
   private val recordsMax = math.min(batchBytes, maxMessageBytes - HeaderBytes)
-  /** Only what comes out of a codec is held against max.message.bytes. */
+  /** max.message.bytes limits only the compressed size. */
   private val recordMax =
     if (isPlain) maxMessageBytes - HeaderBytes else Arrays.SizeMax - HeaderBytes
 
@@ -37,27 +37,27 @@ final class BatchBuilder(
   private var lowest = Long.MaxValue
   private var highest = Long.MinValue
 
-  /** Records in the open batch. */
+  /** Number of records in the open batch. */
   def count: Int = records
 
-  /** Bytes of the open batch before compression, its header included; 0 without records. */
+  /** Bytes of the open batch before compression, with its header; 0 without records. */
   def sizeBytes: Int = if (records == 0) 0 else end
 
-  /** Memory that it keeps, the compressor's not counted. */
+  /** Bytes of allocated memory, without the compressor's. */
   def heldBytes: Long = area.length
 
-  /** In ms, of the open batch, or of the one just closed until the next append. */
+  /** In ms, of the open batch, or of the last closed one until the next append. */
   def minTimestamp: Long = lowest
   def maxTimestamp: Long = highest
 
   /**
-   * Append a record; false if the batch is full (never when it is empty): close it and append
-   * again.
+   * Append a record; return false if the batch is full (never when it is empty): close it and
+   * append again.
    *
-   * Key and value are where Spark's Platform has them: base object, offset, bytes (-1: null). The
-   * headers are `headers[0, headersBytes)` in record form, their count included (HeadersBuffer); 0
-   * bytes: none. RecordTooLarge if the record can't ever be in a batch of maxMessageBytes; what a
-   * codec might make small enough is found by `close`.
+   * Key and value are given as for Spark's Platform: base object, offset, bytes (-1: null). The
+   * headers are `headers[0, headersBytes)` in record form, with their count (HeadersBuffer); 0
+   * bytes: none. RecordTooLarge if the record can't be in any batch of maxMessageBytes; for a
+   * compressed batch, `close` determines this.
    */
   def append(
       timestampMs: Long, keyBase: AnyRef, keyOffset: Long, keyBytes: Int, valueBase: AnyRef,
@@ -76,7 +76,7 @@ final class BatchBuilder(
     }
   }
 
-  /** Write a record's start, if it fits; its body has `body` bytes. */
+  /** Write a record's start if it fits. Its body has `body` bytes. */
   private def begin(timestampMs: Long, delta: Long, body: Long): Boolean = {
     val size = Varint.size(body) + body
     if (records > 0 && end - HeaderBytes + size > recordsMax) false
@@ -100,12 +100,12 @@ final class BatchBuilder(
     baseTimestamp = timestampMs
     lowest = timestampMs
     highest = timestampMs
-    // What one large record took isn't kept for the smaller ones after it.
+    // Memory for a large record is not kept for later smaller ones.
     val usual = HeaderBytes + recordsMax
     if (area.length > usual && HeaderBytes + size <= usual) area = nothing
   }
 
-  /** Twice as large, but not larger than a full batch unless one record is. */
+  /** Double the size, but not above a full batch unless one record is larger. */
   private def grow(needed: Int): Unit = {
     val doubled = Arrays.grown(math.max(area.length, FirstBytes / 2), needed)
     val usual = math.max(HeaderBytes + recordsMax, needed)
@@ -113,12 +113,12 @@ final class BatchBuilder(
   }
 
   /**
-   * End the batch: it is whole (CRC set, leader epoch 0, no producer), its first record has the
-   * offset `baseOffset`. It is several batches one after the other if a codec made one larger than
-   * maxMessageBytes. RecordTooLarge if it does so with a single record: the batch is then lost.
+   * Close the batch: complete (CRC set, leader epoch 0, no producer), with `baseOffset` as the
+   * offset of the first record. If compression made it larger than maxMessageBytes, the result is
+   * several batches. RecordTooLarge if it has a single record; the batch is then lost.
    *
-   * Returns: the bytes from position to limit, until the next append here or the next close of a
-   *   builder with the same compressor.
+   * Returns the bytes from position to limit, valid until the next append here or the next close of
+   * a builder with the same compressor.
    */
   def close(baseOffset: Long): ByteBuffer = {
     require(records > 0, "a batch without records can't be closed")
@@ -141,7 +141,7 @@ final class BatchBuilder(
     import BatchHeader._
     putLong(out, 0, baseOffset)
     putInt(out, LengthAt, stop - LogOverhead)
-    putInt(out, LeaderEpochAt, 0) // the append's, which patches it
+    putInt(out, LeaderEpochAt, 0) // the append sets it
     out(MagicAt) = Magic.toByte
     putShort(out, AttributesAt, compressor.codec.id)
     putInt(out, LastOffsetDeltaAt, count - 1)
@@ -154,7 +154,9 @@ final class BatchBuilder(
     putInt(out, CrcAt, Crc32c.of(out, AttributesAt, stop - AttributesAt))
   }
 
-  /** The records in batches of half the bytes, and so on: the codec made them no smaller. */
+  /**
+   * Write the records in batches of half the bytes, recursively, because compression did not help.
+   */
   private def split(baseOffset: Long): ByteBuffer = {
     val half = new BatchBuilder(compressor, (end - HeaderBytes) / 2, maxMessageBytes)
     val parts = new Parts(end)
@@ -178,7 +180,7 @@ final class BatchBuilder(
     parts.buffer
   }
 
-  /** Append what is behind a record's deltas as another builder wrote it. */
+  /** Append the part behind a record's deltas as another builder wrote it. */
   private def appendRest(timestampMs: Long, bytes: Array[Byte], from: Int, stop: Int): Boolean = {
     val delta = if (records == 0) 0L else timestampMs - baseTimestamp
     val body = 1L + Varint.size(delta) + Varint.size(records) + (stop - from)
@@ -190,7 +192,7 @@ final class BatchBuilder(
     fits
   }
 
-  /** Close into `parts` what begins with the record `done`; returns how many records that were. */
+  /** Close the batches from record `done` on into `parts`; return the number of records. */
   private def closeInto(parts: Parts, baseOffset: Long, done: Int): Int = {
     val count = records
     try parts.add(close(baseOffset + done))
@@ -201,7 +203,7 @@ final class BatchBuilder(
     count
   }
 
-  /** Give the memory back, and what was appended since the last close. */
+  /** Release the memory, and the records since the last close. */
   def release(): Unit = {
     area = nothing
     end = HeaderBytes
@@ -214,7 +216,7 @@ private object BatchBuilder {
   private val FirstBytes = 512
   private val NoProducer = -1
 
-  /** Bytes of a key or value and its length; null has none. */
+  /** The bytes of a key or value with its length; null has no bytes. */
   private def fieldBytes(bytes: Int): Long = Varint.size(bytes).toLong + math.max(bytes, 0)
 
   private def putField(
@@ -230,7 +232,7 @@ private object BatchBuilder {
     } else to
   }
 
-  /** Batches one after the other. */
+  /** Concatenated batches. */
   private final class Parts(sizeBytes: Int) {
     private var bytes = new Array[Byte](sizeBytes)
     private var end = 0

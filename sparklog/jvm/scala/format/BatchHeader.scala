@@ -1,14 +1,14 @@
 package sparklog.format
 
 /**
- * A batch's header: its fields, and what can be wrong with them. One object serves all batches of a
- * walk; layout and checks are those of sparklog/format/batch.py and scan.py's read_header.
+ * The fields of a batch header, and their checks. One object is used for all batches of a scan.
+ * Layout and checks are those of sparklog/format/batch.py and scan.py's read_header.
  */
 final class BatchHeader {
   import BatchHeader._
 
   var baseOffset: Long = 0
-  /** From the first offset to the last, whose record compaction may have taken. */
+  /** From the first offset to the last, whose record compaction may have removed. */
   var lastOffsetDelta: Int = 0
   /** Bytes of the whole batch. */
   var sizeBytes: Int = 0
@@ -20,11 +20,11 @@ final class BatchHeader {
   var producerId: Long = 0
   var producerEpoch: Int = 0
   var baseSequence: Int = 0
-  /** Records in the batch. */
+  /** Number of records in the batch. */
   var count: Int = 0
 
   def lastOffset: Long = baseOffset + lastOffsetDelta
-  /** Where readers go on. */
+  /** The offset at which readers continue. */
   def nextOffset: Long = lastOffset + 1
   def codec: Codec = Codec.of(attributes & Codec.Mask)
   def isCompressed: Boolean = (attributes & Codec.Mask) != 0
@@ -33,11 +33,11 @@ final class BatchHeader {
   def hasLogAppendTime: Boolean = (attributes & LogAppendTime) != 0
 
   /**
-   * Read and check the batch that begins at `at` and may go up to `stop`.
+   * Read and check the batch that begins at `at` and ends at `stop` at the latest.
    *
-   * Returns: Sound; Cut if the batch isn't all there (`sizeBytes` then is what it wants, or 0 if
-   * that can't be told from so few bytes); Legacy for a magic of 0 or 1, of which nothing is read
-   * but magic and size; or a fault, whose text `describe` has. The fields are set if it is Sound.
+   * Returns Sound; Cut if the batch is incomplete (`sizeBytes` is then its size, or 0 if unknown);
+   * Legacy for magic 0 or 1, of which only magic and size are read; or a fault, whose text
+   * `describe` returns. The fields are set if it is Sound.
    */
   def read(bytes: Array[Byte], at: Int, stop: Int): Int = {
     val left = stop - at
@@ -81,7 +81,7 @@ final class BatchHeader {
 }
 
 object BatchHeader {
-  /** What the length field doesn't count: itself and what is before it. */
+  /** The bytes that the length field does not count: itself and the base offset. */
   final val LogOverhead = 12
   final val HeaderBytes = 61
   final val Magic = 2
@@ -103,12 +103,12 @@ object BatchHeader {
   final val Transactional = 0x10
   final val Control = 0x20
 
-  /** Kafka's scan ends quietly if no more than this is left. */
+  /** Kafka's scan ends without an error if no more than this is left. */
   private final val MagicEnd = 17
-  /** LegacyRecord.RECORD_OVERHEAD_V0: below it the length can't be right, whatever the magic. */
+  /** LegacyRecord.RECORD_OVERHEAD_V0: a smaller length is invalid for every magic. */
   private final val LegacyBytesMin = 14
 
-  /** What `read` returns. */
+  /** Results of `read`. */
   final val Sound = 0
   final val Cut = 1
   final val Legacy = 2
@@ -138,7 +138,7 @@ object BatchHeader {
   def baseOffsetAt(bytes: Array[Byte], at: Int): Long = longAt(bytes, at)
   def crcAt(bytes: Array[Byte], at: Int): Int = intAt(bytes, at + CrcAt)
 
-  /** The CRC of the batch of `sizeBytes` at `at`, of all that is behind where it stands. */
+  /** The CRC of the batch of `sizeBytes` at `at`, over all bytes behind the CRC field. */
   def crcOf(bytes: Array[Byte], at: Int, sizeBytes: Int): Int =
     Crc32c.of(bytes, at + AttributesAt, sizeBytes - AttributesAt)
 

@@ -1,6 +1,6 @@
 package sparklog.format
 
-/** How a batch's records are compressed; `id` is in bits 0-2 of its attributes. */
+/** A compression codec. `id` is in bits 0-2 of a batch's attributes. */
 sealed abstract class Codec(val id: Int, val name: String) {
   override def toString: String = name
 }
@@ -14,15 +14,15 @@ object Codec {
 
   private val byId = Array[Codec](Uncompressed, Gzip, Snappy, Lz4, Zstd)
 
-  /** The bits of a batch's attributes that say its codec. */
+  /** The bits of the codec in a batch's attributes. */
   final val Mask = 0x07
 
   def isKnown(id: Int): Boolean = id >= 0 && id < byId.length
 
-  /** An ArrayIndexOutOfBoundsException if it isn't known. */
+  /** An ArrayIndexOutOfBoundsException for an unknown id. */
   def of(id: Int): Codec = byId(id)
 
-  /** Of the names that Python's plans have. An IllegalArgumentException for another. */
+  /** The codec with a name of Python's plans. An IllegalArgumentException for another name. */
   def named(name: String): Codec = byId.find(_.name == name).getOrElse(
     throw new IllegalArgumentException(
       s"unknown codec $name; known are ${byId.mkString(", ")}"))

@@ -7,26 +7,26 @@ import net.jpountz.lz4.{LZ4Compressor, LZ4Factory}
 import org.xerial.snappy.Snappy
 
 /**
- * Compresses the records of batches with one codec at one level, each in the framing that Kafka
- * writes (sparklog/format/compression.py). One serves all the batches that a thread makes: what it
- * made last is in `output`, which is used again. Not thread-safe.
+ * Compresses the records of batches with a codec and level, in the framing that Kafka writes
+ * (sparklog/format/compression.py). A thread uses one object for all its batches; `output` is
+ * overwritten by the next call. Not thread-safe.
  */
 abstract class Compressor private[format] (val codec: Codec) {
   private var made = Compressor.nothing
 
-  /** Where `compress` put its bytes. */
+  /** The bytes that `compress` wrote. */
   final def output: Array[Byte] = made
 
-  /** Memory that it keeps on the heap. */
+  /** Bytes of allocated memory on the heap. */
   final def heldBytes: Long = made.length
 
-  /** Compress `in[at, at + size)` into `output` from `to` on, and return the end there. */
+  /** Compress `in[at, at + size)` into `output` from `to` on, and return the end. */
   def compress(in: Array[Byte], at: Int, size: Int, to: Int): Int
 
-  /** Give memory back, the native too. It can be used again: it takes what it needs anew. */
+  /** Release memory, also native memory. The object can be used again. */
   def close(): Unit = made = Compressor.nothing
 
-  /** An output of at least `size` bytes, the first `keep` as they are. */
+  /** An output of at least `size` bytes; the first `keep` are preserved. */
   protected final def room(size: Long, keep: Int = 0): Array[Byte] = {
     val isTooLarge = made.length > Compressor.KeptBytes && size <= Compressor.KeptBytes
     if (size > made.length || isTooLarge) {
@@ -41,12 +41,12 @@ abstract class Compressor private[format] (val codec: Codec) {
 object Compressor {
   private val nothing = new Array[Byte](0)
 
-  /** A larger output, of one large record, isn't kept for the smaller batches after it. */
+  /** A larger output, for a large record, is not kept for later smaller batches. */
   private val KeptBytes = 8 << 20
 
   /**
-   * `level` None is Kafka's default (gzip -1, lz4 9, zstd 3); snappy and none have no levels.
-   * An IllegalArgumentException if the codec has no such level. Source: CompressionType.java.
+   * `level` None is Kafka's default (gzip -1, lz4 9, zstd 3); snappy and none have no levels. An
+   * IllegalArgumentException if the codec has no such level. Source: CompressionType.java.
    */
   def apply(codec: Codec, level: Option[Int]): Compressor = codec match {
     case Codec.Uncompressed => new AsIs
@@ -65,7 +65,7 @@ object Compressor {
   }
 }
 
-/** Not at all: a builder takes the records from where they are. */
+/** No compression; the builder uses the records in place. */
 private final class AsIs extends Compressor(Codec.Uncompressed) {
   override def compress(in: Array[Byte], at: Int, size: Int, to: Int): Int = {
     System.arraycopy(in, at, room(to.toLong + size), to, size)
@@ -107,16 +107,18 @@ private final class GzipCompressor(level: Int) extends Compressor(Codec.Gzip) {
 }
 
 private object GzipCompressor {
-  /** Magic, deflate, no flags, no time, no word on effort, an unknown system. */
+  /** Magic, deflate, no flags, no time, no effort, unknown system. */
   val head: Array[Byte] = Array(0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff).map(_.toByte)
   val TailBytes = 8
 
-  /** What zlib makes of `size` bytes at most, by deflateBound; if it is wrong the output grows. */
+  /**
+   * The maximum output of zlib for `size` bytes, by deflateBound; if it is wrong, the output grows.
+   */
   def bound(size: Int): Long =
     size.toLong + (size >> 12) + (size >> 14) + (size >> 25) + 13 + head.length + TailBytes
 }
 
-/** Xerial's stream: a head, then of each 32 KiB the compressed size (i32) and the raw snappy. */
+/** Xerial's stream: a header, then per 32 KiB the compressed size (i32) and the raw snappy. */
 private final class SnappyCompressor extends Compressor(Codec.Snappy) {
   import SnappyCompressor._
 
@@ -149,7 +151,7 @@ private object SnappyCompressor {
 private final class Lz4Compressor(level: Int) extends Compressor(Codec.Lz4) {
   import Lz4Compressor._
 
-  // As Kafka: its default level is the fast compressor, every other the one of high compression.
+  // As in Kafka: the default level is the fast compressor, all others are high compression.
   private val block: LZ4Compressor = {
     val factory = LZ4Factory.fastestInstance
     if (level == FastLevel) factory.fastCompressor else factory.highCompressor(level)
@@ -184,13 +186,13 @@ private final class Lz4Compressor(level: Int) extends Compressor(Codec.Lz4) {
 private object Lz4Compressor {
   val FastLevel = 9
   val BlockBytes: Int = 64 << 10
-  /** A block that isn't compressed: the top bit of its size. */
+  /** An uncompressed block: the top bit of its size. */
   val Stored: Int = 1 << 31
-  /** Magic; version 1, independent blocks; 64 KiB; the check of the two bytes before. */
+  /** Magic; version 1, independent blocks; 64 KiB; the checksum of the two bytes before. */
   val head: Array[Byte] = Array(0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82).map(_.toByte)
 }
 
-/** One frame without its size and checksum. The context is some 100 KiB to MBs of native memory. */
+/** One frame without size and checksum. The context takes 100 KiB to MBs of native memory. */
 private final class ZstdCompressor(level: Int) extends Compressor(Codec.Zstd) {
   private var context: ZstdCompressCtx = _
 

@@ -1,9 +1,8 @@
 package sparklog.format
 
 /**
- * Decompresses the records of batches, in each framing that Kafka reads (compression.py says
- * which), into one buffer that grows as bytes come, to `maxBytes`. One thread's; `release` it at
- * the end.
+ * Decompresses the records of batches, in all framings that Kafka reads (see compression.py), into
+ * a buffer that grows up to `maxBytes`. For one thread, which calls `release` at the end.
  */
 final class Decompressor(maxBytes: Int) {
   private val plain = new PlainBytes(maxBytes)
@@ -12,14 +11,14 @@ final class Decompressor(maxBytes: Int) {
   private var lz4: Lz4Reader = _
   private var zstd: ZstdReader = _
 
-  /** What came out last: as many bytes as `apply` said, from the first on. */
+  /** The last output: the number of bytes that `apply` returned. */
   def buffer: Array[Byte] = plain.array
 
   /**
-   * Decompress `count` bytes at `at` into `buffer`; how many bytes come out.
+   * Decompress `count` bytes at `at` into `buffer`; return the number of output bytes.
    *
-   * DamagedData: they are cut, or none of this codec. TooLarge: more than `maxBytes` come out, or
-   * so nearly as many that a codec has no room to work.
+   * DamagedData: the bytes are cut off or not of this codec. TooLarge: the output exceeds
+   * `maxBytes`, or is so close to it that the codec has no space to work.
    */
   def apply(codec: Codec, bytes: Array[Byte], at: Int, count: Int): Int = {
     plain.used = 0
@@ -41,10 +40,10 @@ final class Decompressor(maxBytes: Int) {
     plain.used
   }
 
-  /** Bytes of memory that it keeps, those of the codecs' libraries aside. */
+  /** Bytes of allocated memory, without those of the codecs' libraries. */
   def heldBytes: Long = plain.array.length
 
-  /** Give back all memory; it can go on afterwards. */
+  /** Release all memory. The object can be used again. */
   def release(): Unit = {
     plain.release()
     if (gzip != null) gzip.release()
@@ -54,10 +53,10 @@ final class Decompressor(maxBytes: Int) {
   }
 }
 
-/** What is wrong with compressed records. */
+/** A fault of compressed records. */
 sealed abstract class CompressedDataException(message: String)
     extends java.io.IOException(message) {
-  /** They come to the thread that asked, soon after; where they began is no news. */
+  /** The caller handles the exception, so a stack trace is not needed. */
   override def fillInStackTrace(): Throwable = this
 }
 

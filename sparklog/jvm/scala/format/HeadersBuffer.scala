@@ -3,27 +3,27 @@ package sparklog.format
 import org.apache.spark.unsafe.Platform
 
 /**
- * The headers of one record, as its end has them: varint count, then of each the varint length of
- * the key, the key (UTF-8), the varint length of the value, the value. One object serves all
- * records, one after the other: `start`, `add` each, then `bytes` up to `sizeBytes`.
+ * The headers of a record in record form: varint count, then per header the varint length of the
+ * key, the key (UTF-8), the varint length of the value, the value. The object is reused for all
+ * records: call `start`, `add` for each header, then use `bytes` up to `sizeBytes`.
  */
 final class HeadersBuffer {
   private var buffer = new Array[Byte](HeadersBuffer.FirstBytes)
   private var end = 0
 
-  /** Where they are, from 0 to before `sizeBytes`, until the next `start`. */
+  /** The headers, from 0 to `sizeBytes`, valid until the next `start`. */
   def bytes: Array[Byte] = buffer
   def sizeBytes: Int = end
-  /** Memory that it keeps. */
+  /** Bytes of allocated memory. */
   def heldBytes: Long = buffer.length
 
-  /** Begin those of another record, of which there will be `count`. */
+  /** Begin the headers of another record, which has `count` of them. */
   def start(count: Int): Unit = {
     if (buffer.length > HeadersBuffer.KeptBytes) buffer = new Array[Byte](HeadersBuffer.FirstBytes)
     end = Varint.put(buffer, 0, count)
   }
 
-  /** Add a header, from where Spark's Platform has its key and value (-1 bytes: null). */
+  /** Add a header. Key and value are given as for Spark's Platform (-1 bytes: null). */
   def add(
       keyBase: AnyRef, keyOffset: Long, keyBytes: Int,
       valueBase: AnyRef, valueOffset: Long, valueBytes: Int): Unit = {

@@ -1,8 +1,8 @@
 package sparklog.format
 
-/** Numbers as gzip, lz4 and zstd have them; Kafka's own are big-endian (BatchHeader). */
+/** Little-endian numbers of gzip, lz4 and zstd; Kafka's own are big-endian (BatchHeader). */
 private[format] object LittleEndian {
-  /** The number in `count` bytes, up to four; negative if the fourth's top bit is set. */
+  /** The number in up to four bytes; negative if the top bit of the fourth is set. */
   def get(bytes: Array[Byte], at: Int, count: Int): Int = {
     var number = 0
     var n = count

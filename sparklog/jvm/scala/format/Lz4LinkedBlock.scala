@@ -1,19 +1,19 @@
 package sparklog.format
 
 /**
- * An lz4 block whose matches may lie in the 64 KiB that earlier blocks made. The bindings to lz4's
- * own code have no call for it. What is refused is what LZ4_decompress_safe_usingDict refuses, and
- * matches at a distance of 0. Source: lz4_Block_format.md, lz4.c of lz4 1.9.4.
+ * Decompresses an lz4 block whose matches may refer to the 64 KiB of earlier blocks, for which the
+ * bindings to lz4's own code have no function. Rejects what LZ4_decompress_safe_usingDict rejects,
+ * and matches at distance 0. Source: lz4_Block_format.md, lz4.c of lz4 1.9.4.
  */
 private[format] object Lz4LinkedBlock {
   private final val MatchMin = 4
   private final val LastLiterals = 5
   private final val MatchFindLimit = 12
-  private final val More = 15 // a length that goes on in the next bytes
+  private final val More = 15 // a length that continues in the next bytes
 
   /**
-   * Decompress `size` bytes at `start` to `to`, at most `room`; how many come out. Everything in
-   * `out` before `to` may be referred to. DamagedData if they are no block.
+   * Decompress `size` bytes at `start` to `to`, at most `room`; return the number of output bytes.
+   * Matches may refer to anything in `out` before `to`. DamagedData for an invalid block.
    */
   def decompress(
       bytes: Array[Byte], start: Int, size: Int, out: Array[Byte], to: Int, room: Int): Int = {
@@ -28,7 +28,7 @@ private[format] object Lz4LinkedBlock {
       at += 1
       var literals = token >> 4
       if (literals == More) {
-        // Its bytes end at the latest where 15 literals still can follow.
+        // Its bytes must end early enough for 15 literals to follow.
         var byte = 255
         while (byte == 255) {
           if (at >= stop - More) damaged()
@@ -67,7 +67,7 @@ private[format] object Lz4LinkedBlock {
     made - to
   }
 
-  /** What lies `distance` before is repeated, also where that is nearer than `length`. */
+  /** Repeat the bytes at `distance` before `to`, also if it is smaller than `length`. */
   private def copyMatch(out: Array[Byte], to: Int, distance: Int, length: Int): Unit =
     if (distance >= length) System.arraycopy(out, to - distance, out, to, length)
     else {

@@ -4,9 +4,9 @@ import net.jpountz.lz4.{LZ4Exception, LZ4Factory}
 import net.jpountz.xxhash.XXHashFactory
 
 /**
- * The first lz4 frame of some bytes; what follows it isn't looked at, by other readers neither.
- * Checksums and sizes that it has are checked. Blocks that refer to the ones before them (lz4's own
- * default, which Kafka itself never writes) go through `Lz4LinkedBlock`.
+ * Reads the first lz4 frame; like other readers, it ignores what follows. Checksums and sizes are
+ * checked. Blocks that refer to earlier ones (lz4's default, which Kafka never writes) are read by
+ * `Lz4LinkedBlock`.
  *
  *   i32 magic; flags; block size; [i64 content size]; [i32 dictionary]; checksum of these;
  *   (i32 size, block, [checksum])*; i32 0; [checksum of the content]       little-endian
@@ -21,7 +21,7 @@ private[format] final class Lz4Reader {
 
   private var flags = 0
   private var blockBytesMax = 0
-  private var contentBytes = 0L // 0: it isn't said
+  private var contentBytes = 0L // 0: not declared
 
   def read(bytes: Array[Byte], start: Int, count: Int, out: PlainBytes): Unit = {
     val stop = start + count
@@ -43,7 +43,7 @@ private[format] final class Lz4Reader {
     }
   }
 
-  /** Take the frame's header; the position behind it. */
+  /** Read the frame's header; return the position behind it. */
   private def header(bytes: Array[Byte], start: Int, stop: Int): Int = {
     if (stop - start < HeaderBytesMin) cut()
     if (LittleEndian.get(bytes, start, 4) != Magic) throw new DamagedData("it is no lz4 frame")
@@ -68,7 +68,7 @@ private[format] final class Lz4Reader {
     at + 1
   }
 
-  /** Take the block at `start`, whose size is in `word`; the position behind it. */
+  /** Read the block at `start`, whose size is in `word`; return the position behind it. */
   private def block(
       bytes: Array[Byte], start: Int, stop: Int, word: Int, out: PlainBytes): Int = {
     val size = word & Int.MaxValue
@@ -85,7 +85,7 @@ private[format] final class Lz4Reader {
       System.arraycopy(bytes, start, out.array, out.used, size)
       out.used += size
     } else {
-      // No byte makes more than 255, and nothing in lz4 looks further ahead than some bytes.
+      // A byte expands to at most 255 bytes, and lz4 looks only a few bytes ahead.
       val most = math.min(blockBytesMax.toLong, RatioMax * size + Ahead).toInt
       out.reserve(most)
       out.used += (

@@ -10,11 +10,11 @@ object Murmur2 {
   private val M = 0x5bd1e995
   private val isLittle = ByteOrder.nativeOrder == ByteOrder.LITTLE_ENDIAN
 
-  /** Which of `partitions` a key goes to that is there: toPositive(murmur2(key)) % partitions. */
+  /** The partition of a non-null key: toPositive(murmur2(key)) % partitions. */
   def partition(base: AnyRef, offset: Long, bytes: Int, partitions: Int): Int =
     (hash(base, offset, bytes) & 0x7fffffff) % partitions
 
-  /** The hash of `bytes` bytes, where Spark's Platform has them: base object and offset. */
+  /** The hash of `bytes` bytes, given as for Spark's Platform: base object and offset. */
   def hash(base: AnyRef, offset: Long, bytes: Int): Int = {
     val whole = offset + (bytes & ~3)
     var h = Seed ^ bytes

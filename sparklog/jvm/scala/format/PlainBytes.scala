@@ -2,18 +2,18 @@ package sparklog.format
 
 import java.util.Arrays
 
-/** An array that decompressed bytes go to; it grows as they come and serves batch after batch. */
+/** A growing array for decompressed bytes, reused for all batches. */
 private[format] final class PlainBytes(maxBytes: Int) {
   var array: Array[Byte] = Array.emptyByteArray
-  /** How many of its bytes are filled, from the first on. */
+  /** The number of filled bytes. */
   var used: Int = 0
 
-  /** How many more it can take as it is. */
+  /** The free bytes without growing. */
   def room: Int = array.length - used
 
   /**
-   * Make room for `more` bytes, at least doubling it. What a stream only claims to hold isn't asked
-   * for unless its bytes can make it. TooLarge if there would be more than `maxBytes`.
+   * Make space for `more` bytes, at least doubling the array. A size that a stream only declares is
+   * not allocated unless its bytes can produce it. TooLarge above `maxBytes`.
    */
   def reserve(more: Long): Unit = if (more > room) {
     val wanted = used + more
@@ -22,10 +22,10 @@ private[format] final class PlainBytes(maxBytes: Int) {
     array = Arrays.copyOf(array, math.min(grown, maxBytes).toInt)
   }
 
-  /** At least the double; TooLarge if it is as large as it may be. */
+  /** At least double the array; TooLarge at the maximum size. */
   def grow(): Unit = reserve(room + 1L)
 
-  /** How many more it may ever take. */
+  /** The maximum number of further bytes. */
   def maxRoom: Int = maxBytes - used
 
   def release(): Unit = {

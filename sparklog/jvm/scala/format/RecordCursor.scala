@@ -1,11 +1,12 @@
 package sparklog.format
 
 /**
- * The records of one batch after the other. `open` looks through the whole batch, so that nothing
- * of a damaged one is given out; `next` steps from record to record and allocates nothing. What is
- * a record, what is a fault and of which kind is as in sparklog/format/parser.py and decoder.py.
+ * Iterates over the records of batches. `open` checks the whole batch first, so that no record of a
+ * damaged batch is returned; `next` allocates nothing. Records and faults are defined as in
+ * sparklog/format/parser.py and decoder.py.
  *
- * One thread's; `release` it at the end. `maxPlainBytes`: of one batch's records, decompressed.
+ * For one thread, which calls `release` at the end. `maxPlainBytes`: maximum uncompressed size of a
+ * batch's records.
  */
 final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
   import RecordCursor._
@@ -14,16 +15,16 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
   private val decompressor = new Decompressor(maxPlainBytes)
   private var at = 0
   private var stop = 0
-  private var left = 0 // records that `next` may step to or over
+  private var left = 0 // remaining records, returned or skipped by `next`
   private var firstOffset = 0L
   private var baseOffset = 0L
   private var baseTimestampMs = 0L
   private var maxTimestampMs = 0L
 
-  /** Holds the fields of the batch's records: the array given, or one of its own. */
+  /** The array with the fields of the batch's records: the given one or its own. */
   var buffer: Array[Byte] = Array.emptyByteArray
 
-  // The record at hand.
+  // The current record.
   private var offsetDelta = 0L
   private var timestampAt = 0
   private var timestampBytes = 0
@@ -34,11 +35,11 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
   var valueAt: Int = 0
   /** -1: null. */
   var valueBytes: Int = 0
-  /** Of the first header, behind their count; the last ends with the record. */
+  /** Position of the first header, behind their count; the last one ends with the record. */
   var headersAt: Int = 0
   var headersCount: Int = 0
 
-  /** The header that `nextHeader` stepped to. */
+  /** The header that `nextHeader` moved to. */
   var headerKeyAt: Int = 0
   var headerKeyBytes: Int = 0
   var headerValueAt: Int = 0
@@ -47,10 +48,10 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
   private var headersLeft = 0
   private var headerEnd = 0
 
-  /** 0: the time that its producer gave; 1: when it was appended. Of all records of the batch. */
+  /** 0: the producer's timestamp; 1: the append time. The same for all records of a batch. */
   var timestampType: Int = 0
 
-  /** What came with Undecodable or PlainTooLarge: the codec's words. */
+  /** The codec's message for Undecodable or PlainTooLarge. */
   var reason: String = ""
 
   def offset: Long = baseOffset + offsetDelta
@@ -59,7 +60,9 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
     if (timestampType == 1) maxTimestampMs
     else baseTimestampMs + Varint.get(buffer, timestampAt, timestampBytes)
 
-  /** As Spark has times, since the epoch; what doesn't fit becomes the nearest that does. */
+  /**
+   * The timestamp as in Spark, since the epoch; values out of range become the nearest valid ones.
+   */
   def timestampMicros: Long = {
     val ms = timestampMs
     if (ms > MsMax) Long.MaxValue else if (ms < -MsMax) -Long.MaxValue else ms * 1000
@@ -68,11 +71,11 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
   def headersBytes: Int = end - headersAt
 
   /**
-   * Begin with the batch at `from` of `bytes`, which `header` found to be Sound, and of it with the
-   * records with first <= offset < until. A control batch has none.
+   * Open the batch at `from` of `bytes`, which `header` found to be Sound, for the records with
+   * first <= offset < until. A control batch has none.
    *
-   * Returns: Sound, or a fault, whose text `describe` has; then `next` gives nothing. What lies
-   * behind `until` isn't looked at. Cost: decompression, and a look at each record's fields.
+   * Returns Sound, or a fault, whose text `describe` returns; `next` then returns false. Records
+   * from `until` on are not checked. Cost: decompression, and a check of each record's fields.
    */
   def open(bytes: Array[Byte], from: Int, header: BatchHeader, first: Long, until: Long): Int = {
     left = 0
@@ -93,7 +96,7 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
     }
   }
 
-  /** Step to the next record; false if there is none. */
+  /** Move to the next record; false if there is none. */
   def next(): Boolean = {
     var found = false
     while (!found && left > 0) {
@@ -107,17 +110,17 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
     found
   }
 
-  /** Step to the record's next header; false if there is none. */
+  /** Move to the record's next header; false if there is none. */
   def nextHeader(): Boolean = headersLeft > 0 && {
     headersLeft -= 1
     readHeader(headerEnd)
     true
   }
 
-  /** Bytes of memory that it keeps. */
+  /** Bytes of allocated memory. */
   def heldBytes: Long = decompressor.heldBytes
 
-  /** Give its memory back, that of the codecs' libraries too; it can be used again afterwards. */
+  /** Release all memory, also that of the codecs' libraries. The object can be used again. */
   def release(): Unit = {
     left = 0
     headersLeft = 0
@@ -143,7 +146,7 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
         PlainTooLarge
     }
 
-  /** Look at the records up to `until`; `next` may step to those before it. */
+  /** Check the records up to `until`; `next` may return those before it. */
   private def check(count: Int, lastDelta: Int, until: Long): Int = {
     var status = if (count > (stop - at) / RecordBytesMin) TooMany else BatchHeader.Sound
     var from = at
@@ -217,7 +220,7 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
     }
   }
 
-  /** Look at the headers of the record that `read` found, and at its end. */
+  /** Check the headers of the record that `read` found, and its end. */
   private def checkHeaders(): Int = {
     var status = BatchHeader.Sound
     var count = headersCount
@@ -253,8 +256,9 @@ final class RecordCursor(maxPlainBytes: Int = RecordCursor.MaxPlainBytes) {
 
 object RecordCursor {
   /**
-   * Of a batch's records, decompressed. Kafka bounds a batch by max.message.bytes (1 MiB) as it is
-   * compressed; who needs more than this takes the Python reader, which has a process of its own.
+   * The maximum uncompressed size of a batch's records. Kafka limits the compressed size by
+   * max.message.bytes (1 MiB); larger batches are left to the Python reader, which is a separate
+   * process.
    */
   val MaxPlainBytes: Int = 32 << 20
 
@@ -262,7 +266,7 @@ object RecordCursor {
   private final val HeaderBytesMin = 2
   private val MsMax = Long.MaxValue / 1000
 
-  // What `open` returns beside BatchHeader.Sound; BatchHeader has the numbers below.
+  // Results of `open` besides BatchHeader.Sound; lower numbers are in BatchHeader.
   final val TooMany = 16
   final val BadLength = 17
   final val BadField = 18

@@ -1,10 +1,10 @@
 package sparklog.format
 
 /**
- * A batch of one record is larger than a partition takes (max.message.bytes).
+ * A batch of one record exceeds the partition's max.message.bytes.
  *
- * @param index which record of the builder's batch it is, from 0
- * @param sizeBytes of the batch that the record makes alone, compressed if the batch would be
+ * @param index of the record in the builder's batch, from 0
+ * @param sizeBytes of a batch with this record alone, compressed if the batch would be
  */
 final class RecordTooLarge(val index: Int, val sizeBytes: Long, val maxMessageBytes: Int)
     extends Exception(

@@ -4,7 +4,7 @@ import java.io.IOException
 
 import org.xerial.snappy.{Snappy, SnappyError}
 
-/** Snappy in xerial's framing, (i32 size, block)* after 16 bytes; or one raw block. */
+/** Reads snappy in xerial's framing, (i32 size, block)* after 16 bytes, or a single raw block. */
 private[format] final class SnappyReader {
   import SnappyReader._
 
@@ -31,7 +31,7 @@ private[format] final class SnappyReader {
 
   private def block(bytes: Array[Byte], at: Int, stop: Int, out: PlainBytes): Unit = {
     val size = claim(bytes, at, stop)
-    // A copy makes at most 64 bytes of 2, so a larger claim is a lie.
+    // A copy expands 2 bytes to at most 64, so a larger declared size is wrong.
     if (size > RatioMax * (stop - at)) throw new DamagedData(
       s"a block of ${stop - at} bytes claims to hold $size")
     out.reserve(size)
@@ -42,7 +42,7 @@ private[format] final class SnappyReader {
     }
   }
 
-  /** The size that a block says it has. */
+  /** The declared size of a block. */
   private def claim(bytes: Array[Byte], at: Int, stop: Int): Long = {
     val last = math.min(stop, at + Varint.IntBytesMax)
     var size = 0L

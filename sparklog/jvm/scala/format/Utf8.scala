@@ -1,10 +1,10 @@
 package sparklog.format
 
 /**
- * Header keys as text. Spark's strings have to be well-formed UTF-8, and a key may be any bytes:
- * each maximal part of a character that is none becomes U+FFFD, as Python's `errors="replace"` has
- * it. Java's decoder makes one of a surrogate's three bytes where Python makes three.
- * Source: The Unicode Standard 16.0, section 3.9.6, table 3-7.
+ * Makes header keys valid UTF-8, as Spark's strings require. Each maximal part of an invalid
+ * sequence becomes U+FFFD, as with Python's `errors="replace"`. Java's decoder makes one U+FFFD of
+ * a surrogate's three bytes where Python makes three. Source: The Unicode Standard 16.0, section
+ * 3.9.6, table 3-7.
  */
 object Utf8 {
   private val Replacement = Array[Byte](0xef.toByte, 0xbf.toByte, 0xbd.toByte)
@@ -21,7 +21,7 @@ object Utf8 {
     size > 0
   }
 
-  /** A well-formed copy. */
+  /** A valid copy. */
   def mended(bytes: Array[Byte], at: Int, count: Int): Array[Byte] = {
     val out = new Array[Byte](count * Replacement.length)
     val stop = at + count
@@ -37,7 +37,10 @@ object Utf8 {
     java.util.Arrays.copyOf(out, to)
   }
 
-  /** Bytes of the character at `at`; if it is none, as a negative number those to replace. */
+  /**
+   * The bytes of the character at `at`; for an invalid one, the negative number of bytes to
+   * replace.
+   */
   private def sizeAt(bytes: Array[Byte], at: Int, stop: Int): Int = {
     val lead = bytes(at) & 0xff
     val size =
@@ -47,7 +50,7 @@ object Utf8 {
       else if (lead < 0xf0) 3
       else if (lead < 0xf5) 4
       else 0
-    // Of the second byte; overlong forms, surrogates and what is past U+10FFFF show there.
+    // The second byte reveals overlong forms, surrogates and code points above U+10FFFF.
     val low = if (lead == 0xe0) 0xa0 else if (lead == 0xf0) 0x90 else 0x80
     val high = if (lead == 0xed) 0x9f else if (lead == 0xf4) 0x8f else 0xbf
     var n = 1

@@ -1,9 +1,8 @@
 package sparklog.format
 
 /**
- * What frames of zstd say of themselves. zstd's own way of decompressing them in one go asks less
- * than its streams do, which other readers use: here windows are bounded (to 128 MiB), and blocks
- * by their window.
+ * Reads the headers of zstd frames. zstd's one-shot decompression checks less than its streams,
+ * which other readers use; here windows are limited (to 128 MiB), and blocks by their window.
  *
  *   i32 magic; flags; [window]; [dictionary]; [content size]; (u24 size, type and whether it is the
  *   last; block)*; [i32 checksum]                                                little-endian
@@ -14,7 +13,7 @@ private[format] object ZstdFrames {
   private final val Magic = 0xfd2fb528
   private final val SkippableMagic = 0x184d2a50
   private final val SkippableMask = 0xfffffff0
-  private final val BytesMin = 8 // a skippable one's
+  private final val BytesMin = 8 // of a skippable frame
   private final val FlagsAt = 4
   private final val WindowAt = 5
   private final val SingleSegment = 0x20
@@ -26,7 +25,7 @@ private[format] object ZstdFrames {
   private final val Compressed = 2
   private final val BlockBytesMax = 128 << 10
 
-  /** How many bytes can come out of these frames. DamagedData if they aren't whole. */
+  /** The maximum uncompressed size of these frames. DamagedData if they are incomplete. */
   def plainBytesMax(bytes: Array[Byte], start: Int, stop: Int): Long = {
     var at = start
     var most = 0L
@@ -65,13 +64,13 @@ private[format] object ZstdFrames {
 
   private def cut(): Nothing = throw new DamagedData("the stream is cut")
 
-  /** An exponent in the upper five bits, eighths more in the lower three. */
+  /** The exponent is in the upper five bits, eighths in the lower three. */
   private def windowBytes(code: Int): Long = {
     val base = 1L << (10 + (code >> 3))
     base + base / 8 * (code & 7)
   }
 
-  /** Bytes of a field, by its bits of the flags. */
+  /** The size of a field, by its bits of the flags. */
   private def dictionaryBytes(bits: Int): Int = (1 << bits) >> 1
   private def sizeBytes(bits: Int, isSingle: Boolean): Int =
     if (bits == 0) { if (isSingle) 1 else 0 }

@@ -3,8 +3,8 @@ package sparklog.format
 import com.github.luben.zstd.{Zstd, ZstdDecompressCtx, ZstdException}
 
 /**
- * Zstandard, one frame or several. They are decompressed in one go, so that a window takes no
- * memory but that of the output. Source: RFC 8878.
+ * Reads one or several zstd frames, in one shot, so that a window needs no memory besides the
+ * output. Source: RFC 8878.
  */
 private[format] final class ZstdReader {
   import ZstdReader._
@@ -17,13 +17,16 @@ private[format] final class ZstdReader {
       val some = math.max(RatioExpected * count, EarlyBytes)
       out.reserve(math.min(math.min(most, some), out.maxRoom))
       while (!fits(bytes, start, count, out)) {
-        // What refers to bytes that aren't there is short of room, too.
+        // References to missing bytes are reported as missing space, too.
         if (out.room >= most) overfull() else out.grow()
       }
       if (out.used > most) overfull()
     } catch { case e: ZstdException => throw new DamagedData(String.valueOf(e.getMessage)) }
 
-  /** Decompress; false if there isn't room. All is made again then, but the buffer will serve. */
+  /**
+   * Decompress; return false if there is not enough space. It is then repeated with a larger
+   * buffer.
+   */
   private def fits(bytes: Array[Byte], start: Int, count: Int, out: PlainBytes): Boolean =
     try {
       out.used = context.decompressByteArray(out.array, 0, out.array.length, bytes, start, count)

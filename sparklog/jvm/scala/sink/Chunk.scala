@@ -4,8 +4,8 @@ import java.nio.ByteBuffer
 import java.util.ArrayList
 
 /**
- * Record batches of one partition, as many as have come: offsets count from 0. What of it is in
- * memory lies in `parts`, in order; a place may keep it elsewhere (`file`).
+ * The record batches of a partition so far; offsets count from 0. Batches in memory are in `parts`,
+ * in order; a place may store them elsewhere (`file`).
  */
 private[sink] final class GrowingChunk(val topic: TopicPlan, val partition: Int) {
   var sizeBytes = 0L
@@ -25,7 +25,7 @@ private[sink] final class GrowingChunk(val topic: TopicPlan, val partition: Int)
     heldBytes += copy.length
   }
 
-  /** Take what is in memory out. */
+  /** Remove and return the batches in memory. */
   def takeParts(): Array[Array[Byte]] = {
     val taken = parts.toArray(new Array[Array[Byte]](parts.size))
     parts.clear()
@@ -41,9 +41,9 @@ private[sink] final class GrowingChunk(val topic: TopicPlan, val partition: Int)
 }
 
 /**
- * A chunk as a commit takes it: in memory (`parts`), or in a file.
+ * A chunk for a commit: in memory (`parts`), or in a file.
  *
- * @param bootId the boot in which the file was synced; null: it wasn't
+ * @param bootId the boot in which the file was synced; null: not synced
  */
 private[sink] final class Chunk(
     val topic: TopicPlan, val partition: Int, val sizeBytes: Long, val records: Long,
@@ -51,7 +51,7 @@ private[sink] final class Chunk(
     val path: String, val bootId: String) {
   def isInMemory: Boolean = path == null
 
-  /** It, once what was in memory is in a file. */
+  /** This chunk after its batches were moved from memory to a file. */
   def movedTo(path: String): Chunk = new Chunk(
     topic, partition, sizeBytes, records, minTimestamp, maxTimestamp, null, path, null)
 }

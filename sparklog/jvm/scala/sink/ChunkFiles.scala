@@ -9,14 +9,14 @@ import java.nio.file.attribute.PosixFilePermissions
 import java.util.{ArrayList, LinkedHashMap, Set, UUID}
 
 /**
- * A log dir's place, as sparklog/logdir/staging.py's: a file for each large chunk beside the
- * partitions that will take it in; small ones stay in memory if they are few.
+ * The place of a log dir, as in sparklog/logdir/staging.py: a file per large chunk beside the
+ * partition that it is for; small chunks stay in memory if there are few.
  *
- * Memory: `heldBytesMax` of chunks that aren't large yet; the largest go to their files before it
- * is more. Descriptors: OpenMax.
+ * Memory: `heldBytesMax` of chunks that aren't large yet; the largest are written to files before
+ * this is exceeded. Descriptors: OpenMax.
  *
- * @param label of the files' names, by which they are swept
- * @param inlineBytes what may be in memory of all chunks together at the end
+ * @param label prefix of the files' names, by which they are swept
+ * @param inlineBytes maximum bytes of all chunks in memory at the end
  */
 private[sink] final class ChunkFiles(
     plan: StagePlan, label: String, inlineBytes: Long, heldBytesMax: Long) extends ChunkPlace {
@@ -25,7 +25,7 @@ private[sink] final class ChunkFiles(
   private val prefix = plan.place.get("prefix").asText
   private val fileBytes = plan.place.get("file_bytes").asLong
   private val refusals = new Refusals(plan.place)
-  private val growing = new ArrayList[GrowingChunk] // with something in memory
+  private val growing = new ArrayList[GrowingChunk] // with batches in memory
   private val made = new ArrayList[Path]
   private val open = new OpenChunkFiles(OpenMax)
   private var held = 0L
@@ -43,14 +43,14 @@ private[sink] final class ChunkFiles(
     false
   }
 
-  /** Write what there is of a chunk in memory to its file. */
+  /** Write a chunk's batches in memory to its file. */
   private def spill(chunk: GrowingChunk): Unit = {
     if (chunk.file == null) chunk.file = create(chunk.topic.directoryOf(chunk.partition))
     held -= chunk.heldBytes
     chunk.takeParts().foreach(part => write(chunk.file, ByteBuffer.wrap(part)))
   }
 
-  /** Write the larger half of what is in memory away. */
+  /** Write the larger half of the batches in memory to files. */
   private def spillLargest(): Unit = {
     growing.removeIf(_.heldBytes == 0)
     growing.sort((a, b) => java.lang.Long.compare(b.heldBytes, a.heldBytes))
@@ -102,7 +102,7 @@ private[sink] final class ChunkFiles(
   private def write(file: ChunkFile, data: ByteBuffer): Unit = doing("write", file.path) {
     val end = data.limit()
     while (data.position() < end) {
-      // A channel takes as much memory outside the heap as it is given at once, and keeps it.
+      // A channel allocates as much native memory as a single write has bytes, and keeps it.
       data.limit(math.min(end, data.position() + WriteBytes))
       val channel = open.channel(file)
       while (data.hasRemaining) file.written += channel.write(data, file.written)
@@ -117,7 +117,7 @@ private[sink] final class ChunkFiles(
     open.closeAll()
     made.forEach { path =>
       try Files.deleteIfExists(path)
-      catch { case _: IOException => } // it is swept
+      catch { case _: IOException => } // swept later
     }
   }
 }
@@ -132,7 +132,7 @@ private[sink] final class ChunkFile(val path: Path) {
   var written = 0L
 }
 
-/** Channels of files that are written in turns; the one whose last use is the oldest is closed. */
+/** Channels of files that are written alternately; the least recently used is closed. */
 private final class OpenChunkFiles(most: Int) {
   private val channels = new LinkedHashMap[ChunkFile, FileChannel](16, 0.75f, true)
 
@@ -170,7 +170,7 @@ private final class OpenChunkFiles(most: Int) {
   }
 }
 
-/** The id of this boot of the host; another one after a power cut. */
+/** The id of this boot of the host, which changes in a power cut. */
 private[sink] object BootId {
   lazy val get: String =
     Files.readString(Paths.get("/proc/sys/kernel/random/boot_id")).trim

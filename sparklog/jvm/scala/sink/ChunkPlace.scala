@@ -3,25 +3,25 @@ package sparklog.sink
 import java.nio.ByteBuffer
 import java.util.ArrayList
 
-/** Where the chunks of one task go, while they grow and at their end. For one thread. */
+/** Stores the chunks of a task while they grow and at their end. For one thread. */
 private[sink] trait ChunkPlace {
   /**
-   * Take record batches at a chunk's end; its size and count tell of them already. The buffer is
-   * used again. True if all chunks are to be closed now, and new ones begun behind them.
+   * Add record batches at a chunk's end; its size and count already include them. The buffer is
+   * reused by the caller. Return true if all chunks must be closed now and new ones begun.
    */
   def grow(chunk: GrowingChunk, batches: ByteBuffer): Boolean
 
-  /** End a chunk, which isn't empty. */
+  /** Close a chunk, which isn't empty. */
   def close(chunk: GrowingChunk): Chunk
 
-  /** The chunks as they are to be committed: all are closed, in their order. */
+  /** Return the chunks for the commit: all are closed, in their order. */
   def finish(chunks: ArrayList[Chunk]): ArrayList[Chunk]
 
-  /** Let go of all that was staged: nobody was told of it. Throws nothing. */
+  /** Delete all that was staged and not reported. Throws nothing. */
   def discard(): Unit
 }
 
-/** All stays in memory; TooMuchStaged if that is more than `bytesMax`. */
+/** All chunks stay in memory; TooMuchStaged above `bytesMax`. */
 private[sink] final class ChunksInMemory(bytesMax: Long) extends ChunkPlace {
   private var held = 0L
 
@@ -38,8 +38,8 @@ private[sink] final class ChunksInMemory(bytesMax: Long) extends ChunkPlace {
 }
 
 /**
- * All stays in memory until there is as much as an object has: all chunks are then closed, and
- * leave (`taken`). Memory: `objectBytes`, and one batch.
+ * Chunks stay in memory up to the size of an object; all chunks are then closed and sent (`taken`).
+ * Memory: `objectBytes`, and one batch.
  */
 private[sink] final class ChunksForObjects(objectBytes: Long) extends ChunkPlace {
   private var held = 0L
@@ -52,7 +52,7 @@ private[sink] final class ChunksForObjects(objectBytes: Long) extends ChunkPlace
 
   def isFull: Boolean = held >= objectBytes
 
-  /** What was closed has left. */
+  /** The closed chunks were sent. */
   def taken(): Unit = held = 0
 
   override def close(chunk: GrowingChunk): Chunk = chunk.inMemory()

@@ -10,14 +10,15 @@ import org.apache.spark.unsafe.types.UTF8String
 import sparklog.format.{BatchBuilder, BatchHeader, Codec, Compressor, Murmur2, RecordTooLarge}
 
 /**
- * Rows become chunks: each row's topic and partition, its record in the batch that its partition
- * has open, full batches at the end of its chunk. Partitions and chunks are those that Python's
- * ChunkStager (sparklog/log/chunk_stager.py) makes of the same rows; where a batch ends may differ.
+ * Turns rows into chunks: determines each row's topic and partition, appends its record to the
+ * partition's open batch, and appends full batches to the partition's chunk. Partitions and chunks
+ * are the same as those of Python's ChunkStager (sparklog/log/chunk_stager.py); batches may end
+ * elsewhere.
  *
- * Memory: `openBytesMax` of batches that are open, whatever the number of partitions: the largest
- * are closed early when there are more. Or one record, if it is larger. And what `place` holds.
+ * Memory: `openBytesMax` of open batches for any number of partitions, because the largest are
+ * closed early; or one record, if it is larger; and the memory of `place`.
  *
- * @param spreadStart where rows without partition and key begin to be spread
+ * @param spreadStart the first partition of rows without partition and key
  */
 private[sink] final class ChunkStager(
     plan: StagePlan, schema: StructType, place: ChunkPlace, clockMs: () => Long,
@@ -27,15 +28,15 @@ private[sink] final class ChunkStager(
   private val fields = new RowFields(schema, plan.columns, plan.faults)
   private val topics = new HashMap[UTF8String, TopicStager]
   private val compressors = new HashMap[(Codec, Option[Int]), Compressor]
-  private val opened = new ArrayList[PartitionStager] // with a builder
+  private val opened = new ArrayList[PartitionStager] // partitions with a builder
   private val staged = new ArrayList[PartitionStager] // all, in the order of their first rows
   private var done = new ArrayList[Chunk]
-  private var held = 0L // by the builders
+  private var held = 0L // memory of the builders
   private var nowMs = clockMs()
   private var rows = 0L
   private var last: TopicStager = if (plan.topic == null) null else stagerOf(plan.topic)
 
-  /** Stage a row. A StageError if it can't be: then nothing of the task may be committed. */
+  /** Stage a row. A StageError for an invalid row; then nothing of the task may be committed. */
   def add(row: InternalRow): Unit = {
     if ((rows & ClockMask) == 0) nowMs = clockMs()
     rows += 1
@@ -98,7 +99,7 @@ private[sink] final class ChunkStager(
     opened.add(partition)
   }
 
-  /** One for all the partitions that are compressed alike. */
+  /** A compressor, shared by all partitions with the same compression. */
   private def compressor(framing: TopicFraming): Compressor =
     compressors.computeIfAbsent((framing.codec, framing.level), how => Compressor(how._1, how._2))
 
@@ -106,7 +107,7 @@ private[sink] final class ChunkStager(
     plan.faults("too_large", "topic", partition.topic.name, "size", e.sizeBytes.toString,
       "most", e.maxMessageBytes.toString, "home", plan.home)
 
-  /** Put what a partition has open at its chunk's end; there must be something. */
+  /** Append a partition's open batch, which isn't empty, to its chunk. */
   private def endBatch(partition: PartitionStager): Unit = {
     val builder = partition.builder
     val count = builder.count
@@ -127,7 +128,7 @@ private[sink] final class ChunkStager(
     if (place.grow(chunk, batches)) staged.forEach(endChunk(_))
   }
 
-  /** Offsets of a new chunk count from 0; no CRC covers a base offset. */
+  /** Make the offsets of a new chunk count from 0; no CRC covers a base offset. */
   private def moveBack(batches: ByteBuffer, by: Long): Unit = {
     var at = batches.position()
     while (at < batches.limit()) {
@@ -136,13 +137,13 @@ private[sink] final class ChunkStager(
     }
   }
 
-  /** Turn what has grown into a chunk, and begin anew behind it. */
+  /** Close the growing chunk and begin the next one. */
   private def endChunk(partition: PartitionStager): Unit = if (partition.chunk.sizeBytes > 0) {
     done.add(place.close(partition.chunk))
     partition.chunk = new GrowingChunk(partition.topic, partition.number)
   }
 
-  /** Close the batches that take the most memory, and give it back, until a part of it is free. */
+  /** Close the batches that take the most memory and release it, until a part is free. */
   private def endLargest(): Unit = {
     opened.sort((a, b) => java.lang.Long.compare(b.heldBytes, a.heldBytes))
     var ended = 0
@@ -161,14 +162,14 @@ private[sink] final class ChunkStager(
     partition.heldBytes = 0
   }
 
-  /** The chunks that are closed by now, and no more returned after this. */
+  /** Return the closed chunks, once. */
   def taken(): ArrayList[Chunk] = {
     val taken = done
     done = new ArrayList[Chunk]
     taken
   }
 
-  /** All chunks, in the order in which their partitions must get them. */
+  /** Return all chunks, in the order in which their partitions must append them. */
   def finish(): ArrayList[Chunk] = {
     opened.forEach(giveBack(_))
     opened.clear()
@@ -177,27 +178,30 @@ private[sink] final class ChunkStager(
     taken()
   }
 
-  /** Give back what isn't on the heap. It can't be used any more. */
+  /** Release native memory. The object can't be used any more. */
   def close(): Unit = compressors.values.forEach(_.close())
 }
 
 private object ChunkStager {
-  /** The clock is looked at once for so many rows and one: it costs as much as half a row. */
+  /**
+   * The clock is read once per this number of rows and one, because reading costs as much as half a
+   * row.
+   */
   val ClockMask = 63L
-  /** Of a builder, and of what refers to it, beside its buffer. */
+  /** Memory of a builder and its references, without its buffer. */
   val BuilderBytes = 256L
 }
 
-/** The rows of one topic. */
+/** The rows of a topic. */
 private final class TopicStager(val plan: TopicPlan, spreadStart: Long) {
   val name: UTF8String = UTF8String.fromString(plan.name)
   private val partitions = new Array[PartitionStager](plan.partitions)
   private var available: Array[Int] = _
-  private var current = 0 // where rows adrift go
-  private var come = 0L // bytes of their values
-  private var until = 0L // how many may come before they go elsewhere
+  private var current = 0 // the sticky partition
+  private var come = 0L // bytes of values so far in sticky partitions
+  private var until = 0L // bytes at which the sticky partition changes
 
-  /** A StageError if it isn't there, or can't be used. */
+  /** A StageError if the partition doesn't exist or can't be used. */
   def partition(number: Int): PartitionStager = {
     val known = if (number >= 0 && number < partitions.length) partitions(number) else null
     if (known != null) known
@@ -208,7 +212,7 @@ private final class TopicStager(val plan: TopicPlan, spreadStart: Long) {
     }
   }
 
-  /** Where a row goes that says nothing of it: on by one after every batch.size bytes of values. */
+  /** The sticky partition of a row, which changes after every batch.size bytes of values. */
   def adrift(valueBytes: Int): Int = {
     if (come >= until) {
       if (available == null) available = plan.available
@@ -221,10 +225,10 @@ private final class TopicStager(val plan: TopicPlan, spreadStart: Long) {
   }
 }
 
-/** The rows of one partition: its open batch, and the chunk that grows. */
+/** The rows of a partition: its open batch and its growing chunk. */
 private final class PartitionStager(val topic: TopicPlan, val number: Int) {
   var builder: BatchBuilder = _
-  /** That the builder keeps, as it was last looked at. */
+  /** The builder's memory, when last measured. */
   var heldBytes = 0L
   var chunk: GrowingChunk = _
 }

@@ -9,9 +9,7 @@ import com.fasterxml.jackson.databind.ObjectMapper
 
 import sparklog.format.Arrays
 
-/**
- * Chunks as the bytes that sparklog/storage/chunk_table.py unpacks; its docstring has the layout.
- */
+/** Chunks as bytes, which sparklog/storage/chunk_table.py unpacks; see there for the layout. */
 private[sink] object ChunkTable {
   private val InMemory = -1 // 2^32 - 1, unsigned
   private val RowBytes = 3 * 4 + 5 * 8 + 1 + 8
@@ -20,7 +18,7 @@ private[sink] object ChunkTable {
   /**
    * The whole table, after the bytes of `head`.
    *
-   * Cost: a copy of what is in memory. An OutOfMemoryError if that is over 2 GiB.
+   * Cost: a copy of the chunks in memory. An OutOfMemoryError above 2 GiB.
    */
   def pack(chunks: ArrayList[Chunk], head: Array[Byte]): Array[Byte] =
     joined(head +: columns(chunks), chunks)
@@ -29,7 +27,7 @@ private[sink] object ChunkTable {
   def packWithoutData(chunks: ArrayList[Chunk], head: Array[Byte]): Array[Byte] =
     joined(head +: columns(chunks), new ArrayList)
 
-  /** The files that the chunks of a packed table lie in; its first byte is at `at`. */
+  /** The files of the chunks of a packed table, whose first byte is at `at`. */
   def paths(packed: Array[Byte], at: Int): Seq[String] = {
     val header = ByteBuffer.wrap(packed).order(ByteOrder.LITTLE_ENDIAN).getInt(at)
     val json = new InflaterInputStream(new ByteArrayInputStream(packed, at + 4, header))
@@ -37,7 +35,7 @@ private[sink] object ChunkTable {
     Seq.tabulate(places.size)(places.get(_).get(0).asText)
   }
 
-  /** The bytes of chunks in memory, one after the other. */
+  /** The concatenated bytes of chunks in memory. */
   def data(chunks: ArrayList[Chunk]): Array[Byte] = joined(Nil, chunks)
 
   private def columns(chunks: ArrayList[Chunk]): Seq[Array[Byte]] = {
@@ -70,7 +68,7 @@ private[sink] object ChunkTable {
     putLongs(columns, chunks, _.records)
     putLongs(columns, chunks, _.minTimestamp)
     putLongs(columns, chunks, _.maxTimestamp)
-    columns.position(columns.position() + chunks.size) // idempotent: nothing here has a producer
+    columns.position(columns.position() + chunks.size) // idempotent: false, without a producer
     putLongs(columns, chunks, checksum(_))
     val packed = deflated(columns.array)
     val fields = new LinkedHashMap[String, Any]
@@ -83,7 +81,7 @@ private[sink] object ChunkTable {
     Seq(size, header, packed)
   }
 
-  /** The CRC-32C of a chunk's bytes, which the store's ledger records; of a file none. */
+  /** The CRC-32C of a chunk's bytes, for the ledger in a store; none for a file. */
   private def checksum(chunk: Chunk): Long =
     if (chunk.isInMemory) {
       val crc = new CRC32C

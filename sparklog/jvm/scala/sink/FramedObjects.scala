@@ -6,8 +6,8 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.types.StructType
 
 /**
- * The rows of one task, framed and compressed, for whoever puts them into a store: of each object a
- * packed table without data, and then its data, which is the object's. Or, last, a bad row's error.
+ * The framed and compressed rows of a task, to be uploaded to a store: per object a packed table
+ * without data, then the object's data. At the end an invalid row's error, if there is one.
  */
 private[sink] final class FramedObjects(
     planJson: Array[Byte], schema: StructType, number: Int, rows: Iterator[InternalRow])
@@ -16,8 +16,8 @@ private[sink] final class FramedObjects(
   private val place = new ChunksForObjects(plan.place.get("object_bytes").asLong)
   private val task = new StageTask(plan, schema, number, place)
   private var isDone = false
-  private var part: Array[Byte] = _ // comes next; null: it isn't made yet
-  private var data: Array[Byte] = _ // comes after it
+  private var part: Array[Byte] = _ // the next part; null: not made yet
+  private var data: Array[Byte] = _ // the part after it
 
   override def hasNext: Boolean = {
     if (part == null && data != null) {

@@ -7,14 +7,12 @@ import java.nio.file.{Files, NoSuchFileException, Path, Paths}
 
 import com.fasterxml.jackson.databind.JsonNode
 
-/**
- * Whether this process sees the log dir that the driver means: sparklog/logdir/log_dir_check.py.
- */
+/** Checks that this process sees the driver's log dir: sparklog/logdir/log_dir_check.py. */
 private[sink] object LogDirCheck {
   private val PageBytes = 96
   private val InodeAt = 68
 
-  /** A StageError if it doesn't, which says whether the log was replaced, or is another host's. */
+  /** A StageError if it doesn't, whose text distinguishes a replaced log from another host's. */
   def check(place: JsonNode): Unit = {
     val identity = place.get("identity")
     val lock = Paths.get(identity.get("lock").asText)

@@ -1,8 +1,8 @@
 package sparklog.sink
 
-/** Text as Python shows it in its messages. */
+/** Text as Python shows it in messages. */
 private[sink] object PythonText {
-  /** As repr() of a str. */
+  /** The text as repr() of a str. */
   def repr(text: String): String = {
     val quote = if (text.contains('\'') && !text.contains('"')) '"' else '\''
     val out = new StringBuilder
@@ -23,7 +23,7 @@ private[sink] object PythonText {
     case _ => f"\\U$point%08x"
   }
 
-  /** Neither "Other" nor "Separator" in Unicode, but for the space. */
+  /** Neither "Other" nor "Separator" in Unicode, except for the space. */
   private def isPrintable(point: Int): Boolean = Character.getType(point).toByte match {
     case Character.CONTROL | Character.FORMAT | Character.SURROGATE | Character.PRIVATE_USE |
         Character.UNASSIGNED | Character.LINE_SEPARATOR | Character.PARAGRAPH_SEPARATOR => false

@@ -9,10 +9,10 @@ import org.apache.spark.unsafe.types.UTF8String
 import sparklog.format.HeadersBuffer
 
 /**
- * The columns of one row after the other, where they lie: nothing is copied but headers, which are
- * put into record form. Key, value and header parts are valid as long as the row is.
+ * Reads the columns of rows in place: only headers are copied, into record form. Key, value and
+ * header parts are valid as long as the row is.
  *
- * @param columns to write; types are those that sparklog/sink/columns.py lets through
+ * @param columns to write; their types were checked by sparklog/sink/columns.py
  */
 private[sink] final class RowFields(schema: StructType, columns: Array[String], faults: Faults) {
   private val keyField = field("key")
@@ -25,7 +25,7 @@ private[sink] final class RowFields(schema: StructType, columns: Array[String], 
   private val headerValue = new BytesField(1, isBinary = true)
   private val buffer = new HeadersBuffer
 
-  /** A null is -1 bytes. */
+  /** -1 bytes means null. */
   var keyBase: AnyRef = _
   var keyOffset: Long = 0
   var keyBytes: Int = -1
@@ -44,7 +44,7 @@ private[sink] final class RowFields(schema: StructType, columns: Array[String], 
     if (at < 0) null else new BytesField(at, schema(at).dataType == BinaryType)
   }
 
-  /** Take up a row. A StageError for headers that no record can have. */
+  /** Read a row. A StageError for headers that a record can't have. */
   def read(row: InternalRow): Unit = {
     if (keyField != null) {
       keyField.read(row)
@@ -80,21 +80,21 @@ private[sink] final class RowFields(schema: StructType, columns: Array[String], 
     }
   }
 
-  /** In ms, rounded down; `orElse` where the row has none. */
+  /** In ms, rounded down; `orElse` for null or without a column. */
   def timestampMs(row: InternalRow, orElse: Long): Long =
     if (timestampAt < 0 || row.isNullAt(timestampAt)) orElse
     else Math.floorDiv(row.getLong(timestampAt), 1000L)
 
-  /** Whether the row says its partition, which may be any number. */
+  /** Whether the row has a partition number, which may be invalid. */
   def hasPartition(row: InternalRow): Boolean = partitionAt >= 0 && !row.isNullAt(partitionAt)
   def partition(row: InternalRow): Int = row.getInt(partitionAt)
 
-  /** Null where the row has none. */
+  /** Null if the row has no topic. */
   def topic(row: InternalRow): UTF8String =
     if (row.isNullAt(topicAt)) null else row.getUTF8String(topicAt)
 }
 
-/** A string or binary column, where Spark's Platform finds its bytes. */
+/** A string or binary column, with its bytes as given to Spark's Platform. */
 private[sink] final class BytesField(ordinal: Int, isBinary: Boolean) {
   var base: AnyRef = _
   var offset: Long = 0
@@ -106,7 +106,7 @@ private[sink] final class BytesField(ordinal: Int, isBinary: Boolean) {
       base = null
       bytes = -1
     } else row match {
-      // Text and bytes lie in it alike; its accessors make an object, of bytes even a copy.
+      // UnsafeRow stores text and bytes alike; its accessors would create an object or a copy.
       case row: UnsafeRow =>
         val place = row.getLong(ordinal)
         base = row.getBaseObject

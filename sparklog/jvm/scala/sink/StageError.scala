@@ -5,10 +5,11 @@ import java.nio.file.{AccessDeniedException, FileSystemException, NoSuchFileExce
 import com.fasterxml.jackson.databind.JsonNode
 
 /**
- * An error of sparklog's Python side, thrown here: it reads the same. Texts come with the plan.
+ * An error of sparklog's Python side, thrown in the JVM with the same text. Texts come with the
+ * plan.
  *
  * @param kind its class in sparklog.errors
- * @param path what it is about; null: nothing that has one
+ * @param path what the error is about, or null
  * @param isRetriable whether another attempt of the task may succeed
  */
 final class StageError(
@@ -18,12 +19,14 @@ final class StageError(
   override def toString: String = s"sparklog.errors.$kind: $getMessage"
 }
 
-/** More than fits in memory came where a task may stage nothing: another way must be taken. */
+/**
+ * The data exceed the memory limit of a task that must not stage files; another way must be taken.
+ */
 final class TooMuchStaged extends RuntimeException("more was staged than may stay in memory")
 
-/** Errors by the names that the plan gives them. */
+/** Errors by their names in the plan. */
 private[sink] final class Faults(faults: JsonNode) {
-  /** The error `name`, with values put in at their names: name, value, name, value ... */
+  /** The error `name`, with values inserted by name: name, value, name, value ... */
   def apply(name: String, values: String*): StageError = {
     val fault = faults.get(name)
     new StageError(fault.get(0).asText, Template.filled(fault.get(1).asText, values))
@@ -31,7 +34,7 @@ private[sink] final class Faults(faults: JsonNode) {
 }
 
 private[sink] object Template {
-  /** Put values in at their names in braces, as str.format does. */
+  /** Insert values by their names in braces, as str.format. */
   def filled(text: String, values: Seq[String]): String = {
     val out = new StringBuilder
     var at = 0
@@ -52,15 +55,13 @@ private[sink] object Template {
   }
 }
 
-/**
- * What the file system refused, as Python tells it: `verb`, path, the system's words, what helps.
- */
+/** Errors of the file system in Python's words: verb, path, the system's message, advice. */
 private[sink] final class Refusals(place: JsonNode) {
   private val kind = place.path("refused").path(0).asText
   private val text = place.path("refused").path(1).asText
   private val hints = place.path("hints")
 
-  /** Of an IOException but of a file that is missing, or a thread that was interrupted. */
+  /** For an IOException, except for a missing file and an interrupted thread. */
   def apply(verb: String, path: String, e: java.io.IOException): Throwable = e match {
     case _: NoSuchFileException | _: java.nio.channels.ClosedByInterruptException => e
     case _ =>

@@ -17,23 +17,21 @@ import org.apache.spark.sql.types.StructType
 
 import sparklog.AnswerFile
 
-/**
- * What Python calls (sparklog/sink/jvm_job.py): the tasks of one job stage a micro-batch's rows.
- */
+/** Called by Python (sparklog/sink/jvm_job.py): the tasks of one job stage a micro-batch's rows. */
 object StageJob {
   /**
-   * Stage the rows of `df`; the tasks' answers in their order, each after its length (u32, little-
-   * endian). Runs in the caller's thread, whose job group, description and properties it takes.
+   * Stage the rows of `df`; return the tasks' answers in order, each after its length (u32,
+   * little-endian). Runs in the caller's thread, with its job group, description and properties.
    *
    * @param planJson of sparklog/sink/jvm_plan.py
-   * @param inMemory bytes that a task may have where it may stage nothing; 0: it may
-   * @param into where the answers go: see AnswerFile
+   * @param inMemory maximum bytes of a task that must not stage files; 0: it may stage files
+   * @param into the file for the answers: see AnswerFile
    */
   def run(df: Dataset[_], planJson: Array[Byte], inMemory: Long, into: String): Array[Byte] = {
     val narrow = narrowed(df, StagePlan.parse(planJson).columns)
     val function = new StageRows(planJson, narrow.schema, inMemory)
     val answers = narrow.queryExecution.withCachedData match {
-      // A micro-batch, as foreachBatch has it, within an execution: to plan it would copy its rows.
+      // A micro-batch of foreachBatch, inside an execution: planning it would copy its rows.
       case rows: LogicalRDD => answered(rows.rdd, function)
       case _ =>
         val execution = narrow.queryExecution
@@ -60,7 +58,7 @@ object StageJob {
     }
   }
 
-  /** The rows of `df` framed, for Python workers that put them: see FramedObjects. */
+  /** The framed rows of `df`, for Python workers that upload them: see FramedObjects. */
   def framed(df: Dataset[_], planJson: Array[Byte]): JavaRDD[Array[Byte]] = {
     val narrow = narrowed(df, StagePlan.parse(planJson).columns)
     val schema = narrow.schema
@@ -70,8 +68,8 @@ object StageJob {
   }
 
   /**
-   * Only the columns to write, but where all are computed already: a micro-batch comes as an RDD,
-   * and a projection would copy its rows and cost some ms to plan.
+   * Select only the columns to write, unless all are computed already: a micro-batch is an RDD, and
+   * a projection would copy its rows and cost some ms to plan.
    */
   private def narrowed(df: Dataset[_], columns: Array[String]): Dataset[_] = {
     val names = df.schema.fieldNames
@@ -88,7 +86,7 @@ object StageJob {
   }
 }
 
-/** A task's answer: what its first byte says, and then a packed ChunkTable or an error as JSON. */
+/** A task's answer: a first byte for its kind, then a packed ChunkTable or an error as JSON. */
 private[sink] object Answer {
   private val Table = Array[Byte](0)
   private val Error: Byte = 1
@@ -99,7 +97,9 @@ private[sink] object Answer {
   def tableWithoutData(chunks: java.util.ArrayList[Chunk]): Array[Byte] =
     ChunkTable.packWithoutData(chunks, Table)
 
-  /** What a user can mend; thrown, Spark would try it four times. */
+  /**
+   * An error that the user has to fix. If it were thrown, Spark would retry the task four times.
+   */
   def error(e: StageError): Array[Byte] = {
     val json = new ObjectMapper().createObjectNode()
     json.put("error", e.kind).put("message", e.getMessage)
@@ -109,7 +109,7 @@ private[sink] object Answer {
 
   def tooMuch: Array[Byte] = Array(TooMuch)
 
-  /** Delete the files of a task whose job has failed; what can't be deleted is swept. */
+  /** Delete the files of a task whose job has failed; files that can't be deleted are swept. */
   def discard(answer: Array[Byte]): Unit = if (answer(0) == Table(0)) {
     ChunkTable.paths(answer, 1).foreach { path =>
       try Files.deleteIfExists(Paths.get(path))
@@ -118,7 +118,7 @@ private[sink] object Answer {
   }
 }
 
-/** The function of a job that stages. */
+/** The function of a job that stages rows. */
 private[sink] final class StageRows(planJson: Array[Byte], schema: StructType, inMemory: Long)
     extends ((TaskContext, Iterator[InternalRow]) => Array[Byte]) with Serializable {
   override def apply(context: TaskContext, rows: Iterator[InternalRow]): Array[Byte] =

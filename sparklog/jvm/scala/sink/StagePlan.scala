@@ -8,14 +8,14 @@ import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import sparklog.format.Codec
 
 /**
- * What tasks stage rows by: the JSON that sparklog/sink/jvm_plan.py makes, which describes it.
- * Topics are parsed when a row goes to one.
+ * The plan with which tasks stage rows: the JSON of sparklog/sink/jvm_plan.py. Topics are parsed
+ * when a row goes to one.
  */
 final class StagePlan private (plan: JsonNode, givenLabel: String) {
   val label: String = if (givenLabel == null) plan.get("label").asText else givenLabel
-  /** The columns to write, of those that the rows have. */
+  /** The columns to write. */
   val columns: Array[String] = StagePlan.texts(plan.get("columns"))
-  /** Of all rows; null: each row names its own. */
+  /** The topic of all rows; null: each row names its own. */
   val topic: String = plan.get("topic").asText(null)
   val home: String = plan.get("home").asText
   val place: JsonNode = plan.get("place")
@@ -23,14 +23,14 @@ final class StagePlan private (plan: JsonNode, givenLabel: String) {
   private[sink] val faults = new Faults(plan.get("faults"))
   private[sink] val directories = StagePlan.texts(plan.get("directories"))
 
-  /** batch.size: bytes that a batch aims at, and after which rows adrift go elsewhere. */
+  /** batch.size: target bytes of a batch, after which the sticky partition changes. */
   private[sink] val batchSize = plan.get("batch_bytes").asLong
   private val configs = plan.get("configs")
   private val newTopic = plan.get("new_topic")
   private val named = new HashMap[String, JsonNode]
   plan.get("topics").forEach(topic => named.put(topic.get("name").asText, topic))
 
-  /** A StageError for a topic that isn't there and won't be made. */
+  /** A StageError for a topic that doesn't exist and won't be created. */
   private[sink] def topicOf(name: String): TopicPlan = {
     val known = named.get(name)
     if (known != null) new TopicPlan(this, name, known.get("id").asText, known)
@@ -44,10 +44,7 @@ final class StagePlan private (plan: JsonNode, givenLabel: String) {
   private[sink] def framing(config: Int): TopicFraming =
     new TopicFraming(configs.get(config), batchSize)
 
-  /**
-   * Where rows that say nothing of their partition begin to be spread, for one task: as Python's
-   * ChunkStager has it.
-   */
+  /** The first sticky partition of a task, as in Python's ChunkStager. */
   private[sink] def spreadStart(task: Int): Long = {
     val digest = MessageDigest.getInstance("SHA-256").digest(s"$label-$task".getBytes("UTF-8"))
     java.nio.ByteBuffer.wrap(digest).getInt & 0xffffffffL
@@ -55,7 +52,7 @@ final class StagePlan private (plan: JsonNode, givenLabel: String) {
 }
 
 object StagePlan {
-  /** Of the plan's JSON; plans of another version than the jar's don't come here. */
+  /** Parse the plan's JSON. Plans of another version than the jar's are rejected before. */
   def parse(json: Array[Byte], label: String = null): StagePlan =
     new StagePlan(new ObjectMapper().readTree(json), label)
 
@@ -80,7 +77,7 @@ private[sink] final class TopicFraming(config: JsonNode, batchSize: Long) {
   val batchBytes: Int = math.min(batchSize, maxMessageBytes).toInt
   val rollBytes: Long = config.get("roll_bytes").asLong
   val isCompacted: Boolean = config.get("compact").asBoolean
-  /** From which size on a chunk becomes a segment as it is; in a log dir. */
+  /** In a log dir, the size from which a chunk becomes a segment itself. */
   val segmentBytesMin: Long = config.path("segment_bytes_min").asLong(Long.MaxValue)
 
   if (config.has("refused")) {
@@ -88,11 +85,11 @@ private[sink] final class TopicFraming(config: JsonNode, batchSize: Long) {
   }
 }
 
-/** A topic that rows go to. `id`: "" of one that the commit of its first rows makes. */
+/** A topic of rows. `id`: "" for a topic that the commit of its first rows creates. */
 private[sink] final class TopicPlan(
     plan: StagePlan, val name: String, val id: String, topic: JsonNode) {
   val framing: TopicFraming = plan.framing(topic.get("config").asInt)
-  /** One more than the highest. */
+  /** One more than the highest number. */
   val partitions: Int = topic.get("partitions").asInt
   val batchSize: Long = plan.batchSize
   private val directory = topic.path("directory")
@@ -101,13 +98,13 @@ private[sink] final class TopicPlan(
   }
   private val offline = topic.path("offline")
 
-  /** The log dir of a partition that is there. */
+  /** The log dir of an existing partition. */
   def directoryOf(partition: Int): String = {
     val place = numbers.fold(partition)(java.util.Arrays.binarySearch(_, partition))
     plan.directories(if (directory.isArray) directory.get(place).asInt else directory.asInt)
   }
 
-  /** A StageError for a partition that isn't there, or can't be used. */
+  /** A StageError for a partition that doesn't exist or can't be used. */
   def check(partition: Int): Unit = {
     if (!has(partition)) {
       val there = numbers.getOrElse(Array.range(0, partitions))
@@ -123,14 +120,14 @@ private[sink] final class TopicPlan(
   private def has(partition: Int): Boolean = partition >= 0 && partition < partitions &&
     numbers.forall(java.util.Arrays.binarySearch(_, partition) >= 0)
 
-  /** Those that rows adrift are spread over: Kafka's availablePartitionsForTopic. */
+  /** The partitions that sticky rows are spread over: Kafka's availablePartitionsForTopic. */
   def available: Array[Int] = {
     val there = Array.range(0, partitions).filterNot(p => offline.has(p.toString))
     if (there.isEmpty) Array(0) else there
   }
 }
 
-/** What Kafka refuses as a topic's name, as sparklog/format/names.py has it. */
+/** The topic names that Kafka rejects, as in sparklog/format/names.py. */
 private[sink] object TopicNames {
   private val LengthMax = 249
 

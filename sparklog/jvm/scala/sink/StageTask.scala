@@ -7,11 +7,11 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.types.StructType
 
 /**
- * One attempt of one task: its rows are staged under names that no other attempt has. In a Spark
- * task it cleans up after itself, whatever ends the task; elsewhere `discard` and `close` do.
+ * An attempt of a task: its rows are staged under names that are unique to the attempt. In a Spark
+ * task it cleans up at the task's end, for any reason; elsewhere, call `discard` and `close`.
  *
- * Memory: OpenBytesMax, what `place` holds, the codecs' own, some 400 bytes a partition; in all
- * below 64 MiB, but for records larger than OpenBytesMax.
+ * Memory: OpenBytesMax, the memory of `place` and the codecs, about 400 bytes per partition; in
+ * total below 64 MiB, except for records larger than OpenBytesMax.
  *
  * @param number the task's, the same for all its attempts
  */
@@ -33,7 +33,7 @@ private[sink] final class StageTask(
     close()
   }
 
-  /** Stage a row. A StageError if it is bad; a TaskKilledException if Spark ends the task. */
+  /** Stage a row. A StageError if it is invalid; a TaskKilledException if Spark ends the task. */
   def add(row: InternalRow): Unit = {
     if ((rows & CheckMask) == 0 && context != null && context.isInterrupted()) {
       throw new TaskKilledException("it was ended while it staged rows")
@@ -42,10 +42,10 @@ private[sink] final class StageTask(
     stager.add(row)
   }
 
-  /** The chunks that are closed by now, which leave the task. */
+  /** The closed chunks, which are sent now. */
   def taken(): ArrayList[Chunk] = stager.taken()
 
-  /** All chunks that haven't left, in the order in which their partitions must get them. */
+  /** All chunks that were not sent, in the order in which their partitions must append them. */
   def finish(): ArrayList[Chunk] = {
     val chunks = stager.finish()
     isFinished = true
@@ -55,7 +55,7 @@ private[sink] final class StageTask(
   /** Delete what was staged. Throws nothing; may be called at any time. */
   def discard(): Unit = place.discard()
 
-  /** Give back what isn't on the heap. */
+  /** Release native memory. */
   def close(): Unit = if (!isClosed) {
     isClosed = true
     stager.close()
@@ -63,15 +63,15 @@ private[sink] final class StageTask(
 }
 
 private[sink] object StageTask {
-  /** Of batches that are open. */
+  /** For open batches. */
   val OpenBytesMax: Long = 20L << 20
-  /** Of chunks in memory that go to files when they grow. */
+  /** For chunks in memory that become files when they grow. */
   val HeldBytesMax: Long = 16L << 20
-  /** That all tasks together send to the driver at most. */
+  /** Maximum bytes that all tasks together send to the driver. */
   val InlineBytesMax: Long = 64L << 20
   private val CheckMask = 1023L
 
-  /** A task that writes the files of a log dir. A StageError if that isn't the driver's. */
+  /** A task that writes files of a log dir. A StageError if it isn't the driver's log dir. */
   def inFiles(plan: StagePlan, schema: StructType, number: Int): StageTask = {
     LogDirCheck.check(plan.place)
     val context = TaskContext.get()

@@ -5,13 +5,13 @@ import org.apache.spark.sql.connector.write.{DataWriter, WriterCommitMessage}
 import org.apache.spark.sql.types.StructType
 
 /**
- * A write task of `format("sparklog")`: rows are staged as SegmentSink's are. What `commit` returns
- * is a StagedTable; who has another message for the driver calls `stage` instead.
+ * A write task of `format("sparklog")`, which stages rows as SegmentSink does. `commit` returns a
+ * StagedTable; callers with another message for the driver use `stage` instead.
  *
  * @param planJson of sparklog/sink/jvm_plan.py
- * @param schema of the rows; columns that the plan doesn't name are left aside
+ * @param schema of the rows; columns that the plan doesn't name are ignored
  * @param taskId the task's number, the same for all its attempts
- * @param label in the place of the plan's; null: the plan's
+ * @param label replaces the plan's label; null: the plan's
  */
 final class StagingDataWriter(
     planJson: Array[Byte], schema: StructType, taskId: Int, label: String = null)
@@ -21,7 +21,7 @@ final class StagingDataWriter(
   /** A StageError if the row can't be staged. */
   override def write(row: InternalRow): Unit = task.add(row)
 
-  /** All that was staged, as ChunkTable.unpack (sparklog/storage/chunk_table.py) takes it. */
+  /** All staged chunks, for ChunkTable.unpack (sparklog/storage/chunk_table.py). */
   def stage(): Array[Byte] = ChunkTable.pack(task.finish(), Array.empty)
 
   override def commit(): WriterCommitMessage = new StagedTable(stage())
@@ -31,5 +31,5 @@ final class StagingDataWriter(
   override def close(): Unit = task.close()
 }
 
-/** A packed ChunkTable on its way to the driver. */
+/** A packed ChunkTable as a message to the driver. */
 final class StagedTable(val packed: Array[Byte]) extends WriterCommitMessage

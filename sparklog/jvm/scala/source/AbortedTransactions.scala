@@ -5,18 +5,18 @@ import scala.collection.mutable
 import sparklog.format.{BatchHeader, Varint}
 
 /**
- * Tells batch by batch, in the log's order, which belong to an aborted transaction: a producer's,
- * from where it began to its marker. `planned`: (producer id, first offset, marker's offset)*.
- * Source: sparklog/log/aborted_transactions.py, AbortedFilter.
+ * Determines which batches, in log order, belong to an aborted transaction: a producer's, from the
+ * first offset to the marker. `planned`: (producer id, first offset, marker's offset)*. Source:
+ * sparklog/log/aborted_transactions.py, AbortedFilter.
  */
 private[source] final class AbortedTransactions(planned: Array[Long]) {
   import AbortedTransactions._
 
   private val waiting = planned.grouped(3).map(t => Transaction(t(1), t(0), t(2))).toArray.sorted
   private var begun = 0
-  private val markers = mutable.LongMap.empty[Long] // of producers with one under way
+  private val markers = mutable.LongMap.empty[Long] // of producers with an open transaction
 
-  /** Whether the batch, at `at` of `bytes`, is of an aborted transaction. */
+  /** Whether the batch, at `at` of `bytes`, belongs to an aborted transaction. */
   def holds(header: BatchHeader, bytes: Array[Byte], at: Int): Boolean = {
     if (!header.isTransactional || (begun == waiting.length && markers.isEmpty)) return false
     val last = header.lastOffset
@@ -44,8 +44,8 @@ private object AbortedTransactions {
   private val Commit = 1
 
   /**
-   * Whether a control batch's record, at [start, stop), ends a transaction so. PlanMismatch for
-   * what is no whole control record. Source: sparklog/format/control.py.
+   * Whether a control batch's record, at [start, stop), aborts a transaction. PlanMismatch for an
+   * incomplete control record. Source: sparklog/format/control.py.
    */
   private def isAbort(bytes: Array[Byte], start: Int, stop: Int): Boolean = {
     var at = start

@@ -4,9 +4,9 @@ import java.io.InterruptedIOException
 
 import org.apache.spark.{TaskContext, TaskKilledException}
 
-/** Whether somebody wants the task to end: then it ends, and nobody goes on in its place. */
+/** Checks whether the task was interrupted: it then ends, and Python does not take over. */
 private[source] object Interrupts {
-  /** TaskKilledException, or InterruptedIOException where no task runs. */
+  /** TaskKilledException, or InterruptedIOException outside of a task. */
   def check(): Unit = {
     val context = TaskContext.get()
     if (context != null && context.isInterrupted()) {

@@ -6,12 +6,12 @@ import java.nio.file.{DirectoryStream, Files, NoSuchFileException, Path}
 import java.nio.file.attribute.BasicFileAttributes
 
 /**
- * Tells, while a piece is read, whether its log and its topic still are the planned ones: after
- * each read of bytes and before any record of them is given out, as Python does (read_retry.py).
+ * Checks, while a piece is read, that its log and topic are still the planned ones: after each read
+ * of bytes, before any of their records is returned, as Python does (read_retry.py).
  *
- * Names and contents of a log that was replaced may all be the same, inodes are not. The
- * partition's directory is held open: its inode goes to no other directory until `close`. The lock
- * file must not be: POSIX frees this JVM's own locks on a file when any descriptor of it is closed.
+ * A replaced log may have the same names and contents, but not the same inodes. The partition's
+ * directory is kept open, so that its inode isn't reused until `close`. The lock file must not be
+ * opened: POSIX releases this JVM's own locks on a file when any descriptor of it is closed.
  */
 private[source] final class LogIdentity(standing: Array[Standing], files: PieceFiles)
     extends Closeable {
@@ -32,7 +32,7 @@ private[source] final class LogIdentity(standing: Array[Standing], files: PieceF
       keyOf(files.directory)
     } catch { case e: Throwable => held.close(); throw e }
 
-  /** PlanMismatch if anything is another one by now. Cost: a stat each, and a small file. */
+  /** PlanMismatch if anything was replaced. Cost: a stat each, and a small file. */
   def check(): Unit = {
     var n = 0
     while (n < keys.length) {
@@ -62,7 +62,7 @@ private object LogIdentity {
   private def replaced(path: Path): PlanMismatch =
     new PlanMismatch(s"$path isn't what it was when the read was planned")
 
-  /** The topic id in a partition.metadata file; null if there is none. */
+  /** The topic id in a partition.metadata file; null without the file. */
   private def topicId(metadata: Array[Byte]): String =
     new String(metadata, UTF_8).linesIterator.find(_.startsWith(TopicId))
       .map(_.substring(TopicId.length).trim).orNull

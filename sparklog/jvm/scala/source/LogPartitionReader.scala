@@ -16,13 +16,13 @@ import org.apache.spark.sql.types.StructType
 import sparklog.format.RecordCursor
 
 /**
- * Reads the pieces of a task, one after the other: by itself what was planned for the JVM, by
- * `python` the rest, and all that isn't as planned, from the offset on that was reached. So
- * whatever is wrong with a log is said, retried or left out by Python, as ever.
+ * Reads the pieces of a task in order: those planned for the JVM itself, the rest with `python`. It
+ * also hands over to Python, at the offset that was reached, whenever a piece differs from the
+ * plan. Errors in a log are thus reported, retried or skipped by Python only.
  *
- * `python(piece, at)` reads that piece of the plan from offset `at` on, and behind it the pieces up
- * to the next one that is the JVM's. Memory: 64 KiB to 2 MiB of a segment and a batch's records
- * decompressed; never more than twice RecordCursor.MaxPlainBytes.
+ * `python(piece, at)` reads that piece of the plan from offset `at` on, and the following pieces up
+ * to the next one for the JVM. Memory: 64 KiB to 2 MiB of a segment, and a batch's uncompressed
+ * records; never more than twice RecordCursor.MaxPlainBytes.
  */
 final class LogPartitionReader(
     plan: ReadPlan, schema: StructType, python: (Int, Long) => PartitionReader[InternalRow])
@@ -34,9 +34,9 @@ final class LogPartitionReader(
   private val record = new RecordRow(Column.of(schema), cursor)
   private val counts = new ReadMetrics
 
-  private var index = 0 // of the piece at hand, or of the next one
+  private var index = 0 // of the current piece, or of the next one
   private var piece: PieceReader = _
-  private var other: PartitionReader[InternalRow] = _ // reads in the JVM's place
+  private var other: PartitionReader[InternalRow] = _ // Python's reader, while it reads
   private var row: InternalRow = _
 
   override def next(): Boolean = {
@@ -52,7 +52,7 @@ final class LogPartitionReader(
 
   override def get(): InternalRow = row
 
-  /** Begin with the next piece; false, for there is no row yet. */
+  /** Begin with the next piece; return false, because there is no row yet. */
   private def begin(): Boolean = {
     val planned = plan.pieces(index)
     if (planned.files == null) handOver(planned.start)
@@ -87,7 +87,7 @@ final class LogPartitionReader(
     found
   }
 
-  /** Let Python go on at `at`, unless it was the task's own end that came between. */
+  /** Let Python continue at `at`, unless the task was interrupted. */
   private def handOverFor(reason: Exception, at: Long): Unit = {
     reason match {
       case e: ClosedByInterruptException => throw e

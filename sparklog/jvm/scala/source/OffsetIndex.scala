@@ -5,15 +5,16 @@ import java.nio.channels.FileChannel
 import java.nio.file.{NoSuchFileException, Path, StandardOpenOption}
 
 /**
- * A segment's `.index`: where to begin to look for an offset. A hint without a checksum, whose tail
- * may be zeros; whoever goes there sees for himself. Source: sparklog/log/offset_lookup.py.
+ * A segment's `.index`: where to start looking for an offset. The entry is a hint without a
+ * checksum, and the index may end with zeros, so the caller verifies it. Source:
+ * sparklog/log/offset_lookup.py.
  */
 private[source] object OffsetIndex {
   private val EntryBytes = 8
-  /** So many entries are read at once rather than halved any further. */
+  /** This number of entries is read at once instead of bisecting further. */
   private val Block = 512
 
-  /** The position of a batch at or before `offset`, 0 if there is no index, or nothing in it. */
+  /** The position of a batch at or before `offset`; 0 without an index or an entry. */
   def position(index: Path, base: Long, offset: Long): Long =
     if (offset <= base) 0
     else
@@ -24,7 +25,7 @@ private[source] object OffsetIndex {
       } catch { case _: NoSuchFileException => 0 }
 
   private def search(channel: FileChannel, relative: Long): Long = {
-    var low = 0 // the entries before it are all at or below `relative`
+    var low = 0 // all entries before it are at or below `relative`
     var high = math.min(channel.size / EntryBytes, Int.MaxValue).toInt
     while (high - low > Block) {
       val middle = (low + high) >>> 1
@@ -50,7 +51,7 @@ private[source] object OffsetIndex {
     entries.flip()
   }
 
-  /** A zero entry was never written: it counts as past every other. */
+  /** A zero entry was never written and sorts behind all others. */
   private def isWanted(entries: ByteBuffer, at: Int, relative: Long): Boolean =
     entries.limit() - at >= EntryBytes && entries.getLong(at) != 0 && entries.getInt(at) <= relative
 }

@@ -8,10 +8,10 @@ import scala.util.Using
 import sparklog.format.{BatchHeader, RecordCursor}
 
 /**
- * Steps through the records of a piece, in `cursor`. What it finds must be just what was planned:
- * batch after batch, as sparklog/log/partition_reader.py checks it, or PlanMismatch, or another
- * IOException, and nothing was given out from `at` on. `segment` and `cursor` serve one piece after
- * the other; `close` gives back all but their memory.
+ * Iterates over the records of a piece, in `cursor`. Batches must be exactly as planned, as checked
+ * by sparklog/log/partition_reader.py; otherwise throws PlanMismatch or another IOException, and no
+ * record from `at` on was returned. `segment` and `cursor` are reused for all pieces; `close`
+ * releases all but their memory.
  */
 private[source] final class PieceReader(
     piece: Piece, standing: Array[Standing], segment: SegmentReader, cursor: RecordCursor)
@@ -24,17 +24,17 @@ private[source] final class PieceReader(
     if (files.aborted.isEmpty) null else new AbortedTransactions(files.aborted)
   private val without = files.without
 
-  /** All before this offset was given out, or is left out: where somebody else can go on. */
+  /** All records before this offset were returned or skipped; another reader can continue here. */
   var at: Long = piece.start
 
-  private var index = -1 // in files.segments: of the segment that is open
-  private var isFirst = true // of the batches from a place on: it may begin before `at`
-  private var following = Long.MaxValue // the base of the segment behind the one that is open
+  private var index = -1 // of the open segment in files.segments
+  private var isFirst = true // the first batch after a lookup may begin before `at`
+  private var following = Long.MaxValue // the base of the segment behind the open one
   private var isInBatch = false
   private var behindBatch = 0L
-  private var span = 0 // in without: of the first span that doesn't lie before `at`
+  private var span = 0 // index in `without` of the first span at or behind `at`
 
-  /** Step to the next record; false if there is none. */
+  /** Move to the next record; false if there is none. */
   def next(): Boolean = {
     while (true) {
       while (isInBatch) {
@@ -54,7 +54,7 @@ private[source] final class PieceReader(
     false
   }
 
-  /** Open the next batch that may have records to give out; false if there is none. */
+  /** Open the next batch that may have records to return; false if there is none. */
   private def nextBatch(): Boolean = {
     while (!isInBatch && at < piece.end) {
       if (index < 0 || isBeforeLongSpan) jump()
@@ -64,7 +64,7 @@ private[source] final class PieceReader(
           val header = segment.header
           checkOrder(header)
           isFirst = false
-          if (header.baseOffset >= piece.end) at = piece.end // compaction left nothing before it
+          if (header.baseOffset >= piece.end) at = piece.end // compaction left nothing before
           else if (isWanted(header)) open(header)
           else at = header.lastOffset + 1
         }
@@ -100,7 +100,7 @@ private[source] final class PieceReader(
 
   // --- segments -----------------------------------------------------------------------------
 
-  /** Go to where `at` is looked up, past a span that is left out and begins there. */
+  /** Look up `at`, after skipping a span to leave out that begins there. */
   private def jump(): Unit = {
     if (span < without.length && without(span) <= at) at = math.min(without(span + 1), piece.end)
     if (at < piece.end) {
@@ -116,7 +116,7 @@ private[source] final class PieceReader(
   private def nextSegment(): Unit = {
     val segments = files.segments
     index += 1
-    // What a swap has replaced already, by a segment that reaches further: as good as gone.
+    // Skip a segment that was already replaced by one that reaches further.
     if (files.gaps) while (index < segments.length && segments(index) < at) index += 1
     if (index < segments.length) {
       if (!files.gaps && segments(index) != at) throw new PlanMismatch(
@@ -132,14 +132,14 @@ private[source] final class PieceReader(
   private def openSegment(): Unit = {
     isFirst = true
     val next = if (index + 1 < files.segments.length) files.segments(index + 1) else files.next
-    // Where a swap may be under way, a segment may reach over those that it replaces.
+    // During a replacement, a segment may span those that it replaces.
     following = if (files.gaps || next < 0) Long.MaxValue else next
     segment.open(files.directory, files.segments(index), at, guard)
   }
 
   /**
-   * Whether compaction left nothing of [at, end): the segment that was read is still the one in its
-   * place, and none has come behind it before `end`.
+   * Whether compaction left nothing of [at, end): the segment was not replaced, and no segment
+   * before `end` was added behind it.
    */
   private def nothingFollows(): Boolean = {
     val last = files.segments.last
@@ -152,14 +152,14 @@ private[source] final class PieceReader(
     segment.isCurrent && !bases.exists(base => base > last && base < piece.end)
   }
 
-  // --- what is left out ---------------------------------------------------------------------
+  // --- offsets to leave out -----------------------------------------------------------------
 
   private def isLeftOut(offset: Long): Boolean = {
     while (span < without.length && without(span + 1) <= offset) span += 2
     span < without.length && without(span) <= offset
   }
 
-  /** Whether so much is left out from `at` on that it is quicker to look up its end. */
+  /** Whether the span to leave out at `at` is so long that looking up its end is faster. */
   private def isBeforeLongSpan: Boolean =
     without.length > 0 && isLeftOut(at) && {
       val end = without(span + 1)

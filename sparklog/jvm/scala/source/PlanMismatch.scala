@@ -3,8 +3,8 @@ package sparklog.source
 import java.io.IOException
 
 /**
- * What is found isn't what was planned, or nothing that is read here: for Python to judge. It comes
- * to the partition's reader at once, so that where it began is no news.
+ * The log differs from the plan, or contains data that only Python reads, so Python has to
+ * continue. The partition's reader catches it at once, so a stack trace is not needed.
  */
 final class PlanMismatch(message: String) extends IOException(message) {
   override def fillInStackTrace(): Throwable = this

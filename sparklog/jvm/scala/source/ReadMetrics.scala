@@ -2,7 +2,7 @@ package sparklog.source
 
 import org.apache.spark.sql.connector.metric.{CustomMetric, CustomSumMetric, CustomTaskMetric}
 
-/** What a task counts of its read, for the scan's node in Spark's UI. */
+/** The metrics of a read task, for the scan's node in Spark's UI. */
 private[source] final class ReadMetrics {
   import ReadMetrics._
 
@@ -13,7 +13,7 @@ private[source] final class ReadMetrics {
   private var saidPieces = -1L
   private var saidBytes = -1L
 
-  /** As of now; Spark asks every 100 rows, so that what didn't change is not made again. */
+  /** The present values. Spark calls this every 100 rows, so unchanged values are reused. */
   def values(bytesRead: Long): Array[CustomTaskMetric] = {
     if (saidBytes != bytesRead || saidPieces != jvmPieces + pythonPieces) {
       saidBytes = bytesRead

@@ -5,16 +5,19 @@ import java.nio.file.{Path, Paths}
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
 /**
- * What a task reads, as sparklog/source/jvm_plan.py plans it, which says what the fields mean.
+ * The plan of a read task, made by sparklog/source/jvm_plan.py, which documents the fields.
  *
- * An IllegalArgumentException, or Jackson's JsonProcessingException, for what is no plan.
+ * An IllegalArgumentException, or Jackson's JsonProcessingException, for an invalid plan.
  */
 final class ReadPlan(val standing: Array[Standing], val pieces: Array[Piece])
 
-/** A file or directory that another `inode` has if the log was replaced. */
+/** A file or directory whose `inode` changes if the log is replaced. */
 final class Standing(val path: Path, val inode: Long)
 
-/** Offsets [start, end) of a partition; `files` is null where Python reads them, for `python`. */
+/**
+ * Offsets [start, end) of a partition; `files` is null if Python reads them, for the reason
+ * `python`.
+ */
 final class Piece(
     val topic: String,
     val partition: Int,
@@ -24,8 +27,8 @@ final class Piece(
     val files: PieceFiles)
 
 /**
- * Where a piece lies. `topicId` is null where nothing is to be checked. `next`: the first segment
- * behind it, -1 for none. `without`, `aborted`: rows of two and of three numbers, one by one.
+ * The location of a piece. `topicId` is null if it is not checked. `next`: the first segment behind
+ * the piece, -1 for none. `without`, `aborted`: flattened rows of two and three numbers.
  */
 final class PieceFiles(
     val directory: Path,

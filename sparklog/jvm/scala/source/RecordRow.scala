@@ -9,10 +9,10 @@ import org.apache.spark.unsafe.types._
 import sparklog.format.{RecordCursor, Utf8}
 
 /**
- * The record at hand as a row: nothing of it is copied before somebody asks for it. Spark puts a
- * projection above every scan that isn't columnar, which makes UnsafeRows of what is left of the
- * columns by then; a row made here would only be copied once more. Like all of a scan it is one
- * object for all rows: who keeps one takes a `copy`.
+ * The current record as a row, copied only on access. Spark puts a projection above every scan that
+ * isn't columnar, which makes UnsafeRows of the remaining columns, so an UnsafeRow made here would
+ * only be copied again. As usual in a scan, one object is used for all rows; callers that keep a
+ * row use `copy`.
  *
  * `columns`: names of Column, in the order of the scan's schema.
  */
@@ -22,10 +22,10 @@ private[source] final class RecordRow(columns: Array[Int], cursor: RecordCursor)
 
   private var topic: UTF8String = _
   private var partition = 0
-  private var kept: ArrayData = _ // the headers of the record with offset `headersOf`
+  private var kept: ArrayData = _ // the cached headers of the record with offset `headersOf`
   private var headersOf = -1L
 
-  /** The records come from this partition from now on. */
+  /** Set the partition of the following records. */
   def of(piece: Piece): Unit = {
     topic = UTF8String.fromString(piece.topic)
     partition = piece.partition
@@ -71,7 +71,7 @@ private[source] final class RecordRow(columns: Array[Int], cursor: RecordCursor)
   override def getArray(ordinal: Int): ArrayData =
     if (columns(ordinal) == Headers) headers else none(ordinal)
 
-  /** The cursor goes through a record's headers once: they are kept for who asks again. */
+  /** The headers, cached because the cursor iterates over them only once. */
   private def headers: ArrayData = {
     if (headersOf != cursor.offset) {
       val found = new Array[Any](cursor.headersCount)
@@ -109,7 +109,7 @@ private[source] final class RecordRow(columns: Array[Int], cursor: RecordCursor)
   private def none(ordinal: Int): Nothing = throw new UnsupportedOperationException(
     s"column $ordinal, ${Column.name(columns(ordinal))}, is of another type")
 
-  // No column is of these types, and no row is written to.
+  // No column has these types, and rows are never written.
   override def getBoolean(ordinal: Int): Boolean = none(ordinal)
   override def getByte(ordinal: Int): Byte = none(ordinal)
   override def getShort(ordinal: Int): Short = none(ordinal)
@@ -127,7 +127,7 @@ private[source] final class RecordRow(columns: Array[Int], cursor: RecordCursor)
   override def update(ordinal: Int, value: Any): Unit = none(ordinal)
 }
 
-/** The columns that records have; names and types are those of sparklog/source/schema.py. */
+/** The columns of records, with names and types of sparklog/source/schema.py. */
 private[source] object Column {
   final val Key = 0
   final val Value = 1
@@ -143,7 +143,7 @@ private[source] object Column {
 
   def name(column: Int): String = names(column)
 
-  /** An IllegalArgumentException for a field that no record has; Python refuses it before. */
+  /** An IllegalArgumentException for an unknown field, which Python rejects before. */
   def of(schema: StructType): Array[Int] = schema.fieldNames.map { name =>
     val column = names.indexOf(name)
     if (column < 0) throw new IllegalArgumentException(s"records have no column $name")

@@ -9,26 +9,26 @@ import java.nio.file.attribute.BasicFileAttributes
 import sparklog.format.{BatchHeader, RecordCursor}
 
 /**
- * Walks the batches of one segment file after the other, each as it is when it is opened, in
- * windows that grow: a few records cost a small read, many a large one. One thread's. Source:
+ * Reads the batches of segment files, each file up to its size when it is opened, in growing
+ * windows: a few records cost a small read, many records large ones. For one thread. Source:
  * sparklog/log/partition_reader.py, `_segment`.
  */
 private[source] final class SegmentReader extends Closeable {
   import SegmentReader._
 
-  /** Of the batch at hand, which is at `batchAt` of `bytes`: valid until the next one. */
+  /** The current batch, at `batchAt` of `bytes`; valid until the next one. */
   val header = new BatchHeader
   var batchAt = 0
   /** Bytes read from files so far. */
   var bytesRead = 0L
 
   private var window: Array[Byte] = _
-  private var nextAt = 0 // in the window: of the next batch
-  private var stop = 0 // in the window: behind the bytes that were read
-  private var position = 0L // in the file: of the window's first byte
+  private var nextAt = 0 // position of the next batch in the window
+  private var stop = 0 // end of the bytes in the window
+  private var position = 0L // position of the window in the file
   private var limit = 0L // the file's size
   private var step = FirstBytes
-  private var isHinted = false // no batch was seen where the index led to
+  private var isHinted = false // positioned by the index, and no batch read there yet
 
   private var path: Path = _
   private var channel: FileChannel = _
@@ -38,8 +38,8 @@ private[source] final class SegmentReader extends Closeable {
   def bytes: Array[Byte] = window
 
   /**
-   * Go to the batch in segment `base` that holds `offset`, or before it. An IOException if there is
-   * no such file. `standing` is asked whenever bytes were read.
+   * Go to the batch in segment `base` that contains `offset`, or to one before it. An IOException
+   * if the file does not exist. `standing` is checked after every read.
    */
   def open(directory: Path, base: Long, offset: Long, standing: LogIdentity): Unit = {
     closeFile()
@@ -55,7 +55,7 @@ private[source] final class SegmentReader extends Closeable {
     isHinted = position > 0
   }
 
-  /** Whether the file, as long as it was when it was opened, ends with the batch at hand. */
+  /** Whether the file, up to its size when it was opened, ends with the current batch. */
   def isAtEnd: Boolean = position + nextAt >= limit
 
   private def goTo(place: Long): Unit = {
@@ -66,8 +66,8 @@ private[source] final class SegmentReader extends Closeable {
   }
 
   /**
-   * Go to the next batch that reaches `offset`, its CRC checked; false if the segment has none that
-   * is whole. PlanMismatch for what isn't a batch of magic 2, or is damaged.
+   * Go to the next batch that reaches `offset`, and check its CRC; false if there is no whole one.
+   * PlanMismatch for damage, or another magic than 2.
    */
   def next(offset: Long): Boolean = {
     while (true) {
@@ -89,11 +89,13 @@ private[source] final class SegmentReader extends Closeable {
     false
   }
 
-  /** Whether the file has more than the window, and all of a batch that is cut in it. */
+  /**
+   * Whether the file continues behind the window, with the rest of a batch that is cut off there.
+   */
   private def wantsMore: Boolean =
     position + stop < limit && header.sizeBytes <= limit - position - nextAt
 
-  /** Read the file's next bytes, behind those of a batch that is cut. */
+  /** Read the file's next bytes behind an incomplete batch. */
   private def fill(): Unit = {
     val kept = stop - nextAt
     val wanted = math.max(step, header.sizeBytes)
@@ -101,7 +103,7 @@ private[source] final class SegmentReader extends Closeable {
       s"$path at byte ${position + nextAt}: a batch of ${header.sizeBytes} bytes")
     val room = math.min(wanted.toLong, limit - position - nextAt).toInt
     val from = window
-    // A batch that was larger than a window is behind: its memory goes.
+    // Release the memory of a batch that was larger than a window.
     if (window == null || window.length < room || window.length > math.max(wanted, MostBytes)) {
       window = new Array[Byte](math.max(room, math.min(wanted, MostBytes)))
     }
@@ -117,18 +119,18 @@ private[source] final class SegmentReader extends Closeable {
       if (count > 0) stop += count else more = false
     }
     bytesRead += stop - kept
-    if (!more) limit = position + stop // the file is shorter by now
+    if (!more) limit = position + stop // the file was truncated
     step = math.min(step * 4, MostBytes)
     Interrupts.check()
     standing.check()
   }
 
-  /** Whether the segment's name still is that of the file that is open. */
+  /** Whether the segment's name still refers to the open file. */
   def isCurrent: Boolean =
     try keyOf(path) == key
     catch { case _: NoSuchFileException => false }
 
-  /** Give back file and memory. */
+  /** Close the file and release the memory. */
   override def close(): Unit = {
     closeFile()
     window = null
@@ -145,9 +147,9 @@ private[source] final class SegmentReader extends Closeable {
 private object SegmentReader {
   val FirstBytes: Int = 64 << 10
   val MostBytes: Int = 2 << 20
-  /** Larger batches are Python's, which has memory of its own. */
+  /** Larger batches are read by Python, in its own memory. */
   val HugeBytes: Int = RecordCursor.MaxPlainBytes
-  /** What is read at once: the channel copies it out of memory that it keeps for the thread. */
+  /** Bytes per read: the channel copies them from native memory that it keeps for the thread. */
   val SliceBytes: Int = 256 << 10
 
   private def keyOf(path: Path): AnyRef =
