@@ -315,8 +315,8 @@ MUTANTS = (
     mutant(
         "stale-look-takes-a-commit-back",
         "kafka/partitions.py",
-        "        if commits == self._commits:\n            self._take(new, gone)",
-        "        if commits >= 0:\n            self._take(new, gone)",
+        "        if commits == self._commits:\n            self.update(new, gone)",
+        "        if commits >= 0:\n            self.update(new, gone)",
         "kafka/test_partitions.py",
     ),
     mutant(
