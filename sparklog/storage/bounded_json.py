@@ -1,11 +1,11 @@
-"""JSON that was read from storage: whatever it is, it fails as ValueError."""
+"""Parsing of stored JSON: any malformed document raises ValueError."""
 
 import json
 from typing import Any
 
 
 def parse_json(raw: str | bytes | bytearray) -> Any:
-    """Return the document. Raises ValueError: `raw` isn't JSON or is nested too deeply."""
+    """Parse JSON. Raises: ValueError: `raw` is not JSON or is nested too deeply."""
     try:
         return json.loads(raw)
     except RecursionError:

@@ -1,6 +1,6 @@
-"""Small JSON documents that a person can read and a checksum guards: {version, crc32c, NAME: ...}.
+"""Small JSON documents, readable for people, with a checksum: {version, crc32c, NAME: ...}.
 
-The checksum is of what a person sees, however it is laid out.
+The checksum covers the content, independent of whitespace.
 """
 
 import json
@@ -16,16 +16,16 @@ _WRONG: Final = (KeyError, TypeError, AttributeError, ValueError)
 
 
 def seal(name: str, content: dict[str, Any], *, indent: int | None = None) -> bytes:
-    """Return the document that holds `content` under `name`; ten times as quick without indent."""
+    """Return a document with `content` under `name`. Without `indent` it is ten times faster."""
     document = {"version": FORMAT_VERSION, "crc32c": _crc(content), name: content}
     return (json.dumps(document, indent=indent) + "\n").encode()
 
 
 def unseal(name: str, raw: bytes, *, path: str, cure: str) -> dict[str, Any]:
-    """Return what `seal` was given.
+    """Return the content of a document that `seal` made.
 
-    Raises: DataCorruptionError, with what to do (`cure`), if it isn't that; UnsupportedVersionError
-    if a newer sparklog wrote it.
+    Raises: DataCorruptionError, with the advice `cure`, if the document is malformed or its
+    checksum does not match; UnsupportedVersionError if a newer sparklog wrote it.
     """
     try:
         document = parse_json(raw)
@@ -43,7 +43,6 @@ def unseal(name: str, raw: bytes, *, path: str, cure: str) -> dict[str, Any]:
 
 
 def _fault(raw: bytes, error: Exception) -> str:
-    """Return why a document can't be used, in words."""
     if not raw:
         return "it is empty"
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):

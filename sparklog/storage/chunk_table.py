@@ -1,10 +1,10 @@
-"""`ChunkTable`: many chunks as columns, as a task reports them to its driver.
+"""`ChunkTable`: many chunks as columns, in which tasks report them to the driver.
 
-A micro-batch of 2,000 tasks by 1,000 partitions has two million chunks: some 20 bytes each on the
-way, and 50 in the driver, where a `Chunk` takes 400.
+A micro-batch of 2,000 tasks by 1,000 partitions has two million chunks. They take about 20 bytes
+each in transit and 50 in the driver, where a `Chunk` takes 400.
 
-    length of the header (4)  header: JSON, zlib | columns of the rows, one after the other, zlib
-    | bytes of the chunks that are in memory, as they are
+    length of the header (4)  header: JSON, zlib | columns of the rows, consecutively, zlib
+    | bytes of the chunks that are in memory
 
 Nothing is unpickled. Little-endian.
 """
@@ -24,8 +24,8 @@ ROW_DTYPE: Final = np.dtype(
     [
         ("topic", "<u4"),  # index into `topics`
         ("partition", "<u4"),
-        ("place", "<u4"),  # index into `places`; IN_MEMORY: in `data`
-        ("position", "<u8"),  # of its first byte there
+        ("place", "<u4"),  # index into `places`; IN_MEMORY: the batches are in `data`
+        ("position", "<u8"),  # of the first byte
         ("size", "<u8"),
         ("records", "<u8"),
         ("min_timestamp", "<i8"),
@@ -35,12 +35,12 @@ ROW_DTYPE: Final = np.dtype(
     ]
 )
 IN_MEMORY: Final = 2**32 - 1
-_LEVEL: Final = 1  # of zlib: it is a tenth larger than at 6, and takes a fifth of the time
+_LEVEL: Final = 1  # of zlib: a tenth larger than level 6, in a fifth of the time
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkLocation:
-    """Where chunks were staged: the fields of `Chunk` of these names."""
+    """Where chunks are staged: the `Chunk` fields of these names."""
 
     path: str
     synced_boot_id: str | None = None
@@ -49,7 +49,7 @@ class ChunkLocation:
 
 @dataclass(frozen=True, slots=True)
 class ChunkTable:
-    """Chunks in their order. `topics`: names and ids; `data`: of those in memory, back to back."""
+    """Chunks in their order. `topics`: names and ids; `data`: the batches of chunks in memory."""
 
     topics: Sequence[tuple[str, str]]
     places: Sequence[ChunkLocation]
@@ -61,7 +61,7 @@ class ChunkTable:
 
     @classmethod
     def of(cls, chunks: Iterable[Chunk]) -> "ChunkTable":
-        """Return the table of some chunks."""
+        """Return the table of chunks."""
         topics: dict[tuple[str, str], int] = {}
         places: dict[ChunkLocation, int] = {}
         rows: list[tuple[Any, ...]] = []
@@ -86,7 +86,7 @@ class ChunkTable:
         return cls(list(topics), list(places), np.array(rows, ROW_DTYPE), b"".join(data))
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield them; those in memory are views of `data`."""
+        """Yield the chunks; the data of chunks in memory are views of `data`."""
         data = memoryview(self.data)
         for row in self.rows.tolist():
             topic, partition, number, position, size, records, low, high, idempotent, crc = row
@@ -109,16 +109,19 @@ class ChunkTable:
                 crc=crc,
             )
 
-    def placed(self, place: ChunkLocation) -> "ChunkTable":
-        """Return it with all its chunks, which are in memory, back to back in one place instead."""
+    def placed(self, location: ChunkLocation) -> "ChunkTable":
+        """Return the table after its chunks were moved from memory to a single location.
+
+        In `location` they are stored consecutively.
+        """
         rows = self.rows.copy()
         assert (rows["place"] == IN_MEMORY).all()
         rows["place"] = 0
-        return ChunkTable(self.topics, [place], rows, b"")
+        return ChunkTable(self.topics, [location], rows, b"")
 
     @classmethod
     def joined(cls, tables: Sequence["ChunkTable"]) -> "ChunkTable":
-        """Return the chunks of some tables, none in memory, as one table."""
+        """Concatenate tables without chunks in memory."""
         topics: dict[tuple[str, str], int] = {}
         places: list[ChunkLocation] = []
         parts = [np.empty(0, ROW_DTYPE)]
@@ -133,7 +136,7 @@ class ChunkTable:
         return cls(list(topics), places, np.concatenate(parts), b"")
 
     def pack(self) -> bytes:
-        """Return it as bytes."""
+        """Return the table's serialized form."""
         places = [[p.path, p.synced_boot_id, p.wrapped_key] for p in self.places]
         fields = {"topics": self.topics, "places": places, "rows": len(self.rows)}
         columns = b"".join(
@@ -145,7 +148,7 @@ class ChunkTable:
 
     @classmethod
     def unpack(cls, raw: bytes | bytearray | memoryview) -> "ChunkTable":
-        """Return the table of its bytes; `data` is a view of them."""
+        """Return the table of a serialized form; `data` is a view of `raw`."""
         view = memoryview(raw)
         end = 4 + int.from_bytes(view[:4], "little")
         fields = json.loads(zlib.decompress(view[4:end]))

@@ -1,9 +1,9 @@
-"""How steadily somebody commits: since when, its longest pause, and how far it got when.
+"""How regularly a reader or writer commits: since when, its longest pause, its progress over time.
 
-A reader's file carries its own, so that one look at a log tells whether the reader keeps up, with
-which speed, and whether it has stopped by its own measure. What is kept is small however long it
-runs: the older a point, the farther it lies from its neighbours.
-Source: the sliding window of offset commits by which Burrow (LinkedIn) judges Kafka's consumers.
+A reader's file contains its commit rate, so a single read of the file shows whether the reader
+keeps up, how fast it reads, and whether it has stopped by its own standards. The data stay small
+however long the reader runs: the older the points, the wider their distance.
+Source: the sliding window of offset commits by which Burrow (LinkedIn) evaluates Kafka's consumers.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 BREAK_MS: Final = 30 * 60_000
-"""A longer pause ends a run: what comes after it begins anew."""
-_NEAR_MS: Final = 10_000  # points this near one another are one
-_LATE_MS: Final = 10 * 60_000  # speed is measured over so much
+"""A longer pause ends a run; the next commit starts a new run."""
+_NEAR_MS: Final = 10_000  # closer points are merged
+_LATE_MS: Final = 10 * 60_000  # the window in which speed is measured
 _POINTS_MAX: Final = 32
 
 
 class RatePoint(NamedTuple):
-    """At `time_ms` its positions in so many `partitions` came to `total` together."""
+    """A commit: at `time_ms` the positions in `partitions` partitions had the sum `total`."""
 
     time_ms: int
     partitions: int
@@ -27,9 +27,9 @@ class RatePoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitRate:
-    """A run of commits: it began at `since_ms`; `longest_ms` is its longest pause so far.
+    """A run of commits since `since_ms`. `longest_ms` is the longest pause so far.
 
-    `points`: ascending by time, the last one is of its last commit.
+    `points`: ascending by time; the last point is the last commit.
     """
 
     since_ms: int
@@ -38,11 +38,11 @@ class CommitRate:
 
     @property
     def last_ms(self) -> int:
-        """When it committed last."""
+        """The time of the last commit."""
         return self.points[-1].time_ms if self.points else self.since_ms
 
     def after_commit(self, point: RatePoint) -> "CommitRate":
-        """Return the pace after another commit; a new one after a long pause, or a step back."""
+        """Return the rate after a commit. A long pause or a step back starts a new run."""
         last = self.points[-1] if self.points else None
         if last is None or point.time_ms < last.time_ms:
             return CommitRate(point.time_ms, 0, (point,))
@@ -54,27 +54,30 @@ class CommitRate:
         )
 
     def speed(self) -> tuple[float, int] | None:
-        """Return (offsets a ms, over how many ms), of late; None if too little was seen.
+        """Return (offsets per ms, measured over how many ms), recently; None without enough points.
 
-        Only of points with as many partitions as the last one; of the last two where it commits
-        less often.
+        Uses only points with as many partitions as the last one. If commits are rarer than the
+        window, uses the last two points.
         """
         *earlier, last = self.points or (RatePoint(self.since_ms, 0, 0),)
-        mine = [p for p in earlier if p.partitions == last.partitions]
-        if not mine:
+        earlier = [p for p in earlier if p.partitions == last.partitions]
+        if not earlier:
             return None
-        first = next((p for p in mine if last.time_ms - p.time_ms <= _LATE_MS), mine[-1])
+        first = next((p for p in earlier if last.time_ms - p.time_ms <= _LATE_MS), earlier[-1])
         span = last.time_ms - first.time_ms
         return None if span < _NEAR_MS else ((last.total - first.total) / span, span)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is kept."""
+        """Return the stored form."""
         points = [list(point) for point in self.points]
         return {"since": self.since_ms, "longest": self.longest_ms, "points": points}
 
     @classmethod
     def from_json(cls, content: Any) -> Self | None:
-        """Return what was kept; None if it is not as it should be: it is a hint."""
+        """Rebuild a rate from its stored form.
+
+        A malformed form gives None, because it is only a hint.
+        """
         try:
             points = tuple(RatePoint(*map(int, point)) for point in content["points"])
             return cls(int(content["since"]), int(content["longest"]), points)
@@ -83,7 +86,7 @@ class CommitRate:
 
 
 def _thinned(points: Sequence[RatePoint]) -> tuple[RatePoint, ...]:
-    """Drop points until neighbours lie about as far apart as they are old."""
+    """Drop points until neighbours are about as far apart as they are old."""
     kept, now_ms = list(points), points[-1].time_ms
     at = len(kept) - 2
     while at > 0:

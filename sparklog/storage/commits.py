@@ -1,14 +1,14 @@
-"""The commit log of a log: its changes in one order, each written against the position it expects.
+"""The commit log: the changes of a log in one order, each written at an expected position.
 
-A change is one ledger record (`ledger_records`) and, where it commits records, the chunks that it
-takes in. It exists for everybody, or for nobody, from the moment at which `append` wrote it.
+A change is one ledger record (`ledger_records`) and, if it commits records, the chunks to append.
+`append` makes it visible atomically.
 
-How a change is made, in every home: read `state` and `position`, decide, `append` at that position.
-Where somebody else's change lies there by now, PositionMovedError: fold what is new, decide all
-anew, try again. That is `change`, and nothing else decides. A home in which writers take turns (a
-lock) decides once, with the turn held; one that can only create an entry if it is absent decides
-again as often as it loses. So `decide` may be called several times, sees nothing but the state and
-what the ledger says, and does nothing that can't be forgotten.
+In every home a change is made by `change`: read `state` and `position`, decide, and `append` at
+that position. If another process has written a change at that position, `append` raises
+PositionMovedError; then fold the new records, decide again and retry. In a log dir the write lock
+excludes other writers, so one attempt is enough. A bucket can only create an entry if it is absent,
+so the loser of a race decides again. `decide` may therefore be called several times. It must depend
+only on the state and the ledger, and have no side effects that matter.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,19 +26,19 @@ from sparklog.storage.log_state import LogState
 
 
 class PositionMovedError(SparklogError):
-    """Another change lies at the expected position: nothing was written; decide anew."""
+    """Another change was written at the expected position. Nothing was written; decide again."""
 
     retriable = True
 
 
 class StagingExpiredError(SparklogError):
-    """Rows were staged so long ago that nobody may commit them any more: stage them again."""
+    """Rows were staged too long ago to be committed: stage them again."""
 
     retriable = True
 
 
 class WriterResetError(SparklogError):
-    """The writer was reset after this call began, which may have planned without it: plan again."""
+    """The writer was reset after this call started, so its plan may be outdated: plan again."""
 
     retriable = True
 
@@ -48,13 +48,26 @@ class Chunk:
     """Staged record batches of one partition, returned by `Stager.finish` for `Log.commit`.
 
     The batches have magic 2 and offsets from 0. They are in memory, or in a staged file or object.
-    `path`, `position`, `wrapped_key`, `synced_boot_id`: where the home's stager put it, and what it
-    vouches for; for the home alone to read. Of a log dir: a file in it, and the boot in which its
-    task synced it. Of a store: an object, the byte at which the chunk begins in it, and its data
-    key as JSON where it is encrypted. `topic_id`: of the topic that it is meant for, "" if that
-    wasn't there yet. `pieces`: where it lies, if it was put together of what several tasks staged.
-    `records`: offsets that it takes. `crc`: the CRC-32C of its bytes, where a stager of a store
-    computed it; else -1.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        data: The batches, if they are in memory.
+        path: The staged file or object. `path`, `position`, `wrapped_key` and `synced_boot_id` are
+            set
+            by the home's stager, and only the home reads them.
+        size_bytes: The size of the batches.
+        records: The number of offsets that the chunk takes.
+        min_timestamp: The smallest timestamp, ms.
+        max_timestamp: The largest timestamp, ms.
+        idempotent: Whether a batch has a producer id.
+        copied: Whether the batches are copied from another log.
+        synced_boot_id: In a log dir, the boot in which the task synced the file.
+        position: In a bucket, the position of the chunk in its object.
+        wrapped_key: In a bucket, the wrapped data key of the object as JSON, if it is encrypted.
+        topic_id: The id of the topic, or "" if the topic did not exist when the rows were staged.
+        crc: The CRC-32C of the bytes, if a stager of a bucket computed it; else -1.
+        pieces: The locations of a chunk that combines staged chunks of several tasks.
     """
 
     topic: str
@@ -65,8 +78,8 @@ class Chunk:
     records: int
     min_timestamp: int  # ms
     max_timestamp: int  # ms
-    idempotent: bool = False  # its batches carry a producer: in memory
-    copied: bool = False  # from another log: its producers and times aren't judged, nor stamped
+    idempotent: bool = False  # such a chunk is always in memory
+    copied: bool = False  # keep timestamps; do not check producers
     synced_boot_id: str | None = None
     position: int = 0  # bytes
     wrapped_key: str | None = None
@@ -76,12 +89,12 @@ class Chunk:
 
     @property
     def key(self) -> TopicPartition:
-        """Its partition."""
+        """The topic and partition."""
         return TopicPartition(self.topic, self.partition)
 
 
 class DuplicateAppend(NamedTuple):
-    """Where an idempotent producer's batches are already; `timestamp`: of the last one, ms."""
+    """Offsets [first, end) of a duplicate batch sequence; `timestamp`: of the last batch, ms."""
 
     first: int
     end: int
@@ -90,11 +103,11 @@ class DuplicateAppend(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A record that is to be written, and the chunks that it commits, in their order.
+    """A ledger record to write, and the chunks that it commits, in their order.
 
-    Each chunk goes to the end that its partition has at the expected position. The record's `ends`,
-    time and leader epoch, and what depends on these, are the home's to fill in, for it writes them.
-    `asked_ms`: when the caller began to wait for it, `asked_at`: what `position` was then.
+    Each chunk is appended at the end of its partition at the expected position. The home sets the
+    record's `ends`, time, leader epoch and the fields that depend on these. `asked_ms`: when the
+    caller started to wait for the commit; `asked_at`: the `position` at that time.
     """
 
     record: LedgerRecord
@@ -104,26 +117,27 @@ class Change:
 
 
 class Ledger(Protocol):
-    """The records of a log's changes, as far as they are still held."""
+    """The ledger records of a log that have not expired."""
 
     @property
     def home(self) -> str:
-        """Where the log is, a path or a URL: for messages."""
+        """The path or URL of the log, for messages."""
 
     @property
     def oldest(self) -> int:
-        """The position of the oldest record that is held; 0: none has expired."""
+        """The position of the oldest available record; 0 if none has expired."""
 
     def records(self, first: int, end: int) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield (position, record) for first <= position < end, which must be held.
+        """Yield (position, record) for first <= position < end. The records must be available.
 
         Raises: DataCorruptionError.
         """
 
     def records_backwards(self, end: int) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield (position, record) below `end`, the newest first, to the oldest that is held.
+        """Yield (position, record) below `end`, from the newest to the oldest available record.
 
-        Cost: read in pieces, so a caller that stops early pays for what it saw.
+        Records are read in blocks, so a caller that stops early pays only for the blocks that it
+        used.
         """
 
     def commits_of(
@@ -131,164 +145,167 @@ class Ledger(Protocol):
     ) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield (position, record) below `end` of writers' commits, each writer's newest first.
 
-        Other records may come too, and what resets took back may be left out, or come with them.
-        Cost: a home that can't tell whose a record is reads all, as `records_backwards`.
+        Records of other writers may be included. Commits that a reset abandoned may be missing or
+        included. Cost: a home without an index of writers reads all records, as
+        `records_backwards`.
         """
 
 
 class FollowedLedger(Ledger, Protocol):
-    """The ledger as readers see it, without a turn: it grows, and its oldest records expire."""
+    """The ledger for readers, without a lock. It grows, and its oldest records expire."""
 
     @property
     def exists(self) -> bool:
-        """Whether this home keeps one; an archive, which has the records alone, doesn't."""
+        """Whether the home has a ledger. An archive has records, but no ledger."""
 
     def identity(self) -> object | None:
-        """Return what tells this ledger from another one in its place; None: there is none yet."""
+        """Return a value that changes if the ledger is replaced; None if there is no ledger."""
 
     @property
     def end(self) -> int:
-        """The position after the last record that readers see by now."""
+        """The position after the last visible record."""
 
     def fold(self, state: LogState, end: int, *, first: int | None) -> None:
         """Fold the records [first, end) into `state`; from the last snapshot if `first` is None.
 
-        Raises: DataCorruptionError; it, StaleReadError or FileNotFoundError: what was asked for has
-        expired meanwhile.
+        Raises: DataCorruptionError. If the records have expired: DataCorruptionError,
+        StaleReadError or FileNotFoundError.
         """
 
     def dropped(self) -> Mapping[TopicPartition, int]:
-        """Return where the partitions of deleted topics ended, as of now; none without a ledger."""
+        """Return the current end offsets of deleted topics' partitions; empty without a ledger."""
 
     def deleted(self) -> Collection[DeletedTopic]:
-        """Return the deleted topics that can be given back, as of now; none without a ledger."""
+        """Return the deleted topics that can still be restored; empty without a ledger."""
 
     def retained(self) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield (position, record) of all that is held up to now, the oldest first.
+        """Yield (position, record) of all available records up to now, the oldest first.
 
-        What expires while it is read is left out.
+        Records that expire during the iteration are skipped.
         """
 
 
 class CommitMeters(Protocol):
-    """What counts the commits of a handle."""
+    """Counters of a handle's commits."""
 
     def committing(self) -> AbstractContextManager[None]:
-        """Count what fails within."""
+        """Count exceptions that are raised within the context."""
 
     def committed(self, began_ms: float, sizes: Iterable[int]) -> None:
         """Count a commit that began at `began_ms` (monotonic) with chunks of these sizes."""
 
     def replayed(self) -> None:
-        """Count a commit that was in the log already."""
+        """Count a replay: a commit that is in the log already."""
 
     def failed(self, error: BaseException) -> None:
-        """Note what kept a write from the log, here or in one of this handle's tasks."""
+        """Count an error that prevented a write, in this process or in a task of this handle."""
 
 
 class CommitLog(Ledger, Protocol):
-    """The changes of one log, as one handle on it sees them. Threads may share it."""
+    """The changes of a log, through one handle. Threads may share it."""
 
     @property
     def clock(self) -> Clock:
-        """What records are stamped by."""
+        """The clock for timestamps of records."""
 
     @property
     def topic_defaults(self) -> TopicConfig:
-        """What a new topic's config has where it says nothing else."""
+        """The default configs of new topics."""
 
     @property
     def state(self) -> LogState:
-        """What the ledger below `position` folds to; a mere hint outside of `exclusive`."""
+        """The state of the ledger below `position`; possibly outdated outside of `exclusive`."""
 
     @property
     def position(self) -> int:
-        """The ledger offset of the next record, by what this handle knows."""
+        """The position of the next ledger record, as far as this handle knows."""
 
     @property
     def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
-        """Partitions that can't be used, and what using one raises. None where nothing can miss."""
+        """Offline partitions, each with the error that using it raises. Empty in a bucket."""
 
     @property
     def reported_gaps(self) -> set[str]:
-        """Writers of which this handle has said that micro-batches are missing."""
+        """Writers for which this handle has reported missing micro-batches."""
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Take a turn: within it, `state` is as fresh as the home can make it without losing time.
+        """Enter a section in which `state` is as fresh as the home can make it cheaply.
 
-        In a log dir, where one process at a time writes, nobody else's change comes between; in a
-        store nothing keeps others out, and `append` finds out. Not reentrant.
+        In a log dir the section takes the write lock, so no other process changes the log. In a
+        bucket other processes may change it; `append` detects that. Not reentrant.
         Raises: LogLockedError, LogReplacedError, StorageUnavailableError.
         """
 
     def catch_up(self) -> int:
-        """Fold what others have written; returns `position`: a higher one is news.
+        """Fold records of other processes; return `position`, which is higher if there were any.
 
-        Within `exclusive` too, where a log dir has no news: nobody else had a turn since.
+        Can be called within `exclusive`, where a log dir never has new records.
         """
 
     def append(self, change: Change, *, expected: int) -> LedgerRecord:
-        """Write a change at position `expected`, within `exclusive`; returns the record as written.
+        """Write a change at position `expected`, within `exclusive`; return the record as written.
 
-        On return it is durable (or as durable as the log's options ask for), `state` and `position`
-        are past it, and readers see it or will without anybody's help.
-        Raises: PositionMovedError: another change lies there; state and position are past it.
-        CommitUnknownError. StorageUnavailableError, InvalidRequestError, DataCorruptionError:
-        nothing was written, and the log is as it was.
+        When it returns, the change is durable (depending on the log's flush option), `state` and
+        `position` include it, and readers see it now or as soon as they poll.
+        Raises: PositionMovedError: another change is at that position; `state` and `position`
+        include it. CommitUnknownError. StorageUnavailableError, InvalidRequestError,
+        DataCorruptionError: nothing was written, and the log is unchanged.
         """
 
     def check(self, chunks: Sequence[Chunk]) -> None:
-        """Refuse, before anything is written, chunks that this home can't take now.
+        """Reject chunks that this home can't append, before anything is written.
 
-        Raises: StorageUnavailableError: there is no room. DataCorruptionError: a partition is
-        offline. InvalidRequestError: a chunk isn't there any more, or isn't what was staged.
+        Raises: StorageUnavailableError: a disk is full. DataCorruptionError: a partition is
+        offline. InvalidRequestError: a chunk is missing or differs from what was staged.
         """
 
     def check_producers(
         self, chunks: Sequence[Chunk]
     ) -> "list[DuplicateAppend | SparklogError | None]":
-        """Judge idempotent producers' batches by what the partitions hold of these producers.
+        """Check idempotent producers' batches against the producer state of their partitions.
 
-        Within `exclusive`. Each chunk, in memory, in its order and as if those before it that may
-        be written were: None: it may be, as any that is of no producer. Where its batches are, if
-        they were appended before. FencedError, OutOfOrderSequenceError, InvalidRequestError (an
-        open transaction), or what keeps its partition from being used: it may not.
+        Call within `exclusive`, with chunks in memory. Each chunk is checked as if the valid chunks
+        before it were appended. The result per chunk is None if it can be appended (also if it has
+        no producer id), a DuplicateAppend if its batches were appended before, or the error that
+        rejects it: FencedError, OutOfOrderSequenceError, InvalidRequestError (an open transaction),
+        or the error of an unusable partition.
         """
 
     def discard(self, chunks: Sequence[Chunk]) -> None:
-        """Let go of what was staged for a change that is written. Raises nothing."""
+        """Release staged data of a change that was written. Raises nothing."""
 
     @property
     def sync(self) -> bool:
-        """Whether what `append` has written is durable when it returns (flush=commit)."""
+        """Whether a change is durable when `append` returns (flush=commit)."""
 
     @property
     def meters(self) -> CommitMeters:
-        """What counts this handle's commits."""
+        """Counters of this handle's commits."""
 
     def make_durable(self) -> None:
-        """Make all that `state` says durable, within `exclusive`; nothing where it always is."""
+        """Make all records of `state` durable, within `exclusive`. No-op if they always are."""
 
     def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
-        """Return what was written by an append that ended with CommitUnknownError.
+        """Return the record of an append that ended with CommitUnknownError; None if it failed.
 
-        None: nothing was, and nothing will be: this decides it. Without `exclusive`.
-        Raises: InvalidRequestError: nothing can have been tried there. StorageUnavailableError.
+        None is final: the append can't succeed later. Call outside of `exclusive`.
+        Raises: InvalidRequestError: no append can have been attempted at that position.
+        StorageUnavailableError.
         """
 
     def placement(self, partitions: range) -> dict[int, int]:
-        """Choose where new partitions of a topic go; only the home knows what the numbers mean."""
+        """Choose the log dirs of a topic's new partitions; only the home interprets the numbers."""
 
 
 def change(
     commits: CommitLog, decide: Callable[[LogState], Change | None]
 ) -> LedgerRecord | None:
-    """Make the change that `decide` wants at the log's state; None where it wants none.
+    """Append the change that `decide` returns for the log's state; None if it returns None.
 
-    Where it wants none, or refuses, the state may just be old: what is new is folded first, and
-    it decides again. So a change that goes through asks the home for no news, and no refusal
-    hangs on what was known once.
-    Raises: what `decide` and `CommitLog.append` raise.
+    If `decide` returns None or raises, the state may be outdated: new records are folded and
+    `decide` is called again. So a successful change needs no additional request, and no rejection
+    depends on outdated state.
+    Raises: exceptions of `decide` and of `CommitLog.append`.
     """
     while True:
         with commits.exclusive():
@@ -306,4 +323,4 @@ def change(
             try:
                 return commits.append(wanted, expected=before)
             except PositionMovedError:
-                continue  # the home waits, if it must, before the next turn
+                continue  # `exclusive` waits before the next attempt if needed

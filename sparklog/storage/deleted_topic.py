@@ -1,4 +1,4 @@
-"""A topic that was deleted and can still be given back: all that the log knew of it."""
+"""A deleted topic that can still be restored, with its part of the log's state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,11 +33,11 @@ class DeletedTopicInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedTopic:
-    """A deleted topic whose records are still there; maps are by partition.
+    """A deleted topic whose records still exist. Mappings are by partition.
 
-    `delay_ms`: its file.delete.delay.ms when it was deleted; once that is over, what it held may
-    go. `idempotent`, `abandoned`, `writers` (those of whose queries it is known that they wrote to
-    it): as the log's state has them of the topics that are there.
+    `delay_ms`: the topic's file.delete.delay.ms when it was deleted; after it, the topic may be
+    removed. `idempotent`, `abandoned`, `writers` (the writers that are known to have written to the
+    topic): the topic's part of these fields of `LogState`.
     """
 
     name: str
@@ -53,28 +53,28 @@ class DeletedTopic:
 
     @property
     def id(self) -> str:
-        """The topic id, which it has again once it is given back."""
+        """The topic id, which the restored topic has again."""
         return self.topic.id
 
     @property
     def until_ms(self) -> int:
-        """Up to when (ms) nothing of it goes by itself."""
+        """The time (ms) before which no part of the topic is removed automatically."""
         return self.deleted_ms + self.delay_ms
 
     @property
     def records(self) -> int:
-        """How many offsets it holds, over all partitions."""
+        """The number of offsets in all partitions."""
         return sum(end - self.starts.get(p, 0) for p, end in self.ends.items())
 
     def info(self) -> DeletedTopicInfo:
-        """Return what users see of it."""
+        """Return the topic's description for users."""
         return DeletedTopicInfo(
             name=self.name, id=self.id, partitions=len(self.ends), records=self.records,
             config=self.topic.config, deleted_ms=self.deleted_ms, until_ms=self.until_ms,
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that snapshots carry."""
+        """Return the topic's form in snapshots."""
         fields: dict[str, Any] = {
             "name": self.name, **self.topic.to_json(), "deleted": self.deleted_ms,
             "delay": self.delay_ms, "ends": _texts(self.ends), "starts": _texts(self.starts),
@@ -86,14 +86,14 @@ class DeletedTopic:
         if self.abandoned is None:
             fields["abandoned"] = None
         elif self.abandoned:
-            fields["abandoned"] = {str(p): [*some] for p, some in self.abandoned.items()}
+            fields["abandoned"] = {str(p): [*spans] for p, spans in self.abandoned.items()}
         if self.writers:
             fields["writers"] = sorted(self.writers)
         return fields
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "DeletedTopic":
-        """Rebuild it. Raises what `TopicState.from_json` does."""
+        """Rebuild a topic from its form in snapshots. Raises: as `TopicState.from_json`."""
         abandoned = fields.get("abandoned", {})
         if not type(fields["deleted"]) is type(fields["delay"]) is int:
             raise TypeError(f"want times, not {fields['deleted']!r}, {fields['delay']!r}")
@@ -107,7 +107,7 @@ class DeletedTopic:
             local_starts=by_partition(fields.get("local", {})),
             idempotent=frozenset(fields.get("idempotent", ())),
             abandoned=None if abandoned is None else {
-                int(p): [OffsetRange(*one) for one in some] for p, some in abandoned.items()
+                int(p): [OffsetRange(*span) for span in spans] for p, spans in abandoned.items()
             },
             writers=frozenset(fields.get("writers", ())),
         )  # fmt: skip

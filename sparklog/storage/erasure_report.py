@@ -1,7 +1,6 @@
-"""What an erasure did, or would do: as objects, as JSON that can be kept as proof, in words.
+"""The report of an erasure or its dry run: objects, JSON that can serve as proof, and text.
 
-Keys are told by their SHA-256 alone. Offsets are those of the records that went; a second run
-finds none.
+Keys are given only as SHA-256. Offsets are those of the erased records; a second run finds none.
 """
 
 import hashlib
@@ -12,18 +11,18 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 RANGES_MAX: Final = 10_000
-"""Ranges of offsets that a report lists for a partition; of the rest it says how many records."""
+"""The maximum number of offset ranges per partition; further records are only counted."""
 
 
 @dataclass(slots=True)
 class ErasedOffsets:
-    """Offsets as ranges [first, end), ascending; `more`: those that RANGES_MAX left no room for."""
+    """Offsets as ascending ranges [first, end). `more`: the number of offsets beyond RANGES_MAX."""
 
     ranges: list[tuple[int, int]] = field(default_factory=list)
     more: int = 0
 
     def add(self, offsets: NDArray[Any]) -> None:
-        """Take offsets, ascending."""
+        """Add offsets, ascending."""
         for offset in offsets.tolist():
             if self.ranges and self.ranges[-1][1] == offset:
                 self.ranges[-1] = self.ranges[-1][0], offset + 1
@@ -36,7 +35,7 @@ class ErasedOffsets:
         return sum(end - first for first, end in self.ranges) + self.more
 
     def merge(self, other: "ErasedOffsets") -> None:
-        """Take another's, of any order; what both have counts once, but for `more`."""
+        """Add another set, in any order. Common offsets count once, except for `more`."""
         self.more += other.more
         joined: list[tuple[int, int]] = []
         for first, end in sorted([*self.ranges, *other.ranges]):
@@ -51,11 +50,11 @@ class ErasedOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasedFrom:
-    """A segment, a copy or an extent that was written anew: offsets [base, end) at `name`.
+    """A segment, a remote copy or an extent that was rewritten: offsets [base, end) at `name`.
 
-    `place`: "local", "remote" (a tier's copy) or "bucket" (a log whose home is the store).
-    `records` of so many `batches` went; with 0 it was copied as it is, out of an object that had
-    to go. `links`: other names of the old file (a fork shares it), which still hold them.
+    `place`: "local", "remote" (a tier's copy) or "bucket". `records` were erased from `batches`; 0
+    means that the data were copied unchanged out of an object that had to be deleted. `links`: hard
+    links to the old file (from forks), which still contain the records.
     """
 
     place: str
@@ -71,7 +70,7 @@ class ErasedFrom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedFile:
-    """What was deleted whole: a file or an object that held, or may have held, such records."""
+    """A deleted file or object that contained, or may have contained, such records."""
 
     place: str
     name: str
@@ -81,10 +80,10 @@ class RemovedFile:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionErasure:
-    """One partition. `end`: records below it were looked at, which is all there was at the start.
+    """The result for one partition. `end`: records below it were checked; the end at the start.
 
-    `offsets`: of what went; in both tiers they count once. `error`: why it was left as it is, or
-    half done.
+    `offsets`: the erased records; records in both tiers count once. `error`: why the partition was
+    not erased, or only in part.
     """
 
     topic: str
@@ -98,17 +97,17 @@ class PartitionErasure:
 
     @property
     def records(self) -> int:
-        """Records that went, or would go."""
+        """The number of records that were or would be erased."""
         return len(self.offsets)
 
 
 @dataclass(slots=True, kw_only=True)
 class ErasureReport:
-    """An erasure of a log's records.
+    """The erasure of records of a topic.
 
-    `pending`: what still holds such records, or may, until something that it names is done.
-    `not_covered`: what this log doesn't know or doesn't change, in words. `complete`: nothing is
-    pending and nothing failed: everything committed before `time_ms` is gone.
+    `pending`: places that still contain, or may contain, such records, and what has to be done.
+    `not_covered`: places that this log does not know or change. `complete`: nothing is pending and
+    nothing failed, so all matching records committed before `time_ms` are erased.
     """
 
     path: str
@@ -128,17 +127,17 @@ class ErasureReport:
 
     @property
     def records(self) -> int:
-        """Records that went (or would go), of all partitions."""
+        """The number of records that were or would be erased, in all partitions."""
         return sum(part.records for part in self.partitions)
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of log that were looked at."""
+        """Bytes of log that were checked."""
         return sum(part.bytes_read for part in self.partitions)
 
     @property
     def took_from_store(self) -> bool:
-        """Whether an object was written anew, or deleted."""
+        """Whether an object was rewritten or deleted."""
         places = [
             each.place
             for part in self.partitions
@@ -149,12 +148,12 @@ class ErasureReport:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to do, but what `not_covered` says."""
+        """Whether nothing remains to be done, apart from `not_covered`."""
         failed = self.errors or any(part.error is not None for part in self.partitions)
         return not (failed or self.pending)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the report as a dict for JSON."""
         return {
             **asdict(self),
             "records": self.records,

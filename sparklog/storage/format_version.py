@@ -1,4 +1,4 @@
-"""The versions of what sparklog writes down in JSON: the ledger's records, and its own files."""
+"""The format version of the ledger's records and of sparklog's own files."""
 
 from typing import Final
 

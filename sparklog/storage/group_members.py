@@ -1,8 +1,8 @@
-"""Groups of Kafka clients at work, and their members, as the endpoint that coordinates tells.
+"""Active groups of Kafka clients and their members, as published by the endpoint that coordinates.
 
-Members are nowhere in the log: they live as long as their connections. The endpoint that holds the
-log's endpoint lease tells of them there, so that other processes know whose offsets aren't theirs
-to change.
+The log does not store members, because they exist only as long as their connections. The endpoint
+that has the log's endpoint lease publishes them there, so that other processes do not change the
+offsets of active groups.
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,7 +62,7 @@ class GroupAtWork:
 
 
 def groups_to_json(groups: Iterable[GroupAtWork]) -> list[dict[str, Any]]:
-    """Return what an endpoint tells."""
+    """Return the groups as an endpoint publishes them."""
     return [
         asdict(group) | {"topics": None if group.topics is None else sorted(group.topics)}
         for group in groups
@@ -70,17 +70,17 @@ def groups_to_json(groups: Iterable[GroupAtWork]) -> list[dict[str, Any]]:
 
 
 def groups_from_json(told: Any) -> dict[str, GroupAtWork]:
-    """Return {name: group} of what an endpoint tells; nothing of what is malformed."""
+    """Return {name: group} of an endpoint's published groups; empty if they are malformed."""
     try:
         return {group.group: group for group in map(_group, told or ())}
     except _MALFORMED:
         return {}
 
 
-def _group(found: Mapping[str, Any]) -> GroupAtWork:
+def _group(fields: Mapping[str, Any]) -> GroupAtWork:
     members = tuple(
-        Member(**{name: member[name] for name in Member.__slots__}) for member in found["members"]
+        Member(**{name: member[name] for name in Member.__slots__}) for member in fields["members"]
     )
-    topics = None if found["topics"] is None else frozenset(found["topics"])
+    topics = None if fields["topics"] is None else frozenset(fields["topics"])
     names = ("group", "kind", "state", "assignor")
-    return GroupAtWork(**{name: found[name] for name in names}, members=members, topics=topics)
+    return GroupAtWork(**{name: fields[name] for name in names}, members=members, topics=topics)

@@ -1,7 +1,7 @@
-"""Registered readers of a log: streaming queries, and groups of plain readers, and where they are.
+"""Registered readers of a log (streaming queries and consumer groups) and their positions.
 
-A position is the next offset to read. It remembers the leader epoch of the record before it, so
-that a log which was restored meanwhile is told from the one that was read.
+A position is the next offset to read. It includes the leader epoch of the record before it, so that
+a reader detects that the log was restored from a backup since (KIP-320).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -15,13 +15,13 @@ from sparklog.storage.commit_rate import CommitRate, RatePoint
 
 GROUP_CHARS_MAX: Final = 249
 NAME_CHARS_MAX: Final = GROUP_CHARS_MAX
-"""A longer name of a query is cut: every commit writes it again."""
+"""A longer name of a query is truncated, because every commit writes the name again."""
 GROUP: Final = "group"
-"""The kind of plain readers' groups; a streaming query's is "query"."""
+"""The kind of a consumer group. The kind of a streaming query is "query"."""
 
 
 class Origin(NamedTuple):
-    """`epoch` of the record before a position, and the offset `since` which that epoch held."""
+    """The leader epoch of the record before a position, and the first offset of that epoch."""
 
     epoch: int
     since: int
@@ -32,10 +32,15 @@ NO_ORIGINS: Final[Origins] = MappingProxyType({})
 
 
 class Committed(NamedTuple):
-    """`offset` is the next one to read; `time_ms` when that was said; `origin` of what is read.
+    """A committed position.
 
-    `metadata` and `leader_epoch` are what a Kafka client committed with it, which gets them back
-    as they are; sparklog itself goes by `origin`.
+    Attributes:
+        offset: The next offset to read.
+        time_ms: When the position was committed.
+        origin: The leader epoch of the record before the position.
+        metadata: A Kafka client's metadata of the commit, returned unchanged to the client.
+        leader_epoch: A Kafka client's leader epoch of the commit, returned unchanged to the client.
+            sparklog itself uses `origin`.
     """
 
     offset: int
@@ -47,12 +52,13 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A group, as its file has it. `batch` is the micro-batch of a query's last commit.
+    """A registered reader, as stored in its file.
 
-    `planners`: {who plans for a source of the query in its `run`: the topics of that source}.
-    `pace`: how steadily it commits, a hint for those who look; None of a group that hasn't since.
-    `name`: the name of the streaming query in its last run; empty where it has none, or none is
-    known. Any text: a command that prints it replaces control characters.
+    `batch`: the micro-batch of a query's last commit. `planners`: {planner of a source of the query
+    in its `run`: the topics of that source}. `commit_rate`: how regularly the reader commits; None
+    if it has not committed since sparklog records this. `name`: the name of the streaming query in
+    its last run; empty if it has none or none is known. It can be any text: commands that print it
+    replace control characters.
     """
 
     group: str
@@ -67,13 +73,13 @@ class Reader:
     name: str = ""
 
     def is_alone(self, planner: str, topics: Collection[str]) -> bool:
-        """Tell whether no other source of the query reads one of `topics`."""
+        """Return True if no other source of the query reads one of `topics`."""
         others = (held for each, held in self.planners.items() if each != planner)
         return all(set(topics).isdisjoint(held) for held in others)
 
 
 def reader_to_json(reader: Reader) -> dict[str, Any]:
-    """Return what is kept of a group; see sparklog.logdir.group_offsets for its form."""
+    """Return a reader's stored form; see sparklog.logdir.group_offsets."""
     offsets: dict[str, dict[str, Any]] = {}
     epochs: dict[str, dict[str, Any]] = {}
     notes: dict[str, dict[str, Any]] = {}
@@ -98,7 +104,7 @@ def reader_to_json(reader: Reader) -> dict[str, Any]:
 
 
 def reader_from_json(content: Mapping[str, Any]) -> Reader:
-    """Return the group of what is kept of it."""
+    """Rebuild a reader from its stored form."""
     origins = {
         TopicPartition(topic, int(p)): Origin(*origin)
         for topic, by_partition in content.get("epochs", {}).items()
@@ -124,7 +130,7 @@ def reader_from_json(content: Mapping[str, Any]) -> Reader:
 
 
 def _paced(known: Reader | None, reader: Reader) -> Reader:
-    """Return the group after a commit, with its pace. Cost: a few us, and 40 bytes a point."""
+    """Return the reader after a commit, with its commit rate. Cost: a few us, 40 bytes a point."""
     if not reader.offsets:
         return reader
     point = RatePoint(
@@ -138,13 +144,13 @@ def _paced(known: Reader | None, reader: Reader) -> Reader:
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """All registered readers. `damaged`: {path: time (ms)} of files that can't be read."""
+    """All registered readers. `damaged`: {path: time (ms)} of unreadable files."""
 
     groups: list[Reader]
     damaged: Mapping[str, int]
 
     def slowest(self, *, now_ms: int, retention_ms: int) -> dict[TopicPartition, int]:
-        """Return {(topic, partition): lowest offset} of all commits that haven't expired."""
+        """Return {(topic, partition): lowest offset} of all commits that have not expired."""
         found: dict[TopicPartition, int] = {}
         for reader in self.groups:
             for key, at in reader.offsets.items():
@@ -154,7 +160,7 @@ class Readers:
 
 
 class ExpiredOffset(NamedTuple):
-    """A commit that was, or would be, forgotten."""
+    """An expired commit that was deleted, or would be."""
 
     group: str
     topic: str
@@ -164,12 +170,12 @@ class ExpiredOffset(NamedTuple):
 
 
 def is_expired(time_ms: int, now_ms: int, retention_ms: int) -> bool:
-    """Tell whether a commit of that time no longer counts."""
+    """Return True if a commit of that time has expired."""
     return now_ms - time_ms >= retention_ms
 
 
 def expired_offsets(reader: Reader, now_ms: int, retention_ms: int) -> list[ExpiredOffset]:
-    """Return a group's commits that no longer count."""
+    """Return the expired commits of a group."""
     return [
         ExpiredOffset(reader.group, *key, at.offset, at.time_ms)
         for key, at in sorted(reader.offsets.items())
@@ -178,7 +184,7 @@ def expired_offsets(reader: Reader, now_ms: int, retention_ms: int) -> list[Expi
 
 
 def check_group(group: str) -> None:
-    """Raise InvalidRequestError unless `group` can name a group."""
+    """Raise InvalidRequestError unless `group` is a valid group name."""
     is_text = isinstance(group, str) and group.isprintable() and group == group.strip()
     if not (is_text and 0 < len(group) <= GROUP_CHARS_MAX):
         raise InvalidRequestError(
@@ -188,13 +194,13 @@ def check_group(group: str) -> None:
 
 
 def check_kept(groups: "Groups", home: str, instead: str = "") -> None:
-    """Raise InvalidRequestError where a log keeps no groups; `instead`: what helps.
+    """Raise InvalidRequestError if the log stores no groups; `instead`: advice for the message.
 
-    So nothing of ours is written into a directory that is a broker's.
+    So sparklog never writes into a broker's directory.
     """
     if not groups.are_waited_for:
         raise InvalidRequestError(
-            f"{home} keeps no readers: in a broker's directory groups are the broker's "
+            f"{home} stores no readers: in a broker's directory groups are stored by the broker "
             "(kafka-consumer-groups), and an archive has none until it is restored to a log dir "
             f"(sparklog tier restore){instead}",
             path=home,
@@ -210,11 +216,18 @@ def committed_by_query(
     planner: str | None = None,
     origins: Origins = NO_ORIGINS,
 ) -> Reader | None:
-    """Return what a group is after a task's, or a plain reader's, commit; None: it says so already.
+    """Return a group after the commit of a task or a plain reader; None if nothing changes.
 
-    Other partitions of the group stay as they are. Two commits in the same micro-batch of a query
-    are two sources of it: where both name a partition, the lower offset stands.
-    Args: known: the group as it is. query: all but its offsets and planners is what it will be.
+    Other partitions of the group are unchanged. Two commits in the same micro-batch of a query come
+    from two sources: if both include a partition, the lower offset is committed.
+
+    Args:
+        known: The group before the commit.
+        query: The group's fields after the commit, without offsets and planners.
+        offsets: The committed positions.
+        now_ms: The time of the commit.
+        planner: The planner of the source, if the commit is a planned one.
+        origins: The leader epochs of the positions.
     """
     known = known or Reader(query.group, query.kind)
     planners = known.planners if known.run == query.run else {}
@@ -223,7 +236,7 @@ def committed_by_query(
     if query.batch is not None and known.batch == query.batch:
         again = known.offsets
     elif planner is not None and planner not in planners and planners:
-        again = known.offsets  # a second source begins: what the first one's planner said stands
+        again = known.offsets  # a second source starts: keep the commits of the first one's planner
     after = {key: Committed(o, now_ms, origins.get(key)) for key, o in offsets.items()}
     for key in after.keys() & again.keys():
         if again[key].offset < after[key].offset:
@@ -232,12 +245,12 @@ def committed_by_query(
         planners = {**planners, planner: topics}
     reader = replace(query, offsets={**known.offsets, **after}, planners=planners)
     if planner is not None and _says(known, reader) and known.is_alone(planner, topics):
-        return None  # the planner was quicker
+        return None  # the planner has committed the same positions
     return _paced(known, reader)
 
 
 def _says(known: Reader, reader: Reader) -> bool:
-    """Tell whether a group says of a query's positions what is to be written."""
+    """Return True if a group already has the positions that are about to be written."""
     same = {key: at.offset for key, at in known.offsets.items()}
     mine = {key: at.offset for key, at in reader.offsets.items()}
     return (same, known.run, known.planners) == (mine, reader.run, reader.planners)
@@ -251,9 +264,9 @@ def committed_as_planned(
     now_ms: int,
     origins: Origins = NO_ORIGINS,
 ) -> Reader | None:
-    """Return what a group is after its planner's commit; None: that is for its tasks to say.
+    """Return a group after its planner's commit; None if the query's tasks must commit instead.
 
-    So where the group isn't known (any more), or another source of the query reads the same topic,
+    This is the case if the group is unknown, or if another source of the query reads the same topic
     and may be further behind.
     """
     if known is None or not known.is_alone(planner, {topic for topic, _ in offsets}):
@@ -263,18 +276,20 @@ def committed_as_planned(
 
 
 Decision = Callable[[Reader | None], Reader | None]
-"""From what a group is (None: not known) to what it is to be; None: it stays as it is.
+"""From a group's current state (None: unknown) to its new state; None: unchanged.
 
-A group without offsets is forgotten. May be called again, on what another one has made of it.
+A group without offsets is deleted. The function may be called again with the result of a concurrent
+change.
 """
 
 
 def committed_by_client(
     known: Reader | None, client: Reader, offsets: Mapping[TopicPartition, Committed]
 ) -> Reader | None:
-    """Return what a group is after commits of a Kafka client's; other partitions stay.
+    """Return a group after commits of a Kafka client; other partitions are unchanged.
 
-    Raises: InvalidRequestError: a streaming query has that name, whose progress is its own.
+    Raises: InvalidRequestError: the name belongs to a streaming query, which tracks its own
+    progress.
     """
     if known is not None and known.kind != client.kind:
         raise of_query(known)
@@ -285,7 +300,7 @@ def committed_by_client(
 
 
 def without_partitions(known: Reader | None, keys: Collection[TopicPartition]) -> Reader | None:
-    """Return what a group is once a Kafka client has deleted its offsets of some partitions.
+    """Return a group after a Kafka client deleted its offsets of some partitions.
 
     Raises: InvalidRequestError, as `committed_by_client`.
     """
@@ -297,7 +312,7 @@ def without_partitions(known: Reader | None, keys: Collection[TopicPartition]) -
 
 
 def touched(known: Reader | None, keys: Collection[TopicPartition], now_ms: int) -> Reader | None:
-    """Return what a group is if its commits of some partitions count as made now."""
+    """Return a group whose commits of some partitions count as made now."""
     if known is None or known.offsets.keys().isdisjoint(keys):
         return None
     offsets = {
@@ -308,32 +323,32 @@ def touched(known: Reader | None, keys: Collection[TopicPartition], now_ms: int)
 
 
 def of_query(known: Reader) -> InvalidRequestError:
-    """Return the error for a Kafka client that would change what is a streaming query's."""
+    """Return the error for a Kafka client that tries to change a streaming query's group."""
     return InvalidRequestError(
         f"group {known.group} is a streaming query's of {known.app or 'Spark'} on host "
-        f"{known.host or '?'}, which keeps its own progress: choose another group.id, or forget "
-        "it by log.delete_reader once the query is gone"
+        f"{known.host or '?'}, which tracks its own progress: choose another group.id, or delete "
+        "it by log.delete_reader after the query has ended"
     )
 
 
 class Groups(Protocol):
-    """How far a log's readers are, by group. They write it themselves, without the log's turn."""
+    """The committed positions of a log's readers. Readers write them without the log's lock."""
 
     def positions(self, group: str) -> Mapping[TopicPartition, Committed]:
-        """Return what a group has committed; empty if nobody knows it.
+        """Return the committed positions of a group; empty if the group is unknown.
 
-        Raises: InvalidRequestError: no such name can be. DataCorruptionError: what it had
-        committed can't be read, and to begin elsewhere would lose its place.
+        Raises: InvalidRequestError: the name is invalid. DataCorruptionError: the positions can't
+        be read; starting elsewhere would lose the group's place.
         """
 
     def reader(self, group: str) -> Reader | None:
-        """Return all that is known of a group; None if nothing is. Raises: as `positions`."""
+        """Return a group; None if it is unknown. Raises: as `positions`."""
 
     def change(self, group: str, decide: Decision) -> bool:
-        """Make of a group what `decide` wants, durably; tells whether anything was written.
+        """Apply `decide` to a group, durably; return True if anything was written.
 
-        A damaged group counts as unknown. Members of a group change it at the same time, as in
-        `commit`. Raises: what `decide` raises, else as `commit`.
+        A damaged group counts as unknown. Members of a group may change it concurrently, as in
+        `commit`. Raises: as `commit`, and exceptions of `decide`.
         """
 
     def commit(
@@ -345,17 +360,17 @@ class Groups(Protocol):
         host: str,
         origins: Origins = NO_ORIGINS,
     ) -> None:
-        """Register {partition: the next offset to read}, durably; others of the group stay.
+        """Commit {partition: the next offset to read}, durably; other partitions are unchanged.
 
-        Members of a group commit at the same time: none of them is lost. A commit may go back.
+        Concurrent commits of a group's members are all applied. A position may move backwards.
         Raises: InvalidRequestError, LogLockedError, StorageUnavailableError.
         """
 
     @property
     def are_waited_for(self) -> bool:
-        """Whether anything of this log heeds its readers: nothing does in a broker's directory.
+        """Whether the log respects its readers' positions; False in a broker's directory.
 
-        Else nothing may be committed: see `check_kept`.
+        If False, nothing may be committed: see `check_kept`.
         """
 
     def commit_query(
@@ -367,15 +382,15 @@ class Groups(Protocol):
         planner: str | None = None,
         origins: Origins = NO_ORIGINS,
     ) -> None:
-        """Register, from a task, where a query's micro-batch begins; others of the group stay.
+        """Commit, from a task, where a query's micro-batch starts; other partitions are unchanged.
 
-        `query`: its group, kind, host, app, batch, run and name. What the group then is:
-        `committed_by_query`, which may say that nothing is to be written.
+        `query`: group, kind, host, app, batch, run and name. `committed_by_query` returns the new
+        state of the group, or that nothing has to be written.
         Raises: as `commit`.
         """
 
     def group_of_planner(self, planner: str) -> str | None:
-        """Return the group that a task registered for `planner`; None if none has yet."""
+        """Return the group that a task registered for `planner`; None before that."""
 
     def commit_planned(
         self,
@@ -386,13 +401,13 @@ class Groups(Protocol):
         now_ms: int,
         origins: Origins = NO_ORIGINS,
     ) -> bool:
-        """Register what a query's `planner` knows to be committed; False if that is for its tasks.
+        """Commit positions that a query's `planner` knows; return False if its tasks must commit.
 
-        What the group then is: `committed_as_planned`. Raises: as `commit`.
+        `committed_as_planned` returns the new state of the group. Raises: as `commit`.
         """
 
     def readers(self) -> Readers:
         """Return all groups, by name."""
 
     def delete(self, group: str) -> bool:
-        """Forget a group; tells whether it was known. One that still reads registers again."""
+        """Delete a group; return True if it existed. A group that still reads registers again."""

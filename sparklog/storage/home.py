@@ -1,6 +1,6 @@
-"""What a log asks of its home: one handle on it, for reading or for writing too.
+"""The protocol between a log and its home: one handle on it, read-only or writable.
 
-Everything else of a home (its directories, its store, what its background work needs) is its own.
+Everything else (directories, object store, the needs of background work) is internal to the home.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ class MovedPartition:
 
 
 def not_offline(topic: str, partitions: Iterable[int]) -> InvalidRequestError:
-    """Return the error for giving up partitions of which nothing is missing."""
+    """Return the error for giving up partitions that are not offline."""
     names = ", ".join(f"{topic}-{partition}" for partition in partitions)
     return InvalidRequestError(
         f"{names} is not offline: only missing or damaged partitions can be given up"
@@ -61,98 +61,107 @@ def not_offline(topic: str, partitions: Iterable[int]) -> InvalidRequestError:
 
 
 class Home(Protocol):
-    """A log, opened where it is kept. Threads may share it.
+    """An open log in its home. Threads may share it.
 
-    What changes the log (`commits` and all below it) raises InvalidRequestError where it was opened
-    for reading, or can only be read.
+    Methods that change the log (`commits` and everything below it) raise InvalidRequestError if the
+    log was opened read-only, or can only be read.
     """
 
     @property
     def path(self) -> str:
-        """Where the log is, as its user named it: for messages."""
+        """The path or URL as the user gave it, for messages."""
 
     @property
     def identity(self) -> Hashable:
-        """What tells the log that is open from every other one, however its path is spelled.
+        """Identifies the open log, however its path is spelled.
 
-        A log dir's lock file by device and inode; a store's log id, which a copy of it shares.
+        For a log dir: device and inode of the lock file. For a bucket: the log id, which a copy
+        shares.
         """
 
     def is_current(self) -> bool:
-        """Tell whether the path still names the log that is open here; False once it is closed.
+        """Return True if the path still names the open log; False after `close`.
 
-        Asked for every micro-batch: a stat, or what is known without a request.
+        Called for every micro-batch, so it costs at most a stat and no request.
         """
 
     @property
     def lost(self) -> str | None:
-        """Why the log can't be used any more (see `abandon`), or None."""
+        """Why the log can no longer be used (see `abandon`), or None."""
 
     def abandon(self, why: str) -> None:
-        """Let go of a log that was replaced: a step under way ends, then all raises.
+        """Stop using a log that was replaced. A step in progress ends; every later call raises.
 
-        Whoever uses it gets LogReplacedError(why). Nothing is written by that, nothing closed.
+        Later calls raise LogReplacedError(why). Nothing is written or closed.
         """
 
     @property
     def view(self) -> View:
-        """What readers see."""
+        """The readers' view."""
 
     @property
     def ledger(self) -> FollowedLedger:
-        """The commit ledger, as readers see it."""
+        """The commit ledger for readers."""
 
     @property
     def groups(self) -> Groups:
-        """The registered readers; also of a log that was opened for reading."""
+        """The registered readers; also available if the log was opened read-only."""
 
     @property
     def commits(self) -> CommitLog:
-        """The log's changes."""
+        """The commit log."""
 
     def describe(self, name: str, topic: TopicState) -> TopicInfo:
-        """Return the user's view of a topic that the commit log's state knows.
+        """Return the user's description of a topic in the commit log's state.
 
-        The view may be behind it: the home renders what readers see after the commit.
+        The view may not include the topic yet: the home renders the description that readers see
+        after the commit.
         """
 
     def known_topics(self) -> dict[str, TopicInfo]:
-        """Return the topics as of what this handle knows; a writer's, for each micro-batch.
+        """Return the topics that this handle knows; used by writers for each micro-batch.
 
-        Cost: two stats in a log dir, no request in a store; the commit checks again.
+        Cost: two stats in a log dir, no request in a bucket; the commit checks again.
         Raises: LogReplacedError.
         """
 
     def staging(self) -> TaskStaging:
-        """Return how tasks stage rows for commits of this handle, begun now."""
+        """Return the staging for tasks whose rows this handle will commit."""
 
     def sweep_staged(
         self, writer: str, batch: int, *, committed: Sequence[Chunk] = (), is_retried: bool = False
     ) -> int:
-        """Delete what was staged for `writer`'s micro-batches up to `batch`, and for nobody.
+        """Delete data that was staged for `writer`'s micro-batches up to `batch` and not committed.
 
-        It has committed them. Returns how many; the service deletes the rest. Raises nothing.
-        Args: committed: the chunks of the commit of `batch` by this very call; none if they are
-            not known or it was a replay: a store then keeps everything. is_retried: a task of the
-            micro-batch took several attempts.
+        All these micro-batches are committed. Returns the number of deleted files or objects; the
+        service deletes the rest. Raises nothing.
+
+        Args:
+            writer: The writer.
+            batch: The last committed micro-batch.
+            committed: The chunks that this call committed for `batch`; empty if they are unknown or
+                the
+                commit was a replay. A bucket then deletes nothing.
+            is_retried: Whether a task of the micro-batch took several attempts.
         """
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
-        """Return what makes chunks of rows; `label` None keeps every chunk in memory."""
+        """Return a stager. With `label` None, every chunk stays in memory."""
 
     def service_lease(self) -> UpkeepLease:
-        """Return the lease that a service takes before it works on the log; not taken yet."""
+        """Return the lease that a service acquires before it works on the log; not acquired yet."""
 
     def endpoint_lease(self, said: Mapping[str, object]) -> EndpointLease:
-        """Return the lease that one of the log's endpoints has, which coordinates groups.
+        """Return the lease for coordinating consumer groups, for one endpoint of the log at a time.
 
-        Also of a log that is open for reading. `said`: what the others read of its holder.
+        Also available if the log was opened read-only. `said`: the description of this endpoint
+        that other processes read.
         """
 
     def give_up(
         self, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
     ) -> list[GivenUp]:
-        """Give up what offline partitions miss, and go on; see `Log.give_up`."""
+        """Bring offline partitions back online without their missing data; see `Log.give_up`."""
 
     def move_partition(
         self, topic: str, partition: int, to: str, *, progress: Progress | None
@@ -160,4 +169,4 @@ class Home(Protocol):
         """Move a partition to another log dir; see `Log.move_partition`."""
 
     def close(self) -> None:
-        """Let go of it. Idempotent; what was opened for reading needs none."""
+        """Close the log. Idempotent. Not required if the log was opened read-only."""

@@ -1,6 +1,6 @@
-"""Leader epochs as lists: which epoch began at which offset. Source: LeaderEpochFileCache.
+"""Leader epochs and the offsets at which they start, as lists. Source: LeaderEpochFileCache.
 
-Epochs and start offsets both rise.
+Epochs and start offsets both increase.
 """
 
 from typing import Final
@@ -9,7 +9,7 @@ from sparklog.format.checkpoint_files import Epochs
 
 UNDEFINED: Final = (-1, -1)
 HISTORY_EPOCH: Final = 1 << 16
-"""Leader epochs from here on begin a history; those below count brokers and forks."""
+"""Epochs from here on mark copies that can diverge; lower epochs count brokers and forks."""
 _BEGINNING_MS: Final = 1_577_836_800_000  # 2020: seconds since then fit into Kafka's int32
 
 
@@ -24,9 +24,9 @@ def assigned(entries: Epochs, epoch: int, start: int) -> Epochs:
 
 
 def end_offset_for(entries: Epochs, epoch: int, log_end: int) -> tuple[int, int]:
-    """Return the greatest epoch that is at most `epoch`, and the offset behind its last record.
+    """Return the greatest epoch that is at most `epoch`, and the offset after its last record.
 
-    UNDEFINED for an epoch that is above all. Source: LeaderEpochFileCache.endOffsetFor.
+    UNDEFINED for an epoch above the latest. Source: LeaderEpochFileCache.endOffsetFor.
     """
     latest = entries[-1][0] if entries else -1
     if epoch < 0 or epoch > latest:
@@ -39,12 +39,12 @@ def end_offset_for(entries: Epochs, epoch: int, log_end: int) -> tuple[int, int]
 
 
 def new_epoch(latest: int, now_ms: int) -> int:
-    """Return a leader epoch above `latest`: the seconds since 2020, so a later one is greater."""
+    """Return a leader epoch above `latest`: the seconds since 2020, so later epochs are greater."""
     return max(latest + 1, HISTORY_EPOCH, (now_ms - _BEGINNING_MS) // 1000)
 
 
 def clipped(entries: Epochs, *, start: int = 0, end: int | None = None) -> Epochs:
-    """Return the entries of the offsets [start, end); the epoch that holds `start` begins there."""
+    """Return the entries of the offsets [start, end); the epoch at `start` starts there."""
     if end is not None:
         entries = [entry for entry in entries if entry[1] < end]
     if not start:

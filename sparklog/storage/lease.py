@@ -1,11 +1,11 @@
-"""The lease: one service at a time works on a log; the others stand by.
+"""Leases: at any time, one service works on a log, and the others stand by.
 
-So do endpoints for Kafka clients, of which one at a time coordinates consumer groups.
+In the same way, one endpoint for Kafka clients coordinates consumer groups.
 
-Nothing that was committed depends on it. Where two services believe that they hold it, for a home
-can't always tell that a holder has died (a stalled machine, a clock that jumps), each of their
-changes is still decided on the log's state and refused where that has moved on; both at work is
-only a waste.
+Committed data never depend on a lease. A home cannot always tell that the holder of a lease died (a
+stalled machine, a clock that jumps), so two services may both believe that they have it. Even then,
+each change is decided on the log's state and rejected if the state has moved on; the only damage is
+wasted work.
 """
 
 from collections.abc import Mapping
@@ -15,88 +15,89 @@ from sparklog.errors import SparklogError
 
 
 class LeaseLostError(SparklogError):
-    """Another service has taken over, or this one is to stop; it touches nothing more."""
+    """Another service has taken over, or this service must stop. It changes nothing more."""
 
 
 class Lease(Protocol):
-    """The right to do a log's background work; one object a service, for one handle on the log.
+    """The right to do a log's background work. One object per service, on one handle of the log.
 
-    A log dir's is a lock that the kernel gives back when the holder dies. Where no kernel watches,
-    a lease is a *term*: a number, new for each process that takes it, which the home's changes
-    carry and are refused without; and a sign of life, which `check` renews and the others watch.
+    In a log dir the lease is a lock that the kernel releases if the holder dies. In a bucket it is
+    a *term*: a number that increases with each new holder. Changes contain the term, and changes
+    without the current term are rejected. `check` writes a heartbeat that other processes watch.
     """
 
     @property
     def held(self) -> bool:
-        """Whether it was ours when we last looked. Asks nobody."""
+        """Whether this process had the lease at the last check. Makes no request."""
 
     def acquire(self) -> bool:
-        """Try to get it, without waiting; False if somebody else has it, True if it is ours.
+        """Try to acquire the lease without waiting; return True on success.
 
         Raises: StorageUnavailableError.
         """
 
     def check(self) -> None:
-        """Look whether it is still ours, and renew it where that is needed.
+        """Check that this process still has the lease, and renew it if needed.
 
-        Asked before every step of the work, so it is to be cheap (a stat and a small read).
-        Raises: LeaseLostError if it isn't ours, or never was; it is then released.
+        Called before every step of the work, so it is cheap (a stat and a small read).
+        Raises: LeaseLostError: this process does not have the lease; the lease is then released.
         """
 
     def heartbeat(self) -> None:
-        """Say that the holder is at work, if it is time, for those who look; nothing goes by it.
+        """Write a heartbeat if it is due, for monitoring only.
 
-        Raises: StorageUnavailableError. Cheap: asked every second.
+        Called every second, so it is cheap. Raises: StorageUnavailableError.
         """
 
     def holder(self) -> dict[str, object]:
-        """Who holds it, or held it last: pid, host, since_ms; nothing if nobody ever did."""
+        """The pid, host and since_ms of the current or last holder; empty if there was none."""
 
     def describe(self) -> str:
-        """The holder in words."""
+        """A description of the holder, for messages."""
 
     def release(self) -> None:
-        """Give it back, so that another can have it at once. Idempotent."""
+        """Release the lease, so that another process can acquire it immediately. Idempotent."""
 
 
 class UpkeepLease(Lease, Protocol):
-    """The lease of a service, which others may ask its holder for: to lead for a while.
+    """The lease of a service, which other processes can request from its holder.
 
-    Who wants it asks again and again, tries to `acquire` it, and withdraws; it asks for nothing
-    any more once it has died. A holder that `lends` ends its work (`check` tells it to), and gives
-    it back between two steps; it stands by until nobody asks and nobody holds it.
+    A process that wants the lease calls `request` and `acquire` repeatedly, and `withdraw` at the
+    end; a request expires if its process dies. A holder that `lends` ends its work (`check`
+    raises), releases the lease between two steps, and stands by until no other process requests or
+    has it.
     """
 
     lends: bool | None
-    """Whether its holder, once it is us, gives it back when asked. None: it doesn't say."""
+    """Whether this process, as the holder, releases the lease on request. None: not declared."""
 
     def request(self) -> None:
-        """Let the holder know that we want it, and go on wanting it; who asked before goes first.
+        """Request the lease from its holder. Earlier requests have priority.
 
-        Called every second or so until `acquire` succeeds. Raises: StorageUnavailableError.
+        Called about every second until `acquire` succeeds. Raises: StorageUnavailableError.
         """
 
     def withdraw(self) -> None:
-        """Ask no more. Idempotent. Raises: StorageUnavailableError."""
+        """Withdraw the request. Idempotent. Raises: StorageUnavailableError."""
 
     def is_requested(self) -> bool:
-        """Tell whether somebody else asks for it. Asked every second, so it is to be cheap.
+        """Return True if another process requests the lease. Called every second, so it is cheap.
 
         Raises: StorageUnavailableError.
         """
 
 
 class EndpointLease(Lease, Protocol):
-    """A lease whose holder tells the others more of itself, and changes what it tells."""
+    """A lease whose holder publishes additional data about itself."""
 
     def publish(self, more: Mapping[str, object]) -> None:
-        """Let the others read `more`, which JSON can hold, until we tell something else.
+        """Publish `more`, which must be JSON-serializable, until the next call.
 
-        Raises: LeaseLostError if it isn't ours; StorageUnavailableError. Cost: a small write.
+        Raises: LeaseLostError; StorageUnavailableError. Cost: a small write.
         """
 
     def published(self) -> Mapping[str, object] | None:
-        """Return what the holder tells; None if nobody holds it, as far as can be seen.
+        """Return the holder's published data; None if no process has the lease.
 
-        Where no kernel watches, one that died some two minutes ago is seen to be gone.
+        In a bucket, the death of a holder is noticed after about two minutes.
         """

@@ -1,41 +1,40 @@
-"""The records of the commit ledger, one class for each kind, and their form on disk.
+"""The records of the commit ledger, one class per kind, and their form on disk.
 
 Each record is a JSON object. All have `v`, `kind`, `time` (ms), `epoch` (the leader epoch), and
-`flush` where it is "none"; then, by kind:
+`flush` if it is "none". Further fields by kind:
 
     commit    a micro-batch: writer, batch, fp, ends {topic: {partition: [first, end]}}
-    append    the same without an identity. Both tell those who watch the log `bytes`, the size of
-              the batches, and `ms`, the time from asking for the lock to this record; older
-              sparklogs wrote neither. `source` and `app`: what the caller says of itself;
-              `idempotent`: batches of a producer with an id are among them; `crcs`: for each
-              partition, in the order of `ends`, the CRC-32C of the CRC fields of its batches;
-              `tails`: the CRC field of its last batch. Older sparklogs wrote neither, and homes in
-              a store do not
-    topic     a topic was made or altered: topic, id, config, bases {partition: base}, dirs, left;
-              or a partition begins anew at its old end: `given_up` says what was lost
-    drop      a topic was deleted: topic, id; `delay`: for so long (ms) it can be given back
-    undelete  a topic that was deleted is given back whole: topic (its name from now on), id
-    purge     topics that were deleted can't be given back any more: ids
+    append    the same without an identity. In both kinds, `bytes` is the size of the batches, and
+              `ms` the time from requesting the lock to this record (for monitoring; older versions
+              of sparklog wrote neither). `source` and `app`: the caller's description of itself;
+              `idempotent`: some batches have a producer id; `crcs`: for each partition, in the
+              order of `ends`, the CRC-32C of the CRC fields of its batches; `tails`: the CRC field
+              of its last batch. Older versions and buckets write neither `crcs` nor `tails`
+    topic     a topic was created or altered: topic, id, config, bases {partition: base}, dirs,
+              left; or a partition restarts at its old end: `given_up` describes the loss
+    drop      a topic was deleted: topic, id; `delay`: how long (ms) it can be restored
+    undelete  a deleted topic was restored: topic (its new name), id
+    purge     deleted topics can no longer be restored: ids
     start     log start offsets were raised: starts {topic: {partition: offset}}; `local`, in the
-              same form, where only local segments go: their copies in remote storage stay;
-              `given_up`, where segments were missing. One that raises none begins a leader epoch
+              same form: only local segments are deleted, and their copies in remote storage stay;
+              `given_up`: segments were missing. A record without starts begins a leader epoch
     reset     writers (`writer`: a query's id, or one writer) may commit again what came after
-              `batch`: writers {writer: its last batch now, as in a snapshot, or null}. Without
-              `writers`: this one `writer` may commit again from `batch` on. `abandoned`: what they
-              had committed after it, {topic: {partition: [[first, end], ...]}}; older sparklogs
-              wrote none, and no snapshot with it
-    adopt     a broker's directory was taken over: topics, ends, starts
-    snapshot  the whole state; the first record of every ledger segment. `fork`: of which log;
-              `tails`: the CRC field of the last batch of each partition, where it is known;
-              `deleted`: {topic id: all of a topic that can be given back}; `lost`: offsets of
+              `batch`: writers {writer: its new last batch, as in a snapshot, or null}. Without
+              `writers`: only `writer` may commit again from `batch` on. `abandoned`: what they had
+              committed after it, {topic: {partition: [[first, end], ...]}}; older versions wrote
+              none, also not in snapshots
+    adopt     a broker's directory was adopted: topics, ends, starts
+    snapshot  the complete state; the first record of every ledger segment. `fork`: the log that
+              was forked; `tails`: the CRC field of each partition's last batch, if known;
+              `deleted`: {topic id: the state of a topic that can be restored}; `lost`: offsets of
               commits whose records were lost {time, offsets {topic: {partition: [[first, end]]}}},
-              which a repair of the ledger writes. Older sparklogs ignore it
+              written by a repair of the ledger. Older versions ignore it
 
-A commit's `origin` says which query this was and how far it read (`query_origin`); the snapshot
-has each writer's last one, and the topics that it wrote to.
+A commit's `origin` identifies the query and how far it had read (`query_origin`). The snapshot has
+the last origin of each writer, and the topics that it wrote to.
 
-What older sparklogs did not write is None here, and is not written again. Fields that this
-sparklog doesn't know are passed over: a newer one may say more, as long as it keeps the version.
+Fields that older versions did not write are None here, and are not written again. Unknown fields
+are ignored: a newer version may add fields without increasing `v`.
 """
 
 import json
@@ -56,9 +55,9 @@ from sparklog.storage.query_origin import QueryOrigin
 from sparklog.storage.topic_state import TopicState, by_partition
 
 TIERED_VERSION: Final = 2
-"""Of records that name local starts: older sparklogs would miss the segments below them."""
+"""The version of records with local starts: older versions would miss the segments below them."""
 DELETED_VERSION: Final = 3
-"""Of records of topics that can be given back: older sparklogs would remove what they hold."""
+"""The version of records of restorable topics: older versions would delete their files."""
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
@@ -68,14 +67,14 @@ _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError
 
 
 class InvalidRecordError(DataCorruptionError):
-    """A whole record of the ledger that isn't one: a kind or a field that can't be.
+    """A ledger record that is complete, but has an invalid kind or field.
 
     (Kafka: InvalidRecordException)
     """
 
 
 class LastMicroBatch(NamedTuple):
-    """The newest micro-batch that a writer committed; `ends` None: look it up in the ledger."""
+    """The newest micro-batch of a writer; `ends` is None if it must be looked up in the ledger."""
 
     batch: int
     fingerprint: str
@@ -85,7 +84,7 @@ class LastMicroBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenUpRange:
-    """Offsets [first, end) of an offline partition that were given up, and why it was offline."""
+    """Offsets [first, end) that an offline partition lost, and why it was offline."""
 
     topic: str
     partition: int
@@ -97,7 +96,7 @@ class GivenUpRange:
 
 @dataclass(frozen=True, slots=True)
 class ForkedFrom:
-    """The log that a fork was made of: `offset`, `time_ms` of the last record that counts."""
+    """The log from which a fork was made; `offset`, `time_ms`: the last record that it includes."""
 
     path: str
     offset: int
@@ -106,9 +105,9 @@ class ForkedFrom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """What all have. The ledger sets time and leader epoch; neither may be below what is set here.
+    """Common fields. The ledger sets time and leader epoch; the values here are lower bounds.
 
-    `flushed`: whether it was synced (flush=commit) before anybody was told.
+    `flushed`: whether the record was synced before the commit returned (flush=commit).
     """
 
     kind: ClassVar[str]
@@ -119,11 +118,11 @@ class _Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendRecord(_Record):
-    """Batches were appended: `ends` says at which offsets.
+    """An append of batches at the offsets `ends`.
 
-    `stamped`: the topics have message.timestamp.type=LogAppendTime, and the batches `time_ms`.
-    `crcs`: for each partition the CRC-32C of the CRC fields of the batches that it got; `tails`:
-    the CRC field of the last one.
+    `stamped`: the topics have message.timestamp.type=LogAppendTime, and the batches have the
+    timestamp `time_ms`. `crcs`: per partition, the CRC-32C of the CRC fields of its batches;
+    `tails`: the CRC field of its last batch.
     """
 
     kind: ClassVar[str] = "append"
@@ -140,7 +139,7 @@ class AppendRecord(_Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRecord(AppendRecord):
-    """A writer's micro-batch was appended."""
+    """An append of a writer's micro-batch."""
 
     kind: ClassVar[str] = "commit"
     writer: str
@@ -158,18 +157,18 @@ class CommitRecord(AppendRecord):
         fingerprint: str,
         origin: QueryOrigin | None,
     ) -> "CommitRecord":
-        """Return the record of the same append as this micro-batch."""
+        """Return the record of the same append with a micro-batch's identity."""
         given = {item.name: getattr(record, item.name) for item in fields_of(record)}
         return cls(**given, writer=writer, batch=batch, fingerprint=fingerprint, origin=origin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord(_Record):
-    """A topic was made or altered, or a partition of it begins anew.
+    """A topic was created or altered, or a partition was restarted.
 
-    `bases`: {partition: where it begins} of those that are new, zeros too.
-    `follows`: the topic has bases of its own already; the form on disk differs.
-    `left`: see `TopicState`; a partition that is in it may just have been moved.
+    `bases`: {partition: first offset} of new partitions, including zeros. `follows`: the topic
+    already has own bases; the form on disk differs. `left`: see `TopicState`; the record may be a
+    move of one of these partitions.
     """
 
     kind: ClassVar[str] = "topic"
@@ -191,7 +190,7 @@ class TopicRecord(_Record):
         bases: Mapping[int, int],
         given_up: GivenUpRange | None = None,
     ) -> "TopicRecord":
-        """Return the record that makes `topic` what it is, with new partitions at `bases`."""
+        """Return the record that changes a topic to `topic`, with new partitions at `bases`."""
         return cls(
             topic=name, id=topic.id, dirs=topic.dirs, config=topic.config, bases=bases,
             adopted=topic.adopted, given_up=given_up, follows=bool(topic.bases),
@@ -201,7 +200,7 @@ class TopicRecord(_Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropRecord(_Record):
-    """A topic was deleted. `delay_ms`: for so long it can be given back; 0: never."""
+    """A topic was deleted. `delay_ms`: how long it can be restored; 0: not at all."""
 
     kind: ClassVar[str] = "drop"
     topic: str
@@ -211,7 +210,7 @@ class DropRecord(_Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndeleteRecord(_Record):
-    """The deleted topic `id` is given back whole, under the name `topic`."""
+    """The deleted topic `id` was restored under the name `topic`."""
 
     kind: ClassVar[str] = "undelete"
     topic: str
@@ -220,7 +219,7 @@ class UndeleteRecord(_Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeRecord(_Record):
-    """The deleted topics `ids` can't be given back any more: what they held may go."""
+    """The deleted topics `ids` can no longer be restored, so their data may be deleted."""
 
     kind: ClassVar[str] = "purge"
     ids: tuple[str, ...]
@@ -228,9 +227,10 @@ class PurgeRecord(_Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRecord(_Record):
-    """Log starts, or where local segments begin, were raised.
+    """Log starts, or the starts of local segments, were raised.
 
-    `begins_epoch`: no other copy of this log has its leader epoch, which was chosen here.
+    `begins_epoch`: the leader epoch was chosen for this record, and no other copy of the log has
+    it.
     """
 
     kind: ClassVar[str] = "start"
@@ -244,8 +244,8 @@ class StartRecord(_Record):
 class ResetRecord(_Record):
     """Writers may commit again.
 
-    `writers`: {writer: what is its last micro-batch now}; None in records of older sparklogs,
-    where the one `writer` may commit again from `batch` on, and not after it.
+    `writers`: {writer: its new last micro-batch}. None in records of older versions: only `writer`
+    may commit again, from `batch` on.
     """
 
     kind: ClassVar[str] = "reset"
@@ -256,7 +256,7 @@ class ResetRecord(_Record):
 
     @property
     def last_batches(self) -> dict[str, int]:
-        """{writer: the last micro-batch that stays}, -1 for none."""
+        """{writer: the last micro-batch that remains}, -1 for none."""
         if self.writers is None:
             return {self.writer: self.batch - 1}
         return {w: -1 if last is None else last.batch for w, last in self.writers.items()}
@@ -264,7 +264,7 @@ class ResetRecord(_Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptRecord(_Record):
-    """A broker's directory was taken over, with what is in it."""
+    """A broker's directory was adopted, with its contents."""
 
     kind: ClassVar[str] = "adopt"
     topics: Mapping[str, TopicState]
@@ -275,7 +275,7 @@ class AdoptRecord(_Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRecord(AdoptRecord):
-    """The whole state: see `LogState`, which has the same names."""
+    """The complete state: see `LogState`, whose fields have the same names."""
 
     kind: ClassVar[str] = "snapshot"
     dropped: Offsets
@@ -299,7 +299,7 @@ _LATER: Final = frozenset({"delay", "deleted"})
 
 
 def encode(record: LedgerRecord) -> bytes:
-    """Return a record's form on disk. Its fields have the order that every sparklog gave them."""
+    """Return a record's form on disk. Fields have the same order in all versions of sparklog."""
     fields = _fields(record)
     if not record.flushed:
         fields["flush"] = "none"
@@ -313,11 +313,11 @@ def encode(record: LedgerRecord) -> bytes:
 
 
 def decode(raw: bytes | dict[str, Any], *, path: str, offset: int) -> LedgerRecord:
-    """Return the record of its form on disk, or of the JSON object that this is.
+    """Parse a record's form on disk, or the parsed JSON object.
 
-    Args: path, offset: of the ledger and the record in it, for errors.
+    `path`, `offset`: the ledger and the record's position, for errors.
     Raises: UnsupportedVersionError: a newer sparklog wrote it; InvalidRecordError (a
-        DataCorruptionError): it is none.
+    DataCorruptionError): the record is malformed.
     """
     try:
         fields = parse_json(raw) if isinstance(raw, bytes) else raw
@@ -344,7 +344,7 @@ def decode(raw: bytes | dict[str, Any], *, path: str, offset: int) -> LedgerReco
 
 
 def _fields(record: LedgerRecord) -> dict[str, Any]:
-    """What is of a kind, in its order; with time or epoch where these are not at the end."""
+    """Return the fields of a kind in their order, with time or epoch if these are not the last."""
     match record:
         case AppendRecord():
             return _append_to_json(record)
@@ -436,15 +436,15 @@ def _snapshot_to_json(record: SnapshotRecord) -> dict[str, Any]:
         fields["idempotent"] = sorted(record.idempotent)
     fields |= _abandoned(record.abandoned)
     if record.fork is not None:
-        of = record.fork
-        fields["fork"] = {"path": of.path, "offset": of.offset, "time": of.time_ms}
+        source = record.fork
+        fields["fork"] = {"path": source.path, "offset": source.offset, "time": source.time_ms}
     if record.tails:
         fields["tails"] = _nested(record.tails)
     if record.lost is not None:
         offsets = _nested({key: list(spans) for key, spans in record.lost.offsets.items()})
         fields["lost"] = {"time": record.lost.time_ms, "offsets": offsets}
     if record.deleted:
-        fields["deleted"] = {topic_id: one.to_json() for topic_id, one in record.deleted.items()}
+        fields["deleted"] = {key: topic.to_json() for key, topic in record.deleted.items()}
     return fields
 
 
@@ -480,7 +480,7 @@ def _nested(values: Mapping[TopicPartition, _T]) -> dict[str, dict[str, _T]]:
 # -- from disk
 
 
-# Commits are what most of a ledger is, and opening folds a segment of them: no call too many here.
+# Most records are commits, and opening a log decodes thousands of them: avoid calls here.
 
 
 def _append_from_json(fields: dict[str, Any]) -> AppendRecord:
@@ -499,7 +499,7 @@ def _append_from_json(fields: dict[str, Any]) -> AppendRecord:
         source=fields.get("source"),
         app=fields.get("app", ""),
         idempotent="idempotent" in fields,
-        stamped=[*fields][-2] != "time",  # it was known before the ledger set it
+        stamped=[*fields][-2] != "time",  # `time` was set before the ledger would set it
         crcs=dict(zip(ends, fields["crcs"], strict=True)) if "crcs" in fields else None,
         tails=dict(zip(ends, fields["tails"], strict=True)) if "tails" in fields else None,
     )
@@ -532,7 +532,7 @@ def _commit_from_json(fields: dict[str, Any]) -> CommitRecord:
         _check_numbers(batch, time_ms, epoch)
     if not type(writer) is type(fingerprint) is str:
         _check_texts(writer, fingerprint)
-    record = object.__new__(CommitRecord)  # its own constructor takes three times as long
+    record = object.__new__(CommitRecord)  # its constructor takes three times as long
     _set_time_ms(record, time_ms)
     _set_epoch(record, epoch)
     _set_flushed(record, fields.get("flush") != "none")
@@ -679,12 +679,11 @@ def _ranges(nested: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[TopicPart
     return found
 
 
-_new_tuple: Final = tuple.__new__  # half the time that a NamedTuple's own takes
+_new_tuple: Final = tuple.__new__  # takes half the time of a NamedTuple's constructor
 
 
 @lru_cache(maxsize=1 << 14)
 def _partition(topic: str, partition: str) -> TopicPartition:
-    """Every commit names them again."""
     return TopicPartition(topic, int(partition))
 
 
@@ -722,7 +721,7 @@ def _partitions(pairs: Sequence[tuple[str, int]]) -> frozenset[TopicPartition]:
 
 
 def _deleted(fields: Mapping[str, Any]) -> dict[str, DeletedTopic]:
-    return {topic_id: DeletedTopic.from_json(one) for topic_id, one in fields.items()}
+    return {topic_id: DeletedTopic.from_json(topic) for topic_id, topic in fields.items()}
 
 
 def _lost(fields: dict[str, Any]) -> LostCommits:
@@ -744,10 +743,10 @@ def _given_up_from_json(fields: dict[str, Any]) -> GivenUpRange | None:
 def _check_numbers(*values: object) -> None:
     for value in values:
         if type(value) is not int:
-            raise TypeError(f"{value!r} where a number belongs")
+            raise TypeError(f"{value!r} instead of a number")
 
 
 def _check_texts(*values: object) -> None:
     for value in values:
         if type(value) is not str:
-            raise TypeError(f"{value!r} where a text belongs")
+            raise TypeError(f"{value!r} instead of a string")

@@ -1,7 +1,7 @@
-"""What of a partition lies in this host's files, for a reader that goes by a plan, without a view.
+"""Local segment files of a partition, for a reader with a plan and without a view.
 
-Such a reader lists nothing and asks for nothing else: it has this, the offsets to read and the
-topic's id. Whatever it then doesn't find as planned is for a reader with a view to judge.
+Such a reader lists nothing and makes no requests. It has this object, the offsets to read and the
+topic id. If the files differ from the plan, a reader with a view decides how to continue.
 """
 
 import bisect
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """A file or directory that is another one if the log was replaced: `path` as it was found."""
+    """Device and inode of `path`; they change if the log is replaced."""
 
     path: str
     device: int
@@ -22,9 +22,9 @@ class FileIdentity:
 class LocalFiles:
     """The segments of a partition that are files of this host.
 
-    `directory` holds them, each by its base offset's name; `bases`: all of them, ascending, which
-    nobody changes. None that is local begins before the first. `gaps`: as of `PartitionSegments`.
-    `identities`: what tells that the log is still the one that was listed.
+    `directory`: the partition's directory. `bases`: base offsets of all local segments, ascending,
+    immutable. No local segment starts below the first. `gaps`: as in `PartitionSegments`.
+    `identities`: the log dirs when listed; they detect a replaced log.
     """
 
     directory: str
@@ -33,14 +33,14 @@ class LocalFiles:
     identities: tuple[FileIdentity, ...]
 
     def holding(self, start: int, end: int) -> Sequence[int]:
-        """Return the bases of the segments that offsets [start, end) may lie in.
+        """Return the base offsets of the segments that may contain offsets [start, end).
 
-        None if there is no segment, or the first begins behind `start`.
+        Empty if there is no segment, or if the first segment starts above `start`.
         """
         first = bisect.bisect_right(self.bases, start) - 1
         return self.bases[first : bisect.bisect_left(self.bases, end)] if first >= 0 else ()
 
     def following(self, end: int) -> int | None:
-        """Return the base of the first segment at or behind `end`; None if there is none."""
+        """Return the base offset of the first segment at or after `end`; None if there is none."""
         at = bisect.bisect_left(self.bases, end)
         return self.bases[at] if at < len(self.bases) else None

@@ -1,7 +1,7 @@
-"""A log's metadata, replayed from the commit ledger: topics, ends, starts, writers, epoch.
+"""The log's state, folded from the commit ledger: topics, ends, starts, writers, epoch.
 
-`LogState` is a pure fold over ledger records (`ledger_records`), so any process that reads the
-same records holds the same state.
+`LogState` is a pure fold of ledger records (`ledger_records`), so every process that reads the same
+records has the same state.
 """
 
 from collections.abc import Collection, Iterable, Set
@@ -31,32 +31,32 @@ from sparklog.storage.topic_state import TopicState
 
 
 def is_writer_of(writer: str, name: str) -> bool:
-    """Tell whether `writer` is `name`, or one of the sinks of the query with that id."""
+    """Return True if `writer` is `name`, or a sink of the query with that id."""
     return writer == name or writer.startswith(f"{name}/")
 
 
 @dataclass(slots=True)
 class LogState:
-    """The fold. Change it only by `apply`."""
+    """The state. Change it only by `apply`."""
 
     topics: dict[str, TopicState] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     starts: dict[TopicPartition, int] = field(default_factory=dict)
-    local_starts: dict[TopicPartition, int] = field(default_factory=dict)  # where above the start
-    dropped: dict[TopicPartition, int] = field(default_factory=dict)  # where deleted ones ended
+    local_starts: dict[TopicPartition, int] = field(default_factory=dict)  # above the start
+    dropped: dict[TopicPartition, int] = field(default_factory=dict)  # ends of deleted ones
     writers: dict[str, LastMicroBatch] = field(default_factory=dict)
-    origins: dict[str, QueryOrigin] = field(default_factory=dict)  # of writers whose query is known
+    origins: dict[str, QueryOrigin] = field(default_factory=dict)  # by writer, if known
     epoch: int = 0
     time_ms: int = 0
     unsynced: set[TopicPartition] = field(default_factory=set)  # written with flush=none
-    idempotent: set[TopicPartition] = field(default_factory=set)  # may hold producers' batches
-    abandoned: SpansByKey | None = field(default_factory=dict)  # by resets; None: nobody noted it
-    deleted: dict[str, DeletedTopic] = field(default_factory=dict)  # by id: can be given back
+    idempotent: set[TopicPartition] = field(default_factory=set)  # may have producer ids
+    abandoned: SpansByKey | None = field(default_factory=dict)  # by resets; None: not recorded
+    deleted: dict[str, DeletedTopic] = field(default_factory=dict)  # by id: can be restored
     tails: dict[TopicPartition, int] = field(default_factory=dict)  # CRC fields of last batches
-    lost: LostCommits | None = None  # commits whose records a repair of the ledger didn't find
+    lost: LostCommits | None = None  # offsets for which a ledger repair found no record
 
     def apply(self, record: LedgerRecord) -> None:
-        """Fold one record in. Raises KeyError if it contradicts those before it."""
+        """Apply a record. Raises: KeyError: the record contradicts the state."""
         self.epoch = record.epoch
         self.time_ms = max(self.time_ms, record.time_ms)
         match record:
@@ -142,7 +142,7 @@ class LogState:
             self.tails.pop(key, None)
 
     def _held(self, record: DropRecord) -> DeletedTopic:
-        """Return what is known of a topic that is deleted, to be given back."""
+        """Return the state of a topic that is deleted, from which it can be restored."""
         name, topic = record.topic, self.topics[record.topic]
         keys = {partition: TopicPartition(name, partition) for partition in topic.dirs}
         abandoned = self.abandoned
@@ -164,28 +164,28 @@ class LogState:
         )  # fmt: skip
 
     def _undelete(self, record: UndeleteRecord) -> None:
-        held, name = self.deleted.pop(record.id), record.topic
-        self.topics[name] = held.topic
-        for p, end in held.ends.items():
+        deleted, name = self.deleted.pop(record.id), record.topic
+        self.topics[name] = deleted.topic
+        for p, end in deleted.ends.items():
             key = TopicPartition(name, p)
             self.dropped.pop(key, None)
             self.ends[key] = end
-            if p in held.starts:
-                self.starts[key] = held.starts[p]
-            if p in held.local_starts:
-                self.local_starts[key] = held.local_starts[p]
-            if p in held.idempotent:
+            if p in deleted.starts:
+                self.starts[key] = deleted.starts[p]
+            if p in deleted.local_starts:
+                self.local_starts[key] = deleted.local_starts[p]
+            if p in deleted.idempotent:
                 self.idempotent.add(key)
-            if held.abandoned and p in held.abandoned and self.abandoned is not None:
-                self.abandoned[key] = [*held.abandoned[p]]
-        if held.abandoned is None:  # nobody noted it then: the whole ledger is to be looked at
+            if deleted.abandoned and p in deleted.abandoned and self.abandoned is not None:
+                self.abandoned[key] = [*deleted.abandoned[p]]
+        if deleted.abandoned is None:  # not recorded when deleted: the ledger must be searched
             self.abandoned = None
-        for writer in held.writers & self.origins.keys():
+        for writer in deleted.writers & self.origins.keys():
             origin = self.origins[writer]
             self.origins[writer] = origin.written(origin.topics | {name})
 
     def _forget_topics(self, names: Collection[str]) -> None:
-        """Nothing is abandoned in topics that are gone, and nothing there can come twice."""
+        """Remove deleted topics from `abandoned` and from the writers' origins."""
         if self.abandoned:
             kept = {key: some for key, some in self.abandoned.items() if key.topic not in names}
             self.abandoned = kept
@@ -203,18 +203,18 @@ class LogState:
                     del self.abandoned[key]
 
     def _trim_local_starts(self) -> None:
-        """Keep those that say more than the log starts."""
+        """Remove local starts that are not above the log start."""
         for key, offset in list(self.local_starts.items()):
             if offset <= self.starts.get(key, 0):
                 del self.local_starts[key]
 
     def local_start(self, topic: str, partition: int) -> int:
-        """The offset from which on a partition's records lie in local segments."""
+        """Return the first offset of a partition's local segments."""
         key = TopicPartition(topic, partition)
         return self.local_starts.get(key, self.starts.get(key, 0))
 
     def query_name(self, writer: str) -> str:
-        """Return the name of the query that is this writer; "" where none is known."""
+        """Return the name of the writer's query; "" if it is unknown."""
         origin = self.origins.get(writer)
         return "" if origin is None else origin.name
 
@@ -253,7 +253,7 @@ class LogState:
 
     def _snapshot(self, record: SnapshotRecord) -> None:
         self._lay_out(record)
-        self.unsynced = set()  # a snapshot is only written once all before it is durable
+        self.unsynced = set()  # all earlier records are durable before a snapshot is written
         self.dropped, self.writers = dict(record.dropped), dict(record.writers)
         self.origins, self.deleted = dict(record.origins or {}), dict(record.deleted)
         self.idempotent = set(record.idempotent or ())
@@ -263,7 +263,7 @@ class LogState:
         self.abandoned = None if known is None else {key: [*some] for key, some in known.items()}
 
     def snapshot(self) -> SnapshotRecord:
-        """Return the record that gives this state when folded into an empty one."""
+        """Return the record that restores this state when applied to an empty one."""
         known = self.abandoned
         return SnapshotRecord(
             time_ms=self.time_ms,

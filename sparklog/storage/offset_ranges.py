@@ -1,4 +1,4 @@
-"""Sets of offsets as sorted, disjoint spans [first, end). Pure functions."""
+"""Sets of offsets as sorted, disjoint ranges [first, end). Pure functions."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -20,7 +20,7 @@ SpansByKey = dict[TopicPartition, list[OffsetRange]]
 
 
 def merged(spans: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """Return spans in any order as a set: sorted, those that touch made one."""
+    """Return ranges in any order as a set: sorted, with adjacent ranges joined."""
     found: list[OffsetRange] = []
     for span in sorted(spans):
         if found and span.first <= found[-1].end:
@@ -31,7 +31,7 @@ def merged(spans: Iterable[OffsetRange]) -> list[OffsetRange]:
 
 
 def clipped(spans: Iterable[OffsetRange], start: int, end: int) -> list[OffsetRange]:
-    """Return what of a set lies in [start, end)."""
+    """Return the part of a set within [start, end)."""
     inside = (OffsetRange(max(first, start), min(last, end)) for first, last in spans)
     return [span for span in inside if span.first < span.end]
 
@@ -39,7 +39,10 @@ def clipped(spans: Iterable[OffsetRange], start: int, end: int) -> list[OffsetRa
 def subtract(
     start: int, end: int, spans: Sequence[OffsetRange], *, bridge: int
 ) -> Iterator[OffsetRange]:
-    """Yield [start, end) without `spans`; those shorter than `bridge` are left to `outside`."""
+    """Yield [start, end) without `spans`. Spans shorter than `bridge` are not left out.
+
+    `outside` filters these, because seeking past them costs as much.
+    """
     for first, last in clipped(spans, start, end):
         if last - first >= bridge or last == end:
             if start < first:
@@ -52,7 +55,7 @@ def subtract(
 
 
 def outside(rows: pa.RecordBatch, spans: Sequence[OffsetRange]) -> pa.RecordBatch:
-    """Return the rows whose column offset is in none of `spans`."""
+    """Return the rows whose offset is not in `spans`."""
     if not rows.num_rows:
         return rows
     offsets = rows.column("offset").to_numpy()

@@ -1,11 +1,16 @@
-"""Recognises a restarted query that lost its id, by its source offsets.
+"""Detects a restarted query that lost its query id, by its source offsets.
 
-A query's id lies in its checkpoint and is gone with it: the query that is started anew, at the
-beginning of its source, is a writer that nobody knows, and all its rows would be there twice.
-What tells that it is the same one: it has another writer's checkpoint location, query name, or
-plan (sources, operators and what foreachBatch does), writes by the same sink name into a topic
-where that writer's rows still are, and begins below where that one had read to. A second
-application with other filters has another plan; one that runs at this moment is no predecessor.
+A query's id is stored in its checkpoint and is lost with it. If the query is then restarted from
+the start of its source, the log sees a new writer, and all rows would be written twice. A writer is
+a restarted query if all of these are true:
+
+- It has the same checkpoint location, query name, or plan (sources, operators and the foreachBatch
+  function) as an earlier writer.
+- It has the same sink name, and writes to a topic that still contains the earlier writer's rows.
+- It starts below the position that the earlier writer had reached.
+- The earlier writer's query is not running.
+
+Another application with other filters has another plan.
 """
 
 import json
@@ -16,23 +21,23 @@ from typing import Any, Final, Self
 from sparklog.storage.source_offsets import ASIDE
 
 Offsets = tuple[str | None, ...]
-"""A query's position: JSON as in the checkpoint for each source, None: none, or not known."""
+"""A query's position: per source, JSON as in the checkpoint, or None if it is unknown."""
 
-_BEFORE_ALL: Final = {"logOffset": -1}  # the file source's is the last batch, not an end
+_BEFORE_ALL: Final = {"logOffset": -1}  # the file source stores the last batch, not an end
 _EVIDENCE: Final = {"checkpoint": "checkpoint location", "name": "name", "plan": "plan"}
 
 
 def query_text(known_as: str, name: str | None) -> str:
-    """Return how texts name a query: its name, if it has one, and its group or writer.
+    """Return a query's name for messages: its name, if it has one, and its group or writer.
 
-    The name is any text: a command that prints it replaces control characters.
+    The name can be any text: commands that print it replace control characters.
     """
     return f"{name} ({known_as})" if name and name != known_as else known_as
 
 
 @dataclass(frozen=True, slots=True)
 class BatchStart:
-    """What only the running query knows: where its micro-batch begins, and who else runs."""
+    """What only the running query knows: the start of its micro-batch, and the running queries."""
 
     starts: Offsets = ()
     alive: frozenset[str] = frozenset()  # ids of queries
@@ -40,11 +45,11 @@ class BatchStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryOrigin:
-    """A query as it shows: empty is unknown. `ends`: up to where its micro-batch reads.
+    """A query's identifying properties; empty means unknown. `ends`: the end of its micro-batch.
 
-    `topics`: those that its writer has written to; only in the state.
-    `is_meant`: the writer's name was chosen (option writerId): it is nobody else by mistake.
-    `look`: asked once, when a writer first writes to a topic; None: nobody can be asked.
+    `topics`: topics that the writer has written to; only in the log's state. `is_meant`: the
+    writer's name was chosen (option writerId), so it is not checked. `look`: called once, when a
+    writer first writes to a topic; None: no information is available.
     """
 
     checkpoint: str = ""
@@ -57,30 +62,30 @@ class QueryOrigin:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Rebuild it from what `to_json` gave."""
+        """Rebuild a query's origin from the result of `to_json`."""
         known = {name: values.get(name, "") for name in _EVIDENCE}
         return cls(
             **known, ends=tuple(values.get("ends", ())), topics=frozenset(values.get("topics", ()))
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that records carry."""
+        """Return the form in ledger records."""
         found: dict[str, Any] = {n: getattr(self, n) for n in _EVIDENCE if getattr(self, n)}
         found["ends"] = list(self.ends)
         return found | ({"topics": sorted(self.topics)} if self.topics else {})
 
     def written(self, topics: Set[str]) -> "QueryOrigin":
-        """The same, of a writer that has written to these topics, too."""
+        """Return the origin with additional topics that its writer has written to."""
         return replace(self, topics=self.topics | topics)
 
     def without(self, topics: Set[str]) -> "QueryOrigin":
-        """The same, when these topics are gone."""
+        """Return the origin without deleted topics."""
         return replace(self, topics=self.topics - topics)
 
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """The writer that a new one looks like, and by what."""
+    """An earlier writer that looks like the same query, and the evidence."""
 
     writer: str
     evidence: str
@@ -91,12 +96,12 @@ class Predecessor:
 def predecessor(
     origins: Mapping[str, QueryOrigin], writer: str, origin: QueryOrigin, topics: Set[str]
 ) -> Predecessor | None:
-    """Find whose rows `writer` is about to write again; None if there is nobody.
+    """Return the earlier writer whose rows `writer` is about to write again; None if there is none.
 
-    Args: topics: what it writes to, as far as there are records in them.
+    `topics`: the topics that it writes to and that contain records.
     """
-    mine = origins.get(writer)
-    fresh = topics - (mine.topics if mine is not None else frozenset())
+    earlier = origins.get(writer)
+    fresh = topics - (earlier.topics if earlier is not None else frozenset())
     if origin.is_meant or not fresh:
         return None
     now: BatchStart | None = None
@@ -114,29 +119,29 @@ def predecessor(
     return None
 
 
-def _same(one: QueryOrigin, other: QueryOrigin) -> str | None:
+def _same(origin: QueryOrigin, other: QueryOrigin) -> str | None:
     for name, text in _EVIDENCE.items():
-        if getattr(one, name) and getattr(one, name) == getattr(other, name):
+        if getattr(origin, name) and getattr(origin, name) == getattr(other, name):
             return text
     return None
 
 
 def _overlap(before: Offsets, ends: Offsets, starts: Offsets) -> bool:
-    """Tell whether a source is read again. One whose start isn't known may begin anywhere.
+    """Return True if a source is read again. A source with an unknown start may start anywhere.
 
-    A bare number is a count since the query's start (rate, memory): nothing is read again there.
+    A bare number is a count since the query's start (rate, memory): such a source never overlaps.
     """
     starts = starts or (None,) * len(ends)
     for old, new, start in zip(before, ends, starts, strict=False):
-        reached, begun = positions(old), positions(start)
+        reached, first = positions(old), positions(start)
         for key in reached.keys() & positions(new).keys():
-            if key and begun.get(key, _BEFORE_ALL.get(key[-1], 0)) < reached[key]:
+            if key and first.get(key, _BEFORE_ALL.get(key[-1], 0)) < reached[key]:
                 return True
     return False
 
 
 def positions(offset: str | None) -> dict[tuple[str, ...], int]:
-    """Return the numbers in a source's offset by where in its JSON they stand."""
+    """Return the numbers in a source's offset by their path in the JSON."""
     try:
         return dict(_numbers(json.loads(offset or "null"), ()))
     except ValueError:

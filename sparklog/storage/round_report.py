@@ -1,4 +1,4 @@
-"""The report of a round: what it did, or would do, as objects, as JSON, in words."""
+"""The report of a service round or its dry run: as objects, as JSON, and as text."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -24,7 +24,7 @@ _GARBAGE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """A segment that is due: offsets [base, end), `bytes` of log; `rule` and its words."""
+    """An expired segment: offsets [base, end), `bytes` of log. `why` explains the `rule`."""
 
     base: int
     end: int
@@ -35,10 +35,11 @@ class Expired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:
-    """What retention took of a partition (or would), oldest first, and its new log start.
+    """Segments that retention deleted from a partition (or would), oldest first.
 
-    `held_back_bytes`: would be due, but a registered reader has not read it yet. `local`: only
-    local segments went, which have copies in remote storage; `log_start` is that of what is local.
+    `log_start`: the new log start. `held_back_bytes`: expired, but a registered reader has not read
+    them. `local`: only local segments were deleted, and their copies in remote storage stay;
+    `log_start` is then the start of the local segments.
     """
 
     topic: str
@@ -58,8 +59,8 @@ class Deleted:
 class Dirt:
     """How dirty a partition is: [first_dirty, first_uncleanable) can be cleaned.
 
-    `clean_bytes` are those below first_dirty; `overdue_ms`: by how much max.compaction.lag.ms has
-    passed for the oldest dirty batch, 0 if it has not.
+    `clean_bytes`: below first_dirty. `overdue_ms`: by how much the oldest dirty batch exceeds
+    max.compaction.lag.ms; 0 if it does not.
     """
 
     first_dirty: int
@@ -70,19 +71,19 @@ class Dirt:
 
     @property
     def ratio(self) -> float:
-        """Share of the dirty bytes in all that a cleaning would read; 0 for an empty log."""
+        """The dirty ratio: dirty bytes of all bytes that a cleaning reads; 0 for an empty log."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     def wants_cleaning(self, config: TopicConfig) -> bool:
-        """Tell whether Kafka would clean it now. Source: grabFilthiestCompactedLog."""
+        """Return True if Kafka would clean the partition now. Source: grabFilthiestCompactedLog."""
         overdue = self.overdue_ms > 0 and self.cleanable_bytes > 0
         return overdue or self.ratio > config.min_cleanable_dirty_ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleanable:
-    """A partition of a compacted topic, and how dirty it is."""
+    """A partition of a compacted topic and its dirty ratio."""
 
     topic: str
     partition: int
@@ -92,11 +93,11 @@ class Cleanable:
 
 @dataclass(slots=True, kw_only=True)
 class CleanReport:
-    """What a cleaning did, or would do (`dry_run`: only `dirt` is known then).
+    """The cleaning of a partition, or its simulation (`dry_run`: only `dirt` is set).
 
-    `next_dirty`: the new checkpoint, None if there was nothing to do or it was `interrupted`:
-    somebody else changed the files meanwhile. Bytes are those of the segments that were
-    rewritten. `retired`: files that wait as `.deleted` for file.delete.delay.ms.
+    `next_dirty`: the new checkpoint; None if there was nothing to do, or if the cleaning was
+    `interrupted` because another process changed the files. `bytes_before` and `bytes_after`: of
+    the rewritten segments. `retired`: files that wait as `.deleted` for file.delete.delay.ms.
     """
 
     topic: str
@@ -120,9 +121,9 @@ class CleanReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uploaded:
-    """A segment of offsets [base, end) that got its copy (or would): `bytes` of log.
+    """A segment of offsets [base, end) that was copied to remote storage (or would be).
 
-    `stored_bytes`: what they take in the store, encrypted or not.
+    `bytes`: the size of its log. `stored_bytes`: its size in the store, encrypted or not.
     """
 
     topic: str
@@ -135,9 +136,10 @@ class Uploaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """A copy of offsets [base, end) that went from the store (or would); `rule` and its words.
+    """A copy of offsets [base, end) that was deleted from remote storage (or would be).
 
-    Rules: retention.ms, retention.bytes, log.start.offset, topic (it was deleted).
+    `why` explains the `rule`: retention.ms, retention.bytes, log.start.offset, or topic (the topic
+    was deleted).
     """
 
     topic: str
@@ -151,9 +153,10 @@ class Removed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """Pieces of offsets [base, end) that became one segment (or would): `bytes` of log.
+    """Extents of offsets [base, end) that were merged into a segment (or would be).
 
-    `extents`: how many they were. `stored_bytes`: what the segment takes in the store.
+    `extents`: their number. `bytes`: the size of the log. `stored_bytes`: the segment's size in the
+    store.
     """
 
     topic: str
@@ -167,10 +170,10 @@ class Merged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """Garbage of a kind that went from the store (or would): `objects` and their `bytes`.
+    """Unused objects of a kind that were deleted from the store (or would be).
 
-    Kinds: replaced (segments), expired (segments), past (segments of past services), staged,
-    inline (data of entries, which stay), state, position (of groups), upload (unfinished).
+    Kinds: replaced (segments), expired (segments), past (segments of former services), staged,
+    inline (data of entries; the entries stay), state, position (of groups), upload (unfinished).
     """
 
     kind: str
@@ -184,16 +187,16 @@ def _sizes(each: Sequence[Expired | Uploaded | Removed | Merged]) -> tuple[int, 
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """One round. With `dry_run` nothing was changed, and this is what would be.
+    """The report of a round. With `dry_run` it shows the effects of a round, and nothing changed.
 
-    rolled: [topic, partition, base offset of the segment that was closed]. cleaned: compaction.
-    purged: files that were unlinked after file.delete.delay.ms. `locked_ms`: how long each step
-    held the write lock. `errors`: what failed; the rest of the round went on.
+    `rolled`: [topic, partition, base offset of the segment that was closed]. `cleaned`: compaction.
+    `purged`: files that were unlinked after file.delete.delay.ms. `locked_ms`: how long each step
+    had the write lock. `errors`: steps that failed; the rest of the round continued.
 
-    Remote storage: uploaded, removed; `orphans`: objects that belonged to no copy and went;
-    `remote_lag_bytes`: of closed segments that still have no copy.
+    Remote storage: `uploaded`, `removed`; `orphans`: deleted objects that belonged to no copy;
+    `remote_lag_bytes`: closed segments that are not copied yet.
 
-    A log that is kept in a store: merged, swept; `made_manifests`: of segments that had none.
+    Bucket: `merged`, `swept`; `made_manifests`: manifests that were missing.
     """
 
     path: str
@@ -226,12 +229,12 @@ class Report:
         return bool(local or remote or self.merged or self.swept or self.notes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts and lists, for JSON."""
+        """Return the report as dicts and lists, for JSON."""
         return asdict(self)
 
     @property
     def moved(self) -> dict[str, tuple[int, int]]:
-        """What was copied, merged or deleted: {what: (how many, bytes)}, of what there was."""
+        """{action: (count, bytes)} of everything that was copied, merged or deleted."""
         expired = [segment for each in self.deleted for segment in each.segments]
         found = {
             "segments copied to remote storage": _sizes(self.uploaded),
@@ -259,7 +262,7 @@ class Report:
             yield f"{self.path}: {self.standing_by} does the background work; standing by"
             return
         would = "would be " if self.dry_run else ""
-        yield from self._remote_lines(would)  # in the order of a round: what has a copy may go
+        yield from self._remote_lines(would)  # first: only copied segments are deleted
         for topic, partition, base in self.rolled:
             yield f"{topic}-{partition}: segment {base} {would}closed, as it is idle"
         for deleted in self.deleted:
@@ -296,29 +299,32 @@ class Report:
             yield f"{self.path}: nothing to do"
 
     def _store_lines(self, would: str) -> Iterator[str]:
-        for one in self.merged:
+        for merged in self.merged:
             yield (
-                f"{one.topic}-{one.partition}: offsets [{one.base}, {one.end}), {one.bytes} bytes "
-                f"in {pluralize(one.extents, 'piece')}, {would}merged into a segment"
+                f"{merged.topic}-{merged.partition}: offsets [{merged.base}, {merged.end}), "
+                f"{merged.bytes} bytes in {pluralize(merged.extents, 'piece')}, "
+                f"{would}merged into a segment"
             )
-        for gone in self.swept:
+        for swept in self.swept:
             yield (
-                f"{pluralize(gone.objects, 'object')} of {gone.bytes} bytes {would}removed from "
-                f"the store: {_GARBAGE.get(gone.kind, gone.kind)}"
+                f"{pluralize(swept.objects, 'object')} of {swept.bytes} bytes {would}removed from "
+                f"the store: {_GARBAGE.get(swept.kind, swept.kind)}"
             )
         if self.made_manifests:
             yield f"{pluralize(self.made_manifests, 'manifest')} that missed {would}made"
 
     def _remote_lines(self, would: str) -> Iterator[str]:
-        for up in self.uploaded:
+        for uploaded in self.uploaded:
             yield (
-                f"{up.topic}-{up.partition}: offsets [{up.base}, {up.end}), {up.bytes} bytes, "
+                f"{uploaded.topic}-{uploaded.partition}: "
+                f"offsets [{uploaded.base}, {uploaded.end}), {uploaded.bytes} bytes, "
                 f"{would}copied to remote storage"
             )
-        for gone in self.removed:
+        for removed in self.removed:
             yield (
-                f"{gone.topic}-{gone.partition}: offsets [{gone.base}, {gone.end}), {gone.bytes} "
-                f"bytes, {would}removed from remote storage by {gone.rule}: {gone.why}"
+                f"{removed.topic}-{removed.partition}: offsets [{removed.base}, {removed.end}), "
+                f"{removed.bytes} bytes, {would}removed from remote storage by {removed.rule}: "
+                f"{removed.why}"
             )
         if self.orphans:
             yield (

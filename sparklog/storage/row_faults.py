@@ -1,7 +1,8 @@
-"""What is wrong with rows that can't be staged: errors and texts, written once for all who stage.
+"""Reasons why rows cannot be staged: error classes and messages, shared by all stagers.
 
-Rows are staged by Python, and in Spark's JVM, which gets these texts with its plan
-(`sparklog.sink.jvm_plan`). So a text counts no rows: how many are looked at at once differs.
+Rows are staged by Python and by Spark's JVM, which gets these messages with its plan
+(`sparklog.sink.jvm_plan`). A message therefore gives no count of rows, because the stagers check
+different numbers of rows at a time.
 """
 
 from dataclasses import dataclass
@@ -14,13 +15,13 @@ from sparklog.format.names import TOPIC_CHARACTERS, TOPIC_REFUSED, TOPIC_TOO_LON
 
 @dataclass(frozen=True, slots=True)
 class RowFault:
-    """An error, and its text with the names of what is put into it in braces."""
+    """An error class, and its message as a format string."""
 
     kind: type[InvalidRequestError]
     text: str
 
     def error(self, **values: object) -> InvalidRequestError:
-        """Return it of some values, which are put in as they are."""
+        """Return the error with the values inserted into its message."""
         return self.kind(self.text.format(**values))
 
 
@@ -61,4 +62,4 @@ ROW_FAULTS: Final = {
     "null_header": RowFault(InvalidRequestError, NULL_HEADER),
     "too_large": TOO_LARGE,
 }
-"""By the name that a plan for the JVM gives them; of a topic's name too, by `check_topic`."""
+"""Row faults by their name in plans for the JVM. `check_topic` uses those of topic names."""

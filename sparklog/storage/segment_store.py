@@ -1,22 +1,25 @@
-"""Who makes and removes a partition's closed segments: the writing half of `segments`.
+"""Protocol for writing and deleting a partition's closed segments; `segments` is for reading.
 
-Bytes only, as KIP-405's RemoteStorageManager: which segments count is for the caller's metadata (a
-tier's `__remote_log_metadata`, a bucket home's ledger), which is written before and after:
+Like KIP-405's RemoteStorageManager, a segment store moves only bytes. The caller's metadata
+(`__remote_log_metadata` of a tier, the ledger of a bucket) decides which segments exist. The caller
+writes it before and after each call:
 
-    put      told that it begins  ->  put     ->  told that it is there
-    delete   told that it goes    ->  delete  ->  forgotten
+    put      record "started"   ->  put     ->  record "finished"
+    delete   record "started"   ->  delete  ->  forget the segment
 
-Cut in the middle, either is done again by whoever finds the first record: each may be repeated.
+After a crash, the next process that finds the first record repeats the call. Both calls can be
+repeated.
 
-- A put is atomic for readers of the store alone (in a bucket, the manifest comes last and makes the
-  segment visible). Cut before that it leaves bytes that no reader finds. They have the segment's id
-  in their names: the same put again takes their place, `delete` of that id removes them, and the
-  home's sweep removes what nobody knows (a tier: `tiered.copying.orphans`; unfinished uploads too).
-- A deletion takes each segment from such readers first and its bytes then. Cut in between it leaves
-  bytes that no reader finds, for the next `delete` or the sweep.
+- A put is atomic for readers that see only the store. In a bucket, the manifest is written last and
+  makes the segment visible. An interrupted put leaves bytes that no reader finds. Their names
+  contain the segment's id: a repeated put overwrites them, `delete` of that id removes them, and
+  the home's sweep removes unknown objects and unfinished uploads (for a tier:
+  `tiered.copying.orphans`).
+- A deletion first hides each segment from such readers, then deletes its bytes. If interrupted, it
+  leaves bytes that no reader finds, for the next `delete` or sweep.
 
-A cleaner or a merge puts a segment that `replaces` others, and deletes those later. A log dir's
-own segments aren't made this way: they are rolled, adopted (`PartitionLog.adopt`) and swapped under
+A cleaner or a merge puts a segment that `replaces` others and deletes those later. A log dir's own
+segments are not written this way: they are rolled, adopted (`PartitionLog.adopt`) and swapped under
 the write lock, where one step changes files and ledger together.
 """
 
@@ -31,22 +34,22 @@ from sparklog.storage.committed_appends import CommittedAppends
 from sparklog.storage.segments import SegmentLog
 
 SegmentT = TypeVar("SegmentT")
-"""What a home knows of a segment, its id included; RemoteLogSegmentMetadata in KIP-405."""
+"""A home's metadata of a segment, including its id; RemoteLogSegmentMetadata in KIP-405."""
 
 
 class SourceChangedError(SparklogError):
-    """What a segment was to be made of is not there any more, or another stands in its place."""
+    """The source of a segment was removed or replaced while the segment was written."""
 
 
 def source_changed(where: str) -> SourceChangedError:
-    """Return the error for a source at `where` that isn't what the put was planned for."""
+    """Return the error for a source that changed after the put was planned."""
     return SourceChangedError(f"{where} was retired or replaced while it was copied", path=where)
 
 
 class LogSegmentData(Protocol):
-    """The contents of a closed segment, wherever they lie. Source: LogSegmentData (KIP-405).
+    """The contents of a closed segment, in any home. Source: LogSegmentData (KIP-405).
 
-    Offset and time index aren't among them: a put makes them anew out of the batches.
+    Offset index and time index are not included, because a put rebuilds them from the batches.
     """
 
     @property
@@ -54,32 +57,37 @@ class LogSegmentData(Protocol):
         """The log's path or URL, for messages."""
 
     def version(self) -> object:
-        """Return what stays equal as long as the segment is the same.
+        """Return a value that changes if the segment is replaced.
 
-        Raises: SourceChangedError: the one that the put was planned for isn't there any more.
+        Raises: SourceChangedError: the segment for which the put was planned no longer exists.
         """
 
     def log(self) -> AbstractContextManager[SegmentLog]:
         """Open the log. Raises FileNotFoundError."""
 
     def transaction_index(self) -> bytes:
-        """Return the contents of the `.txnindex`; nothing if no transaction was aborted."""
+        """Return the contents of the `.txnindex`; empty if no transaction was aborted."""
 
     def producer_snapshot(self) -> bytes:
-        """Return the producers' snapshot at the segment's end, made anew if it is gone."""
+        """Return the producer snapshot at the segment's end; rebuilt if the file is missing."""
 
     def leader_epochs(self) -> Epochs:
-        """Return the leader epochs up to the segment's end; none if nobody knows."""
+        """Return the leader epochs up to the segment's end; empty if they are unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentPut(Generic[SegmentT]):
-    """A segment to put. `segment`: it, as it was told of before.
+    """A segment to put.
 
-    `config`: the topic's, under Kafka's keys, and `interval_bytes` its index.interval.bytes;
-    `gaps`: whether offsets may be missing; `replaces`: older segments whose place it takes;
-    `resumed`: another process, or an earlier life of this one, may have put it already.
-    `committed`: the appends that the batches are compared with, None if they are not known.
+    Attributes:
+        segment: The segment's metadata, as the caller recorded them before the put.
+        data: The contents.
+        config: The topic's configs under Kafka's names.
+        interval_bytes: The topic's index.interval.bytes.
+        resumed: Whether an earlier process may have put the segment already.
+        replaces: Older segments that this segment replaces.
+        gaps: Whether offsets may be missing.
+        committed: The appends to compare the batches with; None if they are unknown.
     """
 
     segment: SegmentT
@@ -94,11 +102,11 @@ class SegmentPut(Generic[SegmentT]):
 
 @dataclass(frozen=True, slots=True)
 class PutResult(Generic[SegmentT]):
-    """How a put ended: with the segment as it is there, and its bytes in the store; or an error.
+    """The result of a put: the stored segment and its size in the store, or an error.
 
-    A SourceChangedError or DataCorruptionError (the source is damaged) is that segment's own: it is
-    not put, and what was written of it is for the caller to delete. After any other error (the
-    store doesn't answer, what `check` raised) it may be put again.
+    A SourceChangedError or a DataCorruptionError (the source is damaged) concerns only this
+    segment: it is not put, and the caller deletes the bytes that were written. After any other
+    error (the store does not answer, or `check` raised) the put can be repeated.
     """
 
     put: SegmentPut[SegmentT]
@@ -108,24 +116,25 @@ class PutResult(Generic[SegmentT]):
 
 
 class SegmentStore(Protocol[SegmentT]):
-    """Closed segments of partitions. Source: RemoteStorageManager (KIP-405). Threads may share it.
+    """A store of closed segments. Threads may share it. Source: RemoteStorageManager (KIP-405).
 
-    `check` is called before each piece that is read and each request that changes something; what
-    it raises (a lease that is lost, a stop) ends the work there.
+    `check` is called before each read and before each request that changes something. An exception
+    from `check` (the lease was lost, the service stops) ends the work at that point.
     """
 
     def put(
         self, puts: Sequence[SegmentPut[SegmentT]], *, check: Callable[[], None]
     ) -> Iterator[PutResult[SegmentT]]:
-        """Put segments, maybe several at once, and yield each as it ends; errors are in the result.
+        """Put segments, possibly in parallel, and yield each result when it is complete.
 
-        What isn't an error of one segment alone is the result of all that haven't begun by then.
-        Source: copyLogSegmentData.
+        Errors are returned in the results. An error that concerns more than one segment is the
+        result of all puts that have not started. Source: copyLogSegmentData.
         """
 
     def delete(self, segments: Sequence[SegmentT], *, check: Callable[[], None]) -> None:
-        """Remove segments; what is gone already, or was put in part, is fine.
+        """Delete segments. Segments that are missing or incomplete are not an error.
 
-        The caller has told before that they go: nobody looks for their offsets there any more.
-        Raises: StorageUnavailableError: some may be gone. Source: deleteLogSegmentData.
+        The caller has recorded the deletion before, so readers no longer look for these offsets
+        here.
+        Raises: StorageUnavailableError: some segments may be deleted. Source: deleteLogSegmentData.
         """

@@ -1,19 +1,19 @@
-"""The segments of one partition, as whoever reads them sees them. Writing: `segment_store`.
+"""Protocols for reading the segments of one partition. For writing see `segment_store`.
 
-A log dir keeps them as files, a tier as files and objects, a bucket alone as objects. Extents of
-a home in an object store fit as well: an object and a byte range are a `SegmentLog` (base offset
-and leader epoch lie outside of a batch's CRC and are patched in `pread`), what its state says of
-them is a `SegmentMetadata`, and an extent without indexes is read from its start.
+In a log dir segments are files, in a tiered topic files and objects, in a bucket objects. Extents
+of a bucket implement the same protocols: a `SegmentLog` is a byte range of an object (`pread`
+patches base offset and leader epoch into each batch, because a batch's CRC does not cover them), a
+`SegmentMetadata` comes from the log's state, and an extent without indexes is read from its start.
 
-What may be stale: a listing is true when it is made. Segments are rolled, deleted, swapped by the
-cleaner or undone by recovery afterwards, and reading one that was listed then raises. Who listed
-before lists anew and tries again, for a second or so, before it believes an error:
+A listing can become stale: after it, segments can be rolled, deleted, swapped by the cleaner, or
+removed by recovery. Reading a listed segment then raises. Callers list again and retry for about a
+second before they report an error:
 
-- StaleReadError: the segments aren't as listed. Retriable.
-- FileNotFoundError: what was listed isn't there (any more). If it stays so, data are lost.
-- UndeterminedLossError: it isn't where it should be, but nobody can tell now that it is lost.
-- DataCorruptionError: it is there and damaged.
-- StorageUnavailableError: the store or the disk doesn't answer.
+- StaleReadError: the segments changed since the listing. Retriable.
+- FileNotFoundError: a listed file or object is missing. If retries do not help, data are lost.
+- UndeterminedLossError: a file or object is missing, but it is unknown whether it is lost.
+- DataCorruptionError: a file or object is damaged.
+- StorageUnavailableError: the object store or the disk does not answer.
 """
 
 from dataclasses import dataclass
@@ -24,31 +24,36 @@ from sparklog.format.checkpoint_files import Epochs
 
 
 class StaleReadError(SparklogError):
-    """The segments are not as listed (rolled, retired, undone): list anew and read again."""
+    """The segments changed since the listing (rolled, retired, undone): list and read again."""
 
     retriable = True
 
 
 class UndeterminedLossError(FileNotFoundError):
-    """Something of a segment isn't there, but it is not known to be lost.
+    """A part of a segment is missing, but it is unknown whether it is lost.
 
-    Nothing that belongs with it is there either, so another store was asked than the one that has
-    it; or the store contradicts itself, or doesn't let anybody look.
+    Related objects are missing too, so the request may have gone to the wrong object store; or the
+    store's answers contradict each other, or access is denied.
     """
 
 
 IndexKind = Literal[".index", ".timeindex", ".txnindex"]
-"""An index of a segment by its file's suffix: INDEX, TIMEINDEX, TXNINDEX of format.names."""
+"""An index of a segment by its file suffix: INDEX, TIMEINDEX, TXNINDEX of format.names."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentMetadata:
-    """A segment as listed.
+    """A listed segment with the offsets [base, end).
 
-    It holds the offsets [base, end). `end` is None for the last one, which may grow. `size`: bytes
-    of its log. `max_timestamp` (ms; -1: no record has one): None where it takes a look into the
-    segment. `local`: its bytes are on this host's disks. `where`: its log's path or URL, for
-    messages.
+    Attributes:
+        base: The base offset.
+        end: The offset after the last record; None for the active segment, which may grow.
+        size: The size of the log in bytes.
+        max_timestamp: The largest timestamp in ms, -1 if no record has a timestamp; None if only
+            the
+            segment's contents have it.
+        local: Whether the segment is on this host's disks.
+        where: The path or URL of the log, for messages.
     """
 
     base: int
@@ -60,95 +65,96 @@ class SegmentMetadata:
 
 
 class SegmentLog(Protocol):
-    """Bytes of a segment that can be read by ranges: of its log, or of an index."""
+    """The bytes of a segment's log or index, readable by ranges."""
 
     path: str
-    """Where they lie, for messages."""
+    """The path or URL, for messages."""
 
     def pread(self, size: int, at: int) -> bytes:
-        """Return the bytes [at, at + size), fewer only where the log ends."""
+        """Return the bytes [at, at + size); fewer only at the end of the log."""
 
     def size(self) -> int:
-        """Return the size in bytes; that of the last segment grows."""
+        """Return the current size in bytes. The active segment grows."""
 
 
 class SupportsPreadInto(Protocol):
-    """A `SegmentLog` that reads into memory of the caller's: a file of this host."""
+    """A `SegmentLog` that is a file of this host and reads into a buffer of the caller."""
 
     path: str
 
     def pread_into(self, buffer: memoryview, at: int) -> int:
-        """Fill `buffer` with the bytes from `at` on; returns how many, fewer where the log ends."""
+        """Fill `buffer` from position `at`; return the number of bytes, fewer at the log's end."""
 
     def stat(self) -> tuple[int, int, int]:
-        """Return device, inode, and time of the last modification in ns."""
+        """Return device, inode, and the modification time in ns."""
 
     def duplicate(self) -> int:
-        """Return another descriptor of the open file, which the caller closes."""
+        """Duplicate the open file's descriptor. The caller closes the result."""
 
 
 def is_local_file(log: SegmentLog) -> TypeGuard[SupportsPreadInto]:
-    """Tell whether a segment's log is a file of this host. Cheaper than a check of the protocol."""
+    """Return True if a segment's log is a file of this host. Cheaper than a protocol check."""
     return hasattr(log, "pread_into")
 
 
 @dataclass(frozen=True, slots=True)
 class IndexBytes:
-    """A whole index: `data` is in memory, or mapped as long as somebody holds `mapping`."""
+    """An index in memory or mapped. `mapping` must be referenced while `data` is used."""
 
     data: memoryview
     mapping: object = None
 
 
 class PartitionSegments(Protocol):
-    """What a reader asks of one partition. Nothing is kept but what is said here.
+    """Read access to the segments of one partition. Threads may share it.
 
-    Threads may share it. Every method but `max_timestamp` may raise what the module's text lists.
+    Nothing is cached unless a method says so. Every method except `max_timestamp` may raise the
+    errors that the module's docstring lists.
     """
 
     gaps: bool
-    """Offsets may be missing, and closed segments be swapped: a cleaner was at work."""
+    """Whether the partition was compacted: offsets may be missing, closed segments be swapped."""
 
     @property
     def where(self) -> str:
-        """Where the partition lies (a directory or a URL), for messages."""
+        """The directory or URL of the partition, for messages."""
 
     @property
     def topic_id(self) -> str | None:
-        """What the partition carried before anything else of it was read; None if it has none."""
+        """The topic id that the partition had before anything else of it was read, or None."""
 
     def bases(self) -> list[int]:
-        """Return the base offsets, ascending, listed now. Cost: one listing, no look at each."""
+        """List the base offsets, ascending. Cost: one listing, without a stat per segment."""
 
     def metadata(self) -> list[SegmentMetadata]:
-        """Return the segments by base offset, listed now. Cost: a stat of each that is local."""
+        """List the segments by base offset. Cost: a listing and one stat per local segment."""
 
     def max_timestamp(self, base: int) -> int | None:
-        """Return a listed segment's largest timestamp (ms; -1: none) where no look is needed."""
+        """Return a listed segment's largest timestamp (ms; -1: none); None if that needs a read."""
 
     def modified_ms(self, base: int) -> int:
-        """Return when the segment was last written: as old counts one without timestamps."""
+        """Return when the segment was last written: the age of a segment without timestamps."""
 
     def log(self, base: int) -> SegmentLog:
         """Open a segment's log."""
 
     def index(self, base: int, kind: IndexKind) -> SegmentLog | None:
-        """Open an index, which may grow; None if the segment has none."""
+        """Open an index, which may grow; None if the segment has no such index."""
 
     def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
-        """Return an index of a segment that nobody changes any more; None if it has none."""
+        """Return an index of a segment that no longer changes; None if the segment lacks it."""
 
     def producer_snapshots(self) -> list[int]:
-        """Return the offsets of the producer snapshots, ascending, listed now."""
+        """List the offsets of the producer snapshots, ascending."""
 
     def producer_snapshot(self, offset: int) -> bytes:
-        """Return a producer snapshot's contents: the state up to, excluding, `offset`."""
+        """Return the contents of a producer snapshot: the state of all records below `offset`."""
 
     def leader_epochs(self) -> Epochs:
-        """Return the partition's leader epochs; none if nobody knows. Cost: one small file."""
+        """Return the partition's leader epochs; empty if they are unknown. Cost: one small file."""
 
     def first_local_base(self) -> int | None:
-        """Return the base of the first segment on this host's disks; None if all are remote."""
+        """Return the base offset of the first segment on this host's disks; None without one."""
 
     def remote_end(self) -> int | None:
-        """Return the offset behind the highest record with a remote copy; None if there is none."""
+        """Return the offset after the last record that has a remote copy; None without copies."""

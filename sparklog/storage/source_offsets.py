@@ -1,9 +1,9 @@
 """A source's offsets as JSON in a Spark checkpoint: {topic: {partition: offset}}.
 
-Written by `sparklog.source.offsets`; read by whoever looks into a checkpoint.
+`sparklog.source.offsets` writes them; tools that inspect checkpoints read them.
 """
 
 from typing import Final
 
 ASIDE: Final = "#"
-"""Marks an entry that is no topic, as "flights#epoch"; no topic's name may have it."""
+"""Marks an entry that is not a topic, such as "flights#epoch". Topic names cannot contain it."""

@@ -1,8 +1,8 @@
-"""Staging: rows of any topics become chunks, which a commit takes in; how they are framed.
+"""Staging: rows of any topics become chunks, which a commit appends.
 
-Rows are partitioned, framed and packed the same way wherever a log is kept
-(`sparklog.log.chunk_stager`); where a chunk goes as it grows is its home's: a `ChunkPlace`. What
-the tasks of a Spark job need for that comes with them: a `TaskStaging`.
+Rows are partitioned, framed and packed in the same way in every home (`sparklog.log.chunk_stager`).
+The home stores the chunks: a `ChunkPlace`. A `TaskStaging` carries what the tasks of a Spark job
+need for this.
 """
 
 import hashlib
@@ -19,19 +19,19 @@ from sparklog.storage.commits import Chunk
 from sparklog.storage.view import TopicInfo
 
 BATCH_SIZE: Final = 256 << 10
-"""Bytes of records that a batch aims at, uncompressed (Kafka producer's batch.size).
+"""The target size of a batch in uncompressed bytes of records (Kafka producer's batch.size).
 
-By tests/benchmarks/bench_batch.py: against 16 KiB it compresses a tenth better and, with zstd,
-several times faster; at 1 MiB little more is won and a look-up decodes four times as much.
+Measured by tests/benchmarks/bench_batch.py: compared with 16 KiB, batches are a tenth smaller and,
+with zstd, several times faster. 1 MiB gains little, and a look-up decodes four times as much.
 """
 
 
 INLINE_BYTES: Final = 256 << 10
-"""A task whose chunks have no more bytes than this altogether sends them to the driver."""
+"""A task whose chunks are not larger in total sends them to the driver."""
 
 
 def chunk_label(writer: str, batch: int) -> str:
-    """Return the label of what the tasks of a micro-batch stage, by which it is swept."""
+    """Return the label of a micro-batch's staged data, by which they are found and deleted."""
     return f"{hashlib.sha256(writer.encode()).hexdigest()[:16]}-{batch}"
 
 
@@ -70,31 +70,31 @@ class Framing:
 
 
 class Stager(Protocol):
-    """Turns rows of any topics into chunks for `Log.commit`. For one use.
+    """Turns rows of any topics into chunks for `Log.commit`. Can be used once.
 
     Readers do not see staged rows before the commit.
     """
 
     def add(self, topic: TopicInfo, rows: pa.RecordBatch, *, partition: int | None = None) -> None:
-        """Stage rows: columns value [, key, headers, timestamp, partition].
+        """Stage rows with the columns value [, key, headers, timestamp, partition].
 
-        A null partition leaves the row to its key, as in Kafka's connector.
-        Raises: InvalidRequestError for a partition that isn't there, and for a null key where the
-        topic is compacted; RecordTooLargeError; PartitionOfflineError.
+        Rows with a null partition are partitioned by key, as in Kafka's connector.
+        Raises: InvalidRequestError: the partition does not exist, or a row of a compacted topic has
+        a null key; RecordTooLargeError; PartitionOfflineError.
         """
 
     def finish(self) -> Sequence[Chunk]:
         """Return all chunks in the order in which `Log.commit` must receive them."""
 
     def discard(self) -> None:
-        """Delete what was staged, after a failure."""
+        """Delete the staged data, after a failure."""
 
 
 @dataclass(slots=True)
 class GrowingChunk:
-    """The chunk of one partition, as long as it grows: whole v2 record batches from offset 0.
+    """A chunk of one partition that rows are added to: complete v2 record batches from offset 0.
 
-    `parts`: what of it is in memory, in order. `at`: the place's own, a file say.
+    `parts`: the batches in memory, in order. `at`: state of the `ChunkPlace`, for example a file.
     """
 
     topic: TopicInfo
@@ -108,7 +108,7 @@ class GrowingChunk:
     at: Any = None
 
     def closed(self, **place: Any) -> Chunk:
-        """Return it as a chunk; `place`: the fields data, path, ... of `Chunk`."""
+        """Return the finished chunk; `place`: the fields data, path, ... of `Chunk`."""
         return Chunk(
             topic=self.topic.name,
             topic_id=self.topic.id,
@@ -122,114 +122,113 @@ class GrowingChunk:
         )
 
     def data(self) -> memoryview | bytes:
-        """Return what is in memory of it, in one piece."""
+        """Return the batches in memory, joined."""
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
 class ChunkPlace(Protocol):
-    """Where the chunks of one stager go, while they grow and at their end. For one thread.
+    """Where a stager stores its chunks, while they grow and after. Used by one thread.
 
-    A log dir's writes each large chunk to a file of its own. A store's, which takes whole objects,
-    holds them until `finish` and puts them all into one; where they grow beyond what it may hold,
-    it begins that object in parts, and asks for new chunks behind those that went into a part.
+    A log dir writes each large chunk to its own file. A bucket writes all chunks into one object at
+    `finish`. If they exceed the memory limit before, the bucket starts a multipart upload, and the
+    stager continues with new chunks.
     """
 
     @property
     def home(self) -> str:
-        """Where the log is, for messages."""
+        """The path or URL of the log, for messages."""
 
     @property
     def is_memory(self) -> bool:
-        """Whether every chunk stays in memory, so that each batch needs a buffer of its own.
+        """Whether every chunk stays in memory, so that each batch needs its own buffer.
 
-        Else the buffer that `grow` is given is used again.
+        Otherwise the stager reuses the buffer that it passes to `grow`.
         """
 
     def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
-        """Take record batches at a chunk's end; its size and count tell of them already.
+        """Add record batches to a chunk, whose size and count already include them.
 
-        Keeps them in `chunk.parts` (a copy, but for `is_memory`), or writes them away.
-        Returns True where the place wants all chunks closed now, and new ones begun behind them.
+        Appends them to `chunk.parts` (a copy, unless `is_memory`), or writes them to storage.
+        Returns True if the stager must close all chunks now and continue with new ones.
         Raises: StorageUnavailableError.
         """
 
     def close(self, chunk: GrowingChunk) -> Chunk:
-        """End a chunk, which isn't empty. Raises: StorageUnavailableError."""
+        """Close a chunk, which must not be empty. Raises: StorageUnavailableError."""
 
     def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        """Return the chunks as they are to be committed: all are closed, in their order.
+        """Return the chunks for the commit. All are closed, and in their order.
 
-        What is to leave this process has no more than INLINE_BYTES in memory altogether; more is
-        staged now. Raises: StorageUnavailableError.
+        Tasks send at most INLINE_BYTES of data in memory to the driver; larger data are staged now.
+        Raises: StorageUnavailableError.
         """
 
     def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
-        """Let go of what was staged, after a failure: nothing of it was sent. Raises nothing."""
+        """Delete staged data after a failure, before the driver got any of it. Raises nothing."""
 
 
 class TaskStaging(Protocol):
-    """How the tasks of a Spark job stage rows for one log; made in the driver, pickled to them.
+    """Staging for the tasks of a Spark job; created in the driver and pickled to the tasks.
 
-    It may hold what a store is reached by, so its repr shows no more than the path.
+    It may contain credentials of an object store, so its repr shows only the path.
     """
 
     @property
     def home(self) -> str:
-        """Where the log is, for messages."""
+        """The path or URL of the log, for messages."""
 
     def check(self) -> None:
-        """Find out, before a row is touched, whether this process sees the driver's log.
+        """Check, before a row is staged, that this process sees the driver's log.
 
         Cost: a stat or two, or one small request.
-        Raises: InvalidRequestError, which names the host: it can't be seen from here.
-        LogReplacedError: another one is there now. StorageUnavailableError.
+        Raises: InvalidRequestError, with the host's name: the log is not visible here.
+        LogReplacedError: another log has replaced it. StorageUnavailableError.
         """
 
     def stager(self, framing: Framing, *, label: str, task: int = 0) -> Stager:
-        """Return a task's stager. `label`: a `chunk_label` and `task`, the task's number.
+        """Return a task's stager. `label`: a `chunk_label`; `task`: the task's number.
 
-        Memory: bounded, whatever the task's rows are. Rows without partition or key are spread by
-        `label`, so that an attempt does what the one before it did.
+        Memory is bounded, whatever the task's rows are. Rows without partition and key are spread
+        by `label`, so that another attempt of the task assigns the same partitions.
         """
 
     def memory_stager(self, framing: Framing, *, spread: str) -> Stager:
-        """Return the stager of a small micro-batch in the driver: nothing leaves its memory."""
+        """Return the stager for a small micro-batch in the driver; all chunks stay in memory."""
 
     @property
     def puts_objects(self) -> bool:
-        """Whether tasks in the JVM leave it to `put` to stage what they framed."""
+        """Whether tasks in the JVM only frame the rows, and `put` stages them."""
 
     def jvm_place(self) -> Mapping[str, Any] | None:
-        """Return where tasks in Spark's JVM put chunks, as JSON has it; None: they can't.
+        """Return where JVM tasks stage chunks, for JSON; None if JVM tasks can't stage here.
 
-        `kind` says which of the JVM's places it is: "files" or "objects" (StagePlan.scala).
+        `kind` selects the JVM's class: "files" or "objects" (StagePlan.scala).
         """
 
     def jvm_topic(self, topic: TopicInfo) -> Mapping[str, Any]:
-        """Return what that place needs to know of a topic."""
+        """Return the topic's data that this JVM class needs."""
 
     def put(self, tables: Iterable[ChunkTable], *, label: str, task: int = 0) -> ChunkTable:
-        """Put the chunks that the JVM gave back, in memory, and return them as they are staged.
+        """Stage the chunks that JVM tasks framed, and return the staged chunks.
 
-        For a `jvm_place` of the kind "objects". Few ones stay in memory, as a stager's do.
-        Raises: StorageUnavailableError; nothing of it is left then.
+        For a `jvm_place` of the kind "objects". A small amount stays in memory, as with a stager.
+        Raises: StorageUnavailableError; all staged data are then deleted.
         """
 
     def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
-        """Return a topic that the commit of its first rows will make, without an id."""
+        """Return a topic without an id, which the commit of its first rows will create."""
 
     def gathered(self, tables: Sequence[ChunkTable]) -> Sequence[Chunk]:
-        """Return what tasks report, in the order of the tasks, as the chunks of a commit.
+        """Return the chunks of a commit from the tasks' reports, which are in the tasks' order.
 
-        They may be fewer: what several tasks staged for a partition can be one chunk.
+        Several tasks' chunks of a partition may be combined into one chunk.
         """
 
     def discard(self, chunks: Sequence[Chunk], *, cause: BaseException | None = None) -> None:
-        """Let go of staged chunks whose commit failed, wasn't tried, or was a replay.
+        """Release staged chunks whose commit failed, was not attempted, or was a replay.
 
-        Only the home can tell what may be deleted: a commit that was interrupted may have written
-        its record, and with CommitUnknownError nobody knows; Spark aborts in both cases, perhaps
-        in another process. What can't be told stays, and is swept when it can no more be
-        committed. `cause`: what the commit raised; None: that isn't known here.
-        Raises nothing.
+        Only the home knows which data may be deleted: an interrupted commit may have written its
+        record, after CommitUnknownError the outcome is unknown, and Spark aborts in both cases,
+        possibly in another process. Data with an unknown outcome stay until they can no longer be
+        committed. `cause`: the exception of the commit; None if unknown. Raises nothing.
         """

@@ -10,12 +10,12 @@ from sparklog.config import TopicConfig
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic as the ledger knows it. `dirs` is the log dir's number of each partition.
+    """A topic in the ledger. `dirs`: {partition: number of its log dir}.
 
-    `adopted`: a broker wrote part of it, so offsets may be missing (its cleaner was at work).
-    `bases`: where partitions begin that a former topic of this name had, which is its old end:
-    a lower offset is that topic's, whatever the log start is by now.
-    `left`: the log dir's number that a partition was moved away from last.
+    `adopted`: a broker wrote a part of it, so offsets may be missing because of compaction.
+    `bases`: {partition: first offset} if a former topic of this name had the partition: the new
+    topic starts at the former one's end, and lower offsets belong to the former topic, whatever the
+    log start is. `left`: {partition: number of the log dir from which it was last moved}.
     """
 
     id: str
@@ -27,9 +27,9 @@ class TopicState:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Rebuild a topic from what `to_json` gave.
+        """Rebuild a topic from the result of `to_json`.
 
-        Raises: KeyError, TypeError, ValueError, AttributeError: it isn't that.
+        Raises: KeyError, TypeError, ValueError, AttributeError: `fields` is malformed.
         """
         if type(fields["id"]) is not str:
             raise TypeError(f"id={fields['id']!r}")
@@ -42,7 +42,7 @@ class TopicState:
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that records and the topics file carry."""
+        """Return the topic's form in ledger records and the topics file."""
         dirs = {str(p): number for p, number in sorted(self.dirs.items())}
         extra: dict[str, Any] = {"adopted": True} if self.adopted else {}
         if self.bases:
@@ -52,17 +52,17 @@ class TopicState:
         return {"id": self.id, "dirs": dirs, **extra, "config": self.config}
 
     def moved(self, partition: int, number: int) -> Self:
-        """Return it with a partition in another log dir."""
+        """Return the topic with a partition in another log dir."""
         left = {**self.left, partition: self.dirs[partition]}
         return replace(self, dirs={**self.dirs, partition: number}, left=left)
 
     def parsed(self) -> TopicConfig:
-        """Return the config, checked."""
+        """Return the validated config."""
         return _parsed(frozenset(self.config.items()))
 
 
 def by_partition(fields: Mapping[str, int]) -> dict[int, int]:
-    """Return {partition: number} of its JSON form. Raises what `TopicState.from_json` does."""
+    """Parse {partition: number} from JSON. Raises: as `TopicState.from_json`."""
     found = {int(partition): number for partition, number in fields.items()}
     if not all(type(number) is int for number in found.values()):
         raise TypeError(f"want numbers by partition, not {fields!r}")
@@ -71,5 +71,5 @@ def by_partition(fields: Mapping[str, int]) -> dict[int, int]:
 
 @lru_cache(maxsize=1024)
 def _parsed(config: frozenset[tuple[str, str]]) -> TopicConfig:
-    """Every append and every listing asks; to check all keys costs as much as a small append."""
+    # Cached: appends and listings parse configs often, and parsing costs as much as a small append.
     return TopicConfig.parse(dict(config))

@@ -1,7 +1,7 @@
-"""`UnfinishedErasure`: an erasure that was begun and isn't complete, as its log tells of it.
+"""`UnfinishedErasure`: an erasure that was started and is not complete, as the log records it.
 
-No key is in it. `request` is the same for the same request, and no more than 16 bits of a hash of
-it: too few to find out from them whose keys they were.
+It contains no key. `request` identifies equal requests. It includes at most 16 bits of a hash of
+the keys, too few to find out whose keys they were.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,10 +16,11 @@ _TEXT_MAX: Final = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedErasure:
-    """Begun at `since_ms` by the process `pid` on `host`; `left`: what it found to be left.
+    """An erasure that the process `pid` on `host` started at `since_ms`.
 
-    `left` is empty while it is under way, and for good if that process has died. `erased_ms`: when
-    it last took something out of a store, 0 if it never did.
+    `left`: what remains to be erased. It is empty while the erasure runs, and stays empty if its
+    process died. `erased_ms`: when the erasure last removed something from an object store; 0 if
+    never.
     """
 
     request: str
@@ -32,24 +33,25 @@ class UnfinishedErasure:
     erased_ms: int = 0
 
     def copied_until(self, report: ErasureReport, now_ms: int) -> int:
-        """Return until when a store may have been given such records, if it keeps versions.
+        """Return the time up to which objects with such records may have been written to the store.
 
-        What came later was written after the records went. `report`: of the erasure as it is now.
+        A store that keeps versions may still have these objects. Objects written later do not
+        contain erased records. `report`: the erasure's current report.
         """
         return now_ms if report.took_from_store else max(self.since_ms, self.erased_ms)
 
     def ended(self, report: ErasureReport, now_ms: int) -> "UnfinishedErasure":
-        """Return it as it ended, with what it left."""
+        """Return the erasure's record after it ended, with what remains to be erased."""
         erased_ms = now_ms if report.took_from_store else self.erased_ms
         return replace(self, left=unfinished_parts(report), erased_ms=erased_ms)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the erasure as a dict for JSON."""
         return asdict(self)
 
     @classmethod
     def parse(cls, fields: Any) -> "UnfinishedErasure | None":
-        """Return what `to_dict` gave; None of anything else."""
+        """Rebuild an erasure from the result of `to_dict`; None if `fields` is malformed."""
         if not isinstance(fields, Mapping):
             return None
         try:
@@ -57,7 +59,7 @@ class UnfinishedErasure:
                 request=str(fields["request"]), topic=str(fields["topic"]),
                 topic_id=str(fields["topic_id"]), since_ms=int(fields["since_ms"]),
                 pid=int(fields["pid"]), host=str(fields["host"]),
-                left=tuple(str(one) for one in fields["left"]),
+                left=tuple(str(part) for part in fields["left"]),
                 erased_ms=int(fields.get("erased_ms", 0)),
             )  # fmt: skip
         except (KeyError, TypeError, ValueError):
@@ -65,7 +67,7 @@ class UnfinishedErasure:
 
 
 def unfinished_parts(report: ErasureReport) -> tuple[str, ...]:
-    """Return the first few things that an erasure left, in words; nothing if it is complete."""
+    """Return descriptions of the first few parts that an erasure left; empty if it is complete."""
     failed = [f"{p.topic}-{p.partition}: {p.error}" for p in report.partitions if p.error]
-    found: Collection[str] = [*report.errors, *failed, *report.pending]
-    return tuple(one[:_TEXT_MAX] for one in list(found)[:_LEFT_MAX])
+    parts: Collection[str] = [*report.errors, *failed, *report.pending]
+    return tuple(part[:_TEXT_MAX] for part in list(parts)[:_LEFT_MAX])

@@ -1,19 +1,19 @@
-"""Upkeep: the background work on a log, as a service asks its home for it.
+"""Upkeep: the background work on a log, as the service calls it.
 
-A home has up to four kinds of work, which may go on side by side, each again and again:
+A home has up to four kinds of work, which run repeatedly and may run concurrently:
 
-    tier     closed segments get copies elsewhere, and copies that are due go
-    retain   idle segments are closed, what is due is deleted, and the house is kept
-    merge    small pieces become segments (a home whose commits are objects)
-    clean    compacted topics are cleaned
+    tier     copies closed segments to remote storage, and deletes expired copies
+    retain   rolls idle segments, deletes expired segments, and cleans up
+    merge    merges extents into segments (in a bucket)
+    clean    compacts topics with cleanup.policy=compact
 
-What they take from readers is unlinked later, when file.delete.delay.ms is over: `purge`. Each step
-is decided on the log's state and safe by itself, so that work may end anywhere and be done again;
-that one service at a time does it is the `lease`'s business, and only saves the waste.
+`purge` unlinks the retired files after file.delete.delay.ms. Each step decides on the log's state
+and is atomic, so work can be interrupted at any point and repeated. The `lease` keeps two services
+from doing the same work; it only avoids waste.
 
-When which work is due is said by the home: `work` returns it. The service keeps the times, the
-threads, and who leads. Checking a log and mending it is no upkeep: `sparklog.service.verify` does
-that for a log dir.
+`work` returns when each kind of work is due next. The service manages the times, the threads, and
+the leadership. Verification and repair are not part of upkeep; for a log dir see
+`sparklog.service.verify`.
 """
 
 import os
@@ -33,18 +33,18 @@ from sparklog.storage.unfinished_erasure import UnfinishedErasure
 
 Work = Literal["tier", "retain", "merge", "clean"]
 WORKS: Final[tuple[Work, ...]] = get_args(Work)
-"""All kinds of work, in the order in which one round does them."""
+"""All kinds of work, in the order within a round."""
 
 Due = Mapping[Work, float]
-"""When a kind of work is due next: ms since the epoch."""
+"""When a kind of work is due next, in ms since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What somebody asked for beside what is due.
+    """A user's request for work.
 
-    `at_once`: retention deletes what it would only announce, and copies or merges nothing.
-    `topics`: these alone are cleaned. `every`: however dirty they are.
+    `at_once`: retention deletes segments without announcing it first, and nothing is copied or
+    merged. `topics`: clean only these topics. `every`: clean regardless of the dirty ratio.
     """
 
     at_once: bool = False
@@ -57,11 +57,11 @@ AS_DUE: Final = Request()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureRequest:
-    """Records of a topic that are to go: what `predicate` chooses, below offset `before` if given.
+    """A request to erase the records of a topic that match `predicate`.
 
-    `partitions`: these alone. `name`: the same of the same request; see `UnfinishedErasure`.
-    `wait_ms`: how long to wait for other processes that are in the way; `waiting` is called once
-    with a description of them.
+    `partitions`: only these. `before`: only offsets below it. `name`: identifies equal requests;
+    see `UnfinishedErasure`. `wait_ms`: how long to wait for other processes that are in the way;
+    `waiting` is called once with a description of them.
     """
 
     topic: str
@@ -73,14 +73,14 @@ class ErasureRequest:
     waiting: Callable[[str], None] = lambda who: None
 
     def begun(self, report: ErasureReport) -> UnfinishedErasure:
-        """Return what the log tells of it while it isn't complete."""
+        """Return the record that the log has of the erasure while it is not complete."""
         return UnfinishedErasure(
             request=self.name, topic=self.topic, topic_id=report.topic_id,
             since_ms=report.time_ms, pid=os.getpid(), host=socket.gethostname(),
         )  # fmt: skip
 
     def partitions_of(self, known: Collection[int]) -> list[int]:
-        """Return the partitions that are meant, ascending. Raises: InvalidRequestError."""
+        """Return the requested partitions, ascending. Raises: InvalidRequestError."""
         wanted = sorted(set(known if self.partitions is None else self.partitions))
         if missing := [p for p in wanted if p not in known]:
             raise InvalidRequestError(
@@ -89,110 +89,114 @@ class ErasureRequest:
         return wanted
 
     def deleted_topic_warnings(self, deleted: Mapping[str, DeletedTopic]) -> list[str]:
-        """Say of deleted topics of this name, which can be given back, that they hold records."""
+        """Return a warning for each deleted topic of this name that can still be restored."""
         return [
-            f"topic {each.name} with the id {each.id} was deleted and can be given back; it isn't "
-            f"looked at: `sparklog topics delete PATH --topic {each.name} --now` gives it up, or "
-            "give it back and erase there too"
+            f"topic {each.name} with the id {each.id} was deleted and can be restored, and its "
+            "records are not erased: remove it by "
+            f"`sparklog topics delete PATH --topic {each.name} --now`, or "
+            " restore it and erase its records too"
             for each in deleted.values()
             if each.name == self.topic
         ]
 
 
 class Loan(Protocol):
-    """The lease as an erasure borrows it: for a while at a time, so that other work gets on, too.
+    """The lease, as an erasure borrows it from the service for short periods.
 
-    What was seen before `begin` may have changed by then, unless it was ours all the time.
+    Between `end` and `begin` other processes may change the log.
     """
 
     def begin(self) -> bool:
-        """Take the lease, or keep it if there is time left; false: it isn't to be had.
+        """Acquire the lease, or continue with it if time is left; return True on success.
 
-        Who works with it was given his time before, and none of his steps is under way.
+        The previous holder got time to finish, and none of its steps is in progress.
         """
 
     def is_over(self) -> bool:
-        """Tell whether we have had it for so long that others are to get on first."""
+        """Return True if the lease was used for so long that other work must continue first."""
 
     def end(self) -> None:
-        """Give it back for a while. Idempotent."""
+        """Return the lease for a while. Idempotent."""
 
 
 class Upkeep(Protocol):
-    """A log that is open for its background work. Each kind of work has one thread at a time.
+    """A log that is open for background work. Each kind of work runs in one thread at a time.
 
-    What is damaged or fails alone (a partition, a segment) goes into the report's `errors`, and
-    the round goes on.
+    Damage or failure of a single partition or segment is added to the report's `errors`, and the
+    round continues.
     """
 
     @property
     def lease(self) -> UpkeepLease:
-        """The right to do the work; not taken yet."""
+        """The right to do the work; not acquired yet."""
 
     @property
     def works(self) -> tuple[Work, ...]:
-        """The kinds of work that this log has, in the order of WORKS."""
+        """The kinds of work of this log, in the order of WORKS."""
 
     @property
     def paused_while_lent(self) -> tuple[Work, ...]:
-        """The kinds of work that must stand still while another leads for a while.
+        """The kinds of work that must pause while another process has the lease.
 
-        The others find their steps refused then, and lose what they were at.
+        The other kinds would have their steps rejected and lose their progress.
         """
 
     @property
     def uncleanable(self) -> Mapping[TopicPartition, str]:
-        """{partition: why} of what is left alone until the service starts again."""
+        """{partition: reason} of partitions that are not cleaned until the service restarts."""
 
     @property
     def compacted(self) -> Sequence[Cleanable]:
-        """How dirty the compacted partitions were when the cleaner looked last."""
+        """The dirty ratios of compacted partitions when the cleaner last looked."""
 
     def is_replaced(self) -> bool:
-        """Tell whether another log, or an earlier state, took this one's place: open it anew.
+        """Return True if the log was replaced by another or an earlier one, and must be reopened.
 
-        Raises: LogReplacedError: it is gone, and none is there.
+        Raises: LogReplacedError: the log is missing.
         """
 
     def take_up(self, now_ms: int) -> None:
-        """Take up what others left half done: once the lease is ours, and before a dry run."""
+        """Finish work that other processes left incomplete.
+
+        Called after `acquire` and before a dry run.
+        """
 
     def pressing(self, now_ms: int) -> Collection[Work]:
-        """Return what can't wait until it is due. Asked every second, so it is to be cheap."""
+        """Return work that is urgent before it is due. Called every second, so it must be cheap."""
 
     def work(self, work: Work, report: Report, request: Request = AS_DUE) -> Due:
-        """Do one kind of work, or say what it would do (`report.dry_run`); returns what is due.
+        """Do one kind of work, or simulate it (`report.dry_run`); return when work is due next.
 
-        Raises: LeaseLostError: another service has taken over, or this one is to stop; what else
-            keeps it from beginning. What it has reported is done nevertheless.
+        Raises: LeaseLostError: another service has taken over, or this service must stop; and
+        errors that prevent the start. Steps that the report contains are complete nevertheless.
         """
 
     @property
     def next_purge_ms(self) -> float:
-        """When the next of what was retired may be unlinked; infinity: nothing waits."""
+        """When the next retired file can be unlinked; infinity if there is none."""
 
     def purge(self, report: Report) -> None:
-        """Unlink what was retired and whose delay is over. Raises: LeaseLostError."""
+        """Unlink retired files after their delay. Raises: LeaseLostError."""
 
     def check_compacted(self, topics: Collection[str], report: Report) -> None:
-        """Refuse to clean topics that aren't compacted; report partitions that can't be looked at.
+        """Raise for topics that aren't compacted; report partitions that can't be checked.
 
-        Args: topics: none stands for all that are compacted.
+        `topics`: empty stands for all compacted topics.
         Raises: UnknownTopicError, InvalidRequestError.
         """
 
     def erase(self, request: ErasureRequest, report: ErasureReport, loan: Loan) -> None:
-        """Erase records for good, wherever this home keeps them, or count them (`dry_run`).
+        """Erase records everywhere in this home, or count them (`dry_run`).
 
-        Args: loan: begun when the lease is needed; where it isn't to be had, what only its holder
-        may do is pending.
-        Raises: UnknownTopicError, InvalidRequestError: no such partition. What fails in one
-        partition is in its report.
+        `loan`: begun when the lease is needed. If the lease is unavailable, the steps that need it
+        are reported as pending.
+        Raises: UnknownTopicError, InvalidRequestError: a partition does not exist. The errors of
+        single partitions are in their reports.
         """
 
     def close(self) -> None:
-        """Close the log; the lease is given back before. Idempotent."""
+        """Close the log, after the lease was released. Idempotent."""
 
 
 OpenUpkeep = Callable[[], Upkeep]
-"""Opens a log for its background work. Raises what `sparklog.open` raises."""
+"""Opens a log for background work. Raises: as `sparklog.open`."""

@@ -1,10 +1,10 @@
-"""What a reader sees of a log, wherever it is kept: topics, offsets, segments. No lock.
+"""A reader's view of a log in any home: topics, offsets, segments. It takes no lock.
 
-What may be stale: topics and partitions are those of the last `refresh`; log starts, high
-watermarks and topic ids are as of the call. A reader that takes both looks at the topic ids again
-after it has read, for a topic may have been deleted and made again meanwhile.
+Topics and partitions are as of the last `refresh`; log starts, high watermarks and topic ids are as
+of the call. A reader that uses both compares the topic ids again after the read, because a topic
+may have been deleted and created again in between.
 
-Every method may raise StorageUnavailableError (a store or a disk doesn't answer) and
+Every method may raise StorageUnavailableError (an object store or a disk does not answer) and
 DataCorruptionError.
 """
 
@@ -49,9 +49,9 @@ class TopicInfo:
 
     def _repr_html_(self) -> str:
         configs = [(key, value) for key, value in sorted(self.config.to_dict().items())]
-        said = f"{self.name}: {pluralize(self.partitions, 'partition')}, id {self.id}"
+        title = f"{self.name}: {pluralize(self.partitions, 'partition')}, id {self.id}"
         notes = [f"partition {p} is offline: {why}" for p, why in sorted(self.offline.items())]
-        return table(said, ("config", "value"), configs, notes=notes)
+        return table(title, ("config", "value"), configs, notes=notes)
 
 
 class Topics(dict[str, TopicInfo]):
@@ -72,14 +72,14 @@ class Topics(dict[str, TopicInfo]):
 
 
 class CachedPartition:
-    """A partition's segments, and what `of_partition` was told to make of them; for views."""
+    """A partition's segments and the objects that `of_partition` made from them; for views."""
 
     def __init__(self, segments: PartitionSegments) -> None:
         self.segments = segments
         self._made: dict[Callable[[PartitionSegments], Any], Any] = {}
 
     def cached(self, make: Callable[[PartitionSegments], T]) -> T:
-        """Return what `make` gives for the segments; made once."""
+        """Return `make(segments)`, computed once per `make`."""
         found: T | None = self._made.get(make)
         if found is None:
             found = self._made[make] = make(self.segments)
@@ -87,69 +87,71 @@ class CachedPartition:
 
 
 class ReadPlan(Protocol):
-    """What a task needs to read a range of offsets that a view planned; pickled to it.
+    """A planned read of a range of offsets, pickled to a task.
 
-    It holds no secret, and no more than belongs to the range: it goes with every task.
+    It contains no secrets and only data of the range, because it is sent with every task.
     """
 
     def open(self, whole: "View") -> "View":
-        """Return a view of the planned range that asks for nothing but its bytes.
+        """Return a view of the planned range that makes no requests except for the range's bytes.
 
-        `whole`: the log's own view in this process, of which nothing was asked yet. Topic id, span
-        and segments are the planned ones until `refresh` or a reader's second look (the objects
-        are gone, merged or below the log start by now); from then on `whole` answers.
+        `whole`: the log's own view in this process, which has made no request yet. Topic id, span
+        and segments are those of the plan until `refresh` or until a reader looks a second time,
+        because objects were deleted, merged, or are below the log start. From then on `whole`
+        answers.
         """
 
 
 class View(Protocol):
-    """What a reader sees. Threads may share it. Opening one asks for nothing."""
+    """A reader's view of a log. Threads may share it. Opening a view makes no requests."""
 
     incarnation: int
-    """Rises whenever the log was replaced by another one in its place; as of the last use."""
+    """Increases when the log is replaced by another log under the same path; as of the last use."""
 
     poll_ms: float
-    """How long who follows waits between two questions, by what one costs."""
+    """How long a follower waits between two polls; depends on the cost of a poll."""
 
     @property
     def home(self) -> str:
-        """Where the log is: its first log dir, or a URL."""
+        """The path of the first log dir, or the URL, of the log."""
 
     def renew(self) -> int:
-        """Drop all that is kept if the log was replaced; returns the `incarnation`. Cheap."""
+        """Clear all caches if the log was replaced; return the `incarnation`. Cheap."""
 
     def refresh(self) -> None:
-        """List topics and partitions anew."""
+        """List topics and partitions again."""
 
     def forget(self) -> None:
-        """Make the next question list anew: partitions came or went."""
+        """Clear the listing: partitions were added or removed. The next call lists again."""
 
     def metadata_snapshot(self) -> AbstractContextManager[None]:
-        """Within it, in this thread, answers may be as of its first question.
+        """Allow answers in this thread to be as of the first request within the context.
 
-        So topics, ids and spans of one round take one request where each is one. Where nothing is
-        asked of a store it changes nothing.
+        Topics, ids and spans then take a single request instead of one request each. Without an
+        effect in homes that make no requests.
         """
 
     def topics(self) -> dict[str, TopicInfo]:
-        """Return the topics, without internal ones. Lists anew."""
+        """List the topics, without internal topics."""
 
     def partitions(self, topic: str) -> list[int]:
-        """Return a topic's partitions, offline ones too, ascending. Raises UnknownTopicError."""
+        """Return a topic's partitions, also offline ones, ascending. Raises: UnknownTopicError."""
 
     def topic_id(self, topic: str, partition: int) -> str | None:
-        """Return the topic id that a partition carries now; None if it is gone, or has none."""
+        """Return the current topic id of a partition; None if partition or id is missing."""
 
     def bases(self, topic: str) -> Mapping[int, int]:
-        """Return where partitions begin that a former topic of this name had: at its old end.
+        """Return {partition: first offset} of partitions that start above 0.
 
-        {partition: offset}, without those that begin at 0. As of the last `refresh`.
+        Partitions of a topic that was deleted and created again start at the end of the former
+        topic. As of the last `refresh`.
         """
 
     def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
-        """Return {(topic, partition): (log start offset, high watermark)} as of now."""
+        """Return the current {(topic, partition): (log start offset, high watermark)}."""
 
     def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
-        """Return what using a partition raises, of those that are missing or damaged, as of now."""
+        """Return the missing and damaged partitions, each with the error that using it raises."""
 
     def of_partition(
         self,
@@ -158,33 +160,33 @@ class View(Protocol):
         make: Callable[[PartitionSegments], T],
         topic_id: str | None = None,
     ) -> T:
-        """Return what `make` gave for the partition's segments; made once, and kept with them.
+        """Return `make(segments)` for the partition's segments; both are cached.
 
-        Both are made anew when the partition is found to be another one: in another place, of
-        another topic than `topic_id`, or in a log that was replaced.
+        Both are made again if the partition was replaced: its place, its topic id (if it is not
+        `topic_id`) or the log changed.
         Raises: UnknownTopicError, PartitionOfflineError.
         """
 
     def plan(self, key: TopicPartition, start: int, end: int) -> ReadPlan | None:
-        """Return what a task reads offsets [start, end) with, which were in the span a moment ago.
+        """Return a plan with which a task reads the offsets [start, end) of a current span.
 
-        None: a task finds its way by the log's own view, at no cost (a log dir's listing, which it
-        has anyhow). Asks for nothing. Size: some 100 bytes an extent that the range touches.
+        None if a task can read through the log's own view without additional cost, as in a log dir.
+        Makes no requests. Size: about 100 bytes per extent in the range.
         """
 
     def local_files(self, key: TopicPartition) -> LocalFiles | None:
-        """Return which of a partition's segments are this host's files now; None if none is.
+        """Return the partition's segments that are files of this host; None if there are none.
 
-        Asks no store. Cost: two stats where nothing changed since the last time, else a listing.
-        Raises: UnknownTopicError, PartitionOfflineError.
+        Makes no requests to an object store. Cost: two stats if nothing changed since the last
+        call, else a listing. Raises: UnknownTopicError, PartitionOfflineError.
         """
 
     def set_following(self) -> None:
-        """Wait for remote storage as a reader does that goes on for ever, from now on."""
+        """From now on, wait for remote storage like a reader that never ends."""
 
 
 def unknown_partition(view: View, topic: str, partition: int) -> UnknownTopicError:
-    """Return the error for a partition that the topic hasn't. Raises it for a topic that isn't."""
+    """Return the error for a partition that the topic lacks. Raises it for an unknown topic."""
     return UnknownTopicError(
         f"{topic}-{partition} is not in {view.home}; the topic's partitions here: "
         f"{view.partitions(topic)}"

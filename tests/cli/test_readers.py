@@ -355,7 +355,7 @@ def test_a_brokers_directory_keeps_no_readers(tmp_path: Path, capsys: Capture) -
     (tmp_path / "log" / "sparklog.topics").unlink()
     shutil.rmtree(tmp_path / "log" / LEDGER_DIR)  # a broker's directory, then
     words = ["--reset-offsets", "--group", "g", "--topic", "t", "--to-latest", "--execute"]
-    said = "groups are the broker's (kafka-consumer-groups), and an archive has none"
+    said = "groups are stored by the broker (kafka-consumer-groups), and an archive has none"
     assert said in printed(capsys, str(tmp_path / "log"), *words, code=2)[1]
     before = sorted(os.listdir(tmp_path / "log"))
     for more in ([], ["-f", "--timeout-ms", "0"], ["--offset", "earliest"]):

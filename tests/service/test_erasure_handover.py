@@ -131,7 +131,7 @@ def test_in_a_bucket_what_is_left_is_told(tmp_path: Path) -> None:
         assert not erase(url, "t", [ALICE]).complete
         found = check_of(url)
         assert found is not None
-        assert "can be given back" in found.what
+        assert "can be restored" in found.what
         log.delete_topic("t", now=True)
     assert check_of(url) is None
 
