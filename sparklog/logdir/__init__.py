@@ -1,32 +1,33 @@
-"""The home of a log in directories of one host: what PROTOCOL.md says, step by step.
+"""Logs in log dirs of one host, as PROTOCOL.md specifies.
 
-- `home`: from a path to an open `Log` on log dirs
-- `commit_log`, `lock`, `intent`, `ledger`: the lock, the step under way, the commit point
-- `broker_lockout`, `meta_properties`: keeping Kafka's brokers out; the clean shutdown marker
-- `cluster_metadata`: what a broker's metadata log says of topics
-- `log_manager`: the partition logs that a writer has open, and what it knows of them
-- `opening`, `adoption`, `closing`: from a path to an open commit log and back;
-  `uncommitted_tails`: what lies behind its end, which goes to `quarantined_files`
-- `view`, `ledger_reader`: what readers see of it, without a lock; `detection`: whether a path
-  is a log dir
-- `partition/`: a partition's log as its one writer sees it
-- `recovery/`: after a crash: redo, truncation, rebuild
-- `retention/`, `cleaning/`, `housekeeping`, `deleted_files`: what goes
-- `forking/`: a new log as an old one stood at a commit
-- `staged_directory`: directories that are made beside their names, and renamed when whole
+- `home`: opens a `Log` on log dirs
+- `commit_log`, `lock`, `intent`, `ledger`: the write lock, the step in progress, the commit point
+- `broker_lockout`, `meta_properties`: keep Kafka's brokers out; the clean shutdown marker
+- `cluster_metadata`: topics in a broker's metadata log
+- `log_manager`: a writer's open partition logs and their state
+- `opening`, `adoption`, `closing`: open and close the commit log; `uncommitted_tails`: bytes after
+  its end, which are moved to `quarantined_files`
+- `view`, `ledger_reader`: the readers' view, without a lock; `detection`: whether a path is a log
+  dir
+- `partition/`: a partition's log, for its writer
+- `recovery/`: recovery after a crash: redo, truncation, rebuild
+- `retention/`, `cleaning/`, `housekeeping`, `deleted_files`: deletion
+- `forking/`: creates a new log from the state of a log at a commit
+- `staged_directory`: directories that are created under a temporary name and renamed when complete
 - `partition_move`: moves a partition to another log dir, while nothing else writes to the log
-- `log_dirs`, `log_dir_identity`, `offline_partitions`, `unclean_election`, `free_space`: disks
-  that vanish, return, are replaced, fill up
+- `log_dirs`, `log_dir_identity`, `offline_partitions`, `unclean_election`, `free_space`: disks that
+  disappear, return, are replaced, or are full
 - `high_watermarks`, `offset_checkpoints`, `topics_file` (`cached_topics`), `group_offsets`: small
   files
-- `service_lease`: one service at a time; `endpoint_lock`: one coordinator of Kafka clients' groups
-- `staging`, `chunk_files`: chunks that tasks stage as files, which a commit takes in
+- `service_lease`: the lease of a service; `endpoint_lock`: the lease of the endpoint that
+  coordinates consumer groups
+- `staging`, `chunk_files`: chunks that tasks stage as files, and that a commit appends
   (`chunk_appends`); `log_dir_check`: whether an executor sees the driver's log dir
 - `state_copy`: a second copy of the ledger's state, for repairs
-- `ledger_end`: where the ledger ends, and whether it can be opened; `repair_advice`: the advice of
-  errors about files that `sparklog verify --repair` rebuilds
-- `erasures_file`: that records were erased, for readers
+- `ledger_end`: the ledger's end, and whether the ledger can be opened; `repair_advice`: the advice
+  in errors about files that `sparklog verify --repair` rebuilds
+- `erasures_file`: records that an erasure took place, for readers
 - `paths`, `segment_files`, `segment_listing`: names and listings of log dirs and segments;
   `file_sync`: fsync errors
-- `meters`: what a writer counts
+- `meters`: a writer's metrics
 """

@@ -2,14 +2,14 @@
 
 Everything that changes a log is one *step* under the write lock:
 
-    with commits.exclusive():                # LOCK: undoes or completes what a dead holder left
+    with commits.exclusive():                # LOCK: undoes or completes a dead holder's step
         with commits.step(...) as step:   # the intent, then the header BUSY
             ...append, make, sync...
             step.record = ...             # the ledger record = the commit point
         # effects of the record, watermarks, header IDLE, a new generation
 
-What fails before the record is durable is undone; what fails after it is completed by whoever
-locks next. Source of the rules: PROTOCOL, section 1.
+A step that fails before its record is durable is undone. A step that fails after it is completed by
+the next holder of the lock. Source: PROTOCOL, section 1.
 """
 
 import contextlib
@@ -66,16 +66,16 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Step:
-    """One change on its way: set `record` before the block ends."""
+    """A change in progress: set `record` before the block ends."""
 
     def __init__(self) -> None:
         self.record: LedgerRecord | None = None
         self.written: LedgerRecord | None = None
-        """The record as it lies in the ledger, once the block has ended."""
+        """The record as written to the ledger, after the block."""
 
 
 class LogDirCommits(LogManager):
-    """One handle on a log. Threads may share it; a forked child may not."""
+    """A handle on a log for writing. Threads may share it; forked child processes may not."""
 
     def __init__(
         self,
@@ -91,16 +91,16 @@ class LogDirCommits(LogManager):
         self._turn_of: int | None = None  # the thread that is within `exclusive`
         self.reported_gaps: set[str] = set()
         self.lost: str | None = None
-        """Why there is nothing to go on with, and so nothing to close: the log was replaced."""
+        """Why the log can't be used any more, or closed: it was replaced."""
         self.moving: Callable[[LogDirCommits], None] | None = None  # set when the log is open
 
     @contextlib.contextmanager
     def hold_lock(self) -> Iterator[None]:
-        """Hold the write lock, without a look at the page (for opening and closing).
+        """Hold the write lock, without reading the page (for opening and closing).
 
-        Raises LogReplacedError if the path names no log any more, or another one: see `moving`.
+        Raises: LogReplacedError: the path names no log, or another log: see `moving`.
         """
-        self.lock.check_process()  # before the mutex, which a thread may have held at the fork
+        self.lock.check_process()  # before the mutex, which may have been locked at the fork
         with self._mutex:
             self.check_open()
             try:
@@ -109,7 +109,7 @@ class LogDirCommits(LogManager):
                     self.moving(self)
                 yield
             except LogReplacedError as error:
-                if self.lock.replaced:  # and stays so; a directory that is gone may come back
+                if self.lock.replaced:  # permanent, unlike a missing directory
                     self._lose(str(error))
                 raise
             finally:
@@ -117,7 +117,7 @@ class LogDirCommits(LogManager):
                     self.lock.release()
 
     def check_open(self) -> None:
-        """Raise SparklogError if it is closed, LogReplacedError if the log was replaced."""
+        """Raise SparklogError if the handle is closed, LogReplacedError if the log was replaced."""
         if self.lost is not None:
             raise LogReplacedError(self.lost)
         if self._closed:
@@ -125,15 +125,18 @@ class LogDirCommits(LogManager):
 
     @property
     def file_id(self) -> tuple[int, int]:
-        """Which log it is, whatever its path: device and inode of the lock file."""
+        """Identifies the log, whatever its path: device and inode of the lock file."""
         return self.lock.identity()
 
     def is_valid(self) -> bool:
-        """Tell whether the path still names the log that this session has open. Cost: one stat."""
+        """Return True if the path still names the log that this session has open.
+
+        Cost: one stat.
+        """
         return not self._closed and self.lock.is_current()
 
     def give_up(self, why: str) -> None:
-        """Let a step that is under way end, give every lock back, and change nothing on disk."""
+        """Wait for a step in progress, then release all locks and change nothing on disk."""
         with self._mutex:
             self._lose(why)
 
@@ -142,12 +145,12 @@ class LogDirCommits(LogManager):
         self.release()
 
     def _is_in_place(self) -> bool:
-        """Cost: a stat for each log dir but the first, whose lock file was looked at."""
+        """Check all log dirs. Cost: a stat for each log dir except the first."""
         return not self.lock.replaced and all(file.is_current() for file in self.brokers_out[1:])
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the write lock with a state that is up to date."""
+        """Hold the write lock with an up-to-date state."""
         with self.hold_lock():
             with self.meters.writing():
                 self.refresh()
@@ -159,7 +162,7 @@ class LogDirCommits(LogManager):
         self.remove_doomed()
 
     def refresh(self) -> None:
-        """LOCK's second half: recover what needs it, else catch up with other processes."""
+        """The second half of LOCK: recover if needed, else catch up with other processes."""
         page = self.lock.read()
         if page is None or page.state is State.FULL:
             restored = page is None and self.lock.is_foreign()
@@ -169,26 +172,26 @@ class LogDirCommits(LogManager):
         elif page.state is State.BUSY:
             log_recovery.quick(self, page)
         elif not self._loaded or page.generation != self.generation:
-            fresh = page.era != self.era  # a full recovery may have cut what we folded
+            fresh = page.era != self.era  # a full recovery may have cut records that we folded
             self.era = page.era
             self.offline = page.offline
             try:
                 self.reload(page.ledger_end, generation=page.generation, fresh=fresh)
-                self._check_sizes(())  # an older page would hide the newest commits
+                self._check_sizes(())  # an outdated page would hide the newest commits
             except (DataCorruptionError, StaleReadError, FileNotFoundError) as error:
                 _LOGGER.warning("%s: not as its lock file says (%s)", self.home, error)
                 log_recovery.full(self)
         restore_returned(self)
 
     def begin_history(self) -> None:
-        """Write from now on under a leader epoch that no other copy of this log has."""
+        """Start a leader epoch that no other copy of this log has."""
         epoch = new_epoch(self.state.epoch, self.clock())
-        with self.step() as step:  # no start is raised: a record that any sparklog can read
+        with self.step() as step:  # raises no start, so all versions of sparklog can read it
             step.record = StartRecord(starts={}, epoch=epoch, begins_epoch=True)
         _LOGGER.warning(
             "%s: the directory is a copy or was restored, or a power cut took its lock file's "
-            "page: what is written now has leader epoch %d, by which readers tell it from what was "
-            "there", self.home, epoch,
+            "page: new records have leader epoch %d, by which readers distinguish them from "
+            "earlier records", self.home, epoch,
         )  # fmt: skip
 
     @contextlib.contextmanager
@@ -199,7 +202,7 @@ class LogDirCommits(LogManager):
         making: Sequence[str] = (),
         sync: bool = True,
     ) -> Iterator[Step]:
-        """Announce what will be touched or made; see the module's text for what follows."""
+        """Announce the partitions to append to and the directories to create; see the module."""
         intent = self._intent(touched, making=making)
         places = {*(self.partition_path(*key) for key in touched), *making}
         self.write_page(State.BUSY, intent)
@@ -223,13 +226,13 @@ class LogDirCommits(LogManager):
 
     @property
     def topic_defaults(self) -> TopicConfig:
-        """What the log's options say of new topics."""
+        """The log's options for new topics."""
         return self.options.topics
 
     def catch_up(self) -> int:
-        """Fold what other processes have written. Cost: the lock, and its page."""
+        """Fold records of other processes. Cost: the lock, and reading its page."""
         if self._turn_of == threading.get_ident():
-            return self.position  # nobody else had a turn since ours began
+            return self.position  # other processes are locked out
         with self.exclusive():
             return self.position
 
@@ -264,12 +267,12 @@ class LogDirCommits(LogManager):
                 with self.step() as step:
                     step.record = record
         if changes_topics:
-            self.forget_writers()  # their config or start is another one now
+            self.forget_writers()  # their config or start has changed
         assert step.written is not None
         return step.written
 
     def _moves(self, record: TopicRecord) -> bool:
-        """Whether a partition that is there gets another place: its old directory then goes."""
+        """Return True if an existing partition moves, so that its old directory is deleted."""
         known = self.state.topics.get(record.topic)
         return known is not None and any(record.dirs[p] != n for p, n in known.dirs.items())
 
@@ -288,14 +291,14 @@ class LogDirCommits(LogManager):
                 crcs={key: self.writer(*key).appended_crc for key in ends},
                 tails={key: self.writer(*key).tail_crc for key in ends},
                 duration_ms=None if asked_ms is None else max(0, self.clock() - asked_ms),
-                time_ms=stamp_ms or 0,  # at the least: the next one's can't lie before
+                time_ms=stamp_ms or 0,  # a minimum: times never decrease
             )
         if self.sync:
             advance_recovery_points(self, bases)
         return step
 
     def check(self, chunks: Sequence[Chunk]) -> None:
-        """Refuse chunks that the disks have no room for, or whose partition is offline."""
+        """Reject chunks if a disk is full or their partition is offline."""
         check_room(self, chunks)
 
     def check_producers(
@@ -305,7 +308,10 @@ class LogDirCommits(LogManager):
         return check_producers(self, chunks)
 
     def discard(self, chunks: Sequence[Chunk]) -> None:
-        """Unlink staged files that were copied; what can't go now is swept another time."""
+        """Unlink staged files whose chunks were copied.
+
+        Files that can't be unlinked are swept later.
+        """
         for chunk in chunks:
             if chunk.path is not None:
                 with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
@@ -313,7 +319,7 @@ class LogDirCommits(LogManager):
 
     @property
     def oldest(self) -> int:
-        """The offset of the oldest record that the ledger holds."""
+        """The offset of the oldest ledger record."""
         return LedgerFiles(self.fs, self.home).oldest
 
     def records(self, first: int, end: int) -> Iterator[tuple[int, LedgerRecord]]:
@@ -327,27 +333,28 @@ class LogDirCommits(LogManager):
     def commits_of(
         self, end: int, writers: Collection[str]
     ) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield (offset, record) of the ledger below `end`, the newest first: all of them."""
+        """Yield (offset, record) of all writers below `end`, the newest first."""
         return self.records_backwards(end)
 
     def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
-        """Return the record at `position`: a log dir always knows, for it recovers at once."""
+        """Return the record at `position`. In a log dir, outcomes are always known."""
         end = self.catch_up()
         if not self.oldest <= position < end:
             raise InvalidRequestError(
-                f"{self.home}: the ledger holds records {self.oldest} to {end - 1}, none at "
-                f"{position}; no commit to a log dir ends with CommitUnknownError"
+                f"{self.home}: there is no ledger record {position} (the ledger has records "
+                f"{self.oldest} to {end - 1}). Only a log in a bucket raises CommitUnknownError, "
+                "which gives this number"
             )
         return next((record for _, record in self.records(position, position + 1)), None)
 
     # --- snapshots ---------------------------------------------------------------------------
 
     def snapshot_if_due(self, *, irrevocable: bool = False) -> None:
-        """Begin a new ledger segment, with a snapshot of the state, when the active one is full.
+        """Start a new ledger segment, with a snapshot of the state, if the active segment is full.
 
-        Also when a synced commit follows unsynced ones (flush=none): recovery after a power cut
-        gives up what lies behind the first loss since the last snapshot, so a synced commit needs
-        one, and so does a step whose effects can't be taken back (`irrevocable`).
+        Also if a synced commit follows unsynced commits (flush=none). Recovery after a power cut
+        drops all records after the first loss since the last snapshot, so a synced commit needs a
+        snapshot before it, and so does a step whose effects can't be undone (`irrevocable`).
         """
         unsynced = self.state.unsynced and (self.sync or irrevocable)
         is_full = self.ledger.wants_snapshot
@@ -357,12 +364,12 @@ class LogDirCommits(LogManager):
             write_state_copy(self.fs, self.home, self.ledger.end, self.state)
 
     def make_durable(self) -> None:
-        """Sync what was committed with flush=none, and say so by a snapshot."""
+        """Sync data that were committed with flush=none, and record that by a snapshot."""
         if self.state.unsynced:
             self.write_snapshot()
 
     def write_snapshot(self) -> None:
-        """Make all that was committed durable, then begin a new ledger segment with a snapshot."""
+        """Make all commits durable, then start a new ledger segment with a snapshot."""
         for topic, partition in sorted(self.state.unsynced):
             path = self.partition_path(topic, partition)
             for name in self.fs.listdir(path):
@@ -371,7 +378,7 @@ class LogDirCommits(LogManager):
             self.fs.sync_dir(path)
         if self.state.unsynced:
             self.ledger.log.sync()
-        if self.state.abandoned is None:  # an older sparklog wrote here: its segments may expire
+        if self.state.abandoned is None:  # written by an older version
             self.state.abandoned = find_abandoned(self, self.position)
         with self.step() as step:
             self.ledger.log.roll()
@@ -386,10 +393,11 @@ class LogDirCommits(LogManager):
         *,
         swap: tuple[TopicPartition, SegmentSwap] | None = None,
     ) -> Iterator[None]:
-        """Announce what changes files but no offset, so that no ledger record tells of it.
+        """Announce a change of files that changes no offset, and therefore has no ledger record.
 
-        A roll names what it touches, a swap of segments describes itself (`swap=`). What fails
-        within is undone or completed at once, as the next holder would.
+        A roll passes the partitions in `touched`, a swap of segments passes `swap`. If the block
+        fails, the change is undone or completed immediately, as the next holder of the lock would
+        do.
         """
         intent = self._intent(touched, swap=swap)
         places = {self.partition_path(*key) for key in touched}
@@ -421,7 +429,7 @@ class LogDirCommits(LogManager):
     def _append_record(self, record: LedgerRecord, *, sync: bool) -> LedgerRecord:
         if not sync:
             record = replace(record, flushed=False)
-        # It never goes back (PROTOCOL, H14), and what was stamped with it has this very time.
+        # Times never decrease (PROTOCOL, H14), and stamped batches must have the record's time.
         stamped = isinstance(record, AppendRecord) and record.stamped
         now_ms = record.time_ms if stamped else self.clock()
         time_ms = max(now_ms, self.state.time_ms, record.time_ms)
@@ -429,14 +437,14 @@ class LogDirCommits(LogManager):
         return self.ledger.append(record, epoch=epoch, time_ms=time_ms, sync=sync)
 
     def _settle(self, record: LedgerRecord, places: Collection[str]) -> None:
-        # The commit point has passed. Whatever fails now is completed by the next holder.
+        # The commit point has passed. The next holder completes the step if it fails now.
         try:
             self.state.apply(record)
             redo_record(self, record)
             publish_all(self)
             self.idle()
             self.meters.wrote(places)
-        except Exception as error:  # noqa: BLE001 - the commit stands, whatever this is
+        except Exception as error:  # noqa: BLE001 - the commit is valid despite any error
             self.meters.failed(error)
             self.forget()
             self._settle_again(error)
@@ -445,7 +453,7 @@ class LogDirCommits(LogManager):
             raise
 
     def _settle_again(self, error: Exception) -> None:
-        """Complete the step once more, as the next holder would; readers are waiting for it."""
+        """Try again to complete the step, as the next holder would, because readers wait for it."""
         try:
             self.refresh()
         except Exception:
@@ -469,7 +477,7 @@ class LogDirCommits(LogManager):
             _LOGGER.exception("%s: could not undo; the next holder recovers all", self.home)
             try:
                 self.write_page(State.FULL)
-            except BaseException:  # the page then still says BUSY, which is as safe
+            except BaseException:  # the page is then still BUSY, which is safe too
                 _LOGGER.debug("%s: page not written", self.home, exc_info=True)
 
     def _check_sizes(self, touched: Sequence[TopicPartition]) -> None:
@@ -482,7 +490,7 @@ class LogDirCommits(LogManager):
                 return
 
     def release(self) -> None:
-        """Give every lock back. Idempotent."""
+        """Release all locks. Idempotent."""
         if not self._closed:
             self._closed = True
             self.forget()

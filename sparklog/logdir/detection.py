@@ -1,4 +1,4 @@
-"""Whether a directory is a log dir, sparklog's or a broker's, by the names that lie in it."""
+"""Detects log dirs, sparklog's or a broker's, by the names of their files."""
 
 import os
 import re
@@ -14,19 +14,19 @@ from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics_file import TOPICS_NAME
 
 STORE_MARKS: Final = frozenset({"sparklog.home", "sparklog.import"})
-"""Objects of a log whose home is a store (a directory too may be one), or is to become one."""
+"""Objects of a bucket that contains a log, or an unfinished import. A directory can be a bucket."""
 
 LEDGER_OBJECT: Final = re.compile(
     r"(?:ledger|state|staged)-([A-Za-z0-9_-]{22})/[0-9]{20}(?:/.*)?", re.ASCII | re.DOTALL
 )
-"""The name of an object that only a log in a store has; the group is the log id."""
+"""The name of an object that only a log in a bucket has; the group is the log id."""
 
 _CHECKPOINT_MARK: Final = "metadata-0"  # in the log dir of a log-backed checkpoint
 _MARKS: Final = (TOPICS_NAME, WATERMARKS_NAME, LOCK_NAME, META_PROPERTIES)
 
 
 def holds_log(fs: FileSystem, directory: str) -> bool:
-    """Tell whether there is something of a log. An empty or a missing directory holds none."""
+    """Return True if a directory contains parts of a log; False if it is empty or missing."""
     if not fs.is_dir(directory):
         return False
     names = fs.listdir(directory)
@@ -38,7 +38,7 @@ def holds_log(fs: FileSystem, directory: str) -> bool:
 
 
 def is_store_home(fs: FileSystem, directory: str) -> bool:
-    """Return whether a directory is the store of a log, even if `sparklog.home` is missing."""
+    """Return whether a directory is the bucket of a log, even if `sparklog.home` is missing."""
     names = fs.listdir(directory)
     if not STORE_MARKS.isdisjoint(names):
         return True
@@ -51,22 +51,22 @@ def is_store_home(fs: FileSystem, directory: str) -> bool:
 
 
 def has_lost_ledger(fs: FileSystem, directory: str) -> bool:
-    """Return whether sparklog's own files are there, but the commit ledger's directory is missing.
+    """Return whether sparklog's own files exist, but the commit ledger's directory is missing.
 
-    Cost: a stat of a log with a ledger.
+    Cost: a stat for a log with a ledger.
     """
     return not fs.is_dir(os.path.join(directory, str(LEDGER))) and has_own_files(fs, directory)
 
 
 def has_own_files(fs: FileSystem, directory: str) -> bool:
-    """Return whether files are there that sparklog renders from the ledger."""
+    """Return whether a directory contains files that sparklog renders from the ledger."""
     return any(fs.exists(os.path.join(directory, name)) for name in (TOPICS_NAME, WATERMARKS_NAME))
 
 
 def is_checkpoint_log(fs: FileSystem, directory: str) -> bool:
-    """Tell whether it is the log dir of a query's checkpoint, which only looks like a broker's.
+    """Return True for the log dir of a query's checkpoint, which looks like a broker's.
 
-    It has our lock file, but neither a ledger nor what a broker leaves. Cost: a stat, as a rule.
+    It has our lock file, but neither a ledger nor a broker's files. Cost: usually a stat.
     """
 
     def has(name: str) -> bool:

@@ -1,12 +1,12 @@
-"""`sparklog.endpoint`: which endpoint of a log dir coordinates groups, and what it tells of them.
+"""`sparklog.endpoint`: the lease for coordinating groups in a log dir, and its holder's data.
 
-The lock is a `ServiceLease`'s, with its first KiB. Behind that lies, as a sealed document (see
-`sealed`) padded with spaces, what its holder tells the others:
+The lock and the first KiB are those of a `ServiceLease`. After it, the file contains the holder's
+published data as a checksummed document (see `checksummed_json`), padded with spaces:
 
-    endpoint: {token: of the holder, ...: what it tells}
+    endpoint: {token: of the holder, ...: the published data}
 
-It is overwritten in place: who meets it half written looks again. One of a holder before this one
-counts for nothing, and so does one of a holder that died, whose lock the kernel took back.
+It is overwritten in place, so a reader that finds a partly written document reads again. Data of an
+earlier holder, or of a holder that died and whose lock the kernel released, are ignored.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.lease import LeaseLostError
 
 _WRITTEN_WITHIN_MS: Final = 500
-_CURE: Final = "its endpoint writes it anew"
+_CURE: Final = "its endpoint rewrites it"
 
 
 class EndpointLock(ServiceLease):
@@ -32,23 +32,23 @@ class EndpointLock(ServiceLease):
         self._told_size = 0
 
     def publish(self, more: Mapping[str, object]) -> None:
-        """Let the others read `more`. Raises: LeaseLostError, StorageUnavailableError."""
+        """Publish `more`. Raises: LeaseLostError, StorageUnavailableError."""
         file = self._file
         if file is None:
             raise LeaseLostError(f"{self.path}: this endpoint has no lease")
         raw = seal("endpoint", {"token": self._token, **more})
-        # What was longer before, or another holder's, is covered whole.
+        # Overwrite all of a longer or an earlier holder's document.
         self._told_size = max(self._told_size, len(raw), file.size() - SIZE)
         file.pwrite(raw.ljust(self._told_size), SIZE)
 
     def published(self) -> Mapping[str, object] | None:
-        """Return what the holder tells; None if nobody holds it. Cost: two small reads."""
+        """Return the holder's published data; None without a holder. Cost: two small reads."""
         for _ in attempts(_WRITTEN_WITHIN_MS):
             if not self._fs.is_locked(self.path, 0, 1):
                 return None
             try:
                 found = self._document()
-            except DataCorruptionError:  # it is just being written
+            except DataCorruptionError:  # the holder is writing it
                 continue
             if found.pop("token", None) == self.holder().get("token"):
                 return found
@@ -56,7 +56,7 @@ class EndpointLock(ServiceLease):
         return {}
 
     def _document(self) -> dict[str, object]:
-        """Return what lies behind the first KiB. Raises: DataCorruptionError."""
+        """Return the published document. Raises: DataCorruptionError."""
         try:
             with self._fs.open(self.path) as file:
                 raw = file.pread(max(0, file.size() - SIZE), SIZE)

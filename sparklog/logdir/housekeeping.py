@@ -1,8 +1,8 @@
-"""Prunes idle producers, snapshots, ledger segments and staged files.
+"""Removes expired producers, unused snapshots, expired ledger segments and staged files.
 
-The service calls these once a round. Each looks first, without the lock; takes it only for what
-it found, a moment at a time; looks again under it; and may be cut anywhere. With `dry_run` nothing
-changes and the same is returned.
+The service calls these functions once per round. Each searches without the lock, takes the lock
+briefly only if it found something, and checks again under it. Each can be interrupted at any point.
+With `dry_run` nothing changes, and the same result is returned.
 """
 
 import contextlib
@@ -24,16 +24,16 @@ from sparklog.logdir.segment_files import bases_of, joined
 from sparklog.logdir.topics_file import partition_path
 
 LEDGER_SEGMENTS_KEPT: Final = 2
-"""The active one, and one that a roll which a power cut takes back makes the active one again."""
+"""The active segment, and the previous segment, in case a power cut undoes the last roll."""
 
-_GRACE_MS: Final = 600_000  # a task that was given up may still be at work on its file
+_GRACE_MS: Final = 600_000  # an abandoned task may still write its file
 _WINDOW_BYTES: Final = 64 << 10
 _LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSegment:
-    """A ledger segment with records [base, end), all of them as old as `newest_ms` or older."""
+    """A ledger segment with records [base, end), none of them newer than `newest_ms`."""
 
     base: int
     end: int
@@ -44,12 +44,12 @@ class LedgerSegment:
 def expire_ledger(
     session: LogDirCommits, *, retention_ms: int, now_ms: int, dry_run: bool = False
 ) -> list[LedgerSegment]:
-    """Remove ledger segments whose records are all older than `retention_ms`; return them.
+    """Delete ledger segments whose records are all older than `retention_ms`; return them.
 
-    The newest two stay. Nothing that commits need is lost: each segment begins with a snapshot of
-    the whole state, each writer's last micro-batch included, so that a replay of it is still
-    recognised; an older one is a BatchConflictError then. `Log.commits` begins later.
-    Cost: one lock a segment, three unlinks and an fsync of the directory under it.
+    The newest two stay. Commits lose nothing: each segment starts with a snapshot of the complete
+    state, including the last micro-batch of each writer, so a replay of it is still recognized; a
+    replay of an older micro-batch raises BatchConflictError. `Log.commits` starts later.
+    Cost: one lock per segment, and under it three unlinks and an fsync of the directory.
     """
     old = _old_segments(session, now_ms - retention_ms)
     if dry_run:
@@ -60,18 +60,18 @@ def expire_ledger(
         with session.exclusive():
             bases = ledger_bases(session.fs, session.home)
             if len(bases) <= LEDGER_SEGMENTS_KEPT or bases[0] != segment.base:
-                break  # somebody else removes them
+                break  # another process deletes them
             for name in segment_names(segment.base):
                 with contextlib.suppress(FileNotFoundError):
                     session.fs.unlink(joined(path, name))
-            session.fs.sync_dir(path)  # so that a power cut never leaves a hole
+            session.fs.sync_dir(path)  # in order, so that a power cut leaves no hole
         gone.append(segment)
         _LOGGER.info("%s: offsets [%d, %d) expired", path, segment.base, segment.end)
     return gone
 
 
 def _old_segments(session: LogDirCommits, before_ms: int) -> list[LedgerSegment]:
-    """The oldest segments whose records are older than `before_ms`, but for the newest two."""
+    """Return the segments whose records are older than `before_ms`, without the newest two."""
     fs, path = session.fs, ledger_path(session.home)
     found = []
     for base, following in pairwise(ledger_bases(fs, session.home)[: 1 - LEDGER_SEGMENTS_KEPT]):
@@ -87,9 +87,9 @@ def _old_segments(session: LogDirCommits, before_ms: int) -> list[LedgerSegment]
 
 
 def _first_time(session: LogDirCommits, base: int) -> int | None:
-    """The time of a ledger segment's snapshot, which no record before it is younger than.
+    """Return the time of a ledger segment's snapshot; no earlier record is newer.
 
-    None if it is damaged. The ledger's time never goes back (PROTOCOL, H14).
+    None if the snapshot is damaged. Times in the ledger never decrease (PROTOCOL, H14).
     """
     with session.fs.open(joined(ledger_path(session.home), log_name(base))) as file:
         for window in walk(file, window_bytes=_WINDOW_BYTES):
@@ -99,22 +99,23 @@ def _first_time(session: LogDirCommits, base: int) -> int | None:
 
 
 def expire_producers(session: LogDirCommits, *, now_ms: int) -> int:
-    """Forget producers that were idle for producer.id.expiration.ms; returns how many.
+    """Forget producers that were idle for producer.id.expiration.ms; return their number.
 
-    Those of the partitions that this session has in memory: others do so when they load them.
-    Kafka's rule: by the time of the newest batch, none with an open transaction; every 600000 ms
-    (producer.id.expiration.check.interval.ms). Source: ProducerStateManager.
+    Only producers of cached partitions; other partitions expire producers when loaded. As in Kafka,
+    the time is that of the newest batch, and producers with an open transaction stay; every 600000
+    ms (producer.id.expiration.check.interval.ms). Source: ProducerStateManager.
     """
     with session.exclusive():
         return sum(log.expire_producers(now_ms) for log in session.open_writers())
 
 
 def prune_snapshots(session: LogDirCommits, *, dry_run: bool = False) -> list[str]:
-    """Remove producer snapshots that belong to no segment, as Kafka does on loading; their paths.
+    """Delete producer snapshots that belong to no segment, as Kafka does on loading.
 
-    Closing leaves one at the log's end each time, which is of no use once the log has grown past a
-    segment's end. Those of segments go with them. The newest past the last segment's base stays.
-    Cost: a listing a partition without the lock; the lock for each that has any.
+    Each clean close writes a snapshot at the log's end, which is useless once the log has grown
+    past a segment's end. Snapshots of segments are deleted with them. The newest snapshot past the
+    last segment's base stays. Returns the paths.
+    Cost: a listing per partition without the lock; the lock for each partition with such snapshots.
     """
     with session.exclusive():
         state = session.state
@@ -132,7 +133,7 @@ def prune_snapshots(session: LogDirCommits, *, dry_run: bool = False) -> list[st
 def _prune(
     session: LogDirCommits, key: TopicPartition, found: list[str], *, dry_run: bool
 ) -> list[str]:
-    """Look again at a partition in which strays were found, and remove them."""
+    """Check a partition again under the lock, and delete its stray snapshots."""
     if not found or dry_run:
         return found
     with session.exclusive():
@@ -151,7 +152,7 @@ def _prune(
 
 
 def _strays(session: LogDirCommits, path: str, start: int, end: int) -> list[str]:
-    """The paths of the snapshots of a partition [start, end) that belong to no segment."""
+    """Return the paths of a partition's snapshots that belong to no segment."""
     try:
         names = session.fs.listdir(path)
     except FileNotFoundError:
@@ -163,23 +164,23 @@ def _strays(session: LogDirCommits, path: str, start: int, end: int) -> list[str
     newest = max((offset for offset in known if offset <= end), default=end)
     kept = [*bases, newest] if newest > bases[-1] else bases
     strays = stray_offsets(names, kept, end=end, start=floor_of(start, bases))
-    # One past the end is a roll's that is under way; recovery knows what to do about it.
+    # A snapshot past the end belongs to a roll in progress; recovery handles it.
     return [joined(path, snapshot_name(offset)) for offset in strays if offset <= end]
 
 
 class Swept(NamedTuple):
-    """A staged file that went, or would go."""
+    """A staged file that was deleted, or would be."""
 
     path: str
     size_bytes: int
 
 
 def sweep(session: LogDirCommits, *, now_ms: int, dry_run: bool = False) -> list[Swept]:
-    """Delete staged files that nobody will commit, and return them.
+    """Delete staged files that will not be committed, and return them.
 
-    Those of micro-batches that their writer has committed (attempts that failed, or were slower)
-    and that nobody has touched for ten minutes, and whatever is older than a week.
-    Cost: a listing of each log dir; the lock for a moment, to see who has committed what.
+    These are files of micro-batches that their writer has committed (from failed or slower
+    attempts) and that were not written to for ten minutes, and all files older than a week.
+    Cost: a listing of each log dir; the lock for a moment, to read the writers' last commits.
     """
     with session.exclusive():
         writers = {name: last.batch for name, last in session.state.writers.items()}

@@ -1,9 +1,8 @@
 """The commit ledger: partition `__sparklog_commits-0`, one record for each change of the log.
 
-Writing a record is the commit point. The ledger is a Kafka partition like any other: one record
-a batch, key = writer or null, value = JSON (see `sparklog.storage.ledger_records`). A new segment
-begins with a snapshot of the whole state, so older segments are history that nobody needs for
-opening.
+Writing a record is the commit point. The ledger is a Kafka partition like any other: one record per
+batch, key = writer or null, value = JSON (see `sparklog.storage.ledger_records`). A new segment
+starts with a snapshot of the complete state, so older segments are not needed for opening.
 """
 
 import json
@@ -47,7 +46,7 @@ LEDGER_DIR: Final = f"{LEDGER_TOPIC}-0"
 SEGMENT_BYTES: Final = 16 << 20
 
 _LOGGER = logging.getLogger(__name__)
-# It rolls when a snapshot is due and never by itself: a segment without a snapshot says nothing.
+# The ledger rolls only for a snapshot, because every segment must start with a snapshot.
 _CONFIG: Final = {
     "retention.ms": "-1",
     "max.message.bytes": str(2**31 - 1),
@@ -59,7 +58,7 @@ _CONFIG: Final = {
 
 @cache
 def ledger_config() -> TopicConfig:
-    """Return the topic config of the ledger itself."""
+    """Return the topic config of the ledger."""
     return TopicConfig.parse(_CONFIG)
 
 
@@ -69,15 +68,15 @@ def ledger_path(directory: str) -> str:
 
 
 def has_ledger(fs: FileSystem, directory: str) -> bool:
-    """Tell whether sparklog keeps the log whose first log dir this is; a broker's has none."""
+    """Return True if sparklog manages the log with this first log dir; a broker's has no ledger."""
     return fs.is_dir(ledger_path(directory))
 
 
 class Ledger:
-    """The writer's view; used under the write lock only."""
+    """The writer's handle on the ledger; used under the write lock only."""
 
     segment_bytes = SEGMENT_BYTES
-    """At which size a segment is followed by the next one, which begins with a snapshot."""
+    """The size at which a new segment starts, with a snapshot."""
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
@@ -89,12 +88,12 @@ class Ledger:
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether the next record should begin a new segment, with a snapshot."""
+        """Whether the next record should start a new segment, with a snapshot."""
         state = self.log.state
         return state.size >= self.segment_bytes or (state.size == 0 and state.end > 0)
 
     def append(self, record: LedgerRecord, *, epoch: int, time_ms: int, sync: bool) -> LedgerRecord:
-        """Append one record, complete with time and epoch; durable if `sync`."""
+        """Append a record with its time and epoch; durable if `sync`."""
         whole = replace(record, time_ms=time_ms, epoch=epoch)
         key = whole.writer.encode() if isinstance(whole, CommitRecord | ResetRecord) else None
         self.log.append(encode_one(key or None, encode(whole), timestamp=time_ms), epoch)
@@ -111,7 +110,7 @@ class LedgerFiles:
 
     @property
     def oldest(self) -> int:
-        """The offset of the oldest record that is held."""
+        """The offset of the oldest available record."""
         return ledger_bases(self._fs, self.home)[0]
 
     def records(self, first: int, end: int) -> Iterator[tuple[int, LedgerRecord]]:
@@ -125,14 +124,14 @@ class LedgerFiles:
             end = base
 
     def commits_of(self, end: int, writers: Collection[str]) -> Iterator[tuple[int, LedgerRecord]]:
-        """Yield all records: whose a commit is shows when it is read."""
+        """Yield all records, because a commit's writer is known only after reading."""
         return self.records_backwards(end)
 
 
 def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: int | None) -> None:
     """Fold the records [first, end) into `state`; from the last snapshot if `first` is None.
 
-    Cost: one pass over the ledger's last segment (16 MiB at most, a few milliseconds each MiB).
+    Cost: one pass over the ledger's last segment (at most 16 MiB, a few milliseconds per MiB).
     """
     rooted = first is not None
     if first is None:
@@ -150,7 +149,7 @@ def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: in
             state.apply(record)
         except KeyError as error:
             raise DataCorruptionError(
-                f"a {record.kind} record contradicts those before it (nothing is known of "
+                f"a {record.kind} record contradicts earlier records (unknown: "
                 f"{error}); {REBUILDS_LEDGER}",
                 path=ledger_path(directory),
                 first=offset,
@@ -159,7 +158,7 @@ def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: in
 
 
 def last_base(fs: FileSystem, directory: str, end: int) -> int:
-    """Return the base of the segment that holds the last record before `end`."""
+    """Return the base of the segment that contains the last record before `end`."""
     bases = [base for base in ledger_bases(fs, directory) if base < max(end, 1)]
     if not bases:
         raise DataCorruptionError(
@@ -203,19 +202,19 @@ def parse_rows(rows: pa.RecordBatch, path: str) -> Iterator[tuple[int, LedgerRec
     """Yield (offset, record) of ledger rows with columns offset and value; raises as `replay`."""
     offsets, values = rows.column("offset").to_pylist(), rows.column("value").to_pylist()
     try:
-        objects = json.loads(b"[%s]" % b",".join(values))  # faster than one by one
+        objects = json.loads(b"[%s]" % b",".join(values))  # faster than single documents
     except (ValueError, TypeError):
-        objects = values  # one of them is no JSON: which, is said where it is decoded
+        objects = values  # a malformed document raises in `decode`
     for offset, fields in zip(offsets, objects, strict=True):
         yield offset, decode(fields, path=path, offset=offset)
 
 
 def whole_end(fs: FileSystem, directory: str) -> int:
-    """Return the offset after the last whole record; for recovery, when nobody can tell.
+    """Return the offset after the last complete record; for recovery.
 
-    One torn last record is normal after a crash (it was never committed). Damage with a synced
-    record behind it is not: DataCorruptionError. Records written with flush=none may be lost in
-    any order after a power cut, so there the first damage is the end.
+    A single torn last record is normal after a crash (it was never committed). Damage before a
+    synced record is not: DataCorruptionError. After a power cut, records that were written with
+    flush=none may be lost in any order, so the first damage is then the end.
     """
     for base in reversed(ledger_bases(fs, directory)):
         path = os.path.join(ledger_path(directory), log_name(base))
@@ -238,7 +237,7 @@ def whole_end(fs: FileSystem, directory: str) -> int:
                 _LOGGER.warning("%s: cut at byte %d, flush=none was in use", path, stop)
             return end
         if not base:
-            return 0  # its first record was never finished
+            return 0  # the first record was never completed
     raise DataCorruptionError(
         f"no segment of the commit ledger is left; {REBUILDS_LEDGER}",
         path=ledger_path(directory),
@@ -247,14 +246,14 @@ def whole_end(fs: FileSystem, directory: str) -> int:
 
 
 def _consecutive(table: Table, base: int) -> Table:
-    """The leading batches whose offsets go on from `base`: no CRC covers a lost base offset."""
+    """Return the leading batches with consecutive offsets: the CRC does not cover base offsets."""
     expected = np.concatenate(([base], table["last_offset"][:-1] + 1))[: len(table)]
     wrong = np.flatnonzero(table["base_offset"] != expected)
     return table[: int(wrong[0])] if len(wrong) else table
 
 
 def _records_behind(raw: bytes, position: int, end: int, path: str) -> list[LedgerRecord]:
-    """Return the whole records with offsets past `end` that lie behind a damaged one."""
+    """Return the complete records with offsets past `end` after a damaged record."""
     for offset in range(end + 1, end + 64):
         at = raw.find(offset.to_bytes(8, "big"), position)
         while at >= 0:
@@ -273,7 +272,7 @@ def _records(raw: bytes, path: str) -> Iterator[tuple[int, LedgerRecord]]:
 
 
 def state_now(fs: FileSystem, home: str) -> LogState:
-    """Return what the ledger folds to, as of now; nothing without one. Cost: a ledger segment."""
+    """Return the current state of the ledger; empty without a ledger. Cost: a ledger segment."""
     state = LogState()
     if fs.is_dir(ledger_path(home)):
         fold(fs, home, whole_end(fs, home), state=state, first=None)
@@ -281,5 +280,5 @@ def state_now(fs: FileSystem, home: str) -> LogState:
 
 
 def deleted_topic_ends(fs: FileSystem, home: str) -> dict[TopicPartition, int]:
-    """Return where deleted topics ended; nothing without a ledger. Cost: one ledger segment."""
+    """Return the end offsets of deleted topics; empty without a ledger. Cost: a ledger segment."""
     return {TopicPartition(*key): end for key, end in state_now(fs, home).dropped.items()}

@@ -19,16 +19,16 @@ def checked_end(
 ) -> int:
     """Return the offset after the ledger's last complete record.
 
-    Args: find_end: finds the end; `whole_end` by default.
+    `find_end`: finds the end; `whole_end` by default.
     Raises: DataCorruptionError: the ledger is missing or damaged, or ends below the end that was
-        published as durable.
+    published as durable.
     Cost: reads the ledger's newest segment (at most 16 MiB) and a small file.
     """
     if not has_ledger(fs, home):
         raise DataCorruptionError(
             f"the commit ledger is missing; {REBUILDS_LEDGER}", path=ledger_path(home)
         )
-    marks = published(fs, home)  # first: the ledger may grow meanwhile
+    marks = published(fs, home)  # first, because the ledger may grow
     end = whole_end(fs, home) if find_end is None else find_end()
     floor = 1 if marks is None else max(marks.durable, 1)
     if end < floor:

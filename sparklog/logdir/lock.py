@@ -1,16 +1,16 @@
-"""`sparklog.lock`: the write lock, and its page, which says what a dead holder was doing.
+"""`sparklog.lock`: the write lock, and a page that describes what a dead holder was doing.
 
-Byte 0 is the write lock (exclusive, for one commit), byte 1 the session lock (shared, as long as
-a log is open for writing), byte 2 + n is locked (shared) by each session whose last write to log
-dir number n failed: a mark that needs no disk and goes with its process. The first page says what
-state the log was left in:
+Byte 0 is the write lock (exclusive, for one commit). Byte 1 is the session lock (shared, while a
+log is open for writing). Byte 2 + n is locked (shared) by each session whose last write to log dir
+number n failed: a mark that needs no disk and disappears with its process. The first page describes
+the state of the log:
 
       at   len  field
        0     4  magic "SPLK"
        4     2  version of this page (1)
-       6     1  state: 0 IDLE, 1 BUSY (the intent in the body holds), 2 FULL (recover everything)
+       6     1  state: 0 IDLE, 1 BUSY (the body contains the intent), 2 FULL (recover everything)
        8     4  pid of the last holder
-      12     8  generation: rises with every change of the log, so others know their caches are old
+      12     8  generation: increases with every change of the log, and invalidates caches
       20    40  boot id, ASCII, zero padded
       60     8  device of this file      68  8  inode of this file
       76     8  ledger end: the offset after the last committed ledger record
@@ -18,12 +18,12 @@ state the log was left in:
       92     4  length of the body        96  4  CRC-32C of the body
      100     4  CRC-32C of bytes 0..99
     4096     -  body, JSON, written before the header: the intent (BUSY), and in any state
-                which partitions were found damaged or missing; see `sparklog.logdir.intent`
+                the damaged and missing partitions; see `sparklog.logdir.intent`
 
-Nothing here is synced: the page only matters within one boot, and a page of another boot, device
-or inode (a copied directory) means recovery from the files themselves. Big-endian. The header
-stays far below 512 bytes because a killed process may leave a longer write half done, never a
-short one (PROTOCOL, H4).
+The page is never synced, because it only matters within one boot. If a page is of another boot,
+device or inode (a copied directory), the log is recovered from its files. Big-endian. The header is
+far smaller than 512 bytes: a killed process may leave a longer write incomplete, but never a short
+one (PROTOCOL, H4).
 """
 
 import enum
@@ -55,7 +55,7 @@ _LEDGER_DIR: Final = "__sparklog_commits-0"  # sparklog.logdir.ledger, which is 
 
 
 class State(enum.IntEnum):
-    """What the page says of the log."""
+    """The state of the log in the page."""
 
     IDLE = 0
     BUSY = 1
@@ -64,7 +64,7 @@ class State(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The header of the lock file, but for what identifies the file itself."""
+    """The header of the lock file, without the fields that identify the file."""
 
     state: State
     pid: int
@@ -76,7 +76,7 @@ class Page:
 
 
 class LogLock:
-    """One handle on the lock file. Not thread-safe: the session serialises its threads."""
+    """A handle on the lock file. Not thread-safe: the session serializes its threads."""
 
     def __init__(self, fs: FileSystem, directory: str, *, timeout_ms: int) -> None:
         self._fs, self._path = fs, os.path.join(directory, LOCK_NAME)
@@ -85,7 +85,7 @@ class LogLock:
         self._boot = fs.boot_id()
         self._pid = os.getpid()
         self.replaced = False
-        """Whether the path names another file than when the log was looked at: see `acquire`."""
+        """Whether the path now names another file than when the log was opened: see `acquire`."""
 
     def join(self) -> None:
         """Take the session lock, shared. Waits while the last session closes the log."""
@@ -97,32 +97,32 @@ class LogLock:
         raise LogLockedError(f"{self._path}: another process is closing this log; try again")
 
     def is_current(self) -> bool:
-        """Tell whether the path still names the file that is locked. Cost: one stat."""
+        """Return True if the path still names the locked file. Cost: one stat."""
         return self._file.is_current()
 
     def identity(self) -> tuple[int, int]:
-        """Return (device, inode) of the file that is locked."""
+        """Return (device, inode) of the locked file."""
         return self._file.identity()
 
     def is_last(self) -> bool:
-        """Tell whether no other session is open (byte 1 upgrades to exclusive)."""
+        """Return True if no other session is open (byte 1 can be locked exclusively)."""
         if not self._file.try_lock(_SESSION, 1, exclusive=True):
             return False
         self._file.try_lock(_SESSION, 1, exclusive=False)
         return True
 
     def check_process(self) -> None:
-        """Raise SparklogError in a forked child: the locks are its parent's."""
+        """Raise SparklogError in a forked child, because its parent has the locks."""
         if os.getpid() != self._pid:
             raise SparklogError(
                 f"{self._path}: this log was opened before a fork; open it again in this process"
             )
 
     def acquire(self) -> None:
-        """Take the write lock, of the file that the path names now; sets `replaced` if another.
+        """Take the write lock of the file at the path; set `replaced` if that is another file.
 
-        Raises: LogLockedError, with the holder's pid, on time-out; LogReplacedError if no log is
-        there any more: nothing is made in an empty directory, which may be a mount point.
+        Raises: LogLockedError, with the holder's pid, on timeout; LogReplacedError: the directory
+        has no log any more. Nothing is created in an empty directory, which may be a mount point.
         Cost: one stat and a lock.
         """
         for _ in attempts(self._timeout_ms):
@@ -130,7 +130,7 @@ class LogLock:
                 if self._file.is_current():
                     return
                 self.check_exists()
-                self._open_again()  # whoever holds the new file would not see our lock
+                self._open_again()  # a holder of the new file would not see our lock
                 self.replaced = True
                 self.join()
         page = self.read()
@@ -145,14 +145,14 @@ class LogLock:
         self._file.unlock(_WRITE, 1)
 
     def mark(self, number: int, *, failing: bool) -> None:
-        """Show, or show no more, that writing to log dir `number` failed; see `is_failing`."""
+        """Set or clear the mark that writing to log dir `number` failed; see `is_failing`."""
         if failing:
             self._file.try_lock(_FAILING + number, 1, exclusive=False)
         else:
             self._file.unlock(_FAILING + number, 1)
 
     def close(self) -> None:
-        """Drop all locks."""
+        """Release all locks."""
         self._file.close()
 
     def read(self) -> Page | None:
@@ -160,9 +160,9 @@ class LogLock:
         return _read(self._file, self._path, self._boot, self._file.identity())
 
     def is_foreign(self) -> bool:
-        """Tell whether the page was not written to this very file: a copy, or restored.
+        """Return True if the page was written to another file, which was copied or restored here.
 
-        The device's number alone may change between boots.
+        The number of a device may change between boots.
         """
         raw = self._file.pread(_PAGE.size + _CRC.size, 0)
         if len(raw) < _PAGE.size + _CRC.size or not _is_sealed(raw):
@@ -173,7 +173,7 @@ class LogLock:
         return bool(inode != here[1] or (same_boot and device != here[0]))
 
     def write(self, page: Page) -> None:
-        """Store the page; its body first, then the header in one short write."""
+        """Write the page: first the body, then the header in one short write."""
         body = encode_body(page.intent, page.offline)
         if body:
             self._file.pwrite(body, BODY_AT)
@@ -193,15 +193,15 @@ class LogLock:
         self._file.pwrite(raw + _CRC.pack(crc32c.crc32c(raw)), 0)
 
     def check_exists(self) -> None:
-        """Raise LogReplacedError if no log is there any more. Cost: a stat or two."""
+        """Raise LogReplacedError if the directory has no log any more. Cost: a stat or two."""
         if self._file.is_current():
             return
         directory = os.path.dirname(self._path)
         if not self._fs.is_dir(os.path.join(directory, _LEDGER_DIR)):
             raise LogReplacedError(
                 f"{directory} holds no log any more: it was removed, or its disk is not mounted, "
-                "while the log was open; nothing was written. Bring it back and try again; to "
-                "begin a new log there, close this one (end the query) and open it again"
+                "while the log was open; nothing was written. Bring it back and try again; "
+                "to create a new log there, close this log (end the query) and open it again"
             )
 
     def _open_again(self) -> None:
@@ -211,9 +211,9 @@ class LogLock:
 
 
 def peek(fs: FileSystem, directory: str) -> Page | None:
-    """Return the page for one who only watches; None as `LogLock.read`, or if there is no file.
+    """Return the page without taking a lock; None as `LogLock.read`, or without a file.
 
-    Without a lock: its writer may be at work, and what it says is then of a moment ago.
+    A writer may change the log at the same time, so the page may be outdated.
     """
     path = os.path.join(directory, LOCK_NAME)
     try:
@@ -224,9 +224,9 @@ def peek(fs: FileSystem, directory: str) -> Page | None:
 
 
 def is_failing(fs: FileSystem, home: str, number: int) -> bool:
-    """Tell whether a session, in any process of this host, failed when it last wrote to a log dir.
+    """Return True if a session, in any process of this host, failed to write to a log dir.
 
-    `number`: the log dir's place among the log's; `home`: the first of them. Takes no lock.
+    `number`: the index of the log dir; `home`: the first log dir. Takes no lock.
     """
     return fs.is_locked(os.path.join(home, LOCK_NAME), _FAILING + number, 1)
 

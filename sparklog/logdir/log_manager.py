@@ -1,7 +1,7 @@
-"""The partition logs of one handle on a log dir: the folded state, and the writers that it caches.
+"""The partition logs of a handle on a log dir: the folded state, and the cached writers.
 
-What recovery, redo and the commit log work on. It decides nothing and takes no lock: whoever calls
-holds the write lock (`sparklog.logdir.commit_log`).
+Recovery, redo and the commit log use it. It decides nothing and takes no lock: the caller has the
+write lock (`sparklog.logdir.commit_log`).
 """
 
 import contextlib
@@ -39,9 +39,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LogManager:
-    """What is known, and open, of a log's partitions; current as of `generation` while `loaded`.
+    """The known and open partitions of a log; current as of `generation` while `_loaded`.
 
-    Source: LogManager (Kafka 4.1), which has the same part among a broker's log dirs.
+    Source: LogManager (Kafka 4.1), which has the same role for a broker's log dirs.
     """
 
     def __init__(
@@ -64,19 +64,19 @@ class LogManager:
         self.brokers_out = brokers_out
         self._writers: dict[TopicPartition, PartitionLog] = {}
         self._producers: dict[TopicPartition, tuple[str, ProducerState]] = {}
-        """Of partitions that were open before: topic id, and what was known at a committed end."""
+        """By partition: topic id, and producers at a committed end, from earlier writers."""
         self.file_sync = FileSync()
         self.doomed: set[str] = set()
-        """Directories that are out of use, to be removed without the lock: `remove_doomed`."""
+        """Unused directories that `remove_doomed` removes without the lock."""
 
     @property
     def home(self) -> str:
-        """The first log dir, where sparklog's own files lie."""
+        """The first log dir, which contains sparklog's own files."""
         return self.directories[0]
 
     @property
     def present(self) -> list[str]:
-        """The log dirs that are there; nothing is made or looked for in the others."""
+        """The available log dirs; sparklog neither reads nor writes the others."""
         return self.dirs.present(self.directories)
 
     @property
@@ -86,18 +86,18 @@ class LogManager:
 
     @property
     def is_current(self) -> bool:
-        """Whether what the last step did is published; else the next holder completes it."""
+        """Whether the last step is published; if not, the next holder of the lock completes it."""
         return self._loaded
 
     def reload(self, ledger_end: int, *, generation: int, fresh: bool = False) -> None:
-        """Drop every cache and fold the ledger up to `ledger_end` (only its news, if it can).
+        """Clear all caches and fold the ledger up to `ledger_end` (only new records if possible).
 
-        Raises: LogDirUnnamedError; nothing is recovered, or written, then.
+        Raises: LogDirUnnamedError; then nothing is recovered or written.
         """
         known = self.ledger.end if self._loaded and not fresh else -1
         self.forget()
         if known < 0:
-            self._producers.clear()  # of a history that may have been cut
+            self._producers.clear()  # the history may have been cut
         if not 0 <= known <= ledger_end:
             self.state, known = LogState(), -1
         first = None if known < 0 else known
@@ -108,22 +108,22 @@ class LogManager:
         self._check_all_named()
 
     def _check_all_named(self) -> None:
-        """Raise LogDirUnnamedError if others have put partitions where this handle can't go."""
+        """Raise LogDirUnnamedError if partitions are in log dirs that this handle was not given."""
         count = len(self.directories)
         for name, topic in self.state.topics.items():
             for partition, number in topic.dirs.items():
                 if number >= count:
-                    self._loaded, self.state = False, LogState()  # of which nobody can make use
+                    self._loaded, self.state = False, LogState()  # incomplete
                     place = self.read_dirs().place(self.directories, number)
                     raise LogDirUnnamedError(TopicPartition(name, partition), number, place)
 
     def forget(self) -> None:
-        """Make the next `refresh` load everything anew."""
+        """Make the next `refresh` reload everything."""
         self._loaded = False
         self.forget_writers()
 
     def forget_writers(self) -> None:
-        """Open partitions anew when they are next written: their config or start changed."""
+        """Close cached writers, because configs or starts changed; they are reopened on demand."""
         for key, log in self._writers.items():
             topic, producers = self.state.topics.get(key.topic), log.known_producers
             if topic is not None and producers is not None:
@@ -131,18 +131,18 @@ class LogManager:
         self._writers.clear()
 
     def drop_writers(self) -> None:
-        """Open partitions anew as their files are: what their writers knew was undone."""
+        """Close cached writers and forget their producers, because their changes were undone."""
         self._writers.clear()
         self._producers.clear()
 
     def open_writers(self) -> list[PartitionLog]:
-        """Return the partitions' writers that are in memory. Under the lock."""
+        """Return the cached writers. Under the lock."""
         return list(self._writers.values())
 
     def writer(self, topic: str, partition: int) -> PartitionLog:
         """Return the partition's writer. Use it within a step only.
 
-        Raises UnknownTopicError, or DataCorruptionError if the partition is offline.
+        Raises: UnknownTopicError, or DataCorruptionError if the partition is offline.
         """
         key = TopicPartition(topic, partition)
         if key in self.offline:
@@ -176,24 +176,24 @@ class LogManager:
         )
 
     def partition_path(self, topic: str, partition: int) -> str:
-        """Return a partition's directory. Raises UnknownTopicError."""
+        """Return a partition's directory. Raises: UnknownTopicError."""
         state = self.state.topics.get(topic)
         if state is None or partition not in state.dirs:
-            held = "no such topic" if state is None else f"it has partitions {sorted(state.dirs)}"
-            raise UnknownTopicError(f"{topic}-{partition} is not in {self.home}: {held}")
+            reason = "no such topic" if state is None else f"it has partitions {sorted(state.dirs)}"
+            raise UnknownTopicError(f"{topic}-{partition} is not in {self.home}: {reason}")
         return partition_path(self.directories, topic, state, partition)
 
     def _mark(self, number: int, failing: bool) -> None:
-        with contextlib.suppress(StorageUnavailableError, ValueError):  # closed: it is gone anyway
+        with contextlib.suppress(StorageUnavailableError, ValueError):  # closed: no mark left
             self.lock.mark(number, failing=failing)
 
     def idle(self) -> None:
-        """Say that the log is whole: a new generation, so that others drop their caches."""
+        """Mark the log as consistent; a new generation invalidates other processes' caches."""
         self.generation += 1
         self.write_page(State.IDLE)
 
     def write_page(self, state: State, intent: Intent | None = None) -> None:
-        """Say how the log stands: BUSY with an intent, IDLE, or FULL for recovery of all."""
+        """Write the lock's page: BUSY with an intent, IDLE, or FULL for a full recovery."""
         page = Page(
             state=state,
             pid=os.getpid(),
@@ -206,10 +206,10 @@ class LogManager:
         with self.meters.writing():
             self.lock.write(page)
 
-    # --- partitions that are new ---------------------------------------------------------------
+    # --- new partitions --- ------------------------------------------------------------
 
     def placement(self, partitions: range) -> dict[int, int]:
-        """Give each new partition the log dir that has fewest. Source: LogManager.nextLogDirs."""
+        """Assign new partitions to the log dirs with the fewest. Source: LogManager.nextLogDirs."""
         counts = dict.fromkeys((number for number, _ in self.dirs.numbered(self.directories)), 0)
         for topic in self.state.topics.values():
             for number in topic.dirs.values():
@@ -223,10 +223,10 @@ class LogManager:
         return chosen
 
     def new_paths(self, record: TopicRecord) -> dict[int, str]:
-        """Return where a topic record's new partitions are to be made.
+        """Return the paths at which a topic record's new partitions are to be created.
 
-        What a creation of a topic of ours that was cut has left is removed.
-        Raises: InvalidRequestError: something else lies there.
+        Leftovers of an interrupted creation of an internal topic are removed.
+        Raises: InvalidRequestError: a path exists.
         """
         topic = TopicState(record.id, dict(record.config), dict(record.dirs))
         paths = {p: partition_path(self.directories, record.topic, topic, p) for p in record.bases}
@@ -240,7 +240,7 @@ class LogManager:
         return paths
 
     def make_partitions(self, record: TopicRecord, paths: Mapping[int, str]) -> None:
-        """Make the directories of a topic record's new partitions, durably."""
+        """Create the directories of a topic record's new partitions, durably."""
         config = TopicConfig.parse(record.config)
         for p, path in paths.items():
             PartitionLog.create(
@@ -257,20 +257,19 @@ class LogManager:
             self.fs.sync_dir(directory)
 
     def check_restorable(self, record: UndeleteRecord) -> None:
-        """Raise InvalidRequestError unless all of a deleted topic is here, and its place is free.
-        """
-        held, directories = self.state.deleted[record.id], self.directories
-        for p, number in held.topic.dirs.items():
+        """Raise InvalidRequestError unless a deleted topic is complete and its paths are free."""
+        deleted, directories = self.state.deleted[record.id], self.directories
+        for p, number in deleted.topic.dirs.items():
             why = self.dirs.why_absent(directories, number)
             if why is None:
-                path = deleted_path(directories, held.name, held.topic, p)
+                path = deleted_path(directories, deleted.name, deleted.topic, p)
                 why = None if self.fs.is_dir(path) else f"{path} is gone"
             if why is not None:
                 raise InvalidRequestError(
-                    f"topic {held.name} can't be given back whole: {held.name}-{p}: {why}; bring "
-                    "it back and try again. Nothing was changed"
+                    f"topic {deleted.name} can't be restored completely: "
+                    f"{deleted.name}-{p}: {why}; bring it  back and try again. Nothing was changed"
                 )
-            path = partition_path(directories, record.topic, held.topic, p)
+            path = partition_path(directories, record.topic, deleted.topic, p)
             if self.fs.exists(path):
                 raise InvalidRequestError(
                     f"{path} exists and is in no topic of this log: move it away, nothing was "
@@ -278,7 +277,7 @@ class LogManager:
                 )
 
     def remove_doomed(self) -> None:
-        """Remove what is out of use; what can't go now goes another time. Needs no lock."""
+        """Remove unused directories; failures are retried later. Needs no lock."""
         while self.doomed:
             path = self.doomed.pop()
             try:
@@ -286,20 +285,20 @@ class LogManager:
             except StorageUnavailableError as error:
                 _LOGGER.warning("%s stays for now: %s", path, error)
 
-    # --- partitions that are missing ---------------------------------------------------------
+    # --- missing partitions --- ------------------------------------------------------
 
     def missing(
         self, key: TopicPartition, *, number: int | None = None, segments: bool = True
     ) -> DataCorruptionError | None:
-        """Tell why a partition can't be used; see `offline_partitions.missing`."""
+        """Return why a partition can't be used; see `offline_partitions.missing`."""
         return missing(
             self.fs, self.directories, self.dirs, self.state, key, number=number, segments=segments
         )
 
     def note_missing(self, *, segments: bool) -> bool:
-        """Take the partitions offline that are missing; tell whether there were new ones.
+        """Take missing partitions offline; return True if there were new ones.
 
-        Cost: a stat and a small file a partition, and a listing with `segments`.
+        Cost: a stat and a small file per partition, and a listing with `segments`.
         """
         before = len(self.offline)
         for key in self.state.ends:
@@ -310,12 +309,12 @@ class LogManager:
         return len(self.offline) > before
 
     def go_offline(self, key: TopicPartition, error: DataCorruptionError) -> None:
-        """Leave a partition alone from now on, and say so."""
+        """Take a partition offline, and log it."""
         self.offline[TopicPartition(*key)] = error
         _LOGGER.critical("%s-%d is offline: %s", *key, error)
 
     def size_on_disk(self, key: TopicPartition, log: PartitionLog) -> int:
-        """As `PartitionLog.size_on_disk`; raises PartitionOfflineError if its files are gone."""
+        """As `PartitionLog.size_on_disk`. Raises: PartitionOfflineError: the files are missing."""
         try:
             return log.size_on_disk()
         except FileNotFoundError:
@@ -324,7 +323,7 @@ class LogManager:
             raise self._taken_away(key) from None
 
     def _check_whole(self, key: TopicPartition, log: PartitionLog) -> None:
-        """Raise PartitionOfflineError if a partition that is to be written misses segments."""
+        """Raise PartitionOfflineError if a partition to write to has missing segments."""
         try:
             is_short = log.first_base > self.state.local_start(*key)
         except (FileNotFoundError, DataCorruptionError):
@@ -335,25 +334,24 @@ class LogManager:
             raise self._taken_away(key)
 
     def _taken_away(self, key: TopicPartition) -> DataCorruptionError:
-        """Return what is to be raised of a partition whose files were taken away just now."""
-        self.forget_writers()  # one may be of where the partition lay
+        """Return the error for a partition whose files were removed just now."""
+        self.forget_writers()  # a cached writer may have the old path
         self.dirs = self.read_dirs()
         error = self.missing(key)
-        if error is None:  # they come and go
+        if error is None:  # the files exist again
             path = self.partition_path(*key)
             return DataCorruptionError("its files are being replaced; try again", path=path)
         self.go_offline(key, error)
         return error
 
     def read_dirs(self) -> LogDirs:
-        """Look anew which log dirs are there, for one that recovers.
+        """Find out again which log dirs are available, for recovery. Raises nothing.
 
-        Raises nothing. One that was absent stays so until it is taken in again
-        (`recovery.returned_partitions`).
+        A log dir that was absent stays absent until `recovery.returned_partitions` includes it.
         """
         try:
             found = find_dirs(self.fs, self.directories)
-        except InvalidRequestError as error:  # its partitions say by their ids whose they are
+        except InvalidRequestError as error:  # their partitions are identified by topic ids
             _LOGGER.warning("%s: %s", self.home, error)
             return self.dirs
         found.absent = {**self.dirs.absent, **found.absent}

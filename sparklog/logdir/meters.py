@@ -25,7 +25,7 @@ CHUNK_BYTES: Final = Metric(
 REPLAYS: Final = Metric(
     "sparklog_process_replayed_commits_total",
     Kind.COUNTER,
-    "Commits of this process that were dropped, for the very same one was in the log already.",
+    "Commits of this process that were dropped, because they were in the log already.",
 )
 COMMIT_ERRORS: Final = Metric(
     "sparklog_process_commit_errors_total",
@@ -67,7 +67,7 @@ METRICS: Final = (
 
 
 class WriteMeters:
-    """A log's instruments, looked up once: a commit must not wait for its own figures."""
+    """The metrics of a log's writer, looked up once so that commits stay fast."""
 
     def __init__(self, directories: list[str], mark: Callable[[int, bool], None]) -> None:
         """`mark` shows other processes whether writing to log dir number n failed."""
@@ -85,7 +85,7 @@ class WriteMeters:
 
     @contextlib.contextmanager
     def committing(self) -> Iterator[None]:
-        """Count what fails within."""
+        """Count errors that are raised within the context."""
         try:
             yield
         except SparklogError as error:
@@ -99,7 +99,7 @@ class WriteMeters:
             self._chunk.observe(size)
 
     def replayed(self) -> None:
-        """Count a commit that was in the log already."""
+        """Count a replay: a commit that is in the log already."""
         self.replays.add()
 
     @contextlib.contextmanager
@@ -111,28 +111,28 @@ class WriteMeters:
 
     @contextlib.contextmanager
     def recovering(self, homes: Iterable[str]) -> Iterator[Callable[[str], None]]:
-        """Count partitions, given by their log dirs, that are recovered within, until its end.
+        """Count the partitions, given by their log dirs, that are recovered within the context.
 
-        Yields what is to be called with the log dir of each that is done.
+        Yields a function to call with the log dir of each recovered partition.
         """
         counts = Counter(homes)
         for home, count in counts.items():
             self._logs_to_recover.set(count, home)
         try:
             yield lambda home: self._logs_to_recover.add(-1, home)
-        finally:  # however it ended, nothing is being recovered any more
+        finally:  # also after an error
             for home in counts:
                 self._logs_to_recover.set(0, home)
             for sample in self._segments_to_recover.samples():
                 self._segments_to_recover.set(0, *sample.labels)
 
     def segments_remain(self, home: str, thread: str, count: int) -> None:
-        """Note how many segments a recovery's thread has before it, of a partition in `home`."""
+        """Record the number of segments that a recovery thread still has to read."""
         self._segments_to_recover.set(count, home, thread)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Note which log dir fails within."""
+        """Record which log dir fails within the context."""
         try:
             yield
         except StorageUnavailableError as error:
@@ -140,7 +140,7 @@ class WriteMeters:
             raise
 
     def wrote(self, places: Collection[str]) -> None:
-        """A step in these partitions' directories is done: where they lie, writing works again."""
+        """Clear the failure marks of these partitions' log dirs after a successful step."""
         if not self._marked and not any(map(self._failed.value, self._directories)):
             return
         for directory in {self._directories[0], *map(os.path.dirname, places)}:
@@ -151,7 +151,7 @@ class WriteMeters:
                 self._mark(self._directories.index(directory), False)
 
     def failed(self, error: BaseException) -> None:
-        """A step failed; if the disk did, note which log dir is on it (the first, if unsure)."""
+        """Record a failed step: if the disk failed, mark its log dir (the first, if unknown)."""
         if isinstance(error, StorageUnavailableError):
             text = str(error)
             named = [d for d in self._directories if f"{d}/" in text or text.endswith(d)]

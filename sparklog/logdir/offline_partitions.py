@@ -1,8 +1,8 @@
 """Partitions whose log dir, directory or segments are missing.
 
-The ledger knows every partition and its offsets, so whatever isn't there is missing, not gone: it
-goes offline with its dir and range, for everybody, and all others go on. Once its files are back
-the next look recovers it (`recovery.returned_partitions`).
+The ledger knows every partition and its offsets, so a missing partition is detected. It goes
+offline with its log dir and offsets for all processes, and all other partitions stay available.
+When its files are back, the next check recovers it (`recovery.returned_partitions`).
 Source: PROTOCOL, "Offline partitions".
 """
 
@@ -29,7 +29,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def stored_metadata(fs: FileSystem, path: str) -> PartitionMetadata | None:
-    """Return what partition.metadata in a partition's directory says; None if there is no file.
+    """Return the contents of partition.metadata in a partition's directory; None without a file.
 
     Raises:
         DataCorruptionError: The file cannot be read.
@@ -44,9 +44,9 @@ def stored_metadata(fs: FileSystem, path: str) -> PartitionMetadata | None:
 
 
 def stored_topic_id(fs: FileSystem, path: str) -> str | None:
-    """Return the topic id that a partition's directory carries; None if it carries none.
+    """Return the topic id in a partition's directory; None if it has none.
 
-    Raises DataCorruptionError if its file can't be read.
+    Raises: DataCorruptionError: the file can't be read.
     """
     found = stored_metadata(fs, path)
     return None if found is None else found.topic_id
@@ -59,7 +59,7 @@ def why_foreign(
 
     Args:
         found: The directory's metadata, if it has any.
-        key: The partition in whose place the directory lies.
+        key: The partition whose directory is expected here.
         topic_id: The id of the partition's topic, if it is known.
     """
     if found is None:
@@ -70,8 +70,8 @@ def why_foreign(
         return None
     other = partition_dir(key.topic, found.partition)
     return (
-        f"this is the directory of {other}, as its {PARTITION_METADATA} says (`sparklog verify` "
-        "tells whether the directories were swapped, or these files alone)"
+        f"this is the directory of {other}, according to its {PARTITION_METADATA} (`sparklog "
+        "verify` reports whether the directories were swapped, or only these files)"
     )
 
 
@@ -85,10 +85,16 @@ def missing(
     number: int | None = None,
     segments: bool = True,
 ) -> PartitionOfflineError | None:
-    """Tell why a partition can't be used; None if what it needs is there.
+    """Return why a partition can't be used; None if its files exist.
 
-    Args: number: of the log dir where it lies, if not where the ledger says. segments: whether to
-        look for the one that holds the first offset, too, which costs a listing.
+    Args:
+        fs: The file system.
+        directories: The log dirs' paths.
+        dirs: The available log dirs.
+        state: The log's state.
+        key: The partition.
+        number: The number of its log dir, if it differs from the ledger's.
+        segments: Whether to look for the segment with the first offset too, which costs a listing.
     """
     topic = state.topics[key.topic]
     number = topic.dirs[key.partition] if number is None else number
@@ -116,9 +122,10 @@ def missing(
 
 
 def leave_brokers(fs: FileSystem, directories: Sequence[str], dirs: LogDirs) -> None:
-    """Take a log dir for absent where a broker wrote while the others were open without it.
+    """Mark a log dir as absent if a broker wrote to it while the other log dirs were open.
 
-    Of those the first carries the guard; this one neither carries it, nor our own clean mark.
+    In that case the first log dir has the guard, and this log dir has neither the guard nor
+    sparklog's clean mark.
     """
     for number, path in dirs.numbered(directories)[1:]:
         if (

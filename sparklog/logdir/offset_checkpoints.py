@@ -1,10 +1,10 @@
 """Kafka's checkpoint files of a log dir: recovery points, log starts, high watermarks.
 
-A reader goes by log-start-offset-checkpoint at any time; the other two are Kafka's and are
-brought up at a clean close (recovery points also when a segment rolls). The cleaner's says where
-the dirty part begins; ours beside it, how far any cleaning may have looked, is written before a
-cleaned segment is swapped in. Sources: LogManager (checkpointRecoveryOffsetsInDir,
-checkpointLogStartOffsetsInDir), ReplicaManager.
+Readers always use log-start-offset-checkpoint. The other two files are for Kafka, and are updated
+at a clean close (recovery points also when a segment rolls). The cleaner's checkpoint is the start
+of the dirty part. sparklog's file beside it is the offset up to which any cleaning may have read,
+and is written before a cleaned segment is swapped in. Sources: LogManager
+(checkpointRecoveryOffsetsInDir, checkpointLogStartOffsetsInDir), ReplicaManager.
 """
 
 import os
@@ -26,9 +26,9 @@ Offsets = dict[TopicPartition, int]
 
 
 def read_offsets(fs: FileSystem, directory: str, name: str) -> Offsets:
-    """Return {(topic, partition): offset}; empty if there is no such file.
+    """Return {(topic, partition): offset}; empty without a file.
 
-    Raises DataCorruptionError for a damaged one, as Kafka takes the log dir offline then.
+    Raises: DataCorruptionError: the file is damaged. Kafka then takes the log dir offline.
     """
     path = os.path.join(directory, name)
     try:
@@ -51,7 +51,7 @@ def write_offsets(
 def raise_offsets(
     fs: FileSystem, directory: str, name: str, offsets: Mapping[TopicPartition, int]
 ) -> None:
-    """Bring entries of a checkpoint file up to `offsets`, durably; higher ones stay."""
+    """Raise entries of a checkpoint file to `offsets`, durably; higher entries stay."""
     known = read_offsets(fs, directory, name)
     higher = {key: offset for key, offset in offsets.items() if offset > known.get(key, 0)}
     if higher:

@@ -1,7 +1,7 @@
-"""A log's path: a log dir, several joined by ",", or an archive's URL; however it is spelled.
+"""The path of a log: a log dir, several joined by ",", or a URL; with normalized spelling.
 
-Two spellings of one directory (a link, `..`, `file:`) are one log: what is kept for a log is not
-kept under its path alone. See `standing` for what a path names now.
+Two spellings of a directory (a link, `..`, `file:`) are the same log, so caches for a log must not
+depend on the path alone. `same_place` compares what paths name now.
 """
 
 import os
@@ -24,8 +24,8 @@ _POSSIBLE: Final = (
 def split_path(path: str | os.PathLike[str]) -> list[str]:
     """Return the absolute log dirs of a path, several joined by "," (Kafka's log.dirs).
 
-    `file:/x` and `file:///x` are directories; as for Hadoop and fsspec a `%20` in one stands for
-    itself. The URL of a store stays as it is, with its commas. Raises: InvalidRequestError.
+    `file:/x` and `file:///x` are directories. As in Hadoop and fsspec, `%20` is not decoded. The
+    URL of a store is returned unchanged, with its commas. Raises: InvalidRequestError.
     """
     url = store_url(path)
     if url is not None:
@@ -42,9 +42,9 @@ def split_path(path: str | os.PathLike[str]) -> list[str]:
 
 
 def store_url(path: str | os.PathLike[str]) -> str | None:
-    """Return the path, without its last slash, if it is an object store's URL; else None.
+    """Return the path, without a trailing slash, if it is an object store's URL; else None.
 
-    Raises: InvalidRequestError where several are named: a log has one.
+    Raises: InvalidRequestError: several URLs are given.
     """
     text = path_text(path).strip()
     first, *others = (part.strip() for part in text.split(","))
@@ -55,7 +55,8 @@ def store_url(path: str | os.PathLike[str]) -> str | None:
         first = ""
     if several:
         raise InvalidRequestError(
-            f"path={text}: a log, or an archive, in a store is one URL; open several one by one"
+            f"path={text}: a log, or an archive, in a store is a single URL; open each one "
+            "separately"
         )
     if not first:
         return None
@@ -64,35 +65,35 @@ def store_url(path: str | os.PathLike[str]) -> str | None:
 
 
 def resolved(path: str | os.PathLike[str]) -> str:
-    """Return the path with all its log dirs absolute: elsewhere the working directory differs."""
+    """Return the path with absolute log dirs, for processes with another working directory."""
     return ",".join(split_path(path))
 
 
 def check_writable(directories: Sequence[str]) -> None:
-    """Raise InvalidRequestError, with what is possible, where a log dir is an object store's."""
+    """Raise InvalidRequestError, with alternatives, if a log dir is an object store's URL."""
     for directory in directories:
         if is_url(directory):
             raise InvalidRequestError(f"{directory} can't be written to: {_POSSIBLE}")
 
 
 def check_distinct(fs: FileSystem, directories: Sequence[str]) -> None:
-    """Raise InvalidRequestError where two of the log dirs, which exist, are one directory."""
+    """Raise InvalidRequestError if two of the log dirs, which exist, are the same directory."""
     seen: dict[tuple[int, int], str] = {}
     for directory in directories if len(directories) > 1 else ():
         other = seen.setdefault(fs.identity(directory), directory)
         if other != directory:
             raise InvalidRequestError(
-                f"{other} and {directory} are one directory: name each log dir once"
+                f"{other} and {directory} are the same directory: name each log dir once"
             )
 
 
 def is_url(directory: str) -> bool:
-    """Tell whether it is a URL, and no directory of this machine."""
+    """Return True for a URL, False for a directory of this host."""
     return _SCHEME.match(directory) is not None
 
 
 def same_place(one: str, other: str, fs: FileSystem = LOCAL) -> bool:
-    """Tell whether two directories are one, by device and inode; by name where one is missing."""
+    """Return True if two directories are the same, by device and inode; by name if missing."""
     if one == other or is_url(one) or is_url(other):
         return one == other
     try:
@@ -102,12 +103,12 @@ def same_place(one: str, other: str, fs: FileSystem = LOCAL) -> bool:
 
 
 def is_within(path: str, directory: str) -> bool:
-    """Tell, by their names, whether a path is a directory or lies in it; both absolute."""
+    """Return True if a path is in a directory or is the directory, by name; both absolute."""
     return os.path.commonpath([path, directory]) == directory
 
 
 def is_nested(one: str, other: str) -> bool:
-    """Tell, by their names, whether two directories are one, or one lies in the other."""
+    """Return True if two directories are the same or nested, by name."""
     return is_within(one, other) or is_within(other, one)
 
 
@@ -117,7 +118,7 @@ def _absolute(part: str) -> str:
         if host not in ("", "localhost") or not slash:
             raise InvalidRequestError(
                 f"path={part!r}: want file:///directory, without a host: a directory of another "
-                "one can't be reached"
+                "host can't be reached"
             )
         part = f"/{directory.lstrip('/')}"
     return part.rstrip("/") if is_url(part) else os.path.abspath(part)

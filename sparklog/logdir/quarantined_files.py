@@ -1,8 +1,9 @@
-"""Moves damaged files into quarantine: plain files in the same log dir.
+"""Moves damaged files to quarantine: plain files in the same log dir.
 
-A broker takes every directory of a log dir for a partition, stops at a name that it can't parse,
-loads one that ends in -stray and deletes one that ends in -delete; plain files it leaves alone.
-So `t-0/notes.txt` becomes `sparklog-quarantine-<time>-t-0-notes.txt`. Nothing is ever deleted.
+A broker treats every directory of a log dir as a partition. It fails to start if it can't parse the
+name, loads a directory that ends in -stray, and deletes a directory that ends in -delete. It
+ignores plain files. So `t-0/notes.txt` becomes `sparklog-quarantine-<time>-t-0-notes.txt`.
+Quarantined files are never deleted.
 """
 
 import datetime
@@ -12,18 +13,17 @@ from typing import Final
 from sparklog.fs import FileSystem
 
 QUARANTINE_PREFIX: Final = "sparklog-quarantine-"
-"""Plain files in a log dir: a broker ignores those, but refuses to start on a directory whose
-name is no partition's, and deletes or loads one that ends in -delete or -stray."""
+"""The prefix of quarantined files. They are plain files because a broker ignores these."""
 
 _NAME_MAX: Final = 255
 _COPY_BYTES: Final = 4 << 20
 
 
 class QuarantinedFiles:
-    """Those of one repair or opening.
+    """The quarantined files of a repair or an opening.
 
     Args:
-        now_ms: Becomes part of the files' names.
+        now_ms: The time in the files' names.
         done: Gets a line for each file that was moved.
     """
 
@@ -33,7 +33,7 @@ class QuarantinedFiles:
         self._prefix = f"{QUARANTINE_PREFIX}{now:%Y%m%dT%H%M%SZ}-"
 
     def move(self, path: str, log_dir: str) -> bool:
-        """Move a file there, durably; False if it is gone already."""
+        """Move a file to quarantine, durably; return False if it does not exist."""
         target = self._target(path, log_dir)
         try:
             self._fs.rename(path, target)
@@ -45,14 +45,14 @@ class QuarantinedFiles:
         return True
 
     def keep(self, path: str, log_dir: str) -> None:
-        """Give a file a second name there, durably; it stays where it is."""
+        """Hard-link a file into quarantine, durably; the original stays."""
         target = self._target(path, log_dir)
         self._fs.link(path, target)
         self._fs.sync_dir(log_dir)
         self._done.append(f"kept {path} as {target}")
 
     def move_tail(self, path: str, log_dir: str, position: int) -> None:
-        """Move the bytes of a file from `position` on; they are safe before they are cut."""
+        """Move the bytes of a file from `position` on; they are synced before they are cut off."""
         target = self._target(path, log_dir)
         with self._fs.open(path, write=True) as file:
             size = file.size()

@@ -18,7 +18,7 @@ def bases_of(names: list[str]) -> list[int]:
 
 
 def offsets_of(names: list[str], suffix: str) -> list[int]:
-    """Return the offsets that files with this suffix are named by, ascending."""
+    """Return the offsets in the names of files with this suffix, ascending."""
     return sorted(
         offset
         for name in names
@@ -27,18 +27,18 @@ def offsets_of(names: list[str], suffix: str) -> list[int]:
 
 
 def is_partition(fs: FileSystem, path: str) -> bool:
-    """Tell a partition's directory from whatever else ends in a number, such as jdk-17."""
+    """Distinguish a partition's directory from other names that end in a number, such as jdk-17."""
     names = fs.listdir(path) if fs.is_dir(path) else []
     return any(name == PARTITION_METADATA or name.endswith(LOG) for name in names)
 
 
 def joined(directory: str, name: str) -> str:
     """Return the path of a file of a partition."""
-    return f"{directory}{os.sep}{name}"  # os.path.join costs more, and is asked thousands of times
+    return f"{directory}{os.sep}{name}"  # faster than os.path.join; called thousands of times
 
 
 def closed_segment_bytes(fs: FileSystem, directory: str, base: int, end: int) -> int | None:
-    """Return the size of the log of the closed segment [base, end); None if there is none.
+    """Return the size of the log of the closed segment [base, end), or None without it.
 
     Cost: a listing and a stat.
     """
@@ -51,7 +51,7 @@ def closed_segment_bytes(fs: FileSystem, directory: str, base: int, end: int) ->
 
 
 def first_offset(fs: FileSystem, path: str) -> int | None:
-    """Return the base offset of a segment file's first batch; None if it holds none."""
+    """Return the base offset of a segment file's first batch; None for an empty file."""
     with fs.open(path) as file:
         head = file.pread(8, 0)
     return int.from_bytes(head, "big") if len(head) == 8 else None

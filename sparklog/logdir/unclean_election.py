@@ -1,8 +1,8 @@
-"""Unclean leader election: an offline partition goes on, with data loss.
+"""Unclean leader election: brings an offline partition back online, with data loss.
 
-What Kafka calls an unclean leader election: it makes a partition available at the price of records.
-No offset that was ever given out is given again, so what is appended next begins at the old end;
-the ledger says what was given up. What is left of a partition is kept beside it, as a stray.
+As in Kafka, it makes a partition available although records are lost. Offsets are never assigned
+twice, so new records start at the old end, and the ledger records which offsets were lost. The
+remaining files of a partition are renamed to a stray directory beside it.
 """
 
 import logging
@@ -34,33 +34,33 @@ _LOGGER: Final = logging.getLogger(__name__)
 def give_up(
     session: LogDirCommits, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
 ) -> list[GivenUp]:
-    """Give up what offline partitions miss, and go on; see `Log.give_up`."""
+    """Bring offline partitions back online, giving up missing data; see `Log.give_up`."""
     with session.exclusive():
         numbers = None if partitions is None else set(partitions)
         damaged = _recover_damaged(session, topic, numbers, dry_run=dry_run)
         offline = {**session.offline, **damaged}
         keys = _chosen(offline, topic, numbers)
-        found = [_loss(session, key, offline[key]) for key in keys]
+        losses = [_loss(session, key, offline[key]) for key in keys]
         if dry_run:
-            return found
-        for one in found:
+            return losses
+        for lost in losses:
             _LOGGER.warning(
                 "%s-%d: offsets [%d, %d) are given up: %s",
-                one.topic, one.partition, one.first, one.end, one.why,
+                lost.topic, lost.partition, lost.first, lost.end, lost.why,
             )  # fmt: skip
-            (_raise_start if one.kept else _reset_partition)(session, one)
+            (_raise_start if lost.kept else _reset_partition)(session, lost)
         _retire_dirs(session)
         session.idle()
-        return found
+        return losses
 
 
 def _recover_damaged(
     session: LogDirCommits, topic: str | None, partitions: set[int] | None, *, dry_run: bool
 ) -> dict[TopicPartition, DataCorruptionError]:
-    """Recover partitions that aren't as the ledger says: what can't be recovered goes offline.
+    """Recover partitions that differ from the ledger; unrecoverable partitions go offline.
 
-    Else a partition that was damaged since the log was opened would count as whole until somebody
-    writes to it. A dry run changes nothing, and returns the partitions that would go offline.
+    Otherwise a partition that was damaged since the log was opened would count as intact until its
+    next write. A dry run changes nothing, and returns the partitions that would go offline.
     """
     damaged: dict[TopicPartition, DataCorruptionError] = {}
     for key in sorted(session.state.ends.keys() - session.offline.keys()):
@@ -85,14 +85,14 @@ def _chosen(
     wanted = sorted(key for key in offline if key.topic == topic)
     if partitions is not None:
         wanted = [TopicPartition(topic, partition) for partition in sorted(partitions)]
-    whole = [key.partition for key in wanted if key not in offline]
-    if whole:
-        raise not_offline(topic, whole)
+    available = [key.partition for key in wanted if key not in offline]
+    if available:
+        raise not_offline(topic, available)
     return wanted
 
 
 def _loss(session: LogDirCommits, key: TopicPartition, error: DataCorruptionError) -> GivenUp:
-    """Tell what giving a partition up loses: its first segments, or all that it held."""
+    """Return what giving up a partition loses: its first segments, or all its records."""
     state = session.state
     start, end = state.starts.get(key, 0), state.ends[key]
     kept, last = False, end
@@ -105,7 +105,7 @@ def _loss(session: LogDirCommits, key: TopicPartition, error: DataCorruptionErro
         bases = segment_bases(session.fs, path) if there else []
         topic_id = state.topics[key.topic].id
         same = there and why_foreign(stored_metadata(session.fs, path), key, topic_id) is None
-        # Only the first ones are gone: what follows is whole, as far as anybody knows.
+        # Only the first segments are missing; the others are assumed to be intact.
         kept = bool(bases) and same and state.local_start(*key) < bases[0] < end
         last = bases[0] if kept else end
     return GivenUp(
@@ -114,45 +114,45 @@ def _loss(session: LogDirCommits, key: TopicPartition, error: DataCorruptionErro
     )  # fmt: skip
 
 
-def _raise_start(session: LogDirCommits, one: GivenUp) -> None:
-    """Let the log begin at the first segment that is there."""
-    key = TopicPartition(one.topic, one.partition)
-    record = StartRecord(starts={key: one.end}, given_up=_as_record(one))
+def _raise_start(session: LogDirCommits, lost: GivenUp) -> None:
+    """Raise the log start to the first existing segment."""
+    key = TopicPartition(lost.topic, lost.partition)
+    record = StartRecord(starts={key: lost.end}, given_up=_as_record(lost))
     session.append(Change(record=record), expected=session.position)
     session.offline.pop(key, None)
     recover_partition(session, key, recovery_points(session))
 
 
-def _reset_partition(session: LogDirCommits, one: GivenUp) -> None:
-    """Make the partition anew, empty, at its old end."""
-    topic, fs = session.state.topics[one.topic], session.fs
-    number = topic.dirs[one.partition]
+def _reset_partition(session: LogDirCommits, lost: GivenUp) -> None:
+    """Create the partition again, empty, at its old end."""
+    topic, fs = session.state.topics[lost.topic], session.fs
+    number = topic.dirs[lost.partition]
     if session.dirs.why_absent(session.directories, number) is None:
-        path = session.partition_path(one.topic, one.partition)
+        path = session.partition_path(lost.topic, lost.partition)
         if fs.is_dir(path):
             fs.rename(path, stray_name(path))
             fs.sync_dir(os.path.dirname(path))
     else:
-        number = session.placement(range(one.partition, one.partition + 1))[one.partition]
-    left = {p: n for p, n in topic.left.items() if p != one.partition}  # that one is a stray
-    moved = replace(topic, dirs={**topic.dirs, one.partition: number}, left=left)
-    record = TopicRecord.of(one.topic, moved, {one.partition: one.end}, _as_record(one))
+        number = session.placement(range(lost.partition, lost.partition + 1))[lost.partition]
+    left = {p: n for p, n in topic.left.items() if p != lost.partition}  # now a stray
+    moved = replace(topic, dirs={**topic.dirs, lost.partition: number}, left=left)
+    record = TopicRecord.of(lost.topic, moved, {lost.partition: lost.end}, _as_record(lost))
     session.append(Change(record=record), expected=session.position)
-    session.offline.pop(TopicPartition(one.topic, one.partition), None)
+    session.offline.pop(TopicPartition(lost.topic, lost.partition), None)
 
 
-def _as_record(one: GivenUp) -> GivenUpRange:
-    """What the ledger keeps of it."""
+def _as_record(lost: GivenUp) -> GivenUpRange:
+    """Return the ledger's description of the loss."""
     return GivenUpRange(
-        topic=one.topic, partition=one.partition, first=one.first, end=one.end,
-        directory=one.directory, why=one.why,
+        topic=lost.topic, partition=lost.partition, first=lost.first, end=lost.end,
+        directory=lost.directory, why=lost.why,
     )  # fmt: skip
 
 
 def _retire_dirs(session: LogDirCommits) -> None:
-    """A log dir that is absent, and holds nothing that counts any more, has its place given away.
+    """Give up the place of a log dir that is absent and contains no partition.
 
-    Its id is taken from it, so that it is known for what it is if it comes back.
+    Its id is removed from the list, so that it is recognized as retired if it comes back.
     """
     used = {number for topic in session.state.topics.values() for number in topic.dirs.values()}
     gone = [number for number in session.dirs.absent if number not in used]

@@ -1,12 +1,12 @@
-"""Moves uncommitted bytes behind the end of a cleanly closed log to quarantine.
+"""Moves uncommitted bytes after the end of a cleanly closed log to quarantine.
 
-A clean close leaves files that end at the ledger's offsets. Bytes behind these offsets were never
+A clean close leaves files that end at the ledger's offsets. Bytes after these offsets were never
 committed: another program copied or appended them. Appends would turn them into records, so opening
 the log for writing moves them to quarantine files first.
 
 If no broker can have written since the close, all such bytes are moved. After a handover a broker
-may have appended records, and a power cut may have restored our clean mark. Then only bytes that do
-not begin with a complete batch of the next offset are moved.
+may have appended records, and a power cut may have restored sparklog's clean mark. Then only bytes
+that do not start with a complete batch of the next offset are moved.
 Source: PROTOCOL, "Open for writing".
 """
 
@@ -64,16 +64,16 @@ def committed_ledger_end(fs: FileSystem, home: str, directories: Sequence[str]) 
 
 
 def remove_tails(session: LogDirCommits, partitions: Collection[TopicPartition]) -> None:
-    """Move bytes behind the ends of the ledger and of `partitions` to quarantine.
+    """Move bytes after the ends of the ledger and of `partitions` to quarantine.
 
-    Call this under the write lock, before the guard is made, and only after sparklog's own clean
+    Call this under the write lock, before the guard is created, and only after sparklog's own clean
     close. Cost: a listing and a stat per partition.
     """
     fs = session.fs
     untouched = is_untouched(fs, session.dirs.own(session.directories))
     logs = {LEDGER: session.ledger.log}
     for key in partitions:
-        with suppress(DataCorruptionError):  # `is_unchanged` finds the damage again
+        with suppress(DataCorruptionError):  # `is_unchanged` detects the damage again
             logs[key] = session.writer(*key)
     moved: list[str] = []
     for key, log in logs.items():
@@ -82,8 +82,8 @@ def remove_tails(session: LogDirCommits, partitions: Collection[TopicPartition])
                 session.go_offline(key, log.foreign_error())
                 continue
             _remove_tail(fs, log, QuarantinedFiles(fs, session.clock(), moved), untouched)
-    for what in moved:
-        _LOGGER.warning("%s: %s, because it lies behind the committed end", session.home, what)
+    for line in moved:
+        _LOGGER.warning("%s: %s, because it is after the committed end", session.home, line)
     if moved:
         session.forget_writers()
 
@@ -106,7 +106,7 @@ def _remove_tail(
 
 def _set_aside(fs: FileSystem, directory: str, base: int, quarantine: QuarantinedFiles) -> None:
     names = [name for name in fs.listdir(directory) if parse_base(name) == base]
-    for name in sorted(names, key=lambda name: name == log_name(base)):  # the log goes last
+    for name in sorted(names, key=lambda name: name == log_name(base)):  # the log last
         quarantine.move(joined(directory, name), os.path.dirname(directory))
 
 

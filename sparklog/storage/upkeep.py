@@ -94,7 +94,7 @@ class ErasureRequest:
             f"topic {each.name} with the id {each.id} was deleted and can be restored, and its "
             "records are not erased: remove it by "
             f"`sparklog topics delete PATH --topic {each.name} --now`, or "
-            " restore it and erase its records too"
+            "restore it and erase its records too"
             for each in deleted.values()
             if each.name == self.topic
         ]

@@ -202,7 +202,7 @@ OF_OPENING: list[Case] = [
     ("name each log dir once",
      lambda p: sparklog.open(f"{p.new('a')},{p.new('a')}", "rw"),
      (lambda p: sparklog.open(p.new("a"), "rw").close(),)),
-    ("open several one by one",
+    ("open each one separately",
      lambda p: sparklog.open(f"{p.url}-a,{p.url}-b", "rw"),
      (lambda p: [sparklog.open(p.url + x, "rw").close() for x in ("-a", "-b")],)),
     ("open it again with sparklog.open", closed_log, (lambda p: p.opened().topics(),)),

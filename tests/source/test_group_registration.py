@@ -292,7 +292,8 @@ def test_a_named_query_of_a_brokers_directory(
             reader.latestOffset(end, reader.getDefaultReadLimit())
     assert sorted(str(file) for file in home.rglob("*")) == before
     assert caplog.text.count("option kafka.group.id has no effect") == 1
-    assert "stores no readers: in a broker's directory groups are stored by the broker" in caplog.text
+    said = "stores no readers: in a broker's directory groups are stored by the broker"
+    assert said in caplog.text
 
 
 def test_a_query_reads_on_where_nothing_can_be_written(

@@ -1,5 +1,5 @@
-"""`fork`: a new log as an old one stood at one of its commits.
+"""`fork`: creates a new log from the state of a log at a commit.
 
-- `fork`: all of it; `fork_point`: the place in the ledger
-- `partition_fork`: one partition, by links and one cut copy
+- `fork`: the entry point; `fork_point`: the position in the ledger
+- `partition_fork`: links and copies of one partition
 """

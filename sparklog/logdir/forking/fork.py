@@ -1,11 +1,11 @@
-"""`fork`: a new log as an old one stood right after one of its commits.
+"""`fork`: creates a new log from the state of a log right after a commit.
 
-Closed segments get a second name (hard link), so a fork costs little time and no room, whatever
-the log's size; only the segment that holds the end is copied, up to there. The fork has a ledger
-of its own that begins with a snapshot, topic ids of its own (no two logs may claim one copy in
-remote storage) and a higher leader epoch, so that readers that followed the old history notice.
-Nothing of the original changes. All is made in a directory beside the new one, which gets its
-name when all of it is durable: a crash leaves the whole fork or none.
+Closed segments get a second name (a hard link), so a fork takes little time and no space, whatever
+the log's size. Only the segment that contains the end is copied, up to the end. The fork has its
+own ledger, which starts with a snapshot; its own topic ids, because two logs must not share a copy
+in remote storage; and a higher leader epoch, so that readers of the old log notice. The old log is
+unchanged. The fork is created in a directory beside its final name, and renamed when it is durable:
+a crash leaves the complete fork or nothing.
 Source: PROTOCOL, "Leader epoch" and "Fork".
 """
 
@@ -56,11 +56,11 @@ _TAILS: Final = "tails"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forked:
-    """A fork that was made.
+    """A new fork.
 
-    `offset`: of the old ledger, behind the last record that counts; `time_ms`: of that record.
-    `epoch`: the fork's leader epoch. `offsets`: {topic: {partition: (log start, end)}}.
-    `writers`: {writer: its last batch}. `locked_ms`: how long the old log's writers waited.
+    `offset`: ledger offset in the old log after the last record that the fork includes; `time_ms`:
+    of that record. `epoch`: the fork's leader epoch. `offsets`: {topic: {partition: (log start,
+    end)}}. `writers`: {writer: its last batch}. `locked_ms`: how long the old log's writers waited.
     """
 
     path: str
@@ -78,7 +78,7 @@ class Forked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What was found under the lock."""
+    """The fork as planned under the lock."""
 
     point: ForkPoint
     parts: list[PartitionFork]
@@ -103,27 +103,32 @@ def fork(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Forked:
-    """Make a new log at `new_path` as the log at `path` stood at one of its commits.
+    """Create a new log at `new_path` from the state of the log at `path` at a commit.
 
     Args:
-        path, new_path: a log dir, or several joined by ",": then as many new ones, or one for
-            all. The new ones must not exist, their parents must; hard links want them on the old
-            ones' file systems, elsewhere everything is copied.
-        writer, batch: right after this commit; `writer` is one writer, or a query's id for all
-            of its sinks.
-        time_ms: right after the last commit at or before this time.
-        offsets: {topic: {partition: end}}: right after the last commit that goes past none.
-        leave_remote: where offsets are in remote storage only, begin at the local log start.
-        waits_for: what the fork belongs to, if that is made after it: see
+        path: A log dir, or several joined by ",".
+        new_path: As many new log dirs, or a single new log dir for all. They must not exist, but
+            their parents must. Hard links require the old log dirs' file systems; on other file
+            systems everything is copied.
+        writer: With `batch`: fork right after this commit. One writer, or a query's id for all of
+            its sinks.
+        batch: The micro-batch of `writer`.
+        time_ms: Fork right after the last commit at or before this time.
+        offsets: {topic: {partition: end}}: fork right after the last commit that exceeds no end.
+        leave_remote: Start at the local log start if offsets are only in remote storage.
+        waits_for: A path that is created after the fork, which belongs to it: see
             `StagedDirectories.waiting`.
-        options: of the old log ("lock.timeout.ms"). threads: partitions that are completed at
-            once; mostly they wait for the disk.
-    Raises: InvalidRequestError, OffsetOutOfRangeError: what is wanted is gone (retention,
-        compaction, deleted topics, the ledger's own retention) or remote; LogLockedError: a
-        broker runs on the old log, or another fork of this name is under way;
-        DataCorruptionError, StorageUnavailableError. Nothing is left of the fork then.
-    Cost: a link for each file of closed segments, under the write lock; then a copy of at most
-        segment.bytes a partition, synced. Compacted partitions may have to be read.
+        options: Options of the old log ("lock.timeout.ms").
+        threads: The number of partitions to complete in parallel; they mostly wait for the disk.
+        fs: The file system.
+        clock: The clock.
+
+    Raises: InvalidRequestError, OffsetOutOfRangeError: records were deleted (retention, compaction,
+    deleted topics, the ledger's own retention) or are remote; LogLockedError: a broker runs on the
+    old log, or another fork of this name is in progress; DataCorruptionError,
+    StorageUnavailableError. After an error nothing is left of the fork.
+    Cost: a link for each file of closed segments, under the write lock; then a synced copy of at
+    most segment.bytes per partition. Compacted partitions may have to be read.
     """
     watch = stopwatch()
     sources, targets = split_path(path), split_path(new_path)
@@ -135,7 +140,7 @@ def fork(
         try:
             with session.exclusive():
                 if session.state.unsynced:
-                    session.write_snapshot()  # what is linked must be durable
+                    session.write_snapshot()  # linked files must be durable
             given: Any = {"writer": writer, "batch": batch, "time_ms": time_ms, "offsets": offsets}
             point = find_point(session, **given)
             plan = _take(session, staged, point, tally, leave_remote=leave_remote)
@@ -161,7 +166,7 @@ def fork(
 
 
 def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> None:
-    """Raise InvalidRequestError where there is no log, or a fork can't be."""
+    """Raise InvalidRequestError if there is no log, or the fork's place is invalid."""
     if len(targets) not in (1, len(sources)):
         raise InvalidRequestError(
             f"{', '.join(targets)} are {len(targets)} directories: give one, or as many as the old "
@@ -173,7 +178,7 @@ def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> Non
         for source in sources:
             if is_nested(source, target):
                 raise InvalidRequestError(
-                    f"{target} and the old log's {source} lie in one another: choose a place "
+                    f"{target} and the old log's {source} are nested: choose a place "
                     "beside it"
                 )
         check_file_system(fs, os.path.dirname(target))
@@ -187,7 +192,7 @@ def _take(
     *,
     leave_remote: bool,
 ) -> _Plan:
-    """Choose the files and give them names in the new place; they can't vanish meanwhile."""
+    """Choose the files and link them into the new directory; under the lock, so none is deleted."""
     with session.exclusive():
         watch = stopwatch()
         fs, state = session.fs, point.state
@@ -226,32 +231,32 @@ def _checkpoint(session: LogDirCommits, name: str) -> Offsets:
 
 
 def _paths(staged: StagedDirectories, part: PartitionFork) -> tuple[str, str]:
-    """Where a partition is made, and where the files of its tail wait."""
+    """Return the directory of a partition, and the directory of its tail's files."""
     number = _number(staged, part)
     tails = os.path.join(staged.beside(number, _TAILS), part.name)
     return os.path.join(staged.directories[number], part.name), tails
 
 
 def _number(staged: StagedDirectories, part: PartitionFork) -> int:
-    """The number of the new log dir that takes a partition: that of the old one, or the only."""
+    """Return the number of a partition's new log dir: as in the old log, or the only one."""
     return part.number if len(staged.directories) > 1 else 0
 
 
 def _complete(
     fs: FileSystem, clock: Clock, staged: StagedDirectories, plan: _Plan, tally: Tally, threads: int
 ) -> dict[str, str]:
-    """Make all partitions whole and durable; return the topics' ids."""
+    """Complete all partitions durably; return the topics' ids."""
     ids = {name: new_topic_id() for name in plan.point.state.topics}
 
-    def one(part: PartitionFork) -> None:
+    def complete_partition(part: PartitionFork) -> None:
         complete(fs, clock, part, *_paths(staged, part), ids[part.topic], tally)
 
     if threads <= 1:
         for part in plan.parts:
-            one(part)
+            complete_partition(part)
         return ids
     with ThreadPoolExecutor(threads, "sparklog-fork") as pool:
-        futures = [pool.submit(one, part) for part in plan.parts]
+        futures = [pool.submit(complete_partition, part) for part in plan.parts]
         try:
             for future in futures:
                 future.result()
@@ -270,17 +275,17 @@ def _write(
     *,
     origin: str,
 ) -> None:
-    """Write what is of the whole log, as after a clean close."""
+    """Write the files of the log itself, as after a clean close."""
     state = plan.point.state
     for name in state.topics:
-        mine = [part for part in plan.parts if part.topic == name]
-        dirs = {part.partition: _number(staged, part) for part in mine}
-        state.topics[name] = replace(mine[0].state, id=ids[name], dirs=dirs)
+        parts = [part for part in plan.parts if part.topic == name]
+        dirs = {part.partition: _number(staged, part) for part in parts}
+        state.topics[name] = replace(parts[0].state, id=ids[name], dirs=dirs)
     state.ends = {part.key: part.end for part in plan.parts}
     state.starts = {part.key: part.start for part in plan.parts if part.start}
     state.local_starts, state.deleted = {}, {}
     state.idempotent &= state.ends.keys()
-    state.tails = {}  # a partition may end elsewhere, so its last batch is not looked at
+    state.tails = {}  # a partition may end elsewhere: do not check its last batch
     if state.abandoned is not None:
         state.abandoned = within(state.abandoned, state)
     state.epoch, state.unsynced = plan.epoch, set()

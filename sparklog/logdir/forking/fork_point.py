@@ -1,6 +1,6 @@
-"""Where a log is forked: a place in its ledger, and the log's state as of there.
+"""The point at which a log is forked: a position in its ledger, and the state there.
 
-A point is the ledger offset behind a record; the state is the fold of all before it.
+A point is the ledger offset after a record. The state is the fold of all earlier records.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from sparklog.storage.log_state import LogState, is_writer_of
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """`offset`: of the ledger, behind the last record that counts; `state`, `time_ms`: as of it."""
+    """A point in the ledger, after the last included record, and the state and time there."""
 
     offset: int
     time_ms: int
@@ -41,9 +41,9 @@ def find_point(
     time_ms: int | None,
     offsets: Wanted | None,
 ) -> ForkPoint:
-    """Return the point that one of these names, in the ledger as the session knows it.
+    """Return the fork point for a commit, a time, or offsets, in the session's ledger.
 
-    Raises: InvalidRequestError: the ledger doesn't hold it, or not any more.
+    Raises: InvalidRequestError: the ledger does not contain it, or its records expired.
     """
     wanted = ForkPointRequest(writer=writer, batch=batch, time_ms=time_ms, offsets=offsets)
     if writer is not None and batch is not None:
@@ -82,7 +82,7 @@ def _after_batch(session: LogDirCommits, writer: str, batch: int) -> int:
 
 
 def _was_forked_at(session: LogDirCommits, names: list[str], batch: int) -> bool:
-    """Tell whether this log is itself a fork to that batch, which was not taken back since."""
+    """Return True if this log was created by a fork at `batch`, and not reset below it since."""
     if ledger_bases(session.fs, session.home)[0] or batch > max(
         session.state.writers[name].batch for name in names
     ):
@@ -104,7 +104,7 @@ def _first_batch(fs: FileSystem, home: str, end: int, names: list[str]) -> int |
 def _before_offsets(session: LogDirCommits, wanted: ForkPointRequest) -> int:
     ends = wanted.ends
     for topic, partition in ends:
-        session.partition_path(topic, partition)  # raises for one that isn't there
+        session.partition_path(topic, partition)  # raises if the partition does not exist
 
     def is_within(state: LogState) -> bool:
         return all(state.ends.get(key, 0) <= end for key, end in ends.items())
@@ -113,7 +113,7 @@ def _before_offsets(session: LogDirCommits, wanted: ForkPointRequest) -> int:
 
 
 def _newest(session: LogDirCommits, holds: Callable[[LogState], bool], why_not: str) -> int:
-    """Return the newest point whose state `holds`; of states that only ever grow."""
+    """Return the newest point whose state satisfies `holds`, which must be monotonic."""
     fs, home, end = session.fs, session.home, session.ledger.end
     limit = end
     for base in reversed([base for base in ledger_bases(fs, home) if base < end]):

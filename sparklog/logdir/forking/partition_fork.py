@@ -1,7 +1,7 @@
-"""One partition of a fork: links to what is closed, a cut copy of the segment that holds the end.
+"""The fork of one partition: links to closed segments, a cut copy of the segment with the end.
 
-Linked files are never changed in place by anybody: the segment that will be written to is always
-the fork's own, an empty one if the end falls between two segments.
+Linked files are never changed in place. The active segment is always the fork's own: an empty
+segment if the end is between two segments.
 """
 
 import errno
@@ -45,7 +45,7 @@ _SEGMENT: Final = (index_name, timeindex_name, txnindex_name, log_name)
 
 @dataclass(slots=True)
 class Tally:
-    """What a fork linked, and what it had to copy. Threads may share it."""
+    """How much a fork linked and copied. Threads may share it."""
 
     linked_files: int = 0
     linked_bytes: int = 0
@@ -59,23 +59,24 @@ class Tally:
             self.linked_bytes += size
 
     def copied(self, size: int) -> None:
-        """Count `size` bytes."""
+        """Count a copy of `size` bytes."""
         with self._mutex:
             self.copied_bytes += size
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionFork:
-    """A partition [start, end) of `source`; `linked`: bases of closed segments below the end.
+    """A partition [start, end) of `source`.
 
-    `tail`: base of the segment that holds the end, None if none does. `dense`: no offset may be
-    missing, for a cleaning has looked at records past the end. `epochs`: as they were under the
-    lock, for a log start that is raised later clips them.
+    `linked`: base offsets of closed segments below the end. `tail`: base offset of the segment that
+    contains the end, or None. `dense`: check that no offset is missing, because a cleaning has read
+    records after the end. `epochs`: as read under the lock, because they are cut if the log start
+    is raised later.
     """
 
     topic: str
     partition: int
-    number: int  # of the log dir it lies in
+    number: int  # of its log dir
     source: str
     state: TopicState
     start: int
@@ -93,7 +94,7 @@ class PartitionFork:
 
     @property
     def name(self) -> str:
-        """The partition's directory."""
+        """The name of the partition's directory."""
         return str(self.key)
 
 
@@ -106,11 +107,11 @@ def plan_partition_fork(
     cleaned: int,
     leave_remote: bool,
 ) -> PartitionFork:
-    """Say what a fork takes of a partition that ended at `end` when it was `topic`; under the lock.
+    """Plan the fork of a partition that ended at `end` when it was `topic`; under the lock.
 
-    Args: cleaned: how far a cleaning of it may have looked.
-    Raises: OffsetOutOfRangeError, InvalidRequestError for what is gone or remote;
-        DataCorruptionError: the partition is offline, or segments are missing.
+    `cleaned`: the offset up to which a cleaning may have read.
+    Raises: OffsetOutOfRangeError, InvalidRequestError: records were deleted or are remote;
+    DataCorruptionError: the partition is offline, or segments are missing.
     """
     name = str(key)
     now = session.state.topics.get(key.topic)
@@ -126,7 +127,7 @@ def plan_partition_fork(
     if local > start and not leave_remote:
         raise InvalidRequestError(
             f"{name}: offsets [{start}, {local}) are in remote storage only, which two logs can't "
-            "share; leave them out (leave_remote: the fork then begins at the local log start), "
+            "share; leave them out (leave_remote: the fork then starts at the local log start), "
             "or restore the topic from remote storage and fork that"
         )
     start = max(start, local)
@@ -142,7 +143,7 @@ def plan_partition_fork(
 
 
 def _may_have_gaps(topic: TopicState, now: TopicState) -> bool:
-    """Tell whether offsets may be missing though the topic wasn't compacted at the time."""
+    """Return True if offsets may be missing although the topic was not compacted at the time."""
     cleaned_since = now.parsed().compact and not topic.parsed().compact
     return topic.adopted or now.adopted or cleaned_since
 
@@ -158,16 +159,17 @@ def _choose(part: PartitionFork, bases: list[int], limit: int) -> None:
     first = min([*part.linked, *([] if part.tail is None else [part.tail])], default=part.end)
     if first > part.start:
         raise DataCorruptionError(
-            "the segments that hold these offsets are missing; restore them from a copy",
+            "the segments of these offsets are missing; restore them from a copy",
             path=part.source, first=part.start, end=first,
         )  # fmt: skip
 
 
 def link_files(fs: FileSystem, part: PartitionFork, target: str, tails: str, tally: Tally) -> None:
-    """Make the new directory and give every file that is needed a name; under the lock.
+    """Create the new directory and link all files that the fork needs; under the lock.
 
-    The tail's go to the directory `tails`, for they are still written to. Producers' snapshots
-    are shared: one that is written anew has the same contents, and a torn one is skipped.
+    The files of the tail are linked in the directory `tails`, because the old log still writes to
+    them. Producer snapshots are shared: a rewritten snapshot has the same contents, and an
+    incomplete snapshot is skipped.
     """
     fs.mkdir(target)
     for base in part.linked:
@@ -225,7 +227,7 @@ def complete(
     topic_id: str,
     tally: Tally,
 ) -> None:
-    """Cut the tail, write what belongs to the partition and close it; all durable. Needs no lock.
+    """Cut the tail, write the partition's own files, and close it, durably. Needs no lock.
 
     Raises: InvalidRequestError: records below the end were compacted away since.
     """
@@ -239,7 +241,7 @@ def complete(
     reached = -1
     if part.tail is not None:
         reached = _cut(fs, part, target, tails, tally)
-        if reached < part.end:  # what came behind it was compacted away
+        if reached < part.end:  # the records after it were compacted away
             tail = Segment.load(
                 fs, target, part.tail, part.end, interval_bytes=interval, now=clock()
             )
@@ -256,9 +258,9 @@ def complete(
 
 
 def _cut(fs: FileSystem, part: PartitionFork, target: str, tails: str, tally: Tally) -> int:
-    """Copy the tail's batches below the end, with their index entries; return where they end.
+    """Copy the tail's batches below the end and their index entries; return the end offset.
 
-    What closes the segment syncs them.
+    They are synced when the segment is closed.
     """
     base, end = part.tail, part.end
     assert base is not None
@@ -303,7 +305,7 @@ def _place_of(fs: FileSystem, directory: str, base: int, file: File, end: int) -
 
 
 def _check_dense(fs: FileSystem, part: PartitionFork, target: str) -> None:
-    """Raise InvalidRequestError if a record of [start, end) is missing. Cost: reads it all."""
+    """Raise InvalidRequestError if a record of [start, end) is missing. Cost: reads all batches."""
     at = part.start
     for base in segment_bases(fs, target):
         with fs.open(joined(target, log_name(base))) as file:

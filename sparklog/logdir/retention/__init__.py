@@ -1,8 +1,9 @@
-"""Segments that go.
+"""Retention: which local segments are deleted, and how.
 
-- `local_segments`: those on disk; which go, and why, decides `sparklog.log.due_segments`
-- `due_partitions`: where anything may be due, by one stat a partition, without the lock
-- `partition_retention`: what it goes by in a partition: directory, config, offsets
-- `idle_rolling`: segment.idle.ms, and a roll that deletion asks for
+- `local_segments`: lists local segments; `sparklog.log.due_segments` decides which are deleted
+- `due_partitions`: finds partitions with expired segments by one stat per partition, without the
+  lock
+- `partition_retention`: the inputs of retention in a partition: directory, config, offsets
+- `idle_rolling`: segment.idle.ms, and rolls before deletions
 - `segment_deletion`: the short steps under the write lock
 """

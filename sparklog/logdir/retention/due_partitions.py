@@ -1,8 +1,8 @@
-"""Finds partitions that may have something due, by one stat each, from what was seen before.
+"""Finds partitions that may have expired segments, by one stat each and cached listings.
 
-A directory whose time of change is the same still holds the segments that were seen; until the
-oldest of these expires, or the log is larger than it may be, nothing is due there. Without the
-write lock: what this finds is a guess, which the steps under the lock make again.
+A directory with an unchanged modification time still contains the listed segments. Until the oldest
+of these expires, or the log exceeds its maximum size, nothing is due. This works without the write
+lock, so the result is a guess that the steps under the lock verify.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,11 +25,11 @@ from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.logdir.retention.segment_deletion import due_segments_of
 from sparklog.logdir.segment_files import joined
 
-_SETTLED_MS = 2000  # a change so long ago can't be followed by one of the same time
+_SETTLED_MS = 2000  # a later change certainly has another time
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Observation:
     place: PartitionRetention
     terms: RetentionConstraints
     changed_ms: int
@@ -55,11 +55,11 @@ class _Seen:
 
 
 class DuePartitions:
-    """What was last seen of each partition. Not shared between threads."""
+    """Cached listings per partition. Not thread-safe."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
-        self._seen: dict[TopicPartition, _Seen] = {}
+        self._seen: dict[TopicPartition, _Observation] = {}
 
     def due(
         self,
@@ -68,11 +68,11 @@ class DuePartitions:
         *,
         now_ms: int,
     ) -> dict[TopicPartition, DueSegments | None]:
-        """Return the partitions where something may be due; it is decided under the lock.
+        """Return the partitions with segments that may be due; the decision is made under the lock.
 
-        None: it couldn't be told, for the files change at this moment, or are damaged.
+        None: unknown, because the files change at this moment or are damaged.
 
-        Cost: some 10 us a partition where nothing changed, else a listing and a stat a segment.
+        Cost: about 10 us per unchanged partition, else a listing and a stat per segment.
         """
         found: dict[TopicPartition, DueSegments | None] = {}
         for key in self._seen.keys() - places.keys():
@@ -89,7 +89,7 @@ class DuePartitions:
         return found
 
     def sizes(self, topics: Collection[str]) -> dict[str, int]:
-        """Return how many bytes of log these topics hold, as `due` last saw them."""
+        """Return the size in bytes of these topics' logs, as of the last `due`."""
         sizes: dict[str, int] = {}
         for key, seen in self._seen.items() if topics else ():
             if key.topic in topics:
@@ -98,9 +98,9 @@ class DuePartitions:
         return sizes
 
     def held(self, key: TopicPartition) -> list[LocalSegment] | None:
-        """Return a partition's segments as `due` last saw them; None if it couldn't.
+        """Return a partition's segments as of the last `due`; None if they are unknown.
 
-        The same list as long as nothing changed; the active one's size may be an earlier one.
+        The same list as long as nothing changed; the active segment's size may be outdated.
         """
         seen = self._seen.get(key)
         return None if seen is None else seen.segments
@@ -111,7 +111,7 @@ class DuePartitions:
         place: PartitionRetention,
         terms: RetentionConstraints,
         now_ms: int,
-    ) -> _Seen:
+    ) -> _Observation:
         changed = self._fs.mtime_ms(place.directory)
         seen = self._seen.get(key)
         if (
@@ -123,7 +123,7 @@ class DuePartitions:
         segments = segments_of(self._fs, place.directory)
         found = due_segments_of(self._fs, place, segments, now_ms=now_ms, terms=terms)
         settled = system_clock() - changed > _SETTLED_MS
-        seen = _Seen(place, terms, changed if settled else -1, segments, found)
+        seen = _Observation(place, terms, changed if settled else -1, segments, found)
         self._seen[key] = seen
         return seen
 

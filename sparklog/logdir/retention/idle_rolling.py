@@ -1,6 +1,6 @@
-"""Rolling from outside an append: segments that are idle (segment.idle.ms), or that have to go.
+"""Rolling outside of appends: idle segments (segment.idle.ms), and active segments to delete.
 
-An append rolls by itself: `sparklog.logdir.partition.rolling`.
+Rolling during appends: `sparklog.logdir.partition.rolling`.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,9 +21,9 @@ def idle(
     *,
     now_ms: int,
 ) -> dict[TopicPartition, int]:
-    """Partitions whose active segment had no append for segment.idle.ms: {key: its base}.
+    """Return {partition: base offset} of active segments without an append for segment.idle.ms.
 
-    Args: held: a partition's segments, if they are known, as `DuePartitions.held`.
+    `held`: returns a partition's segments, if they are known, as `DuePartitions.held`.
     """
     found = {}
     for key, place in places.items():
@@ -36,14 +36,14 @@ def idle(
             if now_ms - fs.mtime_ms(path) >= limit and fs.size(path):
                 found[key] = base
         except FileNotFoundError:
-            continue  # the segments change at this moment: the next round sees it
+            continue  # the segments are changing: handled in the next round
     return found
 
 
 def roll(session: LogDirCommits, keys: list[TopicPartition]) -> None:
-    """Begin a new segment in each of these partitions, as one step. Under the lock.
+    """Start a new segment in each of these partitions, in one step. Under the lock.
 
-    No offset moves and no record tells of it; an empty active segment stays as it is.
+    Offsets don't change, and no record is written. An empty active segment is not rolled.
     """
     with session.changing_files(keys):
         for key in keys:
@@ -53,6 +53,6 @@ def roll(session: LogDirCommits, keys: list[TopicPartition]) -> None:
 
 
 def roll_if_active(session: LogDirCommits, key: TopicPartition, base: int) -> None:
-    """Roll a partition's segment `base` if it still is the active one. Under the lock."""
+    """Roll a partition's segment `base` if it is still active. Under the lock."""
     if segment_bases(session.fs, session.partition_path(*key))[-1:] == [base]:
         roll(session, [key])

@@ -1,4 +1,4 @@
-"""What retention goes by in a partition: its directory, config and offsets at some moment."""
+"""The inputs of retention in a partition: directory, config and offsets at some moment."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ from sparklog.storage.topic_state import TopicState
 
 @dataclass(frozen=True, slots=True)
 class PartitionRetention:
-    """A partition as the session's state had it at some moment."""
+    """A partition as in the session's state at some moment."""
 
     directory: str
     config: TopicConfig
     log_start: int
     end: int
-    local_start: int = 0  # where local segments begin, if that is above the log start
+    local_start: int = 0  # start of the local segments, if above the log start
     gaps: bool = False  # whether offsets may be missing: compacted, or a broker's
 
 
 def retention_by_partition(
     session: LogDirCommits, *, only: Callable[[TopicState], bool] | None = None
 ) -> dict[TopicPartition, PartitionRetention]:
-    """Return all partitions that aren't offline. Under the lock; cost: a few us a partition.
+    """Return all partitions that are not offline. Under the lock; cost: a few us per partition.
 
-    Args: only: tells which topics are wanted.
+    `only`: selects topics.
     """
     state = session.state
     found: dict[TopicPartition, PartitionRetention] = {}
@@ -48,7 +48,7 @@ def retention_by_partition(
 def retention_of(
     state: LogState, key: TopicPartition, directory: str, config: TopicConfig
 ) -> PartitionRetention:
-    """Return how a partition stands."""
+    """Return the inputs of retention in a partition."""
     start, local_start = state.starts.get(key, 0), state.local_start(*key)
     gaps = state.topics[key[0]].adopted or config.compact
     return PartitionRetention(directory, config, start, state.ends[key], local_start, gaps)

@@ -1,9 +1,9 @@
 """Deletes segments: the short steps under the write lock, and the renames to `.deleted`.
 
-A deletion raises the log start by a ledger record, as `delete_records` does; only then are the
-segments below it renamed to `.deleted`, oldest first. Cut anywhere, the rest lies below the log
-start and goes the next time. Readers that have a file open keep its inode; a reader that opens a
-name that is gone lists anew, and finds the log start raised.
+A deletion first raises the log start by a ledger record, as `delete_records` does. Then it renames
+the segments below it to `.deleted`, oldest first. If it is interrupted, the other segments are
+below the log start and are deleted next time. Readers with an open file can finish, because the
+inode stays; a reader that can't open a renamed file lists again and finds the new log start.
 Source: LocalLog.removeAndDeleteSegments (4.1).
 """
 
@@ -32,7 +32,7 @@ from sparklog.storage.ledger_records import StartRecord
 
 @dataclass(slots=True, kw_only=True)
 class Deletion:
-    """What a step took away: per partition what was due, and the files that wait as `.deleted`."""
+    """The result of a step: deleted segments by partition, and the files waiting as `.deleted`."""
 
     taken: dict[TopicPartition, DueSegments] = field(default_factory=dict)
     failed: dict[TopicPartition, Exception] = field(default_factory=dict)  # damaged; left alone
@@ -49,7 +49,7 @@ def due_segments_of(
     now_ms: int,
     terms: RetentionConstraints,
 ) -> DueSegments:
-    """Return what is due of these segments. Without the lock it is a guess, made again under it."""
+    """Return which segments are due. Without the lock the result must be verified under it."""
     first = segments[0].base if segments and terms.tier is None else 0
     return due(
         segments,
@@ -70,12 +70,17 @@ def delete_due(
     now_ms: int,
     budget_ms: float,
 ) -> Deletion:
-    """Delete what is due of some partitions, as many as fit into `budget_ms` under the lock.
+    """Delete due segments of some partitions, as many as fit into `budget_ms` under the lock.
 
-    Args: keys: {(topic, partition): what retention must heed there}.
-    Returns: what was taken, and what is damaged; other keys were not looked at, for want of time.
-    Raises: StorageUnavailableError: the log is then as it was, or the rest goes next time.
-    Cost: one ledger record (an fdatasync) a call, and a directory sync a partition.
+    Args:
+        session: The open log.
+        keys: {(topic, partition): constraints on retention there}.
+        now_ms: The current time.
+        budget_ms: How long to hold the lock.
+
+    Returns: what was deleted, and what is damaged. Other partitions were not reached in time.
+    Raises: StorageUnavailableError: the log is unchanged, or the deletion continues next time.
+    Cost: one ledger record (an fdatasync) per call, and a directory sync per partition.
     """
     done = Deletion()
     with session.exclusive():
@@ -95,14 +100,14 @@ def delete_due(
 def _due_under_lock(
     session: LogDirCommits, key: TopicPartition, *, now_ms: int, terms: RetentionConstraints
 ) -> DueSegments:
-    """Under the lock. Raises UnknownTopicError, or DataCorruptionError if it is offline."""
+    """Under the lock. Raises: UnknownTopicError, or DataCorruptionError if it is offline."""
     directory = session.partition_path(*key)
     if key in session.offline:
         raise session.offline[key]
     state = session.state
     place = retention_of(state, key, directory, state.topics[key.topic].parsed())
-    held = segments_of(session.fs, directory)
-    return due_segments_of(session.fs, place, held, now_ms=now_ms, terms=terms)
+    segments = segments_of(session.fs, directory)
+    return due_segments_of(session.fs, place, segments, now_ms=now_ms, terms=terms)
 
 
 def _delete(session: LogDirCommits, done: Deletion) -> None:
@@ -120,10 +125,10 @@ def _delete(session: LogDirCommits, done: Deletion) -> None:
         elif not found.local and found.log_start > state.starts.get(key, 0):
             starts[key] = found.log_start
     if (starts or local_starts) and not _record_starts(session, starts, local_starts):
-        done.taken.clear()  # readers don't know yet; the next round finds it below the start
+        done.taken.clear()  # not published; the next round deletes below the start
         return
     if any(found.expired for found in done.taken.values()):
-        # A power cut must not take the published starts back and leave the renames.
+        # A power cut must not undo the published starts but not the renames.
         session.fs.sync_dir(session.home)
     for key, found in done.taken.items():
         if found.expired:
@@ -138,7 +143,7 @@ def _record_starts(
     starts: Mapping[TopicPartition, int],
     local_starts: Mapping[TopicPartition, int],
 ) -> bool:
-    """Raise starts by one ledger record; tells whether readers know. Under the lock."""
+    """Raise starts by one ledger record; return True if they are published. Under the lock."""
     session.snapshot_if_due(irrevocable=True)
     with session.step() as step:
         step.record = StartRecord(starts=_typed(starts), local_starts=_typed(local_starts) or None)
@@ -153,10 +158,10 @@ def _typed(starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
 def raise_starts(
     session: LogDirCommits, wanted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Raise log starts, and return those that now hold; no segment is touched.
+    """Raise log starts, and return the current ones; no segment is changed.
 
-    For what is remote: it may only be deleted once nobody looks for it any more. Partitions that
-    are gone, and offsets below the log start or past the end, are left out. Durable on return.
+    For remote segments, which may be deleted only when no reader looks for them. Missing
+    partitions, and offsets below the log start or above the end, are skipped. Durable on return.
     Raises: StorageUnavailableError: nothing may be deleted then.
     """
     with session.exclusive():

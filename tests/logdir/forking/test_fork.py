@@ -533,9 +533,9 @@ class TestPlaces:
         (tmp_path / "there").mkdir()
         for where, match in {
             "there": "exists",
-            "log": "lie in one another",
-            "log/in": "lie in one another",
-            ".": "lie in one another",
+            "log": "are nested",
+            "log/in": "are nested",
+            ".": "are nested",
             "no/parent": "does not exist",
         }.items():
             with pytest.raises(InvalidRequestError, match=match):
